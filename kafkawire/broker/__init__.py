@@ -1,4 +1,4 @@
-"""What handlers use: topics, settings, partitions and the memory of answers of one broker.
+"""Services of one broker that request handlers use: topics, settings, partitions, response memory.
 
 Topics are created, changed and deleted under one lock (`topics`): check -> SQL transaction ->
 catalog -> catalog frames, many topics in one -> the commit that covers them -> answer. So no

@@ -53,7 +53,7 @@ def as_kafka_error(failure: Exception) -> KafkaError:
 
 @dataclass(slots=True)
 class Resource:
-    """What one resource of a request should become. `replace`: what is not in `wishes` goes
+    """The requested settings of one resource. `replace`: what is not in `wishes` goes
     back to its default (AlterConfigs)."""
 
     type: int

@@ -1,4 +1,4 @@
-"""What a new topic must look like before anything is written: names, counts, leaders.
+"""Validation of new topics: names, partition counts, replica assignments.
 
 Pure: it looks at the request and at what exists and answers with the leaders of the new
 partitions or a KafkaError. It writes nothing; the transaction and the log are broker.topics'.
@@ -59,15 +59,15 @@ def name_fault(name: str) -> str | None:
 
 
 def missing_topic_error(name: str) -> ErrorCode:
-    """What to answer for a topic that is not there: a name that can never be is told so, and
-    clients stop asking (Kafka: MetadataCache)."""
+    """The error for a topic that does not exist: INVALID_TOPIC_EXCEPTION for an invalid name, so
+    that clients stop retrying (Kafka: MetadataCache)."""
     if name_fault(name) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def duplicates(names: Iterable[T]) -> set[T]:
-    """What stands more than once in a request."""
+    """The values that occur more than once in a request."""
     return {name for name, count in Counter(names).items() if count > 1}
 
 

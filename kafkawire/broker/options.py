@@ -1,4 +1,4 @@
-"""What `kafkawire serve` hands to the server: where to listen, where the data is, settings.
+"""Start options of the server: listeners, data folder, settings.
 
 Plain data, already checked: the command line (kafkawire.cli) makes it from options, environment
 and file, tests make it by hand, kafkawire.server.run takes it. Settings stay text here; their

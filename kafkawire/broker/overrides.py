@@ -41,7 +41,7 @@ MAX_VALUE_BYTES = 32_767
 
 
 class ResourceType(IntEnum):
-    """What settings belong to (Kafka: ConfigResource.Type)."""
+    """Types of configuration resources (Kafka: ConfigResource.Type)."""
 
     TOPIC = 2
     BROKER = 4
@@ -51,7 +51,7 @@ class ResourceType(IntEnum):
 
 
 class Op(IntEnum):
-    """What to do with one setting (Kafka: AlterConfigOp.OpType)."""
+    """Operations on one setting (Kafka: AlterConfigOp.OpType)."""
 
     SET = 0
     DELETE = 1
@@ -75,8 +75,8 @@ class Layers(NamedTuple):
     static: Mapping[str, str]
 
     def merged(self) -> dict[str, str]:
-        """What BrokerConfig.update takes: the settings that this broker has. Others may be stored,
-        by clients or by another version."""
+        """The settings known to this broker, as BrokerConfig.update expects them. Others may be
+        stored, by clients or by another version."""
         dynamic = {**self.of_cluster, **self.of_broker}
         known = {name: text for name, text in dynamic.items() if name in BROKER_CONFIGS}
         return {**self.static, **known}
@@ -182,7 +182,7 @@ def _check_dynamic(names: Sequence[str], whole_cluster: bool) -> None:
 
 
 def changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
-    """What to store to come from `before` to `after`; None takes a setting away."""
+    """The changes that turn `before` into `after`; None removes a setting."""
     changes: dict[str, str | None] = {name: None for name in before if name not in after}
     changes.update((name, text) for name, text in after.items() if before.get(name) != text)
     return changes

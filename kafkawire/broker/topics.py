@@ -237,7 +237,8 @@ class TopicService:
         )
 
     def _base_configs(self, name: str) -> dict[str, str]:
-        """What an internal topic is set to beside what was asked for (GroupCoordinatorConfig)."""
+        """Settings an internal topic gets in addition to the requested ones
+        (GroupCoordinatorConfig)."""
         if name != GROUP_METADATA_TOPIC:
             return {}
         least = TOPIC_CONFIGS["segment.bytes"].at_least

@@ -1,4 +1,4 @@
-"""What a group machine answers: steps to apply and effects to perform, as plain data.
+"""Decisions of the group state machines: steps to apply and effects to perform, as plain data.
 
 A decision changes nothing. Its `steps` are what will be true: records (facts Kafka keeps in
 `__consumer_offsets`) and changes (facts Kafka keeps only in memory: a joining member, a parked

@@ -80,11 +80,11 @@ class Offsets:
             del self.by_group[record.group_id]
 
     def of(self, group_id: str) -> Mapping[str, Mapping[int, Offset]]:
-        """What a group has committed; empty for groups nobody knows."""
+        """The committed offsets of a group; empty for unknown groups."""
         return self.by_group.get(group_id, {})
 
     def asked(self, group_id: str) -> list[OffsetFetchRequestTopics]:
-        """What a group has committed, as a request that asks for all of it."""
+        """The committed offsets of a group, as a request for all of them."""
         return [
             OffsetFetchRequestTopics(name=name, partition_indexes=list(partitions))
             for name, partitions in self.of(group_id).items()

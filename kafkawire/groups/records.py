@@ -46,7 +46,7 @@ as long as the rest of a heartbeat's work. With `REMEMBERED_CHARS`, 5 MiB at mos
 REMEMBERED_CHARS = 249
 
 RECORD_OVERHEAD_BYTES = 32
-"""What a record takes in a batch beyond key and value, at most: seven varints and an attribute."""
+"""Most bytes of a record in a batch besides key and value: seven varints and an attribute."""
 
 
 STRING_BYTES = 32_767

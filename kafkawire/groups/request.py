@@ -1,4 +1,4 @@
-"""What a group machine is asked, and the settings it goes by.
+"""Requests to the group state machines, and their settings.
 
 An Ask is a decoded request with what the machine may know of its sender: the token to answer
 under, the version, who sent it, and a fresh id in case a member id has to be made (machines
@@ -98,7 +98,7 @@ def error_answer(request: Request, code: ErrorCode) -> object:
 
 
 def append_error(code: ErrorCode) -> ErrorCode:
-    """What clients of a coordinator understand when its record cannot be appended (Kafka:
+    """Map an append error to the error code a group client expects (Kafka:
     GroupCoordinatorService.handleOperationException); what is not listed is our own fault."""
     return _APPEND.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
 

@@ -1,4 +1,4 @@
-"""What one coordinator partition knows: its groups and their offsets, and what it decides.
+"""One coordinator partition: its groups, their committed offsets, and its decisions.
 
 This is the pure half of a coordinator. `decide` answers any group request about groups of this
 partition; `apply` makes steps true, `load` does so with records read from the log (the same
@@ -102,7 +102,7 @@ class Shard:
         return group.decide(ask, now_ms)
 
     def check_heartbeat(self, request: HeartbeatRequest) -> tuple[ErrorCode, Member | None]:
-        """What `decide` would answer to a Heartbeat, and the member whose session it moves."""
+        """The response of `decide` to a Heartbeat, and the member whose session it extends."""
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID, None
         group = self.groups.get(request.group_id)
@@ -201,12 +201,12 @@ class Shard:
     # -- timers and tasks -----------------------------------------------------------------
 
     def decide_timer(self, group_id: str, key: str, now_ms: int) -> Decision:
-        """What follows when a group's timer has come due."""
+        """Decide on an expired timer of a group."""
         group = self.groups.get(group_id)
         return Decision(group_id) if group is None else group.decide_timer(key, now_ms)
 
     def decide_loaded(self, now_ms: int) -> Iterator[Decision]:
-        """What each group needs after loading, one decision a group."""
+        """Decide what each group needs after loading, one decision per group."""
         for group in list(self.groups.values()):
             yield group.decide_loaded(now_ms)
 

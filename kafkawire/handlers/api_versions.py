@@ -40,7 +40,7 @@ async def api_versions(ctx: RequestContext, req: ApiVersionsRequest) -> ApiVersi
 
 
 def unsupported() -> ApiVersionsResponse:
-    """What a client gets that asked in a version we do not know; encode it as v0."""
+    """The ApiVersions response to an unsupported version; encoded as v0 (KIP-511)."""
     rows = [_version(row) for row in ROWS if row.key == KEY]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=rows)
 

@@ -1,4 +1,4 @@
-"""What the group handlers share: who asks, and the topics of a request by name.
+"""Helpers of the group handlers: client identity, and topics of a request by name.
 
 Groups keep offsets by topic name; from some version on clients name topics by id. Resolving them
 against the catalog, and refusing those that do not exist, happens here and not in the groups,

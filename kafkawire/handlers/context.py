@@ -1,4 +1,4 @@
-"""What one request knows about itself and its broker.
+"""The context of one request: its header fields, its connection and its broker.
 
 The server makes one RequestContext per request and hands it to the handler with the decoded
 message. It holds no request state: what a handler learns on the way stays in the handler.

@@ -127,7 +127,7 @@ def _entries(
 
 
 def _fixed(ctx: RequestContext) -> dict[str, str]:
-    """What the start of this broker has decided, under Kafka's names."""
+    """Settings fixed at broker start, under Kafka's names."""
     addresses = ctx.broker.listeners.items()
     return {
         "advertised.listeners": ",".join(

@@ -56,7 +56,7 @@ class Repeating(Protocol):
 
 
 class Peer(Protocol):
-    """What an exchange needs of its connection.
+    """The connection as an exchange sees it.
 
     `exchanges` are the unanswered ones in request order: who starts one appends it. `more` is how
     many requests they stand for beyond one each. `frame_at` is where the request that is being

@@ -48,7 +48,7 @@ MAX_JOINED_BYTES = 256 << 10
 
 
 def split(whole: bytes, flexible: bool, tail_bytes: int) -> tuple[bytes, bytes]:
-    """What stands before and after the one list, an empty one, of an encoded message.
+    """The bytes before and after the one list, an empty one, of an encoded message.
     `tail_bytes` are the fixed fields after the list; a flexible version ends in one more byte,
     its empty tag section."""
     tail = tail_bytes + 1 if flexible else tail_bytes
@@ -157,7 +157,7 @@ async def decoded(slices: Slices, cls: type[T], version: int, body: Buffer) -> l
 
 
 ITEM_REFERENCES = 2
-"""What sys.getrefcount returns in `released` for an item without other references: its variable
+"""The value of sys.getrefcount in `released` for an item without other references: its variable
 and the argument."""
 
 INNER_REFERENCES = ITEM_REFERENCES + 1

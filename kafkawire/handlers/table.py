@@ -142,7 +142,7 @@ class Unmade:
         pos: int,
         end: int,
     ) -> bool:
-        """See HotHandler: what the handler made here says."""
+        """Start a hot request with the handler made here; see HotHandler."""
         made: HotHandler = getattr(self.load(), self._hot_class)(self._broker)
         self._api.hot = made
         return made.start(peer, version, correlation_id, block, buf, pos, end)

@@ -1,4 +1,4 @@
-"""What a log tells those above it: the remote tier, the local manifest, whoever else enters itself.
+"""Notifications from the log to its listeners: the remote tier and the local manifest.
 
 Each is called on the loop, in the step that changed memory and after SQL has the change; it must
 neither raise nor take long: who listens notes what it was told and does its work later.

@@ -46,8 +46,9 @@ class IdentityError(LogError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a folder says of itself. `metadata_id`: 32 hex digits, as SQL has it; `generation`: the
-    newest one of SQL that is known to be durable; `tier`: URL of the last remote tier, if any."""
+    """The identity file of a data folder. `metadata_id`: 32 hex digits, as SQL has it;
+    `generation`: the newest one of SQL that is known to be durable; `tier`: URL of the last remote
+    tier, if any."""
 
     cluster_id: str
     node_id: int
@@ -120,7 +121,7 @@ def has_log(fs: FileSystem, home: str) -> bool:
 
 
 def inspect_folder(fs: FileSystem, data: str, home: str, node_id: int) -> Folder:
-    """What a broker's folder says of itself. JournalFormatError."""
+    """Read the identity of a broker's folder. JournalFormatError."""
     return Folder(data, node_id, read_identity(fs, home), has_log(fs, home))
 
 

@@ -77,7 +77,7 @@ class Columns(Generic[RowT]):
 
     @classmethod
     def row_bytes(cls) -> int:
-        """What one row takes, in all columns together."""
+        """Bytes of one row in all columns."""
         return sum(WIDTHS[form] for _, form in cls.FORM)
 
     def __len__(self) -> int:

@@ -41,7 +41,7 @@ Rank = tuple[int, int, int]
 
 
 class Manifest:
-    """What a snapshot says, with ways to find things in it. `spans` first sorts all entries: half
+    """The contents of a snapshot, with lookups. `spans` first sorts all entries: half
     a second for a million."""
 
     def __init__(self, state: Snapshot) -> None:
@@ -54,7 +54,7 @@ class Manifest:
 
     @property
     def cluster(self) -> ClusterFacts:
-        """What belongs to no topic."""
+        """The facts of the cluster that belong to no topic."""
         return self.state.cluster or ClusterFacts()
 
     @cached_property
@@ -69,7 +69,7 @@ class Manifest:
 
     @property
     def entries(self) -> EntryColumns:
-        """What is in which object."""
+        """The entries of all objects: which offsets each holds."""
         return self.state.entries
 
     @property
@@ -88,7 +88,7 @@ class Manifest:
         return None if row is None else self.state.partitions[row]
 
     def object_entries(self, row: int) -> list[Entry]:
-        """What is in one object."""
+        """The entries of one object."""
         return [self.entries[at] for at in range(self._firsts[row], self._firsts[row + 1])]
 
     def object_of(self, entry: int) -> int:

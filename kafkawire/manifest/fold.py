@@ -56,8 +56,8 @@ class _Head:
 
 
 class _Folding:
-    """What is alive. `_objects`: uuid -> (which source, row in it), in the order of the last time
-    each was added; the rows stay where they are until the end."""
+    """The live objects, topics and partitions. `_objects`: uuid -> (which source, row in it), in
+    the order of the last time each was added; the rows stay where they are until the end."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.head = _Head(

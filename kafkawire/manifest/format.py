@@ -82,7 +82,7 @@ def pack(content: Delta) -> bytes:
 
 
 def unpack(data: bytes | memoryview) -> Delta:
-    """What was packed: a Delta, or the Snapshot it is. NewerFormatError if a newer program wrote
+    """Unpack a Delta or a Snapshot. NewerFormatError if a newer program wrote
     it, FormatError for anything else that is not as it should be. Columns are views of `data`
     where they lie in it unpacked."""
     kind, sections = read_sections(data)
@@ -276,7 +276,7 @@ def _read_deleted(section: ManifestSection | None) -> dict[bytes, int]:
 
 
 def _check(content: Delta) -> None:
-    """What the columns say of each other."""
+    """Check that the columns agree with each other."""
     objects, entries = content.objects, content.entries
     if sum(objects.entries) != len(entries):
         raise FormatError(f"its objects do not have the {len(entries)} entries it holds")

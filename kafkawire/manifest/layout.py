@@ -94,7 +94,7 @@ class TableRow:
             raise FormatError(f"its {self.name} is damaged")
 
     def body(self) -> memoryview:
-        """What it holds, checked and unpacked."""
+        """The section's body, checked and unpacked."""
         self.check()
         if not self.flags & PACKED:
             return self.stored

@@ -38,7 +38,8 @@ class LostManifest(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Obsolete:
-    """What a fold made superfluous: a snapshot, and the deltas `first` to `last`; since when."""
+    """Files made superfluous by a compaction: a snapshot, and the deltas `first` to `last`; since
+    when."""
 
     snapshot: int
     first: int

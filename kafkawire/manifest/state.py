@@ -1,4 +1,4 @@
-"""What a manifest says: deltas, each a round of changes, and snapshots of everything up to one.
+"""The contents of a manifest: deltas, each a round of changes, and snapshots up to one of them.
 
 A delta has what is new, whole: a topic that changed is there with all its settings and partitions,
 a partition with its log start, end and epochs. So applying one again changes nothing, and of two
@@ -17,8 +17,9 @@ from kafkawire.manifest.columns import EntryColumns, ObjectColumns, PartitionCol
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What belongs to no topic: partition numbers and producer ids from these on were never given
-    (as far as this manifest knows), and the dynamic defaults of all brokers."""
+    """The facts of the cluster that belong to no topic: partition numbers and producer ids from
+    these on were never given (as far as this manifest knows), and the dynamic defaults of all
+    brokers."""
 
     next_partition: int = 1
     next_producer_id: int = 0

@@ -1,1 +1,1 @@
-"""What the cluster knows, in SQL: topics, partitions, configs, brokers, checkpoints."""
+"""The metadata of the cluster in SQL: topics, partitions, configs, brokers, checkpoints."""

@@ -76,8 +76,8 @@ class ConfigChange:
 
 
 class Catalog:
-    """What exists. `by_name` and `by_id` make a TopicInfo of what they are asked for; see
-    `directory` for what one is. `partitions` are counted, not walked."""
+    """All topics and brokers. `by_name` and `by_id` make a TopicInfo of what they are asked for;
+    see `directory` for what one is. `partitions` are counted, not walked."""
 
     __slots__ = (
         "_directory", "_dotted", "broker_overrides", "brokers", "by_id", "by_name", "cluster_id",
@@ -118,7 +118,7 @@ class Catalog:
         return other if other != name else None
 
     def locate(self, number: int) -> Location | None:
-        """What a partition number means; None: nothing (any more)."""
+        """The topic and index of a partition number; None if it does not exist (any more)."""
         return self._directory.locate(number)
 
     def name_of(self, number: int) -> str:
@@ -189,7 +189,8 @@ class Catalog:
         self.version += 1
 
     def configured(self) -> Iterator[tuple[bytes, Mapping[str, str]]]:
-        """See `Directory.configured`. Iterating: nothing may change meanwhile."""
+        """The topics with settings of their own; see `Directory.configured`. Iterating: nothing may
+        change meanwhile."""
         return self._directory.configured()
 
     def described_in(self, topic_id: bytes) -> int:
@@ -197,7 +198,7 @@ class Catalog:
         return self._directory.described_in(topic_id)
 
     def describe(self, topic_id: bytes, journal: int) -> None:
-        """See `Directory.describe`; what clients are told does not change."""
+        """Describe all topics; see `Directory.describe`. Answers to clients do not change."""
         self._directory.describe(topic_id, journal)
 
     def not_described(self) -> list[bytes]:

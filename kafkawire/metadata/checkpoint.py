@@ -68,7 +68,7 @@ def pack_epochs(epochs: Sequence[tuple[int, int]]) -> bytes:
 
 
 def unpack_epochs(packed: bytes) -> list[tuple[int, int]]:
-    """What `pack_epochs` packed; FormatError for anything else."""
+    """Unpack leader epochs; FormatError for invalid bytes."""
     if len(packed) == _ONE_EPOCH.size and packed[0] == _VERSION:
         return [_EPOCH.unpack_from(packed, 1)]
     body = _body(packed, "leader epochs")
@@ -90,7 +90,7 @@ def pack_producers(producers: Sequence[ProducerEntry]) -> bytes:
 
 
 def unpack_producers(packed: bytes) -> list[ProducerEntry]:
-    """What `pack_producers` packed; FormatError for anything else."""
+    """Unpack producer states; FormatError for invalid bytes."""
     if packed == _NOTHING:
         return []
     body = _body(packed, "producer entries")

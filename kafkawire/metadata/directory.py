@@ -51,7 +51,7 @@ class TopicInfo:
 
 
 class TopicFacts(NamedTuple):
-    """What a topic is, without its partitions: only how many it has."""
+    """A topic without its partitions, only their number."""
 
     partitions: int
     internal: bool
@@ -61,7 +61,7 @@ class TopicFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """What a partition number means."""
+    """The topic, index and leader of a partition number."""
 
     topic_id: bytes
     topic: str
@@ -175,7 +175,7 @@ class Directory:
         return made
 
     def locate(self, number: int) -> Location | None:
-        """What a partition number means; None: nothing (any more)."""
+        """The topic and index of a partition number; None if it does not exist (any more)."""
         at = self._find(number)
         if at < 0:
             return None

@@ -78,18 +78,18 @@ class SqliteConnection(sqlite3.Connection):
         self._cursors: set[weakref.ref[sqlite3.Cursor]] = set()
 
     def cursor(self, factory: Any = sqlite3.Cursor) -> Any:
-        """See sqlite3."""
+        """Return a cursor; see sqlite3."""
         cursor = super().cursor(factory)
         self._cursors.add(weakref.ref(cursor, self._cursors.discard))
         return cursor
 
     def execute(self, sql: str, values: Any = (), /) -> sqlite3.Cursor:
-        """See sqlite3, whose own method does not call `cursor`."""
+        """Execute statements; see sqlite3, whose own method does not call `cursor`."""
         cursor: sqlite3.Cursor = self.cursor().execute(sql, values)
         return cursor
 
     def executemany(self, sql: str, values: Any, /) -> sqlite3.Cursor:
-        """See sqlite3, whose own method does not call `cursor`."""
+        """Execute statements; see sqlite3, whose own method does not call `cursor`."""
         cursor: sqlite3.Cursor = self.cursor().executemany(sql, values)
         return cursor
 
@@ -111,7 +111,7 @@ class Cursor(Protocol):
 
 
 def set_pragmas(cursor: Cursor) -> None:
-    """What every connection to an SQLite file begins with."""
+    """Set the pragmas of a new connection to an SQLite file."""
     for pragma in PRAGMAS:
         cursor.execute(pragma)
 

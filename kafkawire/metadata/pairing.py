@@ -1,4 +1,5 @@
-"""What SQL stores to recognize a data folder: the table `data_folders`, and what proves staleness.
+"""The pairing of metadata and data folder as SQL stores it: the table `data_folders`, and what
+proves staleness.
 
 A broker's folder and its metadata carry the same `metadata_id`. SQL raises `generation` after
 changes, and the folder records a generation only once the transaction that raised it is durable, so
@@ -17,7 +18,7 @@ from kafkawire.metadata.session import Session, among, parts
 
 @dataclass(frozen=True, slots=True)
 class StoredPairing:
-    """What SQL knows of one broker. `metadata_id` empty: it was never paired with a folder.
+    """The stored pairing of one broker. `metadata_id` empty: it was never paired with a folder.
 
     `version`: the catalog version, 0 for metadata that was just created; `place`: of the last
     checkpoint, 0: none; `segments`: whether it has segments with local files; `objects`: whether

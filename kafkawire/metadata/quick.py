@@ -72,7 +72,7 @@ class SqliteMetadata:
     async def register_broker(
         self, node_id: int, listeners: Mapping[str, tuple[str, int]], rack: str | None
     ) -> None:
-        """See `Metadata.register_broker`. Writes only what has changed."""
+        """Insert or update this broker; writes only what has changed."""
         info = BrokerInfo(node_id, dict(listeners), rack)
         async with self._turn:
             if self._whole is not None:

@@ -86,12 +86,13 @@ class SqlMetadata:
         self._catalog, self._node_id = catalog, node_id
 
     async def prepare(self) -> None:
-        """See `Metadata.prepare`. Nothing is left to do once this module is imported."""
+        """Prepare the first write; see `Metadata.prepare`. Nothing is left to do once this module
+        is imported."""
 
     async def register_broker(
         self, node_id: int, listeners: Mapping[str, tuple[str, int]], rack: str | None
     ) -> None:
-        """See `Metadata.register_broker`. Writes only what has changed."""
+        """Insert or update this broker; writes only what has changed."""
         info = BrokerInfo(node_id, dict(listeners), rack)
         if self._catalog.brokers.get(node_id) != info:
             async with self._database.transaction() as connection:
@@ -232,7 +233,8 @@ class SqlMetadata:
         self._catalog.raise_leader_epochs(node_id)
 
     async def transact(self, work: Callable[[Session], T]) -> T:
-        """See `Transactions.transact`. Runs on the loop; the database on its driver's thread."""
+        """Run a transaction; see `Transactions.transact`. Runs on the loop; the database on its
+        driver's thread."""
         try:
             async with self._database.transaction() as connection:
                 return await connection.run_sync(lambda sync: work(EngineSession(sync)))

@@ -44,14 +44,14 @@ class PartitionStats:
 
     @property
     def not_checkpointed(self) -> int:
-        """What a recovery would have to scan."""
+        """Bytes of journals that a recovery would have to scan."""
         return max(0, self.next_offset - max(self.checkpoint_offset, self.log_start))
 
 
 def partition_stats(
     stored: StoredStats, log_start: int, high_watermark: int, next_offset: int
 ) -> PartitionStats:
-    """What the storage knows and what the log knows, put together."""
+    """Combine the statistics of the storage and of the log."""
     return PartitionStats(
         stored.number,
         log_start,

@@ -16,7 +16,7 @@ NS_PER_MS = 1_000_000
 
 
 class OffsetSource(Protocol):
-    """What must be known of a partition. Asked anew each time; offsets are Kafka's."""
+    """The offsets of a partition, read again at each call; offsets are Kafka's."""
 
     def log_start(self) -> int:
         """The first offset there is."""
@@ -31,7 +31,7 @@ class OffsetSource(Protocol):
         ...
 
     def committed(self, group: str) -> int | None:
-        """What a group has committed; None for nothing."""
+        """The committed offset of a group; None if there is none."""
         ...
 
 

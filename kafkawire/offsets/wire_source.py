@@ -62,7 +62,7 @@ class LiveSource:
         return None if found < 0 else found
 
     def committed(self, group: str) -> int | None:
-        """What a group has committed; None for nothing."""
+        """The committed offset of a group; None if there is none."""
         if self._committed is not None:
             return self._committed.get(self._partition)
         found = committed(self._cluster, group).get(self._partition)

@@ -43,7 +43,8 @@ class BackupError(Exception):
 
 
 class ScheduledBackups:
-    """See the module. `last_ms`: when the newest complete backup was begun, 0: there is none."""
+    """The task that makes backups at intervals. `last_ms`: when the newest complete backup was
+    begun, 0: there is none."""
 
     def __init__(
         self,

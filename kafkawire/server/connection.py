@@ -241,7 +241,7 @@ class Connection(Receiver):
             self.resume()
 
     def resume(self) -> None:
-        """What held the next request back is over."""
+        """Start the next request if it was delayed."""
         self.waits &= ~HELD
         self._go_on_soon()
 

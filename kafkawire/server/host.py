@@ -1,4 +1,5 @@
-"""What the connections of one broker share: the table of APIs, receive memory, dispatch, sweeps.
+"""State shared by all connections of one broker: the table of APIs, receive memory, dispatch,
+sweeps.
 
 It turns a framed request into a call of its handler and the handler's response into bytes, and it
 is the one place where a handler's failure ends: a KafkaError becomes the response's code, a bug
@@ -238,7 +239,7 @@ class Host:
         return True
 
     def last_request(self, connection: Connection) -> str:
-        """What a connection has just done, for the log."""
+        """The last request of a connection, for log lines."""
         api = self.apis.get(connection.last_key)
         return f"{api.name if api else 'a request'} {_sender(connection)}"
 

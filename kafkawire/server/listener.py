@@ -46,7 +46,7 @@ class AddressError(ValueError):
 
 
 def _drop(_: object) -> None:
-    """What is sent while there is no socket."""
+    """Discard bytes written while there is no socket."""
 
 
 class ClientProtocol(asyncio.BufferedProtocol):
@@ -116,7 +116,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def unsent_bytes(self) -> int:
-        """What the kernel has not taken yet."""
+        """Bytes written that the kernel has not accepted yet."""
         return self.transport.get_write_buffer_size() if self.transport is not None else 0
 
     def close(self, reason: str | None) -> None:
@@ -137,7 +137,8 @@ class ClientProtocol(asyncio.BufferedProtocol):
 
 
 def _set_options(sock: socket.socket) -> None:
-    """What each connection of a client has: Kafka's NODELAY and KEEPALIVE, and bounds."""
+    """Set the socket options of a client connection: NODELAY and KEEPALIVE as Kafka does, and
+    bounds."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _TCP_OPTIONS.items():

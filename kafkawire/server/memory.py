@@ -18,7 +18,7 @@ ARENA_BYTES = 1 << 20
 """A few loop turns' worth of small requests; larger would leave the processor's cache."""
 
 READ_BYTES = 1 << 18
-"""What one read of a socket may bring: the kernel's usual receive buffer."""
+"""Most bytes of one socket read: the kernel's usual receive buffer."""
 SHORT_READ_BYTES = 1 << 14
 """... while others wait for memory: what is read of an incomplete request has to be kept."""
 

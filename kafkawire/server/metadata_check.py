@@ -29,8 +29,8 @@ on a disk that hangs, would keep SQLite from shortening its write-ahead log for 
 
 
 class MetadataCheck:
-    """See the module. `damage`: what was found, in a sentence, empty if nothing was; `completed`
-    counts checks that read every page."""
+    """The task that checks metadata.db after the start and daily. `damage`: what was found, in a
+    sentence, empty if nothing was; `completed` counts checks that read every page."""
 
     def __init__(self, env: Env, path: str, data: str) -> None:
         """`path`: the SQLite file; `data`: the data folder, for the command in messages."""

@@ -1,4 +1,4 @@
-"""What a connection needs: its socket (Wire) and what all share (ConnectionHost).
+"""Ports of a connection: its socket (Wire) and the state all connections share (ConnectionHost).
 
 Protocols only. `server.listener` and `server.host` are the real ones, tests have their own.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Wire(Protocol):
-    """What the connection tells its socket."""
+    """The socket as a connection sees it."""
 
     def write(self, parts: list[Buffer]) -> None: ...
     def unsent_bytes(self) -> int: ...
@@ -30,7 +30,7 @@ class Wire(Protocol):
 
 
 class ConnectionHost(Protocol):
-    """What all connections of a server share, and the bounds of each.
+    """State and bounds that all connections of a server share.
 
     `frame_bytes_max` is the largest request; `applying_bytes_max` the Produces of one connection
     that are not written yet, and the bytes of its answers that have not left.

@@ -71,7 +71,7 @@ class Rates:
 
 
 class Sweeper:
-    """See the module. One for each host."""
+    """Closes idle, stalled and slow connections. One for each host."""
 
     __slots__ = ("_connections", "_counts", "_host", "_receiving", "_sending", "_unused_tick")
 

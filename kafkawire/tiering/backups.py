@@ -36,7 +36,7 @@ class Backup:
 
 @dataclass(slots=True)
 class Index:
-    """What a place holds; `cluster_id`: of the cluster whose backups these are."""
+    """The index of a backup store; `cluster_id`: the cluster whose backups it holds."""
 
     cluster_id: str
     backups: list[Backup] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What the log tells the remote tier, and who of its parts has to know.
+"""Listener of the log: forwards its notifications to the parts of the remote tier.
 
 Each is called in the middle of somebody else's work: what it leads to is noted here and done
 later, by the tasks of the parts. These may be others after a switch of tiers, so they are looked up
@@ -22,7 +22,7 @@ def listen(tiering: Tiering) -> None:
 
 
 class TieringLogListener:
-    """See the module and kafkawire.log.hooks."""
+    """The listener that forwards log notifications to the remote tier."""
 
     def __init__(self, tiering: Tiering) -> None:
         self._tiering = tiering

@@ -59,10 +59,10 @@ NO_LIMIT = (1 << 63) - 1
 
 
 class Tiering:
-    """See the module. `state`: "attaching", "attached", "refused" or "owned by another"; `error`
-    what is in the way then. Parts that others reach: `store`, `cold`, `local`, `rounds`,
-    `dispatcher`, `uploader`, `remover`, `promise`; those that belong to one tier are others after
-    a `switch`."""
+    """The remote tier of one broker. `state`: "attaching", "attached", "refused" or "owned by
+    another"; `error` what is in the way then. Parts that others reach: `store`, `cold`, `local`,
+    `rounds`, `dispatcher`, `uploader`, `remover`, `promise`; those that belong to one tier are
+    others after a `switch`."""
 
     def __init__(
         self,

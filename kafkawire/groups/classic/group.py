@@ -104,12 +104,13 @@ class ClassicGroup:
         return _DECIDE[type(ask.request).__name__](self, ask, now_ms)
 
     def decide_timer(self, key: str, now_ms: int) -> Decision:
-        """What follows when the timer `key` has come due. A timer may be late or pointless;
+        """Decide on the expired timer `key`. A timer may be late or pointless;
         the state says whether it still matters."""
         return rebalance.timer(self, key, now_ms)
 
     def decide_loaded(self, now_ms: int) -> Decision:
-        """What a group just read from the log needs: fresh session timers for its members."""
+        """Decide what a group just loaded from the log needs: fresh session timers for its
+        members."""
         return rebalance.loaded(self, now_ms)
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:

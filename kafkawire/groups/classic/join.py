@@ -34,7 +34,7 @@ MAX_PENDING = 10_000
 client that asks in a loop must not fill the memory. No real group starts so many at once."""
 
 FRESH_ID_BYTES = 40
-"""What a member id has after the client or instance id: a dash and a uuid, and some room."""
+"""Characters of a member id after the client or instance id: a dash and a uuid, and some room."""
 
 CLIENT_ID_CHARS = 8000
 """Of a client id, what goes into member ids; more would not fit into a record's string."""

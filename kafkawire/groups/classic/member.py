@@ -21,7 +21,7 @@ _INT32 = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What a group knows of a member.
+    """One member of a classic group.
 
     `protocols` are (name, metadata) in the member's order of preference, each name once.
     `join` and `sync` are the tokens of its parked JoinGroup and SyncGroup. `is_new` holds until
@@ -47,7 +47,7 @@ class Member:
         return not self.is_new and (self.join is not None or self.sync is not None)
 
     def metadata(self, protocol: str | None) -> bytes | None:
-        """What the member said for `protocol`; None if it does not speak it."""
+        """The member's metadata for `protocol`; None if it does not support it."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata

@@ -100,7 +100,7 @@ def drop(draft: Draft, member: Member) -> None:
 
 
 def timer(group: ClassicGroup, key: str, now_ms: int) -> Decision:
-    """What follows when a timer has come due; nothing, if the state has moved on."""
+    """Decide on an expired timer; nothing if the state has changed since."""
     draft = Draft(group, now_ms)
     if group.state is GroupState.DEAD:
         return draft.decision

@@ -48,8 +48,8 @@ DEFECTS_LOGGED_MAX = 1000
 """Partitions whose reads met a defect that are named in the log: clients come again and again."""
 
 TURN_BYTES = 4 << 20
-"""What one turn of the loop sends in answers: a millisecond or two of copying by the kernel. All
-other clients wait as long."""
+"""Bytes of responses sent in one event-loop iteration: a millisecond or two of copying by the
+kernel. All other clients wait as long."""
 
 
 class Fetch:

@@ -25,7 +25,7 @@ JOIN_VIEWS_FROM = 64
 handing each to the kernel: small batches of many producers lie scattered."""
 
 ATTEMPT_BYTES = 32 << 10
-"""What a Fetch costs in addition to its bytes, in bytes that could have been sent meanwhile: so
+"""Fixed cost of a Fetch, in bytes that could have been sent in the same time: so
 that the thousands who wait for one partition do not have all others wait when it moves."""
 
 BESIDE_HOT_S = 0.01
@@ -123,7 +123,7 @@ class Attempt:
         return True
 
     def _loaded(self, last: bool) -> None:
-        """What was not in memory is, or cannot be: begin again."""
+        """Start again after the missing partitions were loaded or failed to load."""
         if self.done or self.exchange.peer.closed:
             return
         if not self.try_answer(last=last) and self.timer is None:

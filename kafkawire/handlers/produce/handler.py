@@ -203,7 +203,7 @@ class Produce:
 
     @staticmethod
     def refusal(acks: int, transactional_id: str | None) -> KafkaError | None:
-        """What refuses a request whole, partition by partition."""
+        """The response that refuses a whole request, one error per partition."""
         if not -1 <= acks <= 1:
             return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if transactional_id is not None:

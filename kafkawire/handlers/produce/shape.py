@@ -1,4 +1,4 @@
-"""What stays the same from one Produce of a connection to the next.
+"""The repeated shape of a connection's Produce requests, cached so that only batches are parsed.
 
 A producer sends the same bytes again and again around its batches: API, version, client id, acks,
 topic. A Shape remembers those, and the bytes of the answer around its offsets, so that such a

@@ -207,7 +207,7 @@ class CommitLog:
                 self.env.call_soon(self._flush)
 
     def measure_room(self) -> None:
-        """See how much more may be queued, and wake who waits for that."""
+        """Measure how much more may be queued, and wake the waiting requests."""
         self.room_bytes = self.commits.room_bytes()
         self.full = self.turn_bytes > self.room_bytes or self.refusal is not None
         if not self.full and self.waiting_for_room:

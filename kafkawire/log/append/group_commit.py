@@ -38,7 +38,7 @@ writes down, which the writer thread then takes over."""
 
 
 class Commits:
-    """What is written but not committed, who waits for it, and the fsync on its way.
+    """Group commit: written but uncommitted batches, their waiters, and the fsync in progress.
 
     `committed` is the place everything before which is durable; `touched` the partitions with
     batches beyond their high watermark, to be moved by the next commit; `seconds` how long the

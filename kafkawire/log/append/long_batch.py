@@ -35,7 +35,7 @@ class LongBatches:
         self._one = asyncio.Lock()
 
     async def inspect(self, partition: Partition, batch: memoryview, now_ms: int) -> Inspected:
-        """What `Partition.queue` needs to know of a batch that it has refused as LongBatch.
+        """Inspect a batch that `Partition.queue` refused as LongBatch.
 
         `batch` must stay as it is until the end. Raises KafkaError as `queue` does.
         """

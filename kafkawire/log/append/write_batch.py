@@ -117,7 +117,7 @@ class Write:
 
 
 class Stamp:
-    """What every frame of a turn carries: run number and the committed place."""
+    """Fields that every frame of a write batch carries: run number and committed log position."""
 
     __slots__ = ("committed", "run")
 

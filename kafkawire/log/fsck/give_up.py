@@ -1,4 +1,4 @@
-"""What `--skip-lost` gives up of the journals: the offsets that are in no segment and no journal.
+"""Offsets given up by `--skip-lost`: those in no segment and no journal.
 
 It only writes the account (kafkawire.log.recovery.given_up): the next start cuts past the ranges,
 with the broker's own cutter, and moves the damaged journals into the quarantine. A range that was

@@ -1,4 +1,4 @@
-"""What the journals hold, every frame and batch checked, and whether their index files say so.
+"""Check of the journals: every frame and batch, and whether their index files agree.
 
 Recovery is asked on a file system that changes nothing, so that a check and the next start come to
 the same end of the log. On top of it the frames that an index file vouches for are read as well.

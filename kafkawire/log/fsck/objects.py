@@ -90,7 +90,7 @@ class ObjectCheck:
 
 
 def beyond(row: PartitionRow) -> list[str]:
-    """What is wrong with how far a partition is tiered, in sentences. Pure."""
+    """Check how far a partition is tiered; the problems in sentences. Pure."""
     start = row.checkpoint.log_start if row.checkpoint is not None else 0
     cut = max([start, *(mapping.end_offset for mapping in row.mappings)])
     problems = []

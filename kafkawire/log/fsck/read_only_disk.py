@@ -53,13 +53,13 @@ class ReadOnlyFile:
 
 
 class ReadOnlyFileSystem:
-    """See the module."""
+    """A file system that refuses all changes."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """See kafkawire.log.io.ports.FileSystem; never makes one."""
+        """Open a file read-only; never creates one."""
         return ReadOnlyFile(self._fs.open(path))
 
     def rename(self, old: str, new: str) -> None:

@@ -1,4 +1,4 @@
-"""What a check finds: problems in words, each with what would repair it, if anything does."""
+"""Findings of a check: problems in words, each with its repair, if there is one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 Fix: TypeAlias = Callable[[], Awaitable[None]]
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""What is looked at, how many of them are done, how many there are."""
+"""Progress callback: what is being checked, how many are done, how many there are."""
 
 
 @dataclass(slots=True)

@@ -194,7 +194,7 @@ class SegmentCheck:
         )
 
     async def _unaccounted(self, path: str) -> list[tuple[PartitionEntry, Range]]:
-        """What a file holds that no mapping and no journal has."""
+        """Offsets in a file that no mapping and no journal has."""
         entries = entries_of(self._fs, path)
         ranges = self._held.ranges
         return await find_unaccounted(
@@ -238,7 +238,7 @@ class SegmentCheck:
 def compare(
     fs: FileSystem, path: str, row: SegmentRow, size_bytes: int, mappings: Iterable[SegmentRange]
 ) -> list[str]:
-    """What the rows of a segment say else than its directory, in sentences."""
+    """Compare the rows of a segment with its directory; the differences in sentences."""
     problems = []
     if size_bytes != row.size_bytes:
         problems.append(f"its file has {size_bytes} bytes, its row says {row.size_bytes}")

@@ -78,8 +78,8 @@ class DiskFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def cached(self, length: int, position: int) -> bool:
-        """See kafkawire.log.io.ports.File. Reads a byte here and there that the kernel may not wait
-        for."""
+        """Whether these bytes are in the page cache; see kafkawire.log.io.ports.File. Reads a byte
+        here and there that the kernel may not wait for."""
         if not hasattr(os, "RWF_NOWAIT"):
             return True
         samples = {*range(position, position + length, SAMPLED_EVERY_BYTES), position + length - 1}

@@ -24,7 +24,8 @@ REFUSED_BELOW_BYTES = 16 << 30
 
 
 class DiskWatch:
-    """See the module. `relieve` lets go at once of what may go."""
+    """Measures the usage of the disk and detects a busy one. `relieve` lets go at once of what may
+    go."""
 
     __slots__ = ("_commit_log", "_folder", "_full", "_relieve", "_warned")
 
@@ -38,7 +39,7 @@ class DiskWatch:
         self._warned = False
 
     def look(self) -> None:
-        """See whether the disk is busy; to be called some times in `busy.disk.ms`."""
+        """Check whether the disk is busy; to be called some times in `busy.disk.ms`."""
         log = self._commit_log
         busy_s = log.busy_s()
         why = self._full
@@ -53,7 +54,7 @@ class DiskWatch:
             log.refuse(why)
 
     async def measure(self) -> None:
-        """See how full the disk is, and act on it. Raises what `relieve` raises."""
+        """Measure how full the disk is, and act on it. Raises what `relieve` raises."""
         used, free = await self._used()
         try:
             if used >= self._commit_log.config.disk_delete_percent:

@@ -20,7 +20,8 @@ SHARED_S = 1.0
 
 
 class SlowLane:
-    """See the module. `busy`: whether something waits that is more urgent."""
+    """A queue that runs slow work in small pieces on the event loop. `busy`: whether something
+    waits that is more urgent."""
 
     __slots__ = ("_busy", "_env", "_postponed", "_scheduled", "_shared_until", "_waiting")
 

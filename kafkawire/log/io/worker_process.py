@@ -194,7 +194,7 @@ def send(process: Process, parts: Sequence[bytes]) -> None:
 
 
 def exit_words(code: int) -> str:
-    """What a process ended with, for people: a code, or a signal's name."""
+    """The exit status of a process in words: a code, or a signal's name."""
     if code >= 0:
         return f"code {code}"
     try:

@@ -181,7 +181,7 @@ class Journals:
         return make_journal(self.env.fs, self.folder, self._number(), self.journal_bytes, spare)
 
     def measure_views(self) -> None:
-        """See from where on bytes may be sent from their mappings."""
+        """Find the position from which bytes may be sent from their mappings."""
         doubted = [
             journal.place | max(journal.unverified, journal.bad[-1][1] if journal.bad else 0)
             for journal in self.by_number.values()
@@ -214,7 +214,7 @@ class Journals:
                 journal.view = None
 
     def size_bytes(self) -> int:
-        """What the journals take on disk, spares not counted."""
+        """Bytes of the journals on disk, without spares."""
         return sum(journal.capacity for journal in self.by_number.values())
 
     def remove(self, journal: Journal) -> None:

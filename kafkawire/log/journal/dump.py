@@ -1,4 +1,4 @@
-"""What is in a journal, frame by frame, for people: the reading side of `kafkawire dump`.
+"""Contents of a journal, frame by frame, for display: the reading side of `kafkawire dump`.
 
 Pure: bytes in, values out, lazily, so a journal of half a million frames costs no memory. Unlike
 kafkawire.log.journal.scan it keeps nothing, shows every kind of frame with what it says, and judges

@@ -122,7 +122,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """What a naming frame says about its partition at the moment it was written."""
+    """Contents of a naming frame: its partition as of the moment it was written."""
 
     topic_id: bytes
     topic: str

@@ -23,8 +23,9 @@ logger = logging.getLogger(__name__)
 
 
 class Indexer:
-    """See the module. `_missing`: journals without an index, with what theirs must say. That
-    is kept from when they were rolled: a run number that rose since must not get into it."""
+    """Writes the index files of rolled journals. `_missing`: journals without an index, with what
+    theirs must say. That is kept from when they were rolled: a run number that rose since must not
+    get into it."""
 
     __slots__ = ("_checkpoints", "_commit_log", "_missing", "_partitions", "_running")
 

@@ -52,7 +52,7 @@ SLICE = 1000
 TICK_MS = 1000
 """How often the committed place is made durable while it moves."""
 MAX_FILE_BYTES = 256 << 20
-"""What is read of a ledger: bounds of ten million partitions."""
+"""Most bytes read of a ledger: bounds of ten million partitions."""
 
 
 class LedgerWrite:
@@ -80,7 +80,7 @@ class LedgerWrite:
 
 
 class Ledger:
-    """See the module. Until `start` it does nothing."""
+    """The ledger of one log. Until `start` it does nothing."""
 
     def __init__(self, env: Env, home: str) -> None:
         self._env = env
@@ -122,7 +122,8 @@ class Ledger:
         self.stored(entry)
 
     def entry(self, touched: list[Partition], journals: list[Journal]) -> LedgerWrite | None:
-        """What must be durable before a commit of these is acknowledged; None: nothing. Hot."""
+        """The ledger entry that must be durable before a commit of these is acknowledged; None if
+        none. Hot."""
         beyond = [partition for partition in touched if partition.next_offset > partition.bound]
         new = [journal for journal in journals if journal.number not in self._state.journals]
         if not self._files or not (beyond or new):
@@ -281,7 +282,7 @@ class Ledger:
 
 
 def read_ledger(fs: FileSystem, home: str) -> LedgerContents | None:
-    """What the ledger of a folder says; None if there is none, or nothing of it can be read.
+    """Read the ledger of a folder; None if there is none, or none of it can be read.
 
     FormatError if a newer version wrote it; OSError."""
     found = []
@@ -303,7 +304,7 @@ def read_ledger(fs: FileSystem, home: str) -> LedgerContents | None:
 def expected_ledger(
     fs: FileSystem, home: str, run: RunState | None
 ) -> tuple[LedgerContents | None, str]:
-    """What the ledger says, None if it does not count; and what is wrong with it, "" if nothing.
+    """The ledger, None if it cannot be trusted; and what is wrong with it, "" if nothing.
 
     `run` is what the last start left: that of an older version kept no ledger."""
     if run is not None and not run.ledger:

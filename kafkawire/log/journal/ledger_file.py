@@ -48,12 +48,12 @@ _RECORD = Struct(">4sIIHHQQq")
 _COUNTS = Struct(">IIII")
 RECORD_HEAD_BYTES = _RECORD.size
 END = bytes(RECORD_HEAD_BYTES)
-"""What follows the last record: else a damaged one would look like none."""
+"""Marker after the last record: without it a damaged record would look like the end."""
 
 
 @dataclass(slots=True)
 class Change:
-    """What a record says. `begun`: journal number -> end position, or -1; `bounds`: partition
+    """One ledger record. `begun`: journal number -> end position, or -1; `bounds`: partition
     number -> bound; `freed`: partitions that end where SQL says."""
 
     begun: dict[int, int] = field(default_factory=dict)
@@ -67,9 +67,9 @@ class Change:
 
 @dataclass(slots=True)
 class LedgerContents:
-    """What a ledger says: `committed`, a place up to which everything was committed; `journals`,
-    number -> end position or -1; `bounds` by partition number. `damaged`: some of its records
-    cannot be read, so that journals and bounds are not to be believed."""
+    """Contents of a ledger: `committed`, a log position up to which everything was committed;
+    `journals`, number -> end position or -1; `bounds` by partition number. `damaged`: some of its
+    records cannot be read, so that journals and bounds are not to be believed."""
 
     generation: int
     committed: int = 0
@@ -111,7 +111,8 @@ def pack_record(generation: int, sequence: int, committed: int, change: Change) 
 
 
 def read_ledger(data: bytes, name: str) -> LedgerContents | None:
-    """What one file says; None if it is none. JournalFormatError if a newer version wrote it."""
+    """Read one ledger file; None if it is not one. JournalFormatError if a newer version wrote
+    it."""
     first = _record_at(data, RECORDS_AT, name)
     if first is None or first[1] != 0:
         return None

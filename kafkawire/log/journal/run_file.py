@@ -37,7 +37,7 @@ class RunState:
 
 
 def read_run(fs: FileSystem, folder: str) -> RunState | None:
-    """What the last start or end left; None if there is none or it is damaged."""
+    """Read the run file; None if there is none or it is damaged."""
     try:
         file = fs.open(os.path.join(folder, NAME))
     except FileNotFoundError:

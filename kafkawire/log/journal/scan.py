@@ -65,7 +65,7 @@ class Gap:
 
 @dataclass(slots=True)
 class Scanned:
-    """What a journal holds from some position on.
+    """The frames of a journal from a position on.
 
     `rows` per partition number, `named` the first naming frame of each with its position,
     `claimed` the greatest committed place any frame knew of; `end` the position after the last

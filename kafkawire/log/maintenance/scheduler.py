@@ -1,4 +1,4 @@
-"""What a log does by itself: periodic work, each in a task of its own that no failure ends.
+"""Background work of a log: periodic jobs, each in a task that survives failures.
 
 Checkpoints, indexes of journals; cutting, tidying, rewriting of segments; retention; producers
 that were idle too long; watching the disk. Made and stopped by kafkawire.log.manager.
@@ -39,7 +39,7 @@ Work = Callable[[], Awaitable[None]]
 
 
 class Upkeep:
-    """See the module."""
+    """The background tasks of a log."""
 
     __slots__ = (
         "_commit_log",

@@ -1,4 +1,4 @@
-"""What the local manifest does not say yet, taken at a moment when all of it agrees.
+"""Consistent collection of the changes that the local manifest does not have yet.
 
 A reader of the manifest must find every offset below a partition's end in one of its segments, so
 what a delta says of segments has to be of one moment: no swap may be between its transaction and
@@ -24,7 +24,7 @@ QUIET_S = 0.05
 
 
 class Taking:
-    """See the module."""
+    """One collection of pending changes."""
 
     def __init__(self, manifest: LocalManifest, gathering: Gathering) -> None:
         self._env = manifest.env

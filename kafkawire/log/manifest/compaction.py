@@ -23,7 +23,8 @@ KEPT_MS = 600_000
 
 
 class LocalFolding:
-    """See the module. `current` as the folder has it; `damaged`: the chain cannot be read."""
+    """Compaction of the local manifest into snapshots. `current` as the folder has it; `damaged`:
+    the chain cannot be read."""
 
     def __init__(self, env: Env, files: ManifestFiles) -> None:
         self.current = Current(0)

@@ -57,8 +57,8 @@ def stored_row(stored: StoredPartition, end_of: EndOf) -> ManifestPartition:
 
 
 class Gathering:
-    """See the module. `next_producer_id`: producer ids from here on were never given, as far as
-    anybody has told."""
+    """Builds a delta from pending changes. `next_producer_id`: producer ids from here on were never
+    given, as far as anybody has told."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Gathering:
         self._node_id = node_id
 
     def cluster_facts(self) -> ClusterFacts:
-        """What belongs to no topic."""
+        """The facts of the cluster that belong to no topic."""
         return ClusterFacts(
             self._catalog.last_number() + 1,
             self.next_producer_id,

@@ -44,8 +44,8 @@ class Ended:
 
 
 class ManifestFiles:
-    """See the module. `folder`: that of the broker, which keys are relative to. Every method
-    raises OSError from the disk."""
+    """The files of the local manifest. `folder`: that of the broker, which keys are relative to.
+    Every method raises OSError from the disk."""
 
     __slots__ = ("_folder", "_fs", "_home")
 
@@ -110,8 +110,8 @@ class ManifestFiles:
                 self._fs.remove(os.path.join(self._folder, name))
 
     def believable(self, start: int) -> tuple[Current, Ended] | None:
-        """What is there, if the start `start` ended cleanly and everything up to its last delta is
-        as it was written; else None."""
+        """The manifest in the folder, if the start `start` ended cleanly and everything up to its
+        last delta is as it was written; else None."""
         try:
             said = json.loads(self._read(ENDED))
             ended = Ended(**{field.name: int(said[field.name]) for field in fields(Ended)})

@@ -42,7 +42,7 @@ class ManifestResult:
 
 
 def run(fs: FileSystem, arguments: ManifestArguments, pace: Pace) -> ManifestResult:
-    """See the module. OSError from the disk."""
+    """Run the job. OSError from the disk."""
     try:
         contents = [read_object(key, _read(fs, path, pace)) for key, path in arguments.files]
         snapshot, deltas = contents[0], contents[1:]

@@ -27,8 +27,8 @@ SLICE = 1000
 
 
 class Keeping:
-    """See the module. `sequence`: the last delta; `attached`: whether the folder has a manifest
-    that is kept; `anew`: how often it was written anew."""
+    """The maintained local manifest. `sequence`: the last delta; `attached`: whether the folder has
+    a manifest that is kept; `anew`: how often it was written anew."""
 
     def __init__(
         self, manifest: LocalManifest, facts: tuple[int, int], rows: Sequence[SegmentRow]

@@ -1,4 +1,4 @@
-"""What the manifest does not say yet, and what of it goes into the next delta. Pure."""
+"""Pending changes of the manifest, and the choice of those for the next delta. Pure."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Changes:
     def without(
         self, added: Iterable[Added], deleted: Mapping[bytes, int], commits: Mapping[int, int]
     ) -> tuple[list[Added], dict[bytes, int], dict[int, int]]:
-        """What of these is not in here as it is."""
+        """The given changes without those that are already pending."""
         return (
             [each for each in added if each[0].uuid not in self.added],
             {uuid: at for uuid, at in deleted.items() if self.deleted.get(uuid) != at},
@@ -70,8 +70,8 @@ class Changes:
         )
 
     def take(self) -> Changes:
-        """What goes into the next delta. Topics go before all else, so that no delta speaks of a
-        partition whose topic no delta had; who waits does so for the last of them."""
+        """Take the changes for the next delta. Topics go before all else, so that no delta speaks
+        of a partition whose topic no delta had; who waits does so for the last of them."""
         self.sliced = True
         if len(self.topics) > MAX_ROWS:
             return Changes(topics=_first(self.topics))
@@ -88,7 +88,7 @@ class Changes:
         return taken
 
     def put_back(self, taken: Changes) -> None:
-        """What was taken did not get into a delta."""
+        """Put back changes that did not get into a delta."""
         for topic_id in taken.topics:
             if topic_id not in self.deleted_topics:
                 self.topics[topic_id] = None

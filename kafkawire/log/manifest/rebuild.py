@@ -32,7 +32,7 @@ PAUSE_S = 0.005
 
 
 class Anew:
-    """See the module."""
+    """A rebuild of the local manifest."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Anew:
         return current, self._sequence
 
     def _forget(self) -> list[int]:
-        """Whatever was noted is looked at now; the segments that are to be in the manifest."""
+        """Clear the pending changes; returns the segments that belong into the manifest."""
         self._noted.changes, self._noted.new = Changes(cluster=True), {}
         ids = []
         for segment_id, segment in self._log.segments.store.by_id.items():

@@ -44,7 +44,7 @@ ENDED = "manifest/ended"
 
 
 class Noted:
-    """What the manifest does not say yet: `changes` (without segments that are added), and in
+    """Pending changes: `changes` (without segments that are added), and in
     `new` the ids of these."""
 
     __slots__ = ("changes", "new")
@@ -58,8 +58,8 @@ class Noted:
 
 
 class LocalManifest:
-    """See the module. `keeping`: whoever writes it, once there is one; `failures`: tries in a row
-    that failed."""
+    """The local manifest of a broker. `keeping`: whoever writes it, once there is one; `failures`:
+    tries in a row that failed."""
 
     def __init__(self, env: Env, log: Log, storage: SegmentCatalog, catalog: Catalog) -> None:
         self.env = env
@@ -107,7 +107,7 @@ class LocalManifest:
     # -- what is noted (kafkawire.log.hooks.LogListener)
 
     def segments(self, ids: Collection[int]) -> None:
-        """What is live and local is to be in the manifest, what is not any more goes from it."""
+        """Add live local segments to the manifest, remove others from it."""
         now_ms, delay_ms = self.env.clock.now_ms(), self.log.config.file_delete_delay_ms
         for segment_id in ids:
             segment = self.log.segments.store.by_id.get(segment_id)

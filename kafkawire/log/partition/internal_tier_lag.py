@@ -17,7 +17,8 @@ LAG = "tiering.max.lag.ms"
 
 
 class TierLags:
-    """See the module. `least_ms`: None if no tiered topic has a lag of its own."""
+    """The smallest `tiering.max.lag.ms` of all tiered topics. `least_ms`: None if no tiered topic
+    has a lag of its own."""
 
     __slots__ = ("_own", "least_ms")
 

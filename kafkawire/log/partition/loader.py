@@ -66,8 +66,9 @@ class LoadListener(Protocol):
 
 
 class Loader:
-    """See the module. `partitions` by number are those in memory; of partitions from `fresh_from`
-    on nothing can be stored, for they were created in this run."""
+    """Loads partitions into memory when they are first used. `partitions` by number are those in
+    memory; of partitions from `fresh_from` on nothing can be stored, for they were created in this
+    run."""
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ StoredForm = tuple[memoryview, int, int]
 
 
 class Inspected(NamedTuple):
-    """What was found out about a long batch before it is queued: its newest timestamp, and the form
+    """The result of inspecting a long batch before it is queued: its newest timestamp, and the form
     in which it is to be stored, where that is not the sent one."""
 
     newest: int
@@ -71,7 +71,8 @@ class Inspected(NamedTuple):
 
 
 class Partition:
-    """See the module. `next_offset` is the applied end, `high_watermark` what readers may see.
+    """One partition of the log. `next_offset` is the applied end, `high_watermark` what readers may
+    see.
 
     `frame` collects the batches of the current turn; `named_in` is the journal that has its
     naming frame; `touched` says that it waits for the next commit; `dirty` that the next
@@ -160,7 +161,7 @@ class Partition:
         return self.high_watermark
 
     def append(self, batch: memoryview, now_ms: int) -> Appended:
-        """See `queue`; for the broker's own batches, of which it knows that they are sound."""
+        """Append a batch of the broker itself, which is known to be valid; see `queue`."""
         try:
             return Appended(*self.queue(batch, now_ms))
         except LongBatch:
@@ -343,15 +344,16 @@ class Partition:
         return self.log_start
 
     def start_at(self, offset: int) -> list[int]:
-        """See kafkawire.log.partition.truncate.move_log_start."""
+        """Move the log start offset; see kafkawire.log.partition.truncate.move_log_start."""
         return borders.move_log_start(self, offset)
 
     async def damaged_payloads(self, first: int, last: int) -> list[bytes]:
-        """See kafkawire.log.partition.damaged_ranges.damaged_payloads."""
+        """Payload ranges that are damaged; see
+        kafkawire.log.partition.damaged_ranges.damaged_payloads."""
         return await holes.damaged_payloads(self.log, self.number, first, last)
 
     def producer_states(self) -> Producers:
-        """What is remembered of idempotent producers (DescribeProducers reads it)."""
+        """The state of idempotent producers (read by DescribeProducers)."""
         return self.producers
 
     def snapshot(self) -> PartitionCheckpoint:

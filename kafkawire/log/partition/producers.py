@@ -1,4 +1,4 @@
-"""What one partition remembers of its idempotent producers (Kafka: ProducerStateManager).
+"""State of the idempotent producers of one partition (Kafka: ProducerStateManager).
 
 Per producer id the epoch and the last five batches: enough to answer a retry with the offset of the
 original, and to refuse a gap. Pure: no clock, no I/O. A batch on its way to the disk counts
@@ -83,12 +83,12 @@ class Producers:
         _add(state, epoch, first, last, base_offset, now_ms)
 
     def depart(self) -> None:
-        """What is queued is on its way; later batches belong to the next turn."""
+        """Mark queued batches as in flight; later ones belong to the next write batch."""
         assert not self.flying, "one turn is written at a time"
         self.flying, self.fresh = self.fresh, self.flying
 
     def apply(self) -> None:
-        """What was on its way is written."""
+        """Apply the in-flight batches, which are written."""
         self.states.update(self.flying)
         self.flying.clear()
 

@@ -141,7 +141,7 @@ def bad_batch(position: int) -> KafkaError:
 
 
 def make_plan(partition: Partition, offset: int, max_bytes: int, end: int, first: bool) -> Plan:
-    """See Partition.plan."""
+    """Plan a read; see Partition.plan."""
     if not partition.log_start <= offset <= partition.next_offset:
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,

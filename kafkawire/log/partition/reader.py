@@ -47,7 +47,7 @@ ReadPlan = Callable[[Plan], Awaitable[list[Buffer]]]
 
 
 class SegmentReads(Protocol):
-    """What a Reader asks of segments (kafkawire.log.segments.read.warm_reader)."""
+    """The port through which a Reader reads segments (kafkawire.log.segments.read.warm_reader)."""
 
     async def read(self, plan: Plan, read_journals: ReadPlan) -> list[Buffer]:
         """Return the bytes of a plan that begins in a segment; see WarmReader.read."""
@@ -59,8 +59,8 @@ class SegmentReads(Protocol):
 
 
 class Reader:
-    """See the module. `lane` is for what is done with old data on the loop; `segments` reads what
-    has been cut."""
+    """Reads batches from the commit log. `lane` is for what is done with old data on the loop;
+    `segments` reads what has been cut."""
 
     __slots__ = (
         "_env",

@@ -34,7 +34,8 @@ _FIELDS = (
 
 
 class SegmentRows:
-    """See the module. `base` and `end`: offsets covered; `newest`: largest timestamp or -1."""
+    """The mapping rows of one partition, in columns. `base` and `end`: offsets covered; `newest`:
+    largest timestamp or -1."""
 
     __slots__ = ("_columns", "base", "end", "length", "newest", "segment")
 

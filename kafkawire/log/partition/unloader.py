@@ -41,7 +41,8 @@ def is_idle(partition: Partition) -> bool:
 
 
 class Unloader:
-    """See the module. `pinned`: topics whose partitions always stay in memory."""
+    """Unloads idle partitions when more than the limit are in memory. `pinned`: topics whose
+    partitions always stay in memory."""
 
     __slots__ = ("_checkpoints", "_env", "_loader", "_pinned")
 

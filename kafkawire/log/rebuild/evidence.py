@@ -1,4 +1,4 @@
-"""What journals and segments say of topics, partitions and producers: all of it, nothing decided.
+"""Evidence from journals and segments about topics, partitions and producers, without decisions.
 
 Recovery is asked on a file system that changes nothing, so that a rebuilt folder and its next start
 agree on where the log ends; then every frame up to there is read. Segments are read before the
@@ -52,7 +52,7 @@ from kafkawire.metadata.checkpoint import ProducerEntry, unpack_epochs, unpack_p
 
 @dataclass(slots=True)
 class SegmentShare:
-    """What a segment holds of one partition."""
+    """The part of a segment that belongs to one partition."""
 
     file: SegmentSeen
     entry: PartitionEntry
@@ -121,7 +121,7 @@ class Evidence:
     has_manifest: bool = False
 
     def of(self, number: int, topic_id: bytes = b"") -> PartitionSeen:
-        """What is known so far of a partition; `topic_id` empty: nothing says whose it is."""
+        """Facts known so far about a partition; `topic_id` empty: nothing says whose it is."""
         slot = self.slot(number, topic_id)
         if slot is None:
             slot = -1 - len(self.slots)

@@ -1,4 +1,4 @@
-"""What was rebuilt, entered into an empty offset storage: checkpoints, segments, mappings.
+"""Insertion of a rebuilt state into an empty offset storage: checkpoints, segments, mappings.
 
 Shell over kafkawire.offsets.catalog.port. Called by kafkawire.cli.backup.restore_from_log, once the
 topics are in the catalog.

@@ -1,4 +1,4 @@
-"""What the local manifest adds to journals and segments: log starts, broker settings, next numbers.
+"""Facts that only the local manifest has: log starts, broker settings, next numbers.
 
 The manifest (kafkawire.log.manifest) follows SQL by a second or two and is never ahead of it. It is
 not synced, so after a power failure it may be unreadable or older; it only adds. Blocks. Called by

@@ -23,10 +23,10 @@ PRODUCER_ID_MARGIN = 1_000_000
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What SQL is to hold. `shares`: those that are read, by partition in order of offsets;
-    `aside`: segment files that no reader uses, though they may hold the only copy of something;
-    `deleted`: topics that the journals say were deleted; `numbers`: the partition number of each
-    slot of the evidence; `mixed`: files hold partitions under numbers that are no longer
+    """The metadata to store in SQL. `shares`: those that are read, by partition in order of
+    offsets; `aside`: segment files that no reader uses, though they may hold the only copy of
+    something; `deleted`: topics that the journals say were deleted; `numbers`: the partition number
+    of each slot of the evidence; `mixed`: files hold partitions under numbers that are no longer
     theirs."""
 
     topics: list[TopicInfo] = field(default_factory=list)
@@ -146,7 +146,7 @@ def _name_holes(
 
 
 def _losses(seen: Evidence, result: Rebuilt) -> None:
-    """What no journal and no segment ever says, and what they could not say."""
+    """Losses: facts that journals and segments do not record, or that were unreadable."""
     used = {share.file.path for shares in result.shares.values() for share in shares}
     result.aside = sorted(set(result.aside) - used)
     for path, why in seen.unreadable:

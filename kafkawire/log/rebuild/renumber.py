@@ -53,7 +53,8 @@ Batches = list[memoryview]
 
 @dataclass(slots=True)
 class SegmentPart:
-    """What one new segment holds of a partition: whole batches that cover [first, end)."""
+    """The part of a new segment that belongs to one partition: whole batches that cover [first,
+    end)."""
 
     number: int
     first: int

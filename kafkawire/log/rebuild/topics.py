@@ -25,8 +25,8 @@ ID_CHARS = 8
 
 @dataclass(slots=True)
 class Assigned:
-    """See kafkawire.log.rebuild.plan.Rebuilt. `notes`: what an operator should know, in
-    sentences."""
+    """The assigned topics of a rebuild (kafkawire.log.rebuild.plan.Rebuilt). `notes`: what an
+    operator should know, in sentences."""
 
     topics: list[TopicInfo] = field(default_factory=list)
     deleted: list[TopicInfo] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What damage to acknowledged bytes took: of which partitions, which offsets, and where they go on.
+"""Offsets lost by damage to acknowledged bytes: of which partitions, and where those continue.
 
 An offset that may have been acknowledged is never assigned again: where a damaged range may have
 held the end of a partition's log, its next offset rises above everything that can have been in it,
@@ -54,7 +54,7 @@ class Damage:
     doubted: dict[int, int] = field(default_factory=dict)
 
     def text(self, name: Name) -> str:
-        """What is wrong with the journal and what that cost, to be put after its name."""
+        """Describe the damage of the journal and the lost offsets, to follow the journal's name."""
         gap, lost = self.gap, names(self.losses, name)
         if gap.missing:
             what = "is missing, though it was acknowledged"
@@ -80,7 +80,8 @@ def names(losses: Iterable[Loss], name: Name) -> str:
 
 
 def examine(gap: Gap, view: memoryview | None) -> Damage:
-    """What the bytes of a damaged range still say; `view` is the journal's, None if it is gone."""
+    """Read what can still be decoded of a damaged range; `view` is the journal's, None if it is
+    gone."""
     damage = Damage(gap)
     if view is None:
         damage.unexplained = gap.end - gap.start
@@ -101,7 +102,7 @@ def examine(gap: Gap, view: memoryview | None) -> Damage:
 
 
 def examine_index(gap: Gap, rows: Mapping[int, IndexColumns]) -> Damage:
-    """What a range of a journal that is gone held, as its index file says; `rows` by partition."""
+    """The batches of a missing journal's range, from its index file; `rows` by partition."""
     damage = Damage(gap)
     for number, columns in rows.items():
         first = bisect_left(columns.place, gap.place)
@@ -115,9 +116,10 @@ def examine_index(gap: Gap, rows: Mapping[int, IndexColumns]) -> Damage:
 
 @dataclass(slots=True)
 class DamagedEnds:
-    """What damage says of where partitions end. `known`: the offset after the last that a damaged
-    frame is known to have held; `doubted`: bytes in which more records of a partition may have
-    been, with the place of the last; `unexplained`: likewise, of any partition."""
+    """The ends of partitions as far as damaged frames show them. `known`: the offset after the last
+    that a damaged frame is known to have held; `doubted`: bytes in which more records of a
+    partition may have been, with the place of the last; `unexplained`: likewise, of any
+    partition."""
 
     known: dict[int, int] = field(default_factory=dict)
     doubted: dict[int, tuple[int, int]] = field(default_factory=dict)

@@ -103,7 +103,7 @@ def _miss(result: Recovered, listed: Mapping[int, int], claimed: int) -> None:
 
 
 def _examine(fs: FileSystem, folder: str, result: Recovered, place: int) -> None:
-    """See what the damaged bytes, or else the index of a journal, still say."""
+    """Examine the damaged bytes, or else the index of a journal."""
     journals = {found.journal.number: found.journal for found in result.found}
     for gap in result.damage:
         journal = journals.get(gap.journal)

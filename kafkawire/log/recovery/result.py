@@ -1,4 +1,4 @@
-"""What recovery found: each journal with its rows, and what of all of them counts.
+"""Result of recovery: each journal with its rows, and the valid state of all of them.
 
 Values only, so that the users of the outcome (kafkawire.log.partition.restore,
 kafkawire.log.manager, kafkawire.log.fsck, kafkawire.log.recovery.unknown_topics,
@@ -78,9 +78,10 @@ class RecoveredJournal:
 
 @dataclass(slots=True)
 class Recovered:
-    """What counts. `run` is the greatest run number seen, `damage` the acknowledged gaps,
-    `examined` what is known of each, `ends` what that says of where partitions end. `discarded`:
-    journals in which nothing counts; they are to become spares once the ledger does not name them.
+    """The valid state after recovery. `run` is the greatest run number seen, `damage` the
+    acknowledged gaps, `examined` what is known of each, `ends` what that says of where partitions
+    end. `discarded`: journals in which nothing counts; they are to become spares once the ledger
+    does not name them.
     """
 
     found: list[RecoveredJournal] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a damaged frame was: its partition and offsets, read from the bytes that are left of it.
+"""Salvage of damaged frames: partition and offsets, read from the intact bytes.
 
 A damaged frame is never served, but its offsets must not be assigned again, so recovery needs to
 know whose they were. Where exactly one byte of what the frame's checksum covers is wrong, the

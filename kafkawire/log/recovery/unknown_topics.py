@@ -105,7 +105,7 @@ def sentence(metadata: str, home: str, topics: list[str]) -> str:
 
 
 def _namings(fs: FileSystem, found: Iterable[RecoveredJournal]) -> Iterator[tuple[int, Naming]]:
-    """What every naming frame of the journals says, by partition number."""
+    """The naming frames of all journals, by partition number."""
     for each in found:
         journal = each.journal
         view = journal.warm(fs)

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Verifier:
-    """See the module."""
+    """Verifies journals of earlier starts before their first read."""
 
     __slots__ = ("_closed", "_env", "_journals", "_running")
 

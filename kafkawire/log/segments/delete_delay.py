@@ -18,7 +18,8 @@ SLICE = 1000
 
 
 class FileDelays:
-    """See the module. `config_of` gives a partition's settings, None: its topic is deleted."""
+    """The `file.delete.delay.ms` of dead segment files. `config_of` gives a partition's settings,
+    None: its topic is deleted."""
 
     __slots__ = ("_broker", "_config_of", "_deleted", "_env", "_store")
 

@@ -30,7 +30,8 @@ Load = Callable[[Iterable[int]], Awaitable[None]]
 
 
 class Lifecycle:
-    """See the module. `load` brings partitions into memory."""
+    """Deletes rows, segments and files below moved log starts. `load` brings partitions into
+    memory."""
 
     __slots__ = (
         "_changed",

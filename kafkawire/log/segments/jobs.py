@@ -1,4 +1,4 @@
-"""What the worker process is asked for and what it answers: the jobs, by name.
+"""Jobs of the worker process, by name: their requests and results.
 
 A job is a plain function of (file system, arguments, pace): it reads committed bytes, writes files
 and touches nothing else, so it runs as well in the simulation. It calls pace(n) for every n bytes
@@ -136,7 +136,8 @@ class JobResult:
 
 @dataclass(slots=True)
 class Keep:
-    """What stays of a partition in an input: batches that reach into [from_offset, to_offset).
+    """The range of a partition to keep from an input: batches that reach into [from_offset,
+    to_offset).
 
     Batches are never divided. Of one partition the ranges of all inputs must join: the new
     entry covers from the first `from_offset` to the last `to_offset`.

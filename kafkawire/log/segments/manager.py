@@ -47,7 +47,7 @@ PAGE = 1000
 
 
 class Segments:
-    """See the module."""
+    """The segments of a broker: cutting, merging, cleaning, deletion."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class Segments:
         self.cleaner.settings_changed(changed)
 
     async def tend(self) -> None:
-        """What does not follow from a cut: rows and files that are dead, segments to rewrite."""
+        """Delete dead rows and files, and merge segments."""
         async with self._tending:
             await self._tend()
 

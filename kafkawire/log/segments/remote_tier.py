@@ -15,9 +15,9 @@ from kafkawire.log.segments.store import Segment, not_local
 
 
 class RemoteTier:
-    """See the module. `cold` reads segments of the remote tier; `localizer` brings their files
-    back; `relief` removes local files of uploaded segments when the disk fills up. Each is None
-    while nothing is attached."""
+    """The remote tier as the log sees it, empty until the broker attaches one. `cold` reads
+    segments of the remote tier; `localizer` brings their files back; `relief` removes local files
+    of uploaded segments when the disk fills up. Each is None while nothing is attached."""
 
     __slots__ = ("cold", "localizer", "relief")
 

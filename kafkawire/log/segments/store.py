@@ -87,7 +87,8 @@ class Segment:
 
 
 class SegmentStore:
-    """See the module. `by_id` has every segment with a row, also those that wait for their end."""
+    """The open segment files of a broker. `by_id` has every segment with a row, also those that
+    wait for their end."""
 
     __slots__ = ("_env", "_gone", "_opened", "_storage", "by_id", "folder")
 

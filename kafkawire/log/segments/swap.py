@@ -45,7 +45,7 @@ def due_ms(config: TopicConfig, max_timestamp: int) -> int:
 
 
 class Swapper:
-    """See the module."""
+    """Replaces segments in rows and in memory."""
 
     __slots__ = (
         "_answers",
@@ -139,7 +139,7 @@ class Swapper:
         return any(each is row for swap in self._doubts for each, _ in swap.finished)
 
     async def settle(self) -> None:
-        """See whether swaps that ended in doubt were done, and act on those that were."""
+        """Check whether swaps with an unknown outcome were committed, and apply those that were."""
         async with self._lock:
             await self._settle()
 

@@ -109,7 +109,7 @@ def held_in_memory(partition: Partition) -> list[Range]:
 
 
 def uncovered(start: int, end: int, ranges: Iterable[Range]) -> Iterable[Range]:
-    """What of [start, end) is in none of the ranges, which rise by their first offsets."""
+    """The parts of [start, end) covered by none of the ranges, which are sorted by first offset."""
     for first, after in ranges:
         if start >= end:
             return

@@ -72,7 +72,7 @@ def _of_led(table: str, columns: str, node_id: int) -> str:
 
 
 def read_sql(session: Session, node_id: int) -> StoredOffsets:
-    """What SQL has of a broker."""
+    """The offsets of a broker as stored in SQL."""
     stored = StoredOffsets(next_id=_next_id(session))
     for (place,) in session.rows(f"SELECT place FROM checkpoints WHERE node_id = {node_id:d}"):
         stored.place = place
@@ -209,7 +209,7 @@ def forget_sql(session: Session, node_id: int) -> None:
 
 
 def read_kv(store: KeyValueStore, node_id: int) -> StoredOffsets:
-    """What a key-value store has. FormatError."""
+    """The offsets stored in a key-value store. FormatError."""
     place, next_id = store.get([layout.place_key(node_id), layout.NEXT_ID_KEY])
     stored = StoredOffsets(layout.unpack_place(place), layout.unpack_place(next_id) or 1)
     for key, value in store.scan(b"p", b"q"):

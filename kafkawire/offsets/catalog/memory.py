@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class MemoryRows(MemoryStore):
-    """What is durable. Hand the same one to the next process."""
+    """The durable rows. Pass the same object to the next process."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ class MemoryStorage(KeyValueStorage):
         self._open = False
 
     async def close(self) -> None:
-        """See `OffsetStorage.close`."""
+        """Close the storage."""
         async with self._turn:
             self._open = False
 

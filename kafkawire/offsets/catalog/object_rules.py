@@ -1,4 +1,4 @@
-"""What may become of an object: the rules that all storages share. Pure.
+"""The allowed state transitions of an object, shared by all storages. Pure.
 
 A segment has one finished object at most, and an object becomes the finished one only of a segment
 that is read: one that was replaced meanwhile is never brought back by a late upload.

@@ -85,7 +85,7 @@ class SegmentRow:
 
 @dataclass(slots=True)
 class PartitionRow:
-    """What is stored of one partition. `mappings` in order of their offsets; up to its dispatch
+    """The stored offsets of one partition. `mappings` in order of their offsets; up to its dispatch
     offset its segments have been registered for upload, up to its commit offset uploaded."""
 
     number: int
@@ -169,7 +169,7 @@ def pack_ranges(ranges: Iterable[Range]) -> bytes:
 
 
 def unpack_ranges(packed: bytes) -> list[Range]:
-    """What `pack_ranges` packed. FormatError."""
+    """Unpack offset ranges. FormatError."""
     if len(packed) % _RANGE.size:
         raise FormatError(f"the ranges of an object have {len(packed)} bytes, no multiple of 24")
     return list(_RANGE.iter_unpack(packed))

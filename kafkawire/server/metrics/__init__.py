@@ -1,1 +1,1 @@
-"""What the metrics page says: families of series, read from the parts' plain integers."""
+"""Metric families of the /metrics page, read from plain integer counters of the broker's parts."""

@@ -1,4 +1,4 @@
-"""What clients do to a broker: connections, requests, errors, bytes."""
+"""Metric families of clients: connections, requests, errors, bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRODUCE, FETCH, HEARTBEAT = 0, 1, 12
 
 
 def broker_families(server: Server) -> Iterator[Metric]:
-    """See the module."""
+    """Yield the metric families of this module."""
     broker, host = server.broker, server.host
     counts = broker.counts
     facts = {

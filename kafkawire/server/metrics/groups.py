@@ -1,4 +1,4 @@
-"""What consumer groups do: how many in which state, and how far behind they are."""
+"""Metric families of consumer groups: number by state, members, lag."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MAX_SCANNED = 10_000
 
 
 def group_families(broker: Broker) -> Iterator[Metric]:
-    """See the module. Nothing while no client has asked for a group; no lags while there are too
-    many offsets to look at."""
+    """Yield the families. Nothing while no client has asked for a group; no lags while there are
+    too many offsets to look at."""
     if "groups" not in broker.__dict__:
         return
     groups = broker.groups

@@ -1,4 +1,4 @@
-"""What a log holds and does: turns, commits, journals, segments, the partitions in memory."""
+"""Metric families of the log: write batches, commits, journals, segments, loaded partitions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATES = {STARTED: "started", LIVE: "live", DELETING: "deleting"}
 
 
 def log_families(broker: Broker) -> Iterator[Metric]:
-    """See the module."""
+    """Yield the metric families of this module."""
     log = broker.log.commit_log
     yield counter("log_appended_bytes", "Bytes of record batches written.", log.appended_bytes)
     yield counter("log_appended_records", "Records written.", log.appended_records)

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class _One:
-    """What generate_latest takes for a registry: a single family."""
+    """A registry of a single metric family, as prometheus_client.generate_latest expects one."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family
 
     def collect(self) -> Iterable[Metric]:
-        """See the class."""
+        """Yield the family."""
         return (self._family,)
 
 

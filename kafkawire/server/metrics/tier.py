@@ -1,4 +1,4 @@
-"""What the remote tier does: requests, bytes, errors, what waits and for how long, cold reads."""
+"""Metric families of the remote tier: requests, bytes, errors, upload lag, cold reads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOPICS_SHOWN = 100
 
 
 def tier_families(broker: Broker) -> Iterator[Metric]:
-    """See the module. Nothing where there is no tier."""
+    """Yield the families. Nothing where there is no tier."""
     tiering = broker.tiering
     if tiering is None:
         return

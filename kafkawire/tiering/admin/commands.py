@@ -31,7 +31,7 @@ class CommandError(Exception):
 
 
 class TierCommands:
-    """See the module."""
+    """The commands of `kafkawire tier` that a running broker executes."""
 
     def __init__(self, tiering: Tiering) -> None:
         self._tiering = tiering

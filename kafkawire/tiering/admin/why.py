@@ -1,4 +1,4 @@
-"""What of a partition is not in the remote tier yet, and why: one reason for each piece of it.
+"""Reasons why parts of a partition are not in the remote tier yet.
 
 A piece is a segment without a finished object, or what is in the journals still. Its reason is the
 dispatcher's where it has been registered; what holds everybody up (another owner, a pause, a bucket
@@ -102,7 +102,7 @@ def stored_shape(tiering: Tiering, row: PartitionRow, config: TopicConfig) -> Pa
 
 
 def pieces(tiering: Tiering, shape: PartitionTiering) -> list[LocalOnlyRange]:
-    """What of it is not in the tier, by offset; neighbours with one reason are one piece."""
+    """The pieces not in the tier, by offset; neighbours with the same reason are joined."""
     found: list[LocalOnlyRange] = []
     by_id = tiering.log.segments.store.by_id
     for base, end, segment_id, length in shape.rows:

@@ -1,1 +1,1 @@
-"""What the tier costs: prices, traffic, estimates and the daily budget."""
+"""Costs of the remote tier: prices, traffic, estimates and the monthly budget."""

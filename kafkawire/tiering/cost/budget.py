@@ -1,4 +1,4 @@
-"""What the remote tier costs this month: counted over restarts, and held against a budget.
+"""Costs of the remote tier this month, counted across restarts and compared with a budget.
 
 The month is the calendar's (UTC). Every TICK_S what has been counted goes into a small file in the
 broker's folder (one line of JSON and its checksum, renamed into place), so a crash forgets at most
@@ -46,8 +46,8 @@ MAX_FILE_BYTES = 1 << 20
 
 
 class Spending:
-    """See the module. `stored_bytes`: of all objects, as of the last sum; `byte_ms`: bytes times
-    milliseconds of this month."""
+    """The monthly costs of the remote tier. `stored_bytes`: of all objects, as of the last sum;
+    `byte_ms`: bytes times milliseconds of this month."""
 
     def __init__(
         self,
@@ -200,7 +200,8 @@ class Spending:
         self._warned = reached
 
     def _take(self, says: Mapping[str, Any]) -> None:
-        """What a file says; KeyError, ValueError or TypeError if it is not what `_line` wrote."""
+        """Parse a stored file; KeyError, ValueError or TypeError if it is not what `_line`
+        wrote."""
         month = Usages()
         for topic, (micro, in_bytes, out_bytes) in says["topics"].items():
             counts = Counter({str(kind): int(count) for kind, count in micro.items()})

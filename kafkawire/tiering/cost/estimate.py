@@ -57,7 +57,8 @@ class TopicLoad:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the broker's settings say. `read_bytes_per_s`: read from the tier by clients."""
+    """The settings of the broker that affect costs. `read_bytes_per_s`: read from the tier by
+    clients."""
 
     journal_bytes: int = 128 << 20
     journal_roll_ms: int = 600_000
@@ -111,7 +112,8 @@ class _Made:
 
 
 def estimate(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Estimate:
-    """What these loads cause together: they share journals, segments and manifest."""
+    """Estimate the requests and bytes of these loads together: they share journals, segments and
+    manifest."""
     flowing = [load for load in loads if load.bytes_per_s > 0]
     tiered = [load for load in flowing if load.copies]
     gets = machine.read_bytes_per_s * DAY_S / READ_BYTES
@@ -149,7 +151,7 @@ def estimate(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Es
 
 @dataclass(slots=True)
 class _Merged:
-    """What merges cause for each cut."""
+    """The work that merges cause per cut."""
 
     count: float = 0.0
     puts: float = 0.0

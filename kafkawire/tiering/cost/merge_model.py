@@ -1,4 +1,4 @@
-"""What kafkawire.log.segments.merge.levels does with traffic that flows evenly, in closed form.
+"""Closed-form model of kafkawire.log.segments.merge.levels for even traffic.
 Pure.
 
 For `kafkawire tier estimate`; a test compares it with the plan itself.
@@ -33,7 +33,7 @@ class Merges:
 def merges_of(
     size_bytes: float, every_s: float, limits: MergeLimits, kept_s: float
 ) -> list[Merges]:
-    """What is merged of a class that gets a segment of `size_bytes` every so often and keeps it for
+    """The merges of a class that gets a segment of `size_bytes` every so often and keeps it for
     `kept_s`: first the merges of what was cut, then those of what these made."""
     if size_bytes >= limits.small_bytes or size_bytes <= 0 or every_s <= 0:
         return []

@@ -1,4 +1,4 @@
-"""What object storage costs: price tables, and what requests and bytes come to by them. Pure.
+"""Prices of object storage: price tables, and the cost of requests and bytes. Pure.
 
 Tables are list prices of 2025, without free tiers and discounts: `aws-s3-standard` and
 `aws-s3-express-one-zone` in us-east-1, read from the same region; `gcs-standard` in us-central1;
@@ -38,7 +38,7 @@ class Prices:
     out_gb: float = 0.0
 
     def of_requests(self, counts: Mapping[str, float]) -> float:
-        """What so many requests of each kind cost; kinds are those of KINDS."""
+        """The cost of requests, by kind; kinds are those of KINDS."""
         return sum(number * self.of_kind(kind) / 1000 for kind, number in counts.items())
 
     def of_kind(self, kind: str) -> float:
@@ -47,11 +47,11 @@ class Prices:
         return price
 
     def of_transfer(self, in_bytes: float, out_bytes: float) -> float:
-        """What bytes into the bucket and out of it cost."""
+        """The cost of uploaded and downloaded bytes."""
         return (in_bytes * self.in_gb + out_bytes * self.out_gb) / GIGABYTE
 
     def of_storage(self, byte_ms: float) -> float:
-        """What is stored, as bytes times milliseconds; a month has 30 days."""
+        """The cost of storage, from bytes times milliseconds; a month has 30 days."""
         return byte_ms / MONTH_MS / GIGABYTE * self.gb_month
 
 

@@ -56,7 +56,7 @@ TOPIC_SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What the broker's traffic causes now, and what it would with other settings. `traffic`: what
+    """Costs of the broker's traffic with the current settings and with others. `traffic`: what
     was assumed of each topic, the busiest first; `read_bytes_per_s`: read from the tier by clients,
     then."""
 
@@ -126,9 +126,9 @@ def load_of(topic: str, partitions: int, bytes_per_s: float, config: TopicConfig
 async def estimates(
     tiering: Tiering, topic: str | None, changes: Mapping[str, str], read_rate: float | None
 ) -> Estimates:
-    """What the broker's traffic causes now, and what it would with `changes` (of one topic, or of
-    all). `read_rate`: bytes a second read from the tier, None: as now. ValueError for changes that
-    are not allowed."""
+    """Estimate the costs of the broker's traffic with the current settings, and with `changes` (of
+    one topic, or of all). `read_rate`: bytes a second read from the tier, None: as now. ValueError
+    for changes that are not allowed."""
     of_topics, of_broker = split_settings(changes)
     texts = tiering.config.texts
     prices = parse_prices(of_broker.get("tier.prices", tiering.config.tier_prices))

@@ -39,8 +39,9 @@ class DamagedManifest(StoreError):
 
 
 class BucketState:
-    """See the module. `current` is as it was last read or written; its files go to `folder`,
-    which is this object's alone: whoever calls `read` holds `busy` for as long as he needs them."""
+    """The manifest state of a bucket, kept by its owner. `current` is as it was last read or
+    written; its files go to `folder`, which is this object's alone: whoever calls `read` holds
+    `busy` for as long as he needs them."""
 
     def __init__(
         self, env: Env, store: ObjectStore, owner: Owner, cluster_id: str, node_id: int, folder: str

@@ -28,7 +28,7 @@ MAX_OBSOLETE = 1000
 
 
 class Folding:
-    """See the module."""
+    """Compaction of the bucket's manifest into snapshots."""
 
     def __init__(self, env: Env, store: ObjectStore, state: BucketState) -> None:
         self._env = env

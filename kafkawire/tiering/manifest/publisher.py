@@ -60,9 +60,10 @@ class _Behind(Exception):
 
 
 class Rounds:
-    """See the module. `owned` turns False for good when another broker owns the bucket, `error`
-    says so and `on_lost` is called. Else `error` is what the last try ended with, None if well;
-    `failures`: how many in a row failed; `sequence`: the last delta known to be stored."""
+    """The publisher of the manifest: writes pending changes in rounds, one delta each. `owned`
+    turns False for good when another broker owns the bucket, `error` says so and `on_lost` is
+    called. Else `error` is what the last try ended with, None if well; `failures`: how many in a
+    row failed; `sequence`: the last delta known to be stored."""
 
     def __init__(
         self,
@@ -196,7 +197,7 @@ class Rounds:
     # -- when a round is due
 
     def _arm(self) -> None:
-        """See that a round begins when it should."""
+        """Schedule the next round."""
         if self._task is not None or not (self._attached and self.owned) or self._closed:
             return
         if self._pending is None and not self._changes:
@@ -297,7 +298,7 @@ class Rounds:
         pending.changes.answer(None)
 
     async def _next(self) -> _Pending | None:
-        """What is to be stored next; None if it would say nothing."""
+        """The next delta or snapshot to store; None if it would be empty."""
         taken = self._changes.take()
         try:
             sequence = self.sequence + 1

@@ -1,4 +1,4 @@
-"""What the manifest says against what this broker knows: the difference is noted as changes.
+"""Comparison of the manifest with the broker's state: differences become pending changes.
 
 So nothing that was done before a crash and not published is lost, a bucket of an existing broker
 gets everything, and a manifest that cannot be read is written anew from the rows in SQL. The
@@ -35,7 +35,8 @@ def uploaded_end(dispatch_offset: int, commit_offset: int, log_start: int) -> in
 
 
 class Comparing:
-    """See the module. `noted`: where the differences go, as it is at that moment."""
+    """One comparison of the manifest with the broker's state. `noted`: where the differences go, as
+    it is at that moment."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Comparing:
             self._noted().cluster = True
 
     async def _compare_topics(self, said: KeySlices) -> None:
-        """What the manifest has, against the catalog; then, unless that was all of it, the rest."""
+        """Compare the topics of the manifest with the catalog, in steps."""
         topics, noted = self._catalog.by_id, self._noted
         known = list(topics)
         found = 0

@@ -61,7 +61,7 @@ MAX_FAILED = 20
 """Objects that could not be copied and are named."""
 MANIFEST = "manifest/"
 PROBE = "probe"
-"""What is written into a new tier to see that it can be; the next try removes what a crash left."""
+"""Key of the test object written into a new tier; the next move removes one left by a crash."""
 NO_LIMIT = (1 << 63) - 1
 
 
@@ -85,7 +85,8 @@ class MigrationProgress:
 
 
 class Mover:
-    """See the module. One for each broker; at most one move at a time."""
+    """Moves all objects to another bucket or provider. One for each broker; at most one move at a
+    time."""
 
     def __init__(self, tiering: Tiering) -> None:
         self.progress = MigrationProgress()
@@ -291,7 +292,7 @@ class Mover:
     async def _rescue(
         self, row: ObjectRow, source: ObjectStore | None, failure: NoSuchObject | NotCopied
     ) -> None:
-        """What becomes of an object that cannot be copied: its segment's sound file is uploaded to
+        """Handle an object that cannot be copied: its segment's sound file is uploaded to
         the new tier, or with --skip-lost the segment is written again without what is lost."""
         site, key = self._tiering.site(), segment_key(row.uuid)
         if await upload_again(site, row):

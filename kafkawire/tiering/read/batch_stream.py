@@ -16,7 +16,8 @@ from kafkawire.tiering.read.loader import Loads
 from kafkawire.tiering.read.requests import ColdCounts, Object
 
 TURN_BYTES = 256 << 10
-"""What all cold reads together check in one turn of the loop: a twentieth of a millisecond."""
+"""Bytes that all cold reads together check in one event-loop iteration: a twentieth of a
+millisecond."""
 
 
 class Stretch:
@@ -45,9 +46,9 @@ class Stretch:
     async def take(
         self, ask: RemoteReadRequest, position: int, limit: int, deadline: float | None
     ) -> Taken | None:
-        """What is asked for, from the index block at `position` on, up to `limit`; beyond that
-        only if compaction has left nothing before it. Waits for the first batch; of what follows
-        it takes what is there. None: the first is not there in time.
+        """Return the requested batches, from the index block at `position` on, up to `limit`;
+        beyond that only if compaction has left nothing before it. Waits for the first batch; of
+        what follows it takes what is there. None: the first is not there in time.
 
         DamagedSegment if it is not what was written, StoreError if it cannot be loaded.
         """

@@ -52,7 +52,8 @@ class CachedBlock:
 
 
 class BlockCache:
-    """See the module. `evicted_unread`: blocks that left though nobody had read them."""
+    """A cache of object blocks in shared memory. `evicted_unread`: blocks that left though nobody
+    had read them."""
 
     __slots__ = ("_blocks", "_free", "_leased", "_limbo", "_memory", "block_bytes",
                  "evicted_unread", "slots")  # fmt: skip

@@ -46,7 +46,7 @@ from kafkawire.tiering.store.port import ObjectStore
 logger = logging.getLogger(__name__)
 
 ANSWER_BYTES = 1 << 20
-"""What one read gives of a partition, at most, but for one larger batch: what clients ask for. The
+"""Most bytes of a partition in one read, except for one larger batch: the usual fetch size. The
 kernel takes it from the loop in less than half a millisecond."""
 SHARED_ANSWER_BYTES = 192 << 10
 """The same while produces want the loop too: a twentieth of a millisecond."""
@@ -70,7 +70,7 @@ class Copy(StrEnum):
 
 
 class Tier:
-    """What reading one tier takes: its cache, and who reads what."""
+    """The readers of one tier: its cache, its requests and its readahead."""
 
     __slots__ = ("ahead", "cache", "loads", "requests")
 
@@ -84,10 +84,11 @@ class Tier:
 
 
 class ColdReader:
-    """See the module; kafkawire.log.segments.read.remote_port.Cold has the promises. `stores` gives
-    the store of a tier by its number; `indexes` are the warm reader's, `lane` that of
-    kafkawire.log.partition.reader. `report` is called with each copy of a segment that is damaged
-    while the segment has another one."""
+    """Reads batches from segments in the remote tier (port:
+    kafkawire.log.segments.read.remote_port.Cold). kafkawire.log.segments.read.remote_port.Cold has
+    the promises. `stores` gives the store of a tier by its number; `indexes` are the warm reader's,
+    `lane` that of kafkawire.log.partition.reader. `report` is called with each copy of a segment
+    that is damaged while the segment has another one."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ RUN_BLOCKS = 8
 
 
 class Loads:
-    """See the module. One for each tier that is read."""
+    """The loads of blocks into the cache that are in progress. One for each tier that is read."""
 
     def __init__(
         self, env: Env, requests: Requests, cache: BlockCache, config: BrokerConfig

@@ -58,7 +58,7 @@ class Object(NamedTuple):
 
 @dataclass(slots=True)
 class ColdCounts:
-    """What reading from the remote tier came to, since the start. `hits`: blocks that were there
+    """Counters of reads from the remote tier since the start. `hits`: blocks that were there
     when they were asked for; `late`: reads that were answered with nothing yet; `gone`: objects
     that were not there; `damaged`: blocks that were not what was written."""
 
@@ -82,7 +82,8 @@ async def within(waited: asyncio.Future[Any], seconds: float | None) -> bool:
 
 
 class Requests:
-    """See the module. One for each tier that is read."""
+    """Requests for object bytes, with retries, hedging and pacing. One for each tier that is
+    read."""
 
     def __init__(
         self, env: Env, store: ObjectStore, config: BrokerConfig, counts: ColdCounts

@@ -1,4 +1,4 @@
-"""What is damaged in the objects that a restore is to use: every byte of them is read.
+"""Check of the objects that a restore uses: every byte of them is read.
 
 Without it a restore believes what manifest and objects say of themselves. Called by
 `kafkawire tier restore --deep`.

@@ -1,4 +1,4 @@
-"""What a bucket says of topics, partitions and objects: all of it, nothing decided.
+"""Evidence from a bucket about topics, partitions and objects, without decisions.
 
 With a manifest: what that says, held against a listing; the newest object of each partition is
 asked for its producers, and objects that the manifest does not name (their upload was the last
@@ -112,7 +112,7 @@ class _Gathering:
     # -- with a manifest
 
     async def from_manifest(self, manifest: Manifest) -> None:
-        """What it says, and objects to complete it."""
+        """Evidence from the manifest, and objects to complete it."""
         seen, head = self._seen, manifest.state
         seen.has_manifest = True
         seen.cluster_id, seen.node_id = head.cluster_id, head.node_id
@@ -217,7 +217,7 @@ class _Gathering:
     # -- both
 
     async def _tails(self, uuids: list[bytes]) -> list[tuple[Tail, bytes]]:
-        """What these objects say; those that say nothing are doubts."""
+        """Evidence from these objects; unreadable ones become doubts."""
 
         async def read(uuid: bytes) -> Tail | str:
             key = segment_key(uuid)
@@ -271,7 +271,7 @@ class _Gathering:
                 self._newest[entry.number] = entry.end_offset
 
     def _take_state(self, partition: BucketPartition, state: PartitionState, end: int) -> None:
-        """What was appended behind `end` when the object was written is in the next one, or lost:
+        """State of records after `end`, which are in the next object or lost:
         it is left out, so that a retry of it is taken."""
         epochs, producers = unpack_epochs(state.leader_epochs), unpack_producers(state.producers)
         partition.epoch = max(partition.epoch, *(epoch for epoch, _ in epochs), 0)

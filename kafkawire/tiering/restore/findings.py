@@ -1,4 +1,4 @@
-"""What a bucket says, whichever way it was asked: values of restore and of its plan. Pure."""
+"""Findings about a bucket from manifest or listing: values of restore and of its plan. Pure."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class BucketEvidence:
     doubts: list[Doubt] = field(default_factory=list)
 
     def of(self, number: int) -> BucketPartition:
-        """What is known of a partition so far."""
+        """Facts known so far about a partition."""
         if number not in self.partitions:
             self.partitions[number] = BucketPartition(number)
         return self.partitions[number]

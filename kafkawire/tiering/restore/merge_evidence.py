@@ -1,4 +1,4 @@
-"""What a bucket says, added to what journals and segments of a data folder say.
+"""Merge of the evidence of a bucket with that of a data folder's journals and segments.
 
 For `restore --from-log` of a broker with a remote tier: records whose local files are gone lie in
 the bucket alone. An object is another copy of the segment file with its segment's uuid; without

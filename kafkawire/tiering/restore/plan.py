@@ -56,8 +56,9 @@ class Hole:
 
 @dataclass(slots=True)
 class Restored:
-    """What a data folder is to hold. `holes`: for each segment to be made, its holes: one of a
-    partition at most, by rising numbers. `committed`: by partition, up to where it is uploaded."""
+    """The state to restore into a data folder. `holes`: for each segment to be made, its holes: one
+    of a partition at most, by rising numbers. `committed`: by partition, up to where it is
+    uploaded."""
 
     cluster_id: str
     node_id: int

@@ -26,7 +26,7 @@ SEGMENTS_AT_ONCE = 50
 
 
 class Withdrawal:
-    """See the module."""
+    """Removes disabled topics from the remote tier."""
 
     def __init__(
         self,

@@ -41,8 +41,9 @@ UNBOUNDED_RATE = 1 << 53
 
 
 class LocalFiles:
-    """See the module; the Localizer of the log. Counts in plain integers: `removed` files,
-    `downloads` and `failures` of them, `downloaded_bytes`."""
+    """The local files of uploaded segments; implements the log's Localizer. the Localizer of the
+    log. Counts in plain integers: `removed` files, `downloads` and `failures` of them,
+    `downloaded_bytes`."""
 
     def __init__(
         self,
@@ -90,7 +91,8 @@ class LocalFiles:
         return data
 
     async def localize(self, segments: Collection[Segment]) -> None:
-        """See `Localizer.localize`. OSError also when there is no room for them."""
+        """Download segments as local files; see `Localizer.localize`. OSError also when there is no
+        room for them."""
         async with self._lock:  # what is pinned is not removed from now on
             wanted = [each for each in segments if not self._is_whole(each)]
         new = [each for each in wanted if each.row.id not in self._loading]
@@ -238,7 +240,7 @@ class LocalFiles:
 
 
 def verify(fs: FileSystem, segment: Segment) -> None:
-    """See that a file is the segment, whole, and that its directory is sound; the jobs check its
+    """Verify that a file is the whole segment and that its directory is valid; the jobs check its
     batches. KAFKA_STORAGE_ERROR, FormatError, OSError. Runs in a thread."""
     check_file(fs, segment.path, segment.row).close()
     SegmentFile(fs, segment.path, segment.row.uuid).close()

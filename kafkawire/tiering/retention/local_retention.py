@@ -1,4 +1,4 @@
-"""What leaves the local disk once it is in the remote tier, and when.
+"""Local retention: when files of uploaded segments are removed from the local disk.
 
 A segment whose object is finished may lose its file when all partitions in it are past their local
 retention, and at once when the disk fills up. First its row says that it is not local: readers go
@@ -41,8 +41,8 @@ SLICE = 1000
 
 
 class LocalTier:
-    """See the module. Counts in plain integers: `let_go` segments, `relieved_bytes` of those that
-    a full disk took; `files` counts files and downloads."""
+    """Local retention of uploaded segments. Counts in plain integers: `let_go` segments,
+    `relieved_bytes` of those that a full disk took; `files` counts files and downloads."""
 
     def __init__(
         self,

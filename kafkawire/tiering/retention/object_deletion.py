@@ -45,9 +45,9 @@ KEYS_AT_ONCE = 1000
 
 
 class Remover:
-    """See the module. `stores` gives the storage of a tier by its number, None: it cannot be
-    reached from here. `foreign`: the bucket is another broker's now. `removed` counts objects,
-    `failures` tries in a row that failed."""
+    """Deletes objects that are no longer needed. `stores` gives the storage of a tier by its
+    number, None: it cannot be reached from here. `foreign`: the bucket is another broker's now.
+    `removed` counts objects, `failures` tries in a row that failed."""
 
     def __init__(
         self,

@@ -32,7 +32,8 @@ Key = tuple[int, Copy]
 
 
 class Repairer:
-    """See the module. `repaired` counts copies since the start."""
+    """Repairs damaged copies of segments in the background. `repaired` counts copies since the
+    start."""
 
     def __init__(
         self,

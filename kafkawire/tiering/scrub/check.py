@@ -20,8 +20,8 @@ from kafkawire.tiering.store.retrying import Asking
 
 
 class Checker:
-    """See the module. With `repair` it repairs what it finds; with `skip_lost` too, by leaving out
-    what no copy has any more."""
+    """Checks suspect objects of a scrub. With `repair` it repairs what it finds; with `skip_lost`
+    too, by leaving out what no copy has any more."""
 
     def __init__(self, site: Site, asking: Asking, repair: bool, skip_lost: bool = False) -> None:
         self._site = site
@@ -67,7 +67,8 @@ class Checker:
         return Finding(FindingKind.ORPHAN, key, text, self._done("deleted after the grace"))
 
     async def _only_copy(self, tail: Tail) -> str:
-        """What an object without a row holds that is nowhere else, in words; empty: nothing."""
+        """Describe data of an object without a row that exists nowhere else; empty if there is
+        none."""
         site = self._site
         entries = tail.directory
         found = await find_unaccounted(
@@ -115,7 +116,7 @@ class Checker:
     async def _harmed(
         self, row: ObjectRow, kind: FindingKind, why: str, damaged: list[DamagedRange], path: str
     ) -> list[Finding]:
-        """What is said and done about an object that is not as written. `damaged`: its bad batches
+        """Report, and with `repair` repair, a damaged object. `damaged`: its bad batches
         if they are known, else `why` is about all of it; `path`: of a copy of it, empty: none."""
         site, key = self._site, segment_key(row.uuid)
         healed = await is_sound_here(site, row)

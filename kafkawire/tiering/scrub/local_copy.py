@@ -45,7 +45,8 @@ async def local_copy(
 
 
 async def scrub_file(site: Site, path: str, segment: bytes) -> ScrubResult:
-    """What is wrong with a file that should be the segment of this uuid. OSError, WorkerError."""
+    """Check a file that should be the segment of this uuid; the problems found. OSError,
+    WorkerError."""
     arguments = ScrubArguments(path, segment)
     result: ScrubResult = await site.env.worker.run("scrub", arguments, site.bytes_per_second())
     return result

@@ -1,4 +1,4 @@
-"""What a scrub compares, and what it finds: bucket, rows and manifest must say the same. Pure.
+"""Comparison of bucket, rows and manifest in a scrub, and its findings. Pure.
 
 All three come by rising uuid, a stretch of keys at a time. What differs is *suspect*: things move
 while a scrub looks, so it looks again before it says anything (kafkawire.tiering.scrub.scrub).
@@ -32,7 +32,7 @@ MAX_RANGES_NAMED = 5
 
 
 class FindingKind(StrEnum):
-    """What was found to be wrong."""
+    """Kinds of findings."""
 
     ORPHAN = "orphan"
     """An object without a row: nobody will ever read or delete it."""
@@ -103,7 +103,7 @@ class Seen(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """What seems wrong about one object."""
+    """A possible problem of one object."""
 
     kind: FindingKind
     uuid: bytes

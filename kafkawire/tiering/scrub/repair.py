@@ -1,4 +1,4 @@
-"""What a scrub mends: by the same two-phase steps as everything else, so a crash leaves nothing.
+"""Repairs of a scrub: the usual two-phase steps, so that a crash leaves nothing unfinished.
 
 Orphans, and objects that only the manifest names, get a row that says DELETE_STARTED: the remover
 tells the manifest, waits for the grace and deletes them. An object that is lost or not as written

@@ -138,7 +138,7 @@ class Scrub:
             after = found[-1].uuid
 
     async def _last(self, named: Named | None) -> AsyncIterator[Told]:
-        """What rows and manifest differ in still, now that time has passed."""
+        """The differences of rows and manifest that remain after waiting."""
         if not self._doubtful or named is None:
             return
         yield ScrubProgress("manifest", 0, len(self._doubtful))

@@ -96,7 +96,7 @@ def split(amount: int, weights: Sequence[int]) -> list[int]:
 
 
 class Meter:
-    """What was counted since the start. Plain integers, for the metrics page and `tier cost`.
+    """Counters since the start. Plain integers, for the metrics page and `tier cost`.
 
     `requests` by kind, `errors` by class of failure, bytes; `topics` the same by topic; `month`
     likewise, but whoever keeps months (kafkawire.tiering.cost.budget) puts another one in its

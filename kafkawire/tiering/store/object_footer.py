@@ -1,4 +1,4 @@
-"""What an object says of itself: its header and the sections before its trailer, by two requests.
+"""Header and trailing sections of an object, read with two requests.
 
 For restore without a manifest, and for scrub. What cannot be read is a FormatError, a sentence
 without the object's name; batches and indexes are not looked at.
@@ -49,7 +49,7 @@ class Tail:
 
 
 class Reads(Protocol):
-    """What of a store this needs."""
+    """The part of the store port that this module needs."""
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
         """(bytes, ETag) of a small object or of a part of one (negative start: from the end; a

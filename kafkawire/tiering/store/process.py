@@ -88,7 +88,8 @@ class StoreProcess:
         return data, etag
 
     async def read(self, key: str, parts: Sequence[Part]) -> None:
-        """See ObjectStore. ValueError if the parts are not contiguous, or not in the memory."""
+        """Read ranges of objects into memory. ValueError if the parts are not contiguous, or not in
+        the memory."""
         _check_parts(parts, len(self.memory))
         await self._ask("read", _key(key), tuple(parts))
 
@@ -109,7 +110,7 @@ class StoreProcess:
         return Stored(*await self._ask("head", _key(key)))
 
     async def delete(self, keys: Sequence[str]) -> int:
-        """See ObjectStore. ValueError beyond 1,000 keys."""
+        """Delete objects. ValueError beyond 1,000 keys."""
         if len(keys) > MAX_DELETE:
             raise ValueError(f"{len(keys)} objects to delete: {MAX_DELETE} are allowed")
         if not keys:
@@ -117,7 +118,7 @@ class StoreProcess:
         return int(await self._ask("delete", tuple(map(_key, keys))))
 
     async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[Listed]:
-        """See ObjectStore. ValueError for a limit not in 1..1,000."""
+        """List objects. ValueError for a limit not in 1..1,000."""
         if not 1 <= limit <= MAX_LIST:
             raise ValueError(f"a listing of {limit} objects: 1 to {MAX_LIST} are allowed")
         return [Listed(*row) for row in await self._ask("list", prefix, after, limit)]

@@ -191,8 +191,8 @@ class Child:
         return not (intended or self.heard)
 
     async def _ended(self) -> int:
-        """What it ended with. Its output has ended, so it should be dead; to kill one that is
-        would take its exit code from whoever waits for it."""
+        """The exit code of the child. Its output has ended, so it should be dead; to kill one that
+        is would take its exit code from whoever waits for it."""
         try:
             return await asyncio.wait_for(asyncio.shield(self._process.wait()), CLOSE_S)
         except TimeoutError:

@@ -41,7 +41,7 @@ from kafkawire.tiering.store.process_protocol import (
 NICE = 5
 """The loop comes first; cutting and cleaning (10) come last."""
 GRACE_S = 2.0
-"""What calls under way may take to end: a request that aborts a multipart upload."""
+"""Time for calls in progress to end: a request that aborts a multipart upload."""
 
 
 class Storage:
@@ -135,7 +135,7 @@ def _source(url: str) -> Provider:
 def copy_object(
     provider: Provider, url: str, source_key: str, key: str, size_bytes: int, call: Call
 ) -> Stored:
-    """See ObjectStore.copy_from: by the storage itself where it can, else through here."""
+    """Copy an object from another tier: by the storage itself where it can, else through here."""
     source = _source(url)
     stored = provider.copy(source, source_key, key, call)
     if stored is None:

@@ -1,4 +1,4 @@
-"""What goes between the broker and its storage process: calls, answers, failures as values. Pure.
+"""Protocol between the broker and its storage process: calls, answers, failures as values. Pure.
 
 A message is a pickle with its length before it. Both ends are the same program of the same
 installation, so pickle is no danger and no version is needed; bytes of cold reads are not in it,
@@ -59,8 +59,8 @@ Answer = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a child is told first. `threads`: of each lane; `seen`: see Provider.seen; `left`: keys
-    that the child before was storing when it died; `storage_class`: of segments in S3."""
+    """The first message to a child. `threads`: of each lane; `seen`: see Provider.seen; `left`:
+    keys that the child before was storing when it died; `storage_class`: of segments in S3."""
 
     tier: TierUrl
     seen: bool

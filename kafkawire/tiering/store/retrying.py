@@ -25,7 +25,8 @@ PAGE = 1000
 
 
 class Asking:
-    """See the module. Raises StoreError once it has tried often enough."""
+    """Requests with retries for restore and scrub. Raises StoreError once it has tried often
+    enough."""
 
     __slots__ = ("_env", "_store")
 
@@ -38,7 +39,7 @@ class Asking:
         await self.retry(lambda: self._store.download(key, path, bytes_per_second))
 
     async def retry(self, request: Callable[[], Awaitable[T]]) -> T:
-        """What a request answers, once it is answered."""
+        """Repeat a request until it is answered; its result."""
         for wait_s in waits_s(ATTEMPTS, MAX_WAIT_S, self._env.random.random):
             try:
                 return await request()
@@ -75,7 +76,7 @@ class Asking:
 async def side_by_side(
     items: Sequence[T], work: Callable[[T], Awaitable[R]], what: str, progress: Progress
 ) -> list[R]:
-    """What `work` makes of each item, AT_ONCE at the same time, in their order."""
+    """Apply `work` to each item, AT_ONCE concurrently; results in order."""
     done: list[R] = []
     for at in range(0, len(items), AT_ONCE):
         progress(what, at, len(items))

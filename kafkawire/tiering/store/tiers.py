@@ -32,8 +32,9 @@ Opener = Callable[[str], ObjectStore]
 
 
 class Tiers:
-    """See the module. `current`: where uploads go; `refusal`: why nothing may be uploaded, though
-    there is a current one; `moving`: whether a move is under way; `data_folder`: of this broker."""
+    """The tiers of a broker, by number. `current`: where uploads go; `refusal`: why nothing may be
+    uploaded, though there is a current one; `moving`: whether a move is under way; `data_folder`:
+    of this broker."""
 
     def __init__(
         self,

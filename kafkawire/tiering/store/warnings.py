@@ -12,7 +12,7 @@ EVERY_S = 60.0
 
 
 class Warnings:
-    """See the module. `count` of all that was to be told."""
+    """Rate-limited warnings about temporary failures. `count` of all that was to be told."""
 
     def __init__(self, env: Env, logger: logging.Logger) -> None:
         self._env = env

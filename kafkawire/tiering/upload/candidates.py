@@ -37,7 +37,8 @@ def wanted(row: SegmentRow) -> bool:
 
 
 class Survey:
-    """See the module. `config_of` says what settings a partition has, None: it is gone."""
+    """Finds the segments that are candidates for upload. `config_of` says what settings a partition
+    has, None: it is gone."""
 
     def __init__(
         self, env: Env, storage: SegmentCatalog, store: SegmentStore, config_of: ConfigOf

@@ -27,7 +27,7 @@ from kafkawire.tiering.upload.scheduler import Candidate
 
 
 class Publisher(Protocol):
-    """What uploads and deletions need of kafkawire.tiering.manifest.publisher."""
+    """The manifest publisher as uploads and deletions see it."""
 
     async def publish(
         self,
@@ -77,7 +77,8 @@ class Flight:
 
 
 class Finisher:
-    """See the module. `discarded` is called when rows were made DELETE_STARTED."""
+    """Finishes uploaded objects: delta, rows, memory. `discarded` is called when rows were made
+    DELETE_STARTED."""
 
     def __init__(
         self,

@@ -26,8 +26,9 @@ MAX_NAMED = 5
 
 
 class Promise:
-    """See the module. `missed`: the topics whose promise is missed now, by id -> name; `episodes`
-    counts how often that began. `trouble` says why nothing can be uploaded at all, if it is so."""
+    """The monitor of `tiering.max.lag.ms`. `missed`: the topics whose promise is missed now, by id
+    -> name; `episodes` counts how often that began. `trouble` says why nothing can be uploaded at
+    all, if it is so."""
 
     def __init__(
         self,

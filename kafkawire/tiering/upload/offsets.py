@@ -31,7 +31,8 @@ def stretch(rows: Iterable[tuple[int, int, int]], start: int, has: Has) -> int:
 
 
 class UploadProgress:
-    """See the module. `partitions` are those in memory; any other is asked of SQL."""
+    """The dispatch and commit offsets of partitions. `partitions` are those in memory; any other is
+    asked of SQL."""
 
     def __init__(
         self, env: Env, partitions: Mapping[int, Partition], storage: SegmentCatalog

@@ -1,4 +1,4 @@
-"""What a start finds that a crash has left of tiering.
+"""Cleanup at start of uploads and deletions left by a crash.
 
 Objects that were being uploaded when the last process ended are never adopted: a new try gets a new
 uuid. A manifest may name them all the same, so they are removed like any other

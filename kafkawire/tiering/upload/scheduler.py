@@ -1,4 +1,4 @@
-"""What is uploaded now, and why everything else is not: the dispatcher and its upload buffer.
+"""Upload dispatcher: chooses what is uploaded now and knows why everything else waits.
 
 A segment that is to be tiered is registered here and goes through these states, by decisions of
 `admit`, `begin` and what the uploader reports:
@@ -60,7 +60,7 @@ class Why(NamedTuple):
 
 
 class Fault(Enum):
-    """What failed, which decides who waits: one segment, or all of them."""
+    """Scope of a failure, which decides what waits: one segment or all."""
 
     FILE = "file"
     STORE = "store"
@@ -73,7 +73,7 @@ _WAITING, _READY, _ADMITTED, _BEGUN = range(4)
 
 @dataclass(slots=True)
 class UploadLimits:
-    """What the settings allow; changed in place. `bytes_per_second` -1: no limit."""
+    """Limits from the settings; changed in place. `bytes_per_second` -1: no limit."""
 
     buffer_bytes: int
     uploads: int
@@ -101,9 +101,9 @@ class Candidate:
 
 
 class Dispatcher:
-    """See the module. `paused`: by whom, "" if nobody; `foreign`: another broker owns the bucket;
-    `detached`: why the bucket cannot be used yet, "" if it can. `failures` counts failed tries by
-    what failed."""
+    """Chooses which segments are uploaded now. `paused`: by whom, "" if nobody; `foreign`: another
+    broker owns the bucket; `detached`: why the bucket cannot be used yet, "" if it can. `failures`
+    counts failed tries by what failed."""
 
     def __init__(self, limits: UploadLimits) -> None:
         self.limits = limits
@@ -269,7 +269,8 @@ class Dispatcher:
         return self._gate_error
 
     def error(self, now: float) -> tuple[str, float]:
-        """What holds everybody up (code, when it is tried again); ("", 0) if nothing does."""
+        """The error that stops all uploads (code, time of the next try); ("", 0) if there is
+        none."""
         return (self._gate_error, self._gate_until) if now < self._gate_until else ("", 0.0)
 
     # --- inside

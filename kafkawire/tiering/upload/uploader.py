@@ -61,7 +61,7 @@ def fault_of(failure: BaseException) -> Fault:
 
 
 class Uploader:
-    """See the module. `noted`: segments to be looked at; `uploads`, `uploaded_bytes` count what
+    """Uploads segments. `noted`: segments to be looked at; `uploads`, `uploaded_bytes` count what
     was finished since the start."""
 
     def __init__(
@@ -337,7 +337,7 @@ class Uploader:
             self.dispatcher.forget(segment_id)
 
     def _refuse(self, failure: Refused) -> None:
-        """What only a person mends is an ERROR, once until something succeeds."""
+        """Log an error that needs an operator at ERROR, once until an upload succeeds."""
         if not self._refused:
             self._refused = True
             logger.error(

@@ -62,8 +62,8 @@ Load = Callable[[Iterable[int]], Awaitable[None]]
 
 
 class SegmentCleaner:
-    """See the module. `load` brings partitions into memory; `config_of` returns the settings of
-    one that is led here, in memory or not."""
+    """Compacts topics with cleanup.policy=compact. `load` brings partitions into memory;
+    `config_of` returns the settings of one that is led here, in memory or not."""
 
     __slots__ = (
         "_alone",
@@ -187,7 +187,7 @@ class SegmentCleaner:
             heappush(self._later, (when_ms, number))
 
     async def _look(self) -> list[Dirty]:
-        """What is due of the noted ones; the others are looked at when their time comes."""
+        """The noted partitions that are due; the others are checked when their time comes."""
         noted = sorted(self._noted)
         found: list[Dirty] = []
         for at in range(0, len(noted), LOADED_AT_ONCE):
@@ -326,7 +326,8 @@ class SegmentCleaner:
         self._conclude(job, result, env.clock.monotonic() - started)
 
     async def _check_room(self, size_bytes: int) -> None:
-        """What is cleaned is there twice until the old files go; journals come first."""
+        """Check for disk space: cleaned data exists twice until the old files are deleted; journals
+        have priority."""
         fs = self._env.fs
         total, free = await self._env.offload.submit("files", fs.free_bytes, self._store.folder)
         if size_bytes + min(total // 20, ROOM_LEFT_BYTES) > free:

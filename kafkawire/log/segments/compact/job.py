@@ -47,7 +47,7 @@ _LENGTH = Struct(">i")
 
 
 def run(fs: FileSystem, arguments: CompactArguments, pace: Pace) -> CompactResult:
-    """See the module. OSError if a file cannot be opened, read or written."""
+    """Run the job. OSError if a file cannot be opened, read or written."""
     outputs = Outputs(fs, arguments)
     cleaned: list[CleanedShare] = []
     damaged: list[StoredDamage] = []
@@ -157,7 +157,7 @@ class _Cleaning:
         }
 
     def _lost(self) -> list[LostRange]:
-        """What the sources say was lost of the partition before; nothing if they cannot be read."""
+        """The lost ranges of the partition listed in the sources; none if they cannot be read."""
         found: list[LostRange] = []
         for source in self._share.sources:
             known = self._lost_in.get(source.path)

@@ -1,4 +1,4 @@
-"""What the job `compact` (kafkawire.log.segments.compact.job) is asked for and what it answers."""
+"""Request and result messages of the job `compact` (kafkawire.log.segments.compact.job)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from kafkawire.log.segments.jobs import JobOrigin, Made, Packed, SegmentOutput, 
 
 @dataclass(slots=True)
 class CompactSource:
-    """What one segment has of a partition: batches in the bytes [start, start + length), which
-    cover the offsets [base_offset, end_offset). `records`: about how many they hold."""
+    """The part of a segment that belongs to a partition: batches in the bytes [start, start +
+    length), which cover the offsets [base_offset, end_offset). `records`: about how many they
+    hold."""
 
     path: str
     uuid: bytes
@@ -57,7 +58,7 @@ class CompactArguments:
 
 @dataclass(slots=True)
 class Stats:
-    """What one cleaning did, in records and bytes. `keyless` ones cannot stay; `unreadable`
+    """Statistics of one cleaning, in records and bytes. `keyless` ones cannot stay; `unreadable`
     batches stay whole."""
 
     read: int = 0
@@ -70,7 +71,7 @@ class Stats:
 
 @dataclass(slots=True)
 class CleanedShare:
-    """What became of a share: [first source, `clean_end`) is in the outputs, [clean_end,
+    """The result of cleaning a share: [first source, `clean_end`) is in the outputs, [clean_end,
     `touched_end`) in the rest; sources from `touched_end` on were left alone. clean_end ==
     dirty_from: nothing could be cleaned, and nothing of the partition is in any output."""
 

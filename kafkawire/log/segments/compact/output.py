@@ -60,7 +60,7 @@ class Outputs:
         self._writers[-1].end(end_offset)
 
     def write(self, parts: list[memoryview]) -> None:
-        """What was cleaned: whole batches."""
+        """Write cleaned data, which is whole batches."""
         if self._waiting and self._size >= self._arguments.segment_bytes:
             end = self._writers[-1].next_offset
             self._end_part(end)

@@ -29,7 +29,7 @@ MAX_OUTPUTS = 1000
 
 @dataclass(slots=True)
 class Dirty:
-    """What of a partition can be cleaned: segment rows [0, stop), those from `first` on dirty."""
+    """The cleanable part of a partition: segment rows [0, stop), those from `first` on dirty."""
 
     partition: Partition
     first: int

@@ -71,7 +71,7 @@ class CleanJob:
 
     @property
     def title(self) -> str:
-        """What is cleaned, for people."""
+        """The cleaned partitions, for log lines."""
         first = self._batch[0].partition.number
         more = f" and {len(self._batch) - 1} more" if len(self._batch) > 1 else ""
         return self.name_of(first) + more
@@ -176,7 +176,7 @@ async def made_by(
     rows: Sequence[SegmentRow],
     partitions: Mapping[int, Partition],
 ) -> tuple[Finished, list[SegmentRange]]:
-    """What was written, with its mappings, and the mappings it stands for.
+    """The written segments with their mappings, and the mappings they replace.
 
     Partitions that have changed meanwhile are left out, and looked at again.
     """

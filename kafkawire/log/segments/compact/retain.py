@@ -1,4 +1,4 @@
-"""What stays of a compacted partition's batches, record by record (Kafka: Cleaner and
+"""Retention of records in compacted partitions (Kafka: Cleaner and
 MemoryRecords.filterTo; KIP-58, KIP-98, KIP-534).
 
 Passes over whole batches. `OffsetMapBuilder` puts the keys of the dirty part into an OffsetMap, as
@@ -208,7 +208,7 @@ class Cleaner:
         self.stats = Stats()
 
     def clean(self, data: bytes, end: int) -> list[memoryview]:
-        """What stays of the next whole batches, in data[:end]; as views where it is as it was.
+        """Compact the next whole batches in data[:end]; unchanged parts are returned as views.
 
         DamagedBatch for one that is not what was written.
         """
@@ -285,7 +285,7 @@ class Cleaner:
     def _tombstones(
         self, head: BatchHead, spans: RecordSpans, kept: list[int]
     ) -> tuple[list[int], bool]:
-        """What stays of `kept`, and whether the batch must be given its delete horizon."""
+        """The tombstones of `kept` that stay, and whether the batch needs a delete horizon."""
         nulls = set(spans.nulls)
         if head.attributes & DELETE_HORIZON:
             if head.base_timestamp <= self._now_ms:

@@ -1,4 +1,4 @@
-"""What the cleaner knows of transactions while it goes through a partition's batches.
+"""Transaction state of the cleaner while it reads the batches of a partition.
 
 `Fates` looks ahead: which transactions were aborted, and which are still open where it stopped.
 `Cleaned` goes along with the cleaning and says of each batch whether it may go (Kafka:
@@ -16,7 +16,7 @@ from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer
 
 ABORT, COMMIT, OTHER, EMPTY = 0, 1, -1, -2
-"""What a control batch says: its transaction's end (Kafka: ControlRecordType), something else, or
+"""Types of control batches: the end of a transaction (Kafka: ControlRecordType), something else, or
 nothing any more."""
 
 _KEY = Struct(">hh")  # version, type
@@ -26,7 +26,7 @@ Aborted = tuple[int, int, int]
 
 
 def control_type(data: Buffer, at: int, head: BatchHead) -> int:
-    """What the control batch at `at` says. One that cannot be read says something else."""
+    """The type of the control batch at `at`; OTHER if it cannot be decoded."""
     if not head.count:
         return EMPTY
     try:
@@ -40,8 +40,8 @@ def control_type(data: Buffer, at: int, head: BatchHead) -> int:
 
 
 class Fates:
-    """See the module. `aborted`: those that ended; `opened`: first offset of those that did not,
-    by producer id."""
+    """The ends of transactions, read ahead of the batches. `aborted`: those that ended; `opened`:
+    first offset of those that did not, by producer id."""
 
     __slots__ = ("aborted", "opened")
 
@@ -62,7 +62,8 @@ class Fates:
 
 
 class Cleaned:
-    """See the module. `kept`: the aborted transactions of which a reader still has to know."""
+    """Transaction state of the batches already cleaned. `kept`: the aborted transactions of which a
+    reader still has to know."""
 
     __slots__ = ("_aborted", "_committed", "_met", "_waiting", "kept")
 

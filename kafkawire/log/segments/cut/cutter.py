@@ -52,7 +52,7 @@ STUCK_S = 30.0
 
 
 class Cutter:
-    """See the module."""
+    """Cuts rolled journals into segments."""
 
     __slots__ = (
         "_commit_log",

@@ -21,7 +21,7 @@ CLEANED, COMPACTED = "cleaned", "compact"
 
 
 def retention_class(config: TopicConfig, *, cleaned: bool = False) -> str:
-    """What partitions must agree on to share a segment, as text for the row.
+    """The settings on which partitions that share a segment must agree, as text for the row.
 
     Retention times within a factor of two of each other agree. A segment that the cleaner wrote
     is of another class than what was cut: by that it is known how far a partition is clean.

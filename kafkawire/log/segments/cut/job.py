@@ -60,7 +60,7 @@ _SUMMED = HEAD_BYTES - 8
 
 
 def run(fs: FileSystem, arguments: CutArguments, pace: Pace) -> JobResult:
-    """See the module. OSError if a file cannot be opened or written."""
+    """Run the job. OSError if a file cannot be opened or written."""
     wanted: dict[int, PartitionToCut] = {item.number: item for item in unpack_all(arguments.wanted)}
     journals: list[_Journal] = []
     result = JobResult([])
@@ -105,7 +105,7 @@ class _Journal:
         return any(one < stop and start < other for one, other in self.bad)
 
     def rows(self, number: int) -> IndexColumns:
-        """What a partition has here."""
+        """The rows of a partition in these journals."""
         if isinstance(self._rows, JournalIndex):
             return self._rows.rows(number)
         return self._rows.rows.get(number) or empty_columns()

@@ -1,4 +1,4 @@
-"""What the next cut takes: pure decisions over journals and partitions.
+"""Plan of the next cut: pure decisions over journals and partitions.
 
 Rolled journals are cut oldest first, when all that lies in them is committed and their index is on
 the disk. Of each partition goes what lies between its cut offset and the last stable offset; the
@@ -27,8 +27,8 @@ JOB_PARTITIONS = 10_000
 
 @dataclass(slots=True)
 class CutShare:
-    """What one partition gives to a cut: offsets [start, end), about so many bytes; `kind`: its
-    class, which says with whom it may share a segment."""
+    """The part of a cut that belongs to one partition: offsets [start, end), about so many bytes;
+    `kind`: its class, which says with whom it may share a segment."""
 
     partition: Partition
     start: int
@@ -55,7 +55,7 @@ def ready(journals: Iterable[Journal], committed: int) -> list[Journal]:
 def share_of(
     partition: Partition, last_journal: int, given_up: Sequence[LostRange] = ()
 ) -> CutShare | None:
-    """What of a partition lies in the journals up to `last_journal`, may be cut, and fits into
+    """The part of a partition in the journals up to `last_journal` that may be cut and fits into
     one segment by its topic's `segment.bytes`; None if nothing does. A share ends where damage
     begins that is not among `given_up`."""
     portions = partition.portions

@@ -58,7 +58,7 @@ class JournalAge:
 
 
 class Timing:
-    """See the module."""
+    """Decides when a journal is rolled early and cut."""
 
     __slots__ = (
         "_commit_log",
@@ -80,7 +80,7 @@ class Timing:
         self._room = 0  # more of them the fullest one could take then
 
     async def look(self) -> None:
-        """See what the journals hold."""
+        """Measure what the journals hold."""
         now = self._env.clock.monotonic()
         journals = [each for each in self._commit_log.journals if each.numbers]
         held = {each.number: self._held.get(each.number) or JournalAge(now) for each in journals}

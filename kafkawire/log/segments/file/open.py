@@ -93,7 +93,7 @@ def check_file(fs: FileSystem, path: str, row: SegmentRow) -> File:
 
 
 def _damage(file: File, uuid: bytes) -> Iterator[FormatError]:
-    """What is wrong outside of the batches."""
+    """Problems outside of the batches."""
     try:
         trailer = _read_ends(file, uuid)
     except (OtherSegment, NewerFormatError):
@@ -122,7 +122,7 @@ def _read_ends(file: File, uuid: bytes) -> Trailer:
 
 
 def read_lost_ranges(fs: FileSystem, path: str) -> LostRanges:
-    """What was lost of the partitions of a segment; nothing if that cannot be read."""
+    """The lost ranges of the partitions of a segment; none if they cannot be read."""
     try:
         file = fs.open(path)
     except OSError:
@@ -267,7 +267,7 @@ class SegmentFile:
         return states
 
     def lost(self, pace: Pace = no_pace) -> LostRanges:
-        """What was lost of each partition."""
+        """The lost ranges of each partition."""
         if self.trailer.optional(LOST) is None:
             return {}
         try:

@@ -1,4 +1,4 @@
-"""What the broker tells its jobs of the topics whose segments they write: packed, in slices.
+"""Topic information for segment jobs, packed in slices.
 
 Cutter, rewriter and cleaner ask it for the partitions of a job. On the loop, beside the traffic.
 """
@@ -17,7 +17,7 @@ AT_ONCE = 128
 
 
 class Origins:
-    """See the module."""
+    """Topic information for segment jobs."""
 
     __slots__ = ("_catalog", "_env")
 

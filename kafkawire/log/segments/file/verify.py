@@ -61,7 +61,7 @@ class _Problems(list[str]):
 
 
 def run(fs: FileSystem, arguments: ScrubArguments, pace: Pace) -> ScrubResult:
-    """See the module. OSError only if the file cannot be opened."""
+    """Run the job. OSError only if the file cannot be opened."""
     problems = _Problems()
     try:
         file = SegmentFile(fs, arguments.path, arguments.uuid, pace)

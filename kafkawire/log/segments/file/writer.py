@@ -24,7 +24,7 @@ SYNC_BYTES = 16 << 20
 
 
 class JobOrigins:
-    """What the segments of one job say of where they come from; `order` None: nothing."""
+    """The origin section of the segments of one job; `order` None: nothing."""
 
     __slots__ = ("_cluster_id", "_topics")
 

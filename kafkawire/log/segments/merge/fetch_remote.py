@@ -34,7 +34,7 @@ ASKED_AGAIN_S = 600.0
 
 
 class Fetcher:
-    """See the module."""
+    """Downloads remote segments for a merge."""
 
     __slots__ = ("_ask_at", "_env", "_failed", "_learning", "_remote", "_segments", "_task")
 

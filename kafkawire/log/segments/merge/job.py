@@ -49,7 +49,7 @@ class _Source:
 
 
 def run(fs: FileSystem, arguments: RewriteArguments, pace: Pace) -> JobResult:
-    """See the module. ValueError for ranges that are not in the inputs or do not join."""
+    """Run the job. ValueError for ranges that are not in the inputs or do not join."""
     sources: list[_Source] = []
     keeps: dict[int, list[tuple[_Source, Keep]]] = {}
     result = JobResult([])
@@ -130,7 +130,7 @@ def _state(parts: list[tuple[_Source, Keep]]) -> PartitionState:
 
 
 def _lost(parts: list[tuple[_Source, Keep]]) -> list[LostRange]:
-    """What the inputs say was lost of the offsets that are kept."""
+    """The lost ranges of the kept offsets, as the inputs list them."""
     ranges = [
         lost
         for source, keep in parts

@@ -39,11 +39,12 @@ MIN_INPUTS = 4
 MIN_GROWTH = 2.0
 """How often the largest input fits into such a merge, at least."""
 TWICE_BYTES = 4 * MIB
-"""What was merged twice and is as large is left alone: 256 in a GiB, and no byte written again."""
+"""Size from which a segment merged twice is not merged again: 256 in a GiB, and no byte written
+again."""
 IDLE_MS = 3_600_000
 """When no segment of a class was cut for so long, nothing more is expected."""
 INDEX_BYTES = 128 << 10
-"""What a merged object usually has in addition to its batches."""
+"""Usual bytes of a merged object in addition to its batches."""
 SPANS = 8
 """Merged segments in the time of a retention, at least."""
 
@@ -159,7 +160,7 @@ def _suffix(run: Sequence[MergeCandidate], merges: int) -> list[MergeCandidate]:
 
 
 def _rest(run: Sequence[MergeCandidate]) -> list[MergeCandidate]:
-    """What becomes of a run that nothing can join."""
+    """The plan for a run that no other segment can join."""
     for found in (list(run), _suffix(run, 1), _suffix(run, 0)):
         if len(found) >= MIN_INPUTS and _growth(found) >= MIN_GROWTH:
             return found

@@ -1,4 +1,4 @@
-"""What rewriting and cleaning ask of a remote tier: segments back as files, for the worker.
+"""Port for merges and compaction: downloads remote segments as local files for the worker.
 
 The tier is above the log (kafkawire.tiering.retention.local_retention) and is attached through
 kafkawire.log.segments.remote_tier. Without one a segment that has no file here is left as it is.

@@ -66,8 +66,9 @@ MIN_PIECE_BYTES = 1 << 20
 
 
 class Rewriter:
-    """See the module. `config_of` says what settings a partition has, None: its topic is deleted.
-    Counts in plain integers: `merges`, and `merged_bytes` of batches that these wrote again."""
+    """Merges small segments and drops dead ranges. `config_of` says what settings a partition has,
+    None: its topic is deleted. Counts in plain integers: `merges`, and `merged_bytes` of batches
+    that these wrote again."""
 
     __slots__ = (
         "_config",
@@ -248,8 +249,8 @@ class Rewriter:
         return []
 
     async def _merge(self, kind: str, small: list[Segment], most: int) -> list[SegmentRow]:
-        """What of one class is merged now. Segments that have no file take part where fetching
-        them is worth its price."""
+        """Merge the due segments of one retention class. Segments that have no file take part where
+        fetching them is worth its price."""
         if len(small) < 2:
             return []
         small.sort(key=lambda segment: (segment.cut_ms, segment.row.id))
@@ -343,7 +344,7 @@ class Rewriter:
     async def _outcome(
         self, result: JobResult, row: SegmentRow, rewrite: Rewrite
     ) -> tuple[list[tuple[SegmentRow, list[SegmentRange]]], list[int]]:
-        """What was written, and the partitions that were left out because they are damaged."""
+        """The written segment, and the partitions left out because they are damaged."""
         for damage in result.damaged:
             partition = self._partitions.get(damage.number)
             name = f"partition {damage.number}"

@@ -1,4 +1,4 @@
-"""What a rewrite takes: pure decisions over segment rows and mappings.
+"""Plan of a merge: pure decisions over segment rows and mappings.
 
 Segments are rewritten when more than half of one is dead, when bytes of a deleted topic have stayed
 long enough, and when many small ones become one (kafkawire.log.segments.merge.levels says which).
@@ -94,7 +94,7 @@ def _in_order(inputs: Sequence[SegmentRow], part: Iterable[SegmentRange]) -> lis
 
 
 def _bound(part: list[SegmentRange], order: dict[int, int], first: list[int], most: int) -> None:
-    """What one partition says of the inputs that may go together."""
+    """The bound that one partition sets on inputs that can be merged together."""
     low = size = 0
     for at, mapping in enumerate(part):
         size += mapping.length

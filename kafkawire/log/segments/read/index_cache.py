@@ -64,7 +64,8 @@ class WarmIndex:
 
 
 class WarmIndexes:
-    """See the module: a bounded number of bytes of them, those read last."""
+    """A bounded, least-recently-used cache of sparse indexes. a bounded number of bytes of them,
+    those read last."""
 
     __slots__ = ("_kept", "size_bytes")
 
@@ -95,7 +96,7 @@ class WarmIndexes:
 def sound_part(
     index: SparseIndex, position: int, data: memoryview, offset: int, mapping: SegmentRange
 ) -> tuple[int, memoryview, int]:
-    """What can be read of a damaged block at `offset`: the position of sound batches, they
+    """The readable part of a damaged block at `offset`: the position of sound batches, they
     themselves, and where the block ends.
 
     `data`: what there is from the beginning of the block at `position` on. DamagedSegment if the

@@ -1,4 +1,4 @@
-"""What reading segments asks of a remote tier, and where a partition's local part begins.
+"""Ports for reading segments of a remote tier, and the start of a partition's local part.
 
 The tier itself is above the log (kafkawire.tiering.read.cold_reader) and is attached through
 kafkawire.log.segments.remote_tier.
@@ -32,7 +32,7 @@ class RemoteReadRequest(NamedTuple):
 
 @dataclass(slots=True)
 class Taken:
-    """What one row gave: the offset to go on at, and whether that is the row's end. Each of the
+    """The result of reading one row: the next offset, and whether it is the row's end. Each of the
     views in `batches` holds whole ones."""
 
     batches: list[memoryview]

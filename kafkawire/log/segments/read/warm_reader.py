@@ -55,8 +55,8 @@ MAX_ROWS_REPLACED = 3
 
 
 class WarmReader:
-    """See the module. `fallbacks` counts reads that the remote tier could not do and a local file
-    served."""
+    """Reads batches from segments. `fallbacks` counts reads that the remote tier could not do and a
+    local file served."""
 
     __slots__ = (
         "_env",
@@ -286,8 +286,8 @@ def load_index(file: File, mapping: SegmentRange) -> WarmIndex:
 
 
 def take(file: File, warm: WarmIndex, mapping: SegmentRange, ask: RemoteReadRequest) -> Taken:
-    """What is asked for out of a local file; runs in a thread. DamagedSegment if the batch at the
-    offset is not what was written."""
+    """Read the requested batches from a local file; runs in a thread. DamagedSegment if the batch
+    at the offset is not what was written."""
     stop, offset = mapping.start + mapping.length, ask.offset
     position, length = warm.index.span(offset, max(ask.room, 0) + SLACK_BYTES)
     while True:

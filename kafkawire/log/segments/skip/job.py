@@ -31,7 +31,7 @@ Stretch = tuple[memoryview, list[BadBatches]]
 
 
 def run(fs: FileSystem, arguments: SkipArguments, pace: Pace) -> SkipResult:
-    """See the module. OSError if the new segment cannot be written."""
+    """Run the job. OSError if the new segment cannot be written."""
     source = _Source(fs, arguments.path, pace)
     lost: list[Lost] = []
     made_by = arguments.node_id, arguments.created_ms, JobOrigins(arguments.origin)

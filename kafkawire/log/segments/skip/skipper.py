@@ -102,7 +102,7 @@ class SkipWriter:
         return Written(row, made, mappings, list(unpack_all(result.lost)))
 
     async def _entries(self, mappings: Sequence[SegmentRange]) -> list[bytes]:
-        """What the metadata says of a segment, in the form of its directory."""
+        """The mappings of a segment, in the form of its directory."""
         packed: list[bytes] = []
         ordered = sorted(mappings, key=lambda mapping: mapping.number)
         for at in range(0, len(ordered), PACKED_AT_ONCE):
@@ -121,7 +121,7 @@ class SkipWriter:
 
 
 class Skipper:
-    """See the module; for a running broker."""
+    """Removes damaged batches from segments of a running broker. for a running broker."""
 
     __slots__ = ("_config", "_env", "_store", "_swapper", "_writer")
 

@@ -1,4 +1,4 @@
-"""What every part of `kv_storage` stands on: the store, the node, who leads a partition.
+"""Base of all parts of the key-value storage: the store, the node id, partition leaders.
 
 Subclasses say where the work runs (`_read`, `_write`). The catalog of topics lies elsewhere, so who
 leads a partition is asked of `leader_of`: a node id, or None for a partition that does not exist.
@@ -19,7 +19,8 @@ LeaderOf = Callable[[int], int | None]
 
 
 class KeyValueBase:
-    """See the module. `now_ms` is the clock of the time columns; nothing is decided by it."""
+    """Rows and keys of the storage. `now_ms` is the clock of the time columns; nothing is decided
+    by it."""
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ CHECKPOINT, TOTALS, MAPPING = 0, 1, 2
 
 @dataclass(slots=True)
 class Totals:
-    """What a partition has in segments."""
+    """Bytes and records of a partition in segments."""
 
     records: int = 0
     size_bytes: int = 0
@@ -82,7 +82,7 @@ def pack_place(place: int) -> bytes:
 
 
 def unpack_place(value: bytes | None) -> int:
-    """What `pack_place` packed; 0 for nothing."""
+    """Unpack a log position; 0 if nothing is stored."""
     return 0 if value is None else int(_unpack(_PLACE, value)[0])
 
 
@@ -162,7 +162,7 @@ def pack_totals(totals: Totals) -> bytes:
 
 
 def unpack_totals(value: bytes | None) -> Totals:
-    """What `pack_totals` packed; nothing stored: nothing in segments."""
+    """Unpack totals; zeros if nothing is stored."""
     return Totals() if value is None else Totals(*_unpack(_TOTALS, value))
 
 
@@ -289,7 +289,7 @@ def pack_offsets(dispatch: int, commit: int, updated_ms: int) -> bytes:
 
 
 def unpack_offsets(value: bytes | None) -> tuple[int, int]:
-    """What `pack_offsets` packed, without the time; zeros for nothing."""
+    """Unpack offsets, without the time; zeros if nothing is stored."""
     return (0, 0) if value is None else unpack_all_offsets(value)[:2]
 
 

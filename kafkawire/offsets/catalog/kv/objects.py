@@ -1,4 +1,4 @@
-"""What `kv_storage` does with objects of the remote tier: rows, offsets and tiers.
+"""Objects of the remote tier in the key-value storage: rows, offsets and tiers.
 
 Decisions are by the rules of `objects`; each method collects its changes and hands them over in one
 atomic write.
@@ -36,7 +36,8 @@ class KeyValueObjects(KeyValueBase):
     async def start_objects(
         self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]
     ) -> list[bytes]:
-        """See `OffsetStorage.start_objects`."""
+        """Insert objects as COPY_STARTED and raises the dispatch offsets (partition number ->
+        offset); the uuids of those entered."""
 
         def work(writes: Writes) -> list[bytes]:
             led = self._led(dispatched, self._node_id)
@@ -52,7 +53,8 @@ class KeyValueObjects(KeyValueBase):
     async def finish_objects(
         self, uuids: Sequence[bytes], committed: Mapping[int, int]
     ) -> list[SegmentRow]:
-        """See `OffsetStorage.finish_objects`."""
+        """Make objects COPY_FINISHED and those of their segments; the segments, by id, as they are
+        then."""
 
         def work(writes: Writes) -> list[SegmentRow]:
             led = self._led(committed, self._node_id)
@@ -72,7 +74,8 @@ class KeyValueObjects(KeyValueBase):
         return await self._write("finish_objects", work)
 
     async def delete_objects(self, uuids: Sequence[bytes], delete_after_ms: int) -> None:
-        """See `OffsetStorage.delete_objects`."""
+        """Make objects DELETE_STARTED, whatever they are, but for those that are so already; a
+        segment that has one of them as its object has none from then on."""
 
         def work(writes: Writes) -> None:
             found = self._objects(uuids)
@@ -88,7 +91,8 @@ class KeyValueObjects(KeyValueBase):
         await self._write("delete_objects", work)
 
     async def condemn_objects(self, rows: Sequence[ObjectRow]) -> None:
-        """See `OffsetStorage.condemn_objects`."""
+        """Insert objects that are no segment's as DELETE_STARTED, with their `delete_after_ms`: a
+        scrub found them without a row."""
 
         def work(writes: Writes) -> None:
             known = self._objects(row.uuid for row in rows)
@@ -99,7 +103,7 @@ class KeyValueObjects(KeyValueBase):
         await self._write("condemn_objects", work)
 
     async def drop_objects(self, uuids: Sequence[bytes]) -> None:
-        """See `OffsetStorage.drop_objects`."""
+        """Forget objects that are gone."""
 
         def work(writes: Writes) -> None:
             for row in self._objects(uuids).values():
@@ -112,7 +116,7 @@ class KeyValueObjects(KeyValueBase):
     async def objects(
         self, node_id: int, states: Sequence[int], limit: int, after: bytes = b""
     ) -> list[ObjectRow]:
-        """See `OffsetStorage.objects`."""
+        """Up to `limit` objects of a broker in these states, by uuid, from above `after`."""
 
         def work() -> list[ObjectRow]:
             uuids: list[bytes] = []
@@ -125,13 +129,14 @@ class KeyValueObjects(KeyValueBase):
         return await self._read(work)
 
     async def objects_by_uuid(self, uuids: Sequence[bytes]) -> list[ObjectRow]:
-        """See `OffsetStorage.objects_by_uuid`."""
+        """Those of the objects that are there, by uuid."""
         return await self._read(lambda: list(self._objects(uuids).values()))
 
     async def unneeded_objects(
         self, node_id: int, limit: int, after: bytes = b""
     ) -> list[ObjectRow]:
-        """See `OffsetStorage.unneeded_objects`."""
+        """Up to `limit` COPY_FINISHED objects of a broker whose segment is DELETING or gone, by
+        uuid, from above `after`."""
 
         def work() -> list[ObjectRow]:
             low = layout.unneeded_key(node_id, after) + (b"\0" if after else b"")
@@ -142,7 +147,8 @@ class KeyValueObjects(KeyValueBase):
         return await self._read(work)
 
     async def set_local(self, ids: Sequence[int], local: bool) -> list[SegmentRow]:
-        """See `OffsetStorage.set_local`."""
+        """Record whether LIVE segments have a local file; the latter only of those that have a
+        finished object."""
 
         def work(writes: Writes) -> list[SegmentRow]:
             segments = self._segments(ids)
@@ -152,7 +158,7 @@ class KeyValueObjects(KeyValueBase):
         return await self._write("set_local", work)
 
     async def save_tiering_offsets(self, offsets: Mapping[int, tuple[int, int]]) -> None:
-        """See `OffsetStorage.save_tiering_offsets`."""
+        """Raise dispatch and commit offsets: partition number -> (dispatch, commit)."""
 
         def work(writes: Writes) -> None:
             led = self._led(offsets, self._node_id)
@@ -161,7 +167,8 @@ class KeyValueObjects(KeyValueBase):
         await self._write("save_tiering_offsets", work)
 
     async def uncommitted(self, limit: int, after: int = -1) -> list[int]:
-        """See `OffsetStorage.uncommitted`."""
+        """Up to `limit` partitions that this broker leads whose commit offset is below their
+        dispatch offset, by number, from above `after`."""
 
         def work() -> list[int]:
             found: list[int] = []
@@ -182,19 +189,21 @@ class KeyValueObjects(KeyValueBase):
         return await self._read(work)
 
     async def save_tier(self, row: TierRow) -> None:
-        """See `OffsetStorage.save_tier`."""
+        """Insert a tier, or changes the one with this id."""
         await self._write(
             "save_tier", lambda writes: writes.put(layout.tier_key(row.id), layout.pack_tier(row))
         )
 
     async def tiers(self) -> list[TierRow]:
-        """See `OffsetStorage.tiers`."""
+        """All of them, by id."""
         return await self._read(
             lambda: [layout.unpack_tier(*pair) for pair in self._store.scan(b"t", b"u")]
         )
 
     async def relocate_objects(self, moved: Mapping[bytes, ObjectRow]) -> list[SegmentRow]:
-        """See `OffsetStorage.relocate_objects`."""
+        """Finished objects copied into another tier take the place of the old ones (the keys),
+        which are DELETE_STARTED from then on, to be kept until the new row's delete_after_ms; the
+        segments, by id, as they are then."""
 
         def work(writes: Writes) -> list[SegmentRow]:
             old = self._objects(moved)
@@ -213,7 +222,8 @@ class KeyValueObjects(KeyValueBase):
     async def enter_remote(
         self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[SegmentRange]]]
     ) -> list[int]:
-        """See `OffsetStorage.enter_remote`."""
+        """Insert segments that lie in the remote tier only, LIVE with all that their rows say,
+        their finished objects and their mappings; the ids of the segments."""
 
         def work(writes: Writes) -> list[int]:
             numbers = {each.number for _, _, mappings in rows for each in mappings}

@@ -27,7 +27,7 @@ T = TypeVar("T")
 LOG_FILES = 2
 """RocksDB's own logs for people (LOG.old.*) that are kept."""
 MEMTABLE_BYTES = 16 << 20
-"""What is gathered in memory before RocksDB sorts it into a file; two of them at most."""
+"""Bytes of a RocksDB memtable; there are at most two."""
 NOT_INSTALLED = (
     "offset.storage=rocksdb needs the package rocksdict: install kafkawire[rocksdb], "
     "or use offset.storage=sql"
@@ -74,8 +74,8 @@ class RocksStore:
             return (cursor.key(), cursor.value()) if cursor.key() >= low else None
 
     def write(self, writes: Writes) -> None:
-        """See `KeyValueStore.write`. After a failed sync nobody knows what is durable, so nothing
-        more is written or read until the process starts again."""
+        """Apply all puts and deletes atomically. After a failed sync nobody knows what is durable,
+        so nothing more is written or read until the process starts again."""
         with self._usable() as database:
             batch = self._rocks.WriteBatch(raw_mode=True)
             for key, value in writes.changes.items():
@@ -188,5 +188,5 @@ class RocksStorage(KeyValueStorage):
                 raise MetadataError(f"{self._folder}: {error}") from error
 
     async def close(self) -> None:
-        """See `OffsetStorage.close`."""
+        """Close the storage."""
         await self._run(self._store.close)

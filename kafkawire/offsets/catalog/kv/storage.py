@@ -32,12 +32,12 @@ ORPHAN_STEPS = 1_000
 
 
 class KeyValueStorage(KeyValueObjects):
-    """See `OffsetStorage`."""
+    """Implementation of `OffsetStorage`."""
 
     _orphans_from = 0
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """See `OffsetStorage.save_checkpoint`."""
+        """Store the place and the given partitions."""
 
         def work(writes: Writes) -> None:
             led = self._led([row.number for row in checkpoint.partitions], checkpoint.node_id)
@@ -51,12 +51,12 @@ class KeyValueStorage(KeyValueObjects):
         await self._write("save_checkpoint", work)
 
     async def load_place(self, node_id: int) -> int:
-        """See `OffsetStorage.load_place`."""
+        """The last place stored for a broker; 0: there is none."""
         key = layout.place_key(node_id)
         return await self._read(lambda: layout.unpack_place(self._store.get([key])[0]))
 
     async def load_partitions(self, numbers: Sequence[int]) -> list[PartitionRow]:
-        """See `OffsetStorage.load_partitions`."""
+        """A row for each of the numbers, in their order; empty where nothing is stored."""
         return await self._read(lambda: [self._partition(number) for number in numbers])
 
     def _partition(self, number: int) -> PartitionRow:
@@ -73,7 +73,7 @@ class KeyValueStorage(KeyValueObjects):
         return row
 
     async def start_segments(self, rows: Sequence[SegmentRow]) -> list[int]:
-        """See `OffsetStorage.start_segments`."""
+        """Insert segments that will be written, as STARTED; their ids."""
 
         def work(writes: Writes) -> list[int]:
             first = layout.unpack_place(self._store.get([layout.NEXT_ID_KEY])[0]) or 1
@@ -86,7 +86,7 @@ class KeyValueStorage(KeyValueObjects):
         return await self._write("start_segments", work)
 
     async def finish_segments(self, swap: Swap) -> None:
-        """See `OffsetStorage.finish_segments`."""
+        """Make the finished segments LIVE and exchanges the mappings."""
 
         def work(writes: Writes) -> None:
             numbers = {row.number for _, added in swap.finished for row in added}
@@ -99,7 +99,8 @@ class KeyValueStorage(KeyValueObjects):
     async def remove_mappings(
         self, below: Mapping[int, int], delete_after_ms: int = 0
     ) -> list[SegmentRow]:
-        """See `OffsetStorage.remove_mappings`."""
+        """Drop the mappings that end at or below the log start of their partition (number -> log
+        start); for EVERYTHING all that is stored of it."""
 
         def work(writes: Writes) -> list[SegmentRow]:
             gone: list[SegmentRange] = []
@@ -125,7 +126,7 @@ class KeyValueStorage(KeyValueObjects):
         return await self._write("remove_mappings", work)
 
     async def drop_segments(self, ids: Sequence[int]) -> None:
-        """See `OffsetStorage.drop_segments`."""
+        """Forget segments whose files are gone: STARTED ones that were given up, DELETING ones."""
 
         def work(writes: Writes) -> None:
             for segment_id in ids:
@@ -137,7 +138,7 @@ class KeyValueStorage(KeyValueObjects):
     async def segments(
         self, node_id: int, states: Sequence[int], limit: int, after_id: int = 0
     ) -> list[SegmentRow]:
-        """See `OffsetStorage.segments`."""
+        """Up to `limit` segments of a broker in these states, by id, from above `after_id`."""
 
         def work() -> list[SegmentRow]:
             pairs = self._store.scan(layout.segment_key(after_id + 1), b"t")
@@ -148,7 +149,7 @@ class KeyValueStorage(KeyValueObjects):
         return await self._read(work)
 
     async def segments_by_id(self, ids: Sequence[int]) -> list[SegmentRow]:
-        """See `OffsetStorage.segments_by_id`."""
+        """Those of the segments that are there, by id."""
 
         def work() -> list[SegmentRow]:
             keys = [layout.segment_key(segment_id) for segment_id in sorted(set(ids))]
@@ -158,7 +159,7 @@ class KeyValueStorage(KeyValueObjects):
         return await self._read(work)
 
     async def segment_mappings(self, segment_ids: Sequence[int]) -> list[SegmentRange]:
-        """See `OffsetStorage.segment_mappings`."""
+        """All mappings into these segments, by segment, partition and offset."""
 
         def work() -> list[SegmentRange]:
             keys = [
@@ -171,7 +172,8 @@ class KeyValueStorage(KeyValueObjects):
         return await self._read(work)
 
     async def mappings(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[SegmentRange]]:
-        """See `OffsetStorage.mappings`."""
+        """For each (number, from, to) the mappings that cover an offset of [from, to), in order;
+        one round trip for all."""
         return await self._read(lambda: [self._covering(*each) for each in ranges])
 
     def _covering(self, number: int, start: int, stop: int) -> list[SegmentRange]:
@@ -188,7 +190,8 @@ class KeyValueStorage(KeyValueObjects):
         return [row for row in rows if row.end_offset > start]
 
     async def expiring(self, before_ms: int, limit: int) -> list[SegmentRange]:
-        """See `OffsetStorage.expiring`."""
+        """Up to `limit` mappings with due_ms < before_ms of partitions this broker leads, the most
+        overdue first."""
 
         def work() -> list[SegmentRange]:
             low, high = layout.due_from(0), layout.due_from(max(before_ms, 0))
@@ -205,7 +208,7 @@ class KeyValueStorage(KeyValueObjects):
         return await self._read(work)
 
     async def set_due(self, numbers: Sequence[int] | None, due_ms: int) -> None:
-        """See `OffsetStorage.set_due`."""
+        """Set due_ms of all mappings of these partitions; None: of all partitions."""
 
         def work(writes: Writes) -> None:
             for row in self._all_mappings(numbers):
@@ -232,7 +235,8 @@ class KeyValueStorage(KeyValueObjects):
                     yield layout.unpack_mapping(key, value)
 
     async def orphans(self, limit: int) -> list[int]:
-        """See `OffsetStorage.orphans`. The catalog lies elsewhere, so partitions are looked at."""
+        """Stored partitions of deleted topics; see `OffsetStorage.orphans`. The catalog lies
+        elsewhere, so partitions are looked at."""
 
         def work() -> list[int]:
             found: list[int] = []
@@ -253,7 +257,7 @@ class KeyValueStorage(KeyValueObjects):
         return await self._read(work)
 
     async def stats(self, numbers: Sequence[int]) -> list[StoredStats]:
-        """See `OffsetStorage.stats`."""
+        """Partitions in numbers, in the order given."""
         return await self._read(lambda: [self._stats(number) for number in numbers])
 
     def _stats(self, number: int) -> StoredStats:
@@ -278,7 +282,7 @@ class KeyValueStorage(KeyValueObjects):
         )
 
     async def metrics(self) -> StorageMetrics:
-        """See `OffsetStorage.metrics`."""
+        """The storage in numbers."""
 
         def work() -> StorageMetrics:
             kinds = [layout.partition_of(key)[1] for key, _ in self._store.scan(b"p", b"q")]

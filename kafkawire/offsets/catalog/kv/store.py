@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Writes:
-    """What one transaction puts and deletes; the last word on a key counts."""
+    """Puts and deletes of one transaction; the last one of a key counts."""
 
     __slots__ = ("changes",)
 
@@ -98,4 +98,4 @@ class MemoryStore:
             insort(self._keys, key)
 
     def close(self) -> None:
-        """See `KeyValueStore.close`. What is stored stays."""
+        """Close the store. What is stored stays."""

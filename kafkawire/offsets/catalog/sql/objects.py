@@ -1,4 +1,4 @@
-"""What `sql_storage` does with objects of the remote tier: rows, offsets and tiers.
+"""Objects of the remote tier in SQL: rows, offsets and tiers.
 
 Each method is one transaction that reads the rows it is about, decides by the rules of `objects`,
 and writes what has changed: some hundred rows at a time, never all of them.
@@ -48,7 +48,8 @@ class SqlObjects:
     async def start_objects(
         self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]
     ) -> list[bytes]:
-        """See `OffsetStorage.start_objects`."""
+        """Insert objects as COPY_STARTED and raises the dispatch offsets (partition number ->
+        offset); the uuids of those entered."""
         now_ms = self._now_ms()
 
         def work(session: Session) -> list[bytes]:
@@ -64,7 +65,8 @@ class SqlObjects:
     async def finish_objects(
         self, uuids: Sequence[bytes], committed: Mapping[int, int]
     ) -> list[SegmentRow]:
-        """See `OffsetStorage.finish_objects`."""
+        """Make objects COPY_FINISHED and those of their segments; the segments, by id, as they are
+        then."""
         now_ms = self._now_ms()
 
         def work(session: Session) -> list[SegmentRow]:
@@ -83,7 +85,8 @@ class SqlObjects:
         return await self._transact(work)
 
     async def delete_objects(self, uuids: Sequence[bytes], delete_after_ms: int) -> None:
-        """See `OffsetStorage.delete_objects`."""
+        """Make objects DELETE_STARTED, whatever they are, but for those that are so already; a
+        segment that has one of them as its object has none from then on."""
 
         def work(session: Session) -> None:
             rows = [row for row in by_uuid(session, uuids) if row.state != DELETE_STARTED]
@@ -96,7 +99,8 @@ class SqlObjects:
         await self._transact(work)
 
     async def condemn_objects(self, rows: Sequence[ObjectRow]) -> None:
-        """See `OffsetStorage.condemn_objects`."""
+        """Insert objects that are no segment's as DELETE_STARTED, with their `delete_after_ms`: a
+        scrub found them without a row."""
 
         def work(session: Session) -> None:
             known = {row.uuid for row in by_uuid(session, [row.uuid for row in rows])}
@@ -108,14 +112,14 @@ class SqlObjects:
         await self._transact(work)
 
     async def drop_objects(self, uuids: Sequence[bytes]) -> None:
-        """See `OffsetStorage.drop_objects`."""
+        """Forget objects that are gone."""
         gone = f"DELETE FROM remote_objects WHERE uuid = ? AND state = {DELETE_STARTED}"
         await self._transact(lambda session: session.many(gone, [(uuid,) for uuid in uuids]))
 
     async def objects(
         self, node_id: int, states: Sequence[int], limit: int, after: bytes = b""
     ) -> list[ObjectRow]:
-        """See `OffsetStorage.objects`."""
+        """Up to `limit` objects of a broker in these states, by uuid, from above `after`."""
         if not states:
             return []
         wanted = (
@@ -125,13 +129,14 @@ class SqlObjects:
         return await self._transact(lambda session: objects_where(session, wanted, [after]))
 
     async def objects_by_uuid(self, uuids: Sequence[bytes]) -> list[ObjectRow]:
-        """See `OffsetStorage.objects_by_uuid`."""
+        """Those of the objects that are there, by uuid."""
         return await self._transact(lambda session: by_uuid(session, uuids))
 
     async def unneeded_objects(
         self, node_id: int, limit: int, after: bytes = b""
     ) -> list[ObjectRow]:
-        """See `OffsetStorage.unneeded_objects`."""
+        """Up to `limit` COPY_FINISHED objects of a broker whose segment is DELETING or gone, by
+        uuid, from above `after`."""
         wanted = (
             f"node_id = {node_id:d} AND state = {COPY_FINISHED} AND {NOT_READ} AND uuid > ?"
             f" ORDER BY uuid LIMIT {limit:d}"
@@ -139,7 +144,8 @@ class SqlObjects:
         return await self._transact(lambda session: objects_where(session, wanted, [after]))
 
     async def set_local(self, ids: Sequence[int], local: bool) -> list[SegmentRow]:
-        """See `OffsetStorage.set_local`."""
+        """Record whether LIVE segments have a local file; the latter only of those that have a
+        finished object."""
 
         def work(session: Session) -> list[SegmentRow]:
             segments = _segments(session, ids)
@@ -152,7 +158,7 @@ class SqlObjects:
         return await self._transact(work)
 
     async def save_tiering_offsets(self, offsets: Mapping[int, tuple[int, int]]) -> None:
-        """See `OffsetStorage.save_tiering_offsets`."""
+        """Raise dispatch and commit offsets: partition number -> (dispatch, commit)."""
         now_ms = self._now_ms()
 
         def work(session: Session) -> None:
@@ -162,7 +168,8 @@ class SqlObjects:
         await self._transact(work)
 
     async def uncommitted(self, limit: int, after: int = -1) -> list[int]:
-        """See `OffsetStorage.uncommitted`."""
+        """Up to `limit` partitions that this broker leads whose commit offset is below their
+        dispatch offset, by number, from above `after`."""
         query = (
             "SELECT partition_number FROM tiering_offsets WHERE commit_offset < dispatch_offset"
             " AND partition_number > ? AND EXISTS (SELECT 1 FROM partitions p"
@@ -173,7 +180,7 @@ class SqlObjects:
         return [number for (number,) in found]
 
     async def save_tier(self, row: TierRow) -> None:
-        """See `OffsetStorage.save_tier`."""
+        """Insert a tier, or changes the one with this id."""
         change = (
             "INSERT INTO tiers (id, url, state, created_ms) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (id) DO UPDATE SET url = excluded.url, state = excluded.state,"
@@ -183,12 +190,14 @@ class SqlObjects:
         await self._transact(lambda session: session.run(change, values))
 
     async def tiers(self) -> list[TierRow]:
-        """See `OffsetStorage.tiers`."""
+        """All of them, by id."""
         query = "SELECT id, url, state, created_ms FROM tiers ORDER BY id"
         return [TierRow(*row) for row in await self._transact(lambda s: s.rows(query))]
 
     async def relocate_objects(self, moved: Mapping[bytes, ObjectRow]) -> list[SegmentRow]:
-        """See `OffsetStorage.relocate_objects`."""
+        """Finished objects copied into another tier take the place of the old ones (the keys),
+        which are DELETE_STARTED from then on, to be kept until the new row's delete_after_ms; the
+        segments, by id, as they are then."""
 
         def work(session: Session) -> list[SegmentRow]:
             old = {row.uuid: row for row in by_uuid(session, list(moved))}
@@ -209,7 +218,8 @@ class SqlObjects:
     async def enter_remote(
         self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[SegmentRange]]]
     ) -> list[int]:
-        """See `OffsetStorage.enter_remote`."""
+        """Insert segments that lie in the remote tier only, LIVE with all that their rows say,
+        their finished objects and their mappings; the ids of the segments."""
         now_ms = self._now_ms()
         numbers = sorted({each.number for _, _, mappings in rows for each in mappings})
 

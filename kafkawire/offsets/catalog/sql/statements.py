@@ -270,7 +270,7 @@ def forget_partitions(session: Session, numbers: Sequence[int]) -> None:
 
 
 def stats(session: Session, numbers: Sequence[int]) -> dict[int, StoredStats]:
-    """What is stored of partitions, by number; nothing of those that do not exist."""
+    """Stored statistics of partitions by number; partitions that do not exist are left out."""
     made: dict[int, StoredStats] = {}
     for part in parts(numbers):
         found = session.rows(

@@ -30,10 +30,10 @@ from kafkawire.offsets.catalog.sql.objects import SqlObjects
 
 
 class SqlStorage(SqlObjects):
-    """See `OffsetStorage`."""
+    """Implementation of `OffsetStorage`."""
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """See `OffsetStorage.save_checkpoint`."""
+        """Store the place and the given partitions."""
         states, now_ms = checkpoint.partitions, self._now_ms()
 
         def work(session: Session) -> None:
@@ -51,17 +51,17 @@ class SqlStorage(SqlObjects):
         await self._transact(work)
 
     async def load_place(self, node_id: int) -> int:
-        """See `OffsetStorage.load_place`."""
+        """The last place stored for a broker; 0: there is none."""
         query = "SELECT place FROM checkpoints WHERE node_id = ?"
         found = await self._transact(lambda session: session.rows(query, (node_id,)))
         return int(found[0][0]) if found else 0
 
     async def load_partitions(self, numbers: Sequence[int]) -> list[PartitionRow]:
-        """See `OffsetStorage.load_partitions`."""
+        """A row for each of the numbers, in their order; empty where nothing is stored."""
         return await self._transact(lambda session: sql.load_rows(session, numbers))
 
     async def start_segments(self, rows: Sequence[SegmentRow]) -> list[int]:
-        """See `OffsetStorage.start_segments`."""
+        """Insert segments that will be written, as STARTED; their ids."""
 
         def work(session: Session) -> list[int]:
             session.many(
@@ -76,7 +76,7 @@ class SqlStorage(SqlObjects):
         return await self._transact(work)
 
     async def finish_segments(self, swap: Swap) -> None:
-        """See `OffsetStorage.finish_segments`."""
+        """Make the finished segments LIVE and exchanges the mappings."""
         now_ms = self._now_ms()
         await self._transact(lambda session: self._swap(session, swap, now_ms))
 
@@ -126,7 +126,8 @@ class SqlStorage(SqlObjects):
     async def remove_mappings(
         self, below: Mapping[int, int], delete_after_ms: int = 0
     ) -> list[SegmentRow]:
-        """See `OffsetStorage.remove_mappings`."""
+        """Drop the mappings that end at or below the log start of their partition (number -> log
+        start); for EVERYTHING all that is stored of it."""
         if not below:
             return []
         whole = [number for number, log_start in below.items() if log_start >= EVERYTHING]
@@ -142,7 +143,7 @@ class SqlStorage(SqlObjects):
         return await self._transact(work)
 
     async def drop_segments(self, ids: Sequence[int]) -> None:
-        """See `OffsetStorage.drop_segments`."""
+        """Forget segments whose files are gone: STARTED ones that were given up, DELETING ones."""
 
         def work(session: Session) -> None:
             for part in parts(ids):
@@ -154,7 +155,7 @@ class SqlStorage(SqlObjects):
     async def segments(
         self, node_id: int, states: Sequence[int], limit: int, after_id: int = 0
     ) -> list[SegmentRow]:
-        """See `OffsetStorage.segments`."""
+        """Up to `limit` segments of a broker in these states, by id, from above `after_id`."""
         wanted = (
             f"node_id = {node_id:d} AND state IN ({numbers_text(states)}) AND id > {after_id:d}"
         )
@@ -163,7 +164,7 @@ class SqlStorage(SqlObjects):
         return await self._transact(lambda session: sql.segments_where(session, wanted, limit))
 
     async def segments_by_id(self, ids: Sequence[int]) -> list[SegmentRow]:
-        """See `OffsetStorage.segments_by_id`."""
+        """Those of the segments that are there, by id."""
 
         def work(session: Session) -> list[SegmentRow]:
             found: list[SegmentRow] = []
@@ -174,7 +175,7 @@ class SqlStorage(SqlObjects):
         return await self._transact(work)
 
     async def segment_mappings(self, segment_ids: Sequence[int]) -> list[SegmentRange]:
-        """See `OffsetStorage.segment_mappings`."""
+        """All mappings into these segments, by segment, partition and offset."""
 
         def work(session: Session) -> list[SegmentRange]:
             found: list[SegmentRange] = []
@@ -187,11 +188,13 @@ class SqlStorage(SqlObjects):
         return await self._transact(work)
 
     async def mappings(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[SegmentRange]]:
-        """See `OffsetStorage.mappings`."""
+        """For each (number, from, to) the mappings that cover an offset of [from, to), in order;
+        one round trip for all."""
         return await self._transact(lambda session: sql.covering(session, ranges))
 
     async def expiring(self, before_ms: int, limit: int) -> list[SegmentRange]:
-        """See `OffsetStorage.expiring`."""
+        """Up to `limit` mappings with due_ms < before_ms of partitions this broker leads, the most
+        overdue first."""
         due = f"due_ms >= 0 AND due_ms < {before_ms:d} AND {sql.led_by(self._node_id)}"
         order = f"due_ms, partition_number, base_offset LIMIT {limit:d}"
         return await self._transact(
@@ -199,7 +202,7 @@ class SqlStorage(SqlObjects):
         )
 
     async def set_due(self, numbers: Sequence[int] | None, due_ms: int) -> None:
-        """See `OffsetStorage.set_due`."""
+        """Set due_ms of all mappings of these partitions; None: of all partitions."""
         change = f"UPDATE offset_mappings SET due_ms = {due_ms:d} WHERE due_ms >= 0"
 
         def work(session: Session) -> None:
@@ -212,7 +215,8 @@ class SqlStorage(SqlObjects):
         await self._transact(work)
 
     async def orphans(self, limit: int) -> list[int]:
-        """See `OffsetStorage.orphans`. Complete: deleting a topic marks its mappings."""
+        """Stored partitions of deleted topics; see `OffsetStorage.orphans`. Complete: deleting a
+        topic marks its mappings."""
         query = (
             "SELECT DISTINCT partition_number FROM offset_mappings"
             f" WHERE due_ms = {ORPHANED} AND {sql.led_by(self._node_id)} LIMIT {limit:d}"
@@ -221,13 +225,13 @@ class SqlStorage(SqlObjects):
         return sorted(number for (number,) in found)
 
     async def stats(self, numbers: Sequence[int]) -> list[StoredStats]:
-        """See `OffsetStorage.stats`."""
+        """Partitions in numbers, in the order given."""
         found = await self._transact(lambda session: sql.stats(session, numbers))
         return [found.get(number) or StoredStats(number) for number in numbers]
 
     async def metrics(self) -> StorageMetrics:
-        """See `OffsetStorage.metrics`."""
+        """The storage in numbers."""
         return await self._transact(sql.metrics)
 
     async def close(self) -> None:
-        """See `OffsetStorage.close`. The database is the metadata's to close."""
+        """Close the storage. The database is the metadata's to close."""
