@@ -8,6 +8,9 @@ CPU time depends on the machine and on its load: page faults, caches and memory 
 with other processes, a virtual processor that the host takes away. So a fixed computation of the
 same kind is timed before and after each request, and the limit is scaled with it. A case that
 takes longer is repeated with growing pauses: load passes, a stretch that is not sliced stays.
+
+Covers: kafkawire.handlers.api_versions, kafkawire.handlers.clients,
+kafkawire.handlers.topic_parts, kafkawire.log.io.watchdog.
 """
 
 from __future__ import annotations

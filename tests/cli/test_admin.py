@@ -1,4 +1,8 @@
-"""`kafkawire topics` and `kafkawire groups` against a living broker, as a person types them."""
+"""`kafkawire topics` and `kafkawire groups` against a living broker, as a person types them.
+
+Covers: kafkawire.cli.topics, kafkawire.cli.cluster.describe, kafkawire.cli.outcomes,
+kafkawire.cli.output.
+"""
 
 from __future__ import annotations
 

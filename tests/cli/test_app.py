@@ -2,6 +2,8 @@
 
 In-process and fast; commands against a living broker are in test_cli_admin.py, where settings come
 from is in test_cli_sources.py.
+
+Covers: kafkawire.cli.output, kafkawire.cli.parameters, kafkawire.cli.cluster.app.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`kafkawire backup` and `restore`: what a backup has, and that nothing else is restored from."""
+"""`kafkawire backup` and `restore`: what a backup has, and that nothing else is restored from.
+
+Covers: kafkawire.cli.backup.backup, kafkawire.cli.backup.restore, kafkawire.metadata.exchange.
+"""
 
 from __future__ import annotations
 

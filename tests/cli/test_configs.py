@@ -1,4 +1,7 @@
-"""`kafkawire cluster` and `configs`, as a person types them."""
+"""`kafkawire cluster` and `configs`, as a person types them.
+
+Covers: kafkawire.cli.cluster.configs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`kafkawire metadata version`: what a database has, without changing it."""
+"""`kafkawire metadata version`: what a database has, without changing it.
+
+Covers: kafkawire.cli.cluster.metadata_app, kafkawire.cli.cluster.metadata_version.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`kafkawire offsets`, `consume`, `backup` and `restore`, as a person types them."""
+"""`kafkawire offsets`, `consume`, `backup` and `restore`, as a person types them.
+
+Covers: kafkawire.cli.offsets.app, kafkawire.cli.offsets.stored.
+"""
 
 from __future__ import annotations
 

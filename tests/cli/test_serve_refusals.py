@@ -1,6 +1,9 @@
 """What `kafkawire serve` refuses before it writes anything: places that cannot be used.
 
-Each is one sentence that names the option and its value, and exit code 2."""
+Each is one sentence that names the option and its value, and exit code 2.
+
+Covers: kafkawire.cli.paths.
+"""
 
 from __future__ import annotations
 

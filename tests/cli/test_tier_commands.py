@@ -1,4 +1,7 @@
-"""`kafkawire tier ...` as a person types it, against a broker with a bucket in memory."""
+"""`kafkawire tier ...` as a person types it, against a broker with a bucket in memory.
+
+Covers: kafkawire.handlers.tier, kafkawire.tiering.admin.commands.
+"""
 
 from __future__ import annotations
 

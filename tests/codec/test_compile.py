@@ -1,4 +1,7 @@
-"""The message compiler and what declarations mean, on small messages made for the purpose."""
+"""The message compiler and what declarations mean, on small messages made for the purpose.
+
+Covers: kafkawire.codec.compile_encode.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The table of settings against Kafka's own, parsing, the typed objects, docs/configs.md."""
+"""The table of settings against Kafka's own, parsing, the typed objects, docs/configs.md.
+
+Covers: kafkawire.codec.configs.*.
+"""
 
 from __future__ import annotations
 

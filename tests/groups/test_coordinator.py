@@ -1,4 +1,7 @@
-"""The order of append, apply, commit and answer; what happens when one of them fails."""
+"""The order of append, apply, commit and answer; what happens when one of them fails.
+
+Covers: kafkawire.groups.append, kafkawire.groups.replies.
+"""
 
 from __future__ import annotations
 

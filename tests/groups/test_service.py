@@ -1,4 +1,7 @@
-"""The group service and its handlers: coordinators found, groups described, a restart, the end."""
+"""The group service and its handlers: coordinators found, groups described, a restart, the end.
+
+Covers: kafkawire.groups.classic.views.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""APIs that admin tools call on any broker, answered as a Kafka broker without security does."""
+"""APIs that admin tools call on any broker, answered as a Kafka broker without security does.
+
+Covers: kafkawire.handlers.create_acls, kafkawire.handlers.delete_acls,
+kafkawire.handlers.describe_acls, kafkawire.handlers.describe_client_quotas,
+kafkawire.handlers.describe_transactions, kafkawire.handlers.describe_user_scram_credentials,
+kafkawire.handlers.elect_leaders, kafkawire.handlers.list_partition_reassignments,
+kafkawire.handlers.list_transactions.
+"""
 
 from __future__ import annotations
 

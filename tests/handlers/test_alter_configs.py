@@ -1,4 +1,7 @@
-"""IncrementalAlterConfigs and AlterConfigs: what they change, when it acts, what they refuse."""
+"""IncrementalAlterConfigs and AlterConfigs: what they change, when it acts, what they refuse.
+
+Covers: kafkawire.handlers.alter_configs, kafkawire.handlers.incremental_alter_configs.
+"""
 
 from __future__ import annotations
 

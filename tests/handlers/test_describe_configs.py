@@ -1,4 +1,8 @@
-"""DescribeConfigs and ListConfigResources: which settings there are, and where values come from."""
+"""DescribeConfigs and ListConfigResources: which settings there are, and where values come from.
+
+Covers: kafkawire.handlers.describe_configs, kafkawire.handlers.list_config_resources,
+kafkawire.broker.loggers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""InitProducerId: ids of idempotent producers, and the refusal of transactions."""
+"""InitProducerId: ids of idempotent producers, and the refusal of transactions.
+
+Covers: kafkawire.handlers.init_producer_id.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ListOffsets and OffsetForLeaderEpoch: special timestamps, epochs, and reading own writes."""
+"""ListOffsets and OffsetForLeaderEpoch: special timestamps, epochs, and reading own writes.
+
+Covers: kafkawire.handlers.offset_for_leader_epoch.
+"""
 
 from __future__ import annotations
 

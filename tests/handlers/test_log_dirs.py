@@ -1,4 +1,7 @@
-"""DescribeLogDirs: sizes of partitions, loaded or not, and the room on the disk."""
+"""DescribeLogDirs: sizes of partitions, loaded or not, and the room on the disk.
+
+Covers: kafkawire.handlers.describe_log_dirs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Metadata, DescribeTopicPartitions and DescribeCluster: what a client sees of the catalog."""
+"""Metadata, DescribeTopicPartitions and DescribeCluster: what a client sees of the catalog.
+
+Covers: kafkawire.handlers.describe_cluster, kafkawire.handlers.describe_topic_partitions,
+kafkawire.broker.answer_cache.
+"""
 
 from __future__ import annotations
 

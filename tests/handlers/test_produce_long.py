@@ -1,4 +1,7 @@
-"""Produces that are served in slices: of many partitions, or with batches of many records."""
+"""Produces that are served in slices: of many partitions, or with batches of many records.
+
+Covers: kafkawire.handlers.produce.long, kafkawire.log.append.long_batch.
+"""
 
 from __future__ import annotations
 

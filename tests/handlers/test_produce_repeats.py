@@ -1,4 +1,7 @@
-"""Produces that repeat one another: taken in rows, answered as if each had come alone."""
+"""Produces that repeat one another: taken in rows, answered as if each had come alone.
+
+Covers: kafkawire.handlers.produce.repeat.
+"""
 
 from __future__ import annotations
 

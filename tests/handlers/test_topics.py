@@ -1,4 +1,9 @@
-"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords: by version and by error."""
+"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords: by version and by error.
+
+Covers: kafkawire.handlers.create_partitions, kafkawire.handlers.create_topics,
+kafkawire.handlers.delete_records, kafkawire.handlers.delete_topics,
+kafkawire.handlers.topic_parts.
+"""
 
 from __future__ import annotations
 

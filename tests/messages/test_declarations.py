@@ -1,4 +1,7 @@
-"""Our declarations against Kafka's own message files, as kafka-python ships them."""
+"""Our declarations against Kafka's own message files, as kafka-python ships them.
+
+Covers: kafkawire.messages.*.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The compiled codec against kio and against the slow reference codec, for every (API, version)."""
+"""The compiled codec against kio and against the slow reference codec, for every (API, version).
+
+Covers: kafkawire.messages.*.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """What `Metadata` promises, asked of every store: SQLite (also opened without SQLAlchemy),
-PostgreSQL, the simulation's memory."""
+PostgreSQL, the simulation's memory.
+
+Covers: kafkawire.metadata.plain.
+"""
 
 from __future__ import annotations
 

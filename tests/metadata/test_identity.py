@@ -1,4 +1,7 @@
-"""Data folder and metadata recognize each other: wrong pairs are refused, crashes never are."""
+"""Data folder and metadata recognize each other: wrong pairs are refused, crashes never are.
+
+Covers: kafkawire.log.recovery.unknown_topics.
+"""
 
 from __future__ import annotations
 

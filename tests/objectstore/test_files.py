@@ -1,4 +1,7 @@
-"""Files that go to any object storage and come back; copies from one to another."""
+"""Files that go to any object storage and come back; copies from one to another.
+
+Covers: kafkawire.objectstore.folder_errors, kafkawire.objectstore.keys.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 Both providers, the storage process over each of them, and the fake of the simulation. Files are in
 test_tier_store_files; ways of failing that cannot be asked of all of them are in test_tier_process,
 test_tier_s3 and test_tier_fakestore.
+
+Covers: kafkawire.objectstore.keys, kafkawire.objectstore.rate_limit,
+kafkawire.objectstore.s3_body.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The project that uses it has packages named `log` and `groups`, which earlier versions of kafkawire
 installed as well: neither may hide the other. No network is needed: the build uses the setuptools
 of this environment, and the new environment finds kafkawire's dependencies here.
+
+Covers: kafkawire.__main__, kafkawire.cli.version.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The sans-I/O connection: framing, order of answers, when requests may start."""
+"""The sans-I/O connection: framing, order of answers, when requests may start.
+
+Covers: kafkawire.server.ports, kafkawire.server.receiving.
+"""
 
 from __future__ import annotations
 

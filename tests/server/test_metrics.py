@@ -1,4 +1,7 @@
-"""The metrics page and the health page of a running broker, read as a monitor reads them."""
+"""The metrics page and the health page of a running broker, read as a monitor reads them.
+
+Covers: kafkawire.server.health, kafkawire.server.metrics.*.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The decoder of Spark's tasks against the codec's own reader, whole bytes and damaged ones."""
+"""The decoder of Spark's tasks against the codec's own reader, whole bytes and damaged ones.
+
+Covers: kafkawire.spark.decode.listing, kafkawire.spark.decode.output.
+"""
 
 from __future__ import annotations
 

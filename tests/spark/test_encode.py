@@ -1,4 +1,7 @@
-"""The encoder against the codec's reader and our decoder: the same rows, in bounded batches."""
+"""The encoder against the codec's reader and our decoder: the same rows, in bounded batches.
+
+Covers: kafkawire.spark.encode.records.
+"""
 
 from __future__ import annotations
 

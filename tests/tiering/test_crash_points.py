@@ -8,6 +8,10 @@ nothing over; tests.kit.tier.checks looks at rows, files and manifest at every r
 
 A run tries every fourth point; with SIM_SEEDS=500 each of them, and a power cut there too. `-s`
 prints how many there were.
+
+Covers: kafkawire.tiering.log_listener, kafkawire.tiering.upload.uploader,
+kafkawire.tiering.upload.finisher, kafkawire.tiering.upload.candidates,
+kafkawire.tiering.upload.recovery, kafkawire.tiering.upload.offsets.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """Moving a tier while the broker runs, in virtual time: nothing is lost at any crash, reads go on,
-the new bucket is whole before the old one is left, and what cannot be copied is named."""
+the new bucket is whole before the old one is left, and what cannot be copied is named.
+
+Covers: kafkawire.tiering.store.tiers.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,11 @@ its time, all that is due is uploaded and nothing is left over.
 
 `SIM_SEEDS=500 pytest tests/tiering/test_simulation.py` runs more; a failing seed is in the message,
 and `simulate(seed)` runs it again.
+
+Covers: kafkawire.tiering.log_listener, kafkawire.tiering.upload.uploader,
+kafkawire.tiering.upload.finisher, kafkawire.tiering.upload.candidates,
+kafkawire.tiering.upload.recovery, kafkawire.tiering.manifest.bucket,
+kafkawire.tiering.manifest.reconcile, kafkawire.tiering.store.warnings.
 """
 
 from __future__ import annotations

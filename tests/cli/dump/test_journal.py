@@ -1,4 +1,7 @@
-"""`kafkawire dump`: every frame is shown, and what is no frame is said to be none."""
+"""`kafkawire dump`: every frame is shown, and what is no frame is said to be none.
+
+Covers: kafkawire.cli.dump.journal.
+"""
 
 from __future__ import annotations
 

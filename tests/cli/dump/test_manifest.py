@@ -1,4 +1,7 @@
-"""`kafkawire dump` of a manifest's files, for people and for programs; damage is said."""
+"""`kafkawire dump` of a manifest's files, for people and for programs; damage is said.
+
+Covers: kafkawire.cli.dump.manifest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`kafkawire dump FILE.segment`: what is in it, for people and for programs; damage is said."""
+"""`kafkawire dump FILE.segment`: what is in it, for people and for programs; damage is said.
+
+Covers: kafkawire.cli.dump.segment.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@
 - A request is answered once, or is parked as a token of a member; none is lost or answered twice.
 - Generations only rise, and each record read back gives the group as it was then.
 - A group whose members fall silent empties by its timers alone: it never hangs.
+
+Covers: kafkawire.groups.classic.rebalance, kafkawire.groups.classic.sync.
 """
 
 from __future__ import annotations

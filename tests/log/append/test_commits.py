@@ -1,4 +1,7 @@
-"""Commits: what one fsync covers, who waits for it, and what happens when it is slow or fails."""
+"""Commits: what one fsync covers, who waits for it, and what happens when it is slow or fails.
+
+Covers: kafkawire.log.append.group_commit.
+"""
 
 from __future__ import annotations
 

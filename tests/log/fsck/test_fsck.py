@@ -1,4 +1,8 @@
-"""fsck: clean after every kind of end, and each kind of damage is named, where it is."""
+"""fsck: clean after every kind of end, and each kind of damage is named, where it is.
+
+Covers: kafkawire.log.fsck.journals, kafkawire.log.fsck.offsets,
+kafkawire.log.fsck.read_only_disk, kafkawire.log.fsck.segments.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Damaged offsets in journals that an operator gave up: the cut goes past them, with an account."""
+"""Damaged offsets in journals that an operator gave up: the cut goes past them, with an account.
+
+Covers: kafkawire.log.fsck.give_up.
+"""
 
 from __future__ import annotations
 

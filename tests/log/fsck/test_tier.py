@@ -1,4 +1,7 @@
-"""What fsck and a restore from the log say of folders with segments in the remote tier."""
+"""What fsck and a restore from the log say of folders with segments in the remote tier.
+
+Covers: kafkawire.log.fsck.objects.
+"""
 
 from __future__ import annotations
 

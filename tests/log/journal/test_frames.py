@@ -1,4 +1,7 @@
-"""The byte layout: heads, checksums, names, and finding the next frame in rubbish."""
+"""The byte layout: heads, checksums, names, and finding the next frame in rubbish.
+
+Covers: kafkawire.log.journal.catalog_frames.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Journals that are missing or cut short: noticed, named, and no acknowledged offset is assigned
-again. The ledger that makes it possible: its format, its bounds, and what damages it."""
+again. The ledger that makes it possible: its format, its bounds, and what damages it.
+
+Covers: kafkawire.log.journal.directory.
+"""
 
 from __future__ import annotations
 

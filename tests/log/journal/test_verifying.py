@@ -1,4 +1,7 @@
-"""Journals of earlier starts: damage that a start does not see is found before it is served."""
+"""Journals of earlier starts: damage that a start does not see is found before it is served.
+
+Covers: kafkawire.log.journal.reindex_job, kafkawire.log.journal.verify_job.
+"""
 
 from __future__ import annotations
 

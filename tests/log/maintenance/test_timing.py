@@ -2,6 +2,8 @@
 
 In virtual time, with the broker's default settings: a hot journal is rolled and cut for
 the sake of one small topic in it, and for the settings of no other.
+
+Covers: kafkawire.log.segments.cut.schedule.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Whoever reads the folder at any moment finds each offset below a partition's end in exactly one
 segment, and there what was written; after a power cut he may find no manifest, or one that cannot
 be read, until the next start. At the end of each quiet life it says what the log says.
+
+Covers: kafkawire.log.manifest.collect, kafkawire.log.manifest.rebuild.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Lengths in stored batches are checked like those from the wire: damage ends in one error."""
+"""Lengths in stored batches are checked like those from the wire: damage ends in one error.
+
+Covers: kafkawire.log.partition.damaged_ranges.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Partitions that are loaded when first touched: failures, races, and what a load must find."""
+"""Partitions that are loaded when first touched: failures, races, and what a load must find.
+
+Covers: kafkawire.log.partition.row_version.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Plans, views and cold reads; the index beyond its memory; offsets by time."""
+"""Plans, views and cold reads; the index beyond its memory; offsets by time.
+
+Covers: kafkawire.log.partition.journal_extents.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Metadata made again from journals and segments: everything acked is served, and nothing else."""
+"""Metadata made again from journals and segments: everything acked is served, and nothing else.
+
+Covers: kafkawire.log.rebuild.local_manifest, kafkawire.cli.backup.restore_from_log,
+kafkawire.metadata.entering.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Damage to acknowledged frames: no offset is assigned twice, and what is lost is named."""
+"""Damage to acknowledged frames: no offset is assigned twice, and what is lost is named.
+
+Covers: kafkawire.log.recovery.salvage, kafkawire.log.partition.damaged_ranges,
+kafkawire.log.recovery.result.
+"""
 
 from __future__ import annotations
 

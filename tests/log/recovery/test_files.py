@@ -1,4 +1,7 @@
-"""Recovery of files that are missing, old, new or another's: indexes, journals, the run file."""
+"""Recovery of files that are missing, old, new or another's: indexes, journals, the run file.
+
+Covers: kafkawire.log.io.atomic_file.
+"""
 
 from __future__ import annotations
 

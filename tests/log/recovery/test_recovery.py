@@ -1,4 +1,7 @@
-"""Recovery, as a table of ends: what is torn, rotten or not acknowledged, and what counts."""
+"""Recovery, as a table of ends: what is torn, rotten or not acknowledged, and what counts.
+
+Covers: kafkawire.log.recovery.result.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The job `compact` over segment files: several sources, transactions, rests, damage, outputs."""
+"""The job `compact` over segment files: several sources, transactions, rests, damage, outputs.
+
+Covers: kafkawire.log.segments.compact.output.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Cleaning compacted topics in a whole Log: what is due, and what readers see."""
+"""Cleaning compacted topics in a whole Log: what is due, and what readers see.
+
+Covers: kafkawire.log.segments.compact.cleaner, kafkawire.log.segments.compact.output.
+"""
 
 from __future__ import annotations
 

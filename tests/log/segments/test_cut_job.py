@@ -1,4 +1,7 @@
-"""The job that cuts journals into segments: what is cut is what was there, and damage is named."""
+"""The job that cuts journals into segments: what is cut is what was there, and damage is named.
+
+Covers: kafkawire.log.segments.cut.job.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Cutting: journals become segments, readers see each batch in one place, crashes leave nothing."""
+"""Cutting: journals become segments, readers see each batch in one place, crashes leave nothing.
+
+Covers: kafkawire.log.segments.cut.cutter, kafkawire.log.segments.result_rows,
+kafkawire.log.segments.manager, kafkawire.log.segments.swap, kafkawire.log.partition.truncate.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Segments after the cut: retention, deletion, rewriting; which bytes must go, and when."""
+"""Segments after the cut: retention, deletion, rewriting; which bytes must go, and when.
+
+Covers: kafkawire.log.segments.expiry, kafkawire.log.segments.delete_delay,
+kafkawire.log.segments.swap.
+"""
 
 from __future__ import annotations
 

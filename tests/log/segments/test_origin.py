@@ -1,4 +1,7 @@
-"""The origin of a segment: which cluster and topics its records are of, from every job."""
+"""The origin of a segment: which cluster and topics its records are of, from every job.
+
+Covers: kafkawire.log.segments.file.origin.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The job that makes one segment of several: dead ranges go, batches stay, damage is named."""
+"""The job that makes one segment of several: dead ranges go, batches stay, damage is named.
+
+Covers: kafkawire.log.segments.merge.job, kafkawire.log.segments.merge.merger.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Segments through a socket and the real worker process: clients do not notice the border."""
+"""Segments through a socket and the real worker process: clients do not notice the border.
+
+Covers: kafkawire.log.segments.read.warm_reader.
+"""
 
 from __future__ import annotations
 

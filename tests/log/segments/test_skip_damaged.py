@@ -1,4 +1,7 @@
-"""The job that leaves damaged batches out, and its account, which later jobs carry on."""
+"""The job that leaves damaged batches out, and its account, which later jobs carry on.
+
+Covers: kafkawire.log.segments.skip.job, kafkawire.log.segments.skip.skipper.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 """What `OffsetStorage` promises, asked of every implementation: memory, SQLite with and without
-SQLAlchemy, PostgreSQL, RocksDB."""
+SQLAlchemy, PostgreSQL, RocksDB.
+
+Covers: kafkawire.offsets.catalog.kv.base, kafkawire.offsets.catalog.kv.storage,
+kafkawire.offsets.catalog.kv.swap.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """The pure half of `pipeline audit`: rows to islands, islands against accounts, against a model
-that looks at every offset."""
+that looks at every offset.
+
+Covers: kafkawire.spark.audit.foreign, kafkawire.spark.audit.judging.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """`pipeline audit --source` compares counts: tables that runs wrote of tiers made by hand, and what
-has happened since to the table, its accounts or the source."""
+has happened since to the table, its accounts or the source.
+
+Covers: kafkawire.spark.audit.rereading.
+"""
 
 from __future__ import annotations
 

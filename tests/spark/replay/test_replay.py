@@ -1,5 +1,8 @@
 """Replaying a table, with a target in memory: each row once and in order, whatever is interrupted,
-and nothing where somebody else writes."""
+and nothing where somebody else writes.
+
+Covers: kafkawire.spark.replay.target.
+"""
 
 from __future__ import annotations
 

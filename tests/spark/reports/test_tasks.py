@@ -1,4 +1,7 @@
-"""What the reports' tasks find, against plain Python over the same records; without Spark."""
+"""What the reports' tasks find, against plain Python over the same records; without Spark.
+
+Covers: kafkawire.spark.reports.key_loops, kafkawire.spark.reports.runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What there is to read, from manifests: topics, bounds, times, the pieces of ranges."""
+"""What there is to read, from manifests: topics, bounds, times, the pieces of ranges.
+
+Covers: kafkawire.spark.source.files.times.
+"""
 
 from __future__ import annotations
 

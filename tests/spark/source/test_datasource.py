@@ -2,6 +2,8 @@
 
 One broker with a folder as its tier fills topics; Spark reads the tier, the broker, a folder of a
 broker without a tier, or a bucket.
+
+Covers: kafkawire.spark.source.datasource.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Offsets that were given up: the account says lost, and compacted of what compaction took."""
+"""Offsets that were given up: the account says lost, and compacted of what compaction took.
+
+Covers: kafkawire.spark.source.files.lost, kafkawire.codec.segment.lost.
+"""
 
 from __future__ import annotations
 

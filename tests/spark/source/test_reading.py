@@ -1,4 +1,7 @@
-"""Tasks read from segments, in-process: rows, gaps, transactions, any range by any tasks."""
+"""Tasks read from segments, in-process: rows, gaps, transactions, any range by any tasks.
+
+Covers: kafkawire.spark.source.files.checked_entries.
+"""
 
 from __future__ import annotations
 

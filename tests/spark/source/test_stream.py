@@ -1,6 +1,8 @@
 """`spark.readStream.format("kafkawire")` on a real Spark: each offset in exactly one micro batch.
 
 A broker with a folder as its tier; segments come from the folder, what is newer from the broker.
+
+Covers: kafkawire.spark.source.stream.
 """
 
 from __future__ import annotations

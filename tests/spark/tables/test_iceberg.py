@@ -1,4 +1,7 @@
-"""Iceberg tables: each run once whatever happens, and what independent readers see of it."""
+"""Iceberg tables: each run once whatever happens, and what independent readers see of it.
+
+Covers: kafkawire.spark.pipeline.tables.iceberg_files, kafkawire.spark.pipeline.tables.locations.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Older states of Iceberg and Delta tables: given up when the job says so, with the files that only
-they had, and never with a row, or with what says which runs are in the table."""
+they had, and never with a row, or with what says which runs are in the table.
+
+Covers: kafkawire.spark.pipeline.tables.iceberg_expiry.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""JSON by a real Spark's from_json: what becomes columns, and why the rest does not."""
+"""JSON by a real Spark's from_json: what becomes columns, and why the rest does not.
+
+Covers: kafkawire.spark.pipeline.converting.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Protobuf values: golden ones for every type, versions of a schema, garbage."""
+"""Protobuf values: golden ones for every type, versions of a schema, garbage.
+
+Covers: kafkawire.spark.pipeline.values.protobuf.
+"""
 
 from __future__ import annotations
 

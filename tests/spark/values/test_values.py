@@ -1,4 +1,7 @@
-"""Formats as jobs say them; bytes and text; whole batches with bad records set apart."""
+"""Formats as jobs say them; bytes and text; whole batches with bad records set apart.
+
+Covers: kafkawire.spark.pipeline.dead_letters.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who may write to a bucket: claims that are lost, repeated, contested, refused."""
+"""Who may write to a bucket: claims that are lost, repeated, contested, refused.
+
+Covers: kafkawire.tiering.manifest.compatibility.
+"""
 
 from __future__ import annotations
 

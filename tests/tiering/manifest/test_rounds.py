@@ -1,4 +1,7 @@
-"""What a broker writes into the manifest of its bucket, and when."""
+"""What a broker writes into the manifest of its bucket, and when.
+
+Covers: kafkawire.tiering.manifest.bucket, kafkawire.tiering.manifest.reconcile.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Cold reads: the same bytes wherever segments lie, within the limits, at every level."""
+"""Cold reads: the same bytes wherever segments lie, within the limits, at every level.
+
+Covers: kafkawire.tiering.read.batch_stream.
+"""
 
 from __future__ import annotations
 

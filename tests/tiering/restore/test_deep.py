@@ -1,4 +1,7 @@
-"""`tier restore --deep`: every byte of what is restored is checked before it is believed."""
+"""`tier restore --deep`: every byte of what is restored is checked before it is believed.
+
+Covers: kafkawire.tiering.restore.damage.
+"""
 
 from __future__ import annotations
 

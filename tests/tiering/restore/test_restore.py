@@ -1,4 +1,7 @@
-"""`kafkawire tier restore`: a bucket becomes a data folder, or nothing does."""
+"""`kafkawire tier restore`: a bucket becomes a data folder, or nothing does.
+
+Covers: kafkawire.tiering.restore.insert, kafkawire.tiering.store.retrying.
+"""
 
 from __future__ import annotations
 

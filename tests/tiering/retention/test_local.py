@@ -1,4 +1,7 @@
-"""What leaves the local disk once it is in the remote tier: when, in order, through failures."""
+"""What leaves the local disk once it is in the remote tier: when, in order, through failures.
+
+Covers: kafkawire.tiering.retention.local_files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Remote segments that come back as files: for the rewriter, and go again."""
+"""Remote segments that come back as files: for the rewriter, and go again.
+
+Covers: kafkawire.log.segments.merge.fetch_remote, kafkawire.log.segments.merge.localizer_port,
+kafkawire.tiering.retention.local_files, kafkawire.log.segments.remote_tier.
+"""
 
 from __future__ import annotations
 

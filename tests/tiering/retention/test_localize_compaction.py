@@ -1,4 +1,7 @@
-"""Compacted topics whose segments are remote: cleaned once they are back, never at a loss."""
+"""Compacted topics whose segments are remote: cleaned once they are back, never at a loss.
+
+Covers: kafkawire.log.segments.merge.fetch_remote, kafkawire.tiering.retention.local_files.
+"""
 
 from __future__ import annotations
 

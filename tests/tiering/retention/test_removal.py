@@ -1,4 +1,7 @@
-"""Objects go when nobody needs them, and not before: coverage, graces, withdrawals, failures."""
+"""Objects go when nobody needs them, and not before: coverage, graces, withdrawals, failures.
+
+Covers: kafkawire.tiering.retention.disable_topic.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A damaged copy of a segment is replaced by the sound one once a read has found it."""
+"""A damaged copy of a segment is replaced by the sound one once a read has found it.
+
+Covers: kafkawire.tiering.scrub.local_copy, kafkawire.tiering.scrub.background_repair.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Committed offsets are in the remote tier as soon as any topic promises its records to be."""
+"""Committed offsets are in the remote tier as soon as any topic promises its records to be.
+
+Covers: kafkawire.tiering.upload.offsets.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 In virtual time, with a bucket that takes a while for each request; whatever the traffic, and with
 long rewrites beside it.
+
+Covers: kafkawire.log.partition.internal_tier_lag, kafkawire.tiering.upload.lag_monitor.
 """
 
 from __future__ import annotations
