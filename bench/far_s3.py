@@ -49,10 +49,10 @@ class Proxy:
         self._host, self._port = parts.hostname, parts.port
         self._delay_s, self._rate = delay_ms / 1000, mbps * 1e6
 
-    async def serve(self, told: Connection) -> None:
+    async def serve(self, port_sender: Connection) -> None:
         """Until somebody ends this process; tells the port."""
         server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=CHUNK_BYTES)
-        told.send(server.sockets[0].getsockname()[1])
+        port_sender.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 
     async def _connected(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
@@ -90,8 +90,8 @@ class Proxy:
         back.close()
 
 
-def _proxy(behind: str, delay_ms: float, mbps: float, told: Connection) -> None:
-    asyncio.run(Proxy(behind, delay_ms, mbps).serve(told))
+def _proxy(behind: str, delay_ms: float, mbps: float, port_sender: Connection) -> None:
+    asyncio.run(Proxy(behind, delay_ms, mbps).serve(port_sender))
 
 
 @contextmanager
@@ -101,8 +101,10 @@ def far(behind: str, delay_ms: float, mbps: float) -> Iterator[str]:
         yield behind
         return
     spawned = multiprocessing.get_context("spawn")
-    hear, told = spawned.Pipe(duplex=False)
-    process = spawned.Process(target=_proxy, args=(behind, delay_ms, mbps, told), daemon=True)
+    hear, port_sender = spawned.Pipe(duplex=False)
+    process = spawned.Process(
+        target=_proxy, args=(behind, delay_ms, mbps, port_sender), daemon=True
+    )
     process.start()
     try:
         assert hear.poll(30), "the proxy does not start"

@@ -17,7 +17,7 @@ from bench.admin import Admin
 from bench.cell import Cell, ratio
 from bench.client import Job, JobResult
 from bench.server import Server
-from bench.warm import PageCache, Room, Told, available_bytes, giving, page_cache
+from bench.warm import PageCache, Report, Room, available_bytes, giving, page_cache
 
 # After a delete: how long to wait for the folder to shrink, to begin with it, and to go on.
 SPACE_LIMIT_S = 15.0
@@ -69,7 +69,7 @@ _made = 0  # topic names are never used twice in one process
 
 @contextmanager
 def warmed(
-    place: Place, todo: Sequence[Cell], folder: Path, told: Told
+    place: Place, todo: Sequence[Cell], folder: Path, report: Report
 ) -> Iterator[tuple[Place, PageCache | None]]:
     """The place with a warm room where any of the cells wants one, and what it brings."""
     if not any(cell.writes_much for cell in todo):
@@ -77,7 +77,7 @@ def warmed(
         return
     room = Room(available_bytes(), place.client_core)
     try:
-        yield replace(place, room=room), page_cache(folder, room, told)
+        yield replace(place, room=room), page_cache(folder, room, report)
     finally:
         room.close()
 

@@ -118,7 +118,7 @@ def fill(port: int, topic: Topic) -> None:
         data = [TopicProduceData(topic.name, partition_data=parts)]
         request = ProduceRequest(None, 1, 30_000, data)
         answer = connection.request(PRODUCE, request, at_most=12)
-        for told in answer.responses[0].partition_responses:
-            if told.error_code:
-                raise RuntimeError(f"{topic.name}-{told.index}: error {told.error_code}")
+        for result in answer.responses[0].partition_responses:
+            if result.error_code:
+                raise RuntimeError(f"{topic.name}-{result.index}: error {result.error_code}")
     connection.close()

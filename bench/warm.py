@@ -37,7 +37,7 @@ REMNANTS_LEFT_BYTES = 256 * MIB  # about what the kernel keeps for its own use
 IN_VAIN_MAX = 128
 TRIAL_BYTES = 400 * MIB
 
-Told = Callable[[str], None]
+Report = Callable[[str], None]
 """Is told what is being done."""
 
 
@@ -129,12 +129,12 @@ class Room:
         self._free = free
         self._memory = anonymous(self.size, mmap.MADV_HUGEPAGE)
 
-    def take(self, told: Told | None = None) -> None:
+    def take(self, report: Report | None = None) -> None:
         """Holds again whatever was given away, and the remnants of the cell."""
         while self.given:
             self._take(STEP_BYTES)
-            if told:
-                told(f"touch memory: {self.given // MIB:,} of {self.size // MIB:,} MiB to go")
+            if report:
+                report(f"touch memory: {self.given // MIB:,} of {self.size // MIB:,} MiB to go")
         self.remnants.take()
 
     @contextmanager
@@ -209,12 +209,12 @@ class PageCache:
     warm_mb_s: float
 
 
-def page_cache(folder: Path, room: Room, told: Told | None = None) -> PageCache:
+def page_cache(folder: Path, room: Room, report: Report | None = None) -> PageCache:
     """Fills the room, too. `cold` is right if nothing has freed memory in the last two seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "page-cache.bin"
     cold = write_mb_s(path, TRIAL_BYTES)
-    room.take(told)
+    room.take(report)
     with room.giving():
         warm = write_mb_s(path, TRIAL_BYTES)
     return PageCache(cold, warm)

@@ -105,13 +105,13 @@ def compose() -> Any:
 def test_compose_advertises_what_each_side_can_reach(compose: Any) -> None:
     broker = compose["services"]["kafkawire"]
     listeners = parse_listeners(broker["environment"]["KAFKAWIRE_LISTEN"].split(","))
-    told = parse_advertised(broker["environment"]["KAFKAWIRE_ADVERTISE"].split(","), listeners)
+    reported = parse_advertised(broker["environment"]["KAFKAWIRE_ADVERTISE"].split(","), listeners)
     ports = {listener.name: listener.port for listener in listeners}
     assert all(listener.host == "0.0.0.0" for listener in listeners)
-    assert told["INSIDE"] == ("kafkawire", ports["INSIDE"])  # the service's name in the network
+    assert reported["INSIDE"] == ("kafkawire", ports["INSIDE"])  # the service's name in the network
     published = dict(port.split(":")[1:] for port in broker["ports"])
     monitors = broker["environment"]["KAFKAWIRE_SET_METRICS_LISTENER"].rpartition(":")[2]
-    assert published == {str(told["HOST"][1]): str(ports["HOST"]), monitors: monitors}
+    assert published == {str(reported["HOST"][1]): str(ports["HOST"]), monitors: monitors}
     health = broker["environment"]["KAFKAWIRE_SERVER"]
     assert health == f"127.0.0.1:{ports['INSIDE']}"
 

@@ -18,14 +18,14 @@ PARTS = 10
 """Plain lines for each kind of thing: a log file is not a terminal."""
 
 
-class Told(Protocol):
+class ShowProgress(Protocol):
     """Progress callback: name of the items, number done, total (0: not known)."""
 
     def __call__(self, what: str, done: int, of: int) -> None: ...
 
 
 @contextmanager
-def bars() -> Iterator[Told]:
+def bars() -> Iterator[ShowProgress]:
     """Yield a progress callback that is shown until the end of the block."""
     if not sys.stderr.isatty():
         yield _Lines()

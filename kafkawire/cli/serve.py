@@ -142,7 +142,7 @@ def read(given: Given, environ: Mapping[str, str]) -> Sources:
 
 def notes(chosen: ServeOptions, sources: Sources) -> list[str]:
     """Warnings for the operator: listeners that advertise the host name of this machine."""
-    told = []
+    warnings = []
     for listener in chosen.listeners:
         host, _ = chosen.advertised[listener.name]
         given = any(
@@ -150,11 +150,11 @@ def notes(chosen: ServeOptions, sources: Sources) -> list[str]:
             for text in sources.options["advertise"].values
         )
         if listener.host in WILDCARDS and not given:
-            told.append(
+            warnings.append(
                 f"listener {listener.name} listens on all addresses and advertises the "
                 f"host name {host}; if clients cannot resolve it, use --advertise."
             )
-    return told
+    return warnings
 
 
 def show(sources: Sources) -> None:

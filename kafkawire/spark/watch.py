@@ -75,6 +75,6 @@ def completed(context: SparkContext, group: str) -> int:
     for job in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job)
         for stage in info.stageIds if info else ():
-            told = tracker.getStageInfo(stage)
-            done += told.numCompletedTasks if told else 0
+            stage_info = tracker.getStageInfo(stage)
+            done += stage_info.numCompletedTasks if stage_info else 0
     return done

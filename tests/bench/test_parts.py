@@ -61,10 +61,10 @@ def until(reached: Any) -> None:
 def test_a_room_holds_a_quarter_of_what_is_there_once_taken(room: warm.Room) -> None:
     assert room.size == 64 * MIB
     assert room.given == room.size
-    told: list[str] = []
-    room.take(told.append)
+    reported: list[str] = []
+    room.take(reported.append)
     assert room.given == 0
-    assert len(told) == 4
+    assert len(reported) == 4
 
 
 def test_a_room_gives_what_a_writer_uses_and_takes_back_what_comes_free(

@@ -92,17 +92,19 @@ def test_what_is_refused_is_said_in_a_sentence(
 
 
 def test_the_cluster_over_the_wire_and_from_the_folder(server: str, data: Path) -> None:
-    told = Typed(server, "cluster", "describe", "--json").json
-    assert told["controller"] == 1
-    assert told["brokers"] == [{"broker": 1, "address": server, "rack": None, "controller": True}]
+    reported = Typed(server, "cluster", "describe", "--json").json
+    assert reported["controller"] == 1
+    assert reported["brokers"] == [
+        {"broker": 1, "address": server, "rack": None, "controller": True}
+    ]
     stored = Typed("", "cluster", "describe", "--data", str(data), "--json").json
-    assert stored["cluster_id"] == told["cluster_id"]
+    assert stored["cluster_id"] == reported["cluster_id"]
     (broker,) = stored["brokers"]
     assert (stored["topics"], stored["partitions"], broker["partitions"]) == (1, 3, 3)
     assert (broker["journals"], broker["segments"]) == (1, 0)
     assert list(broker["listeners"]) == ["PLAINTEXT"]
-    assert told["cluster_id"] in Typed(server, "cluster", "describe").out
-    assert told["cluster_id"] in Typed("", "cluster", "describe", "--data", str(data)).out
+    assert reported["cluster_id"] in Typed(server, "cluster", "describe").out
+    assert reported["cluster_id"] in Typed("", "cluster", "describe", "--data", str(data)).out
     none = Typed("", "cluster", "describe", "--data", str(data / "none"))
     assert (none.code, "is not a data folder" in none.err) == (1, True)
 
@@ -110,7 +112,7 @@ def test_the_cluster_over_the_wire_and_from_the_folder(server: str, data: Path) 
 @pytest.mark.skipif("KAFKAWIRE_TEST_BOOTSTRAP" not in os.environ, reason="no other cluster named")
 def test_another_kafka_is_described_too() -> None:
     other = os.environ["KAFKAWIRE_TEST_BOOTSTRAP"]
-    told = Typed(other, "cluster", "describe", "--json").json
-    broker = str(told["brokers"][0]["broker"])
+    reported = Typed(other, "cluster", "describe", "--json").json
+    broker = str(reported["brokers"][0]["broker"])
     shown = Typed(other, "configs", "describe", "--broker", broker, "--all", "--json").json
     assert {row["name"] for row in shown} >= {"log.retention.ms", "message.max.bytes"}

@@ -174,8 +174,8 @@ class TestAgainstABroker:
         assert (absent.code, "topic o has no partition 2" in absent.err) == (1, True)
         refused = Typed(server, "offsets", "validate", "o", "--range", "1..9", "--json")
         problems = [row["problems"] for row in json.loads(refused.out)]
-        told = "range 1..9 is not within 0..3, which is what the partition has"
-        assert (refused.code, problems) == (1, [[], [told]])
+        reported = "range 1..9 is not within 0..3, which is what the partition has"
+        assert (refused.code, problems) == (1, [[], [reported]])
         for text in ("1", "1..x", "..", "-1..2"):
             wrong = Typed(server, "offsets", "validate", "o", "--range", text)
             assert (wrong.code, f"--range={text}: it must be START..END" in wrong.err) == (2, True)

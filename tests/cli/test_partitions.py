@@ -38,10 +38,10 @@ def test_a_wrong_partition_is_refused_before_a_broker_is_asked(command: str) -> 
 
 
 def test_progress_without_a_total_has_none(capsys: pytest.CaptureFixture[str]) -> None:
-    with bars() as told:
+    with bars() as progress:
         for done in (1, 3, 3, 1000):
-            told("compared", done, 0)
-        told("read", 5, 10)
+            progress("compared", done, 0)
+        progress("read", 5, 10)
     lines = capsys.readouterr().err.splitlines()
     assert lines == ["compared: 1", "compared: 3", "compared: 1000", "read: 5 of 10"]
 

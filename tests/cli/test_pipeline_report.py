@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from kafkawire.cli.app import app
 from kafkawire.cli.options import OptionError
 from kafkawire.cli.pipeline.report import ROWS_PRINTED, show, time_ms, where, whole_path
-from kafkawire.cli.progress import Told
+from kafkawire.cli.progress import ShowProgress
 from kafkawire.spark.reports.jobs import REPORTS
 from kafkawire.spark.reports.report import Report
 from kafkawire.spark.source.model import Source
@@ -68,9 +68,9 @@ WORDS = ["pipeline", "report", "sizes", "--source", "/d"]
 def test_progress_is_told_in_lines_where_there_is_no_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def made(name: str, request: object, master: str, told: Told) -> Report:
+    def made(name: str, request: object, master: str, progress: ShowProgress) -> Report:
         for count in range(41):
-            told("ranges read", count, 40)
+            progress("ranges read", count, 40)
         return Report(name, ["Done."])
 
     monkeypatch.setattr("kafkawire.cli.pipeline.report._made", made)
@@ -103,8 +103,8 @@ def test_long_tables_are_cut_and_times_readable(capsys: pytest.CaptureFixture[st
     assert "History" not in shown
     assert shown.endswith("A sentence.\nWritten to out: lag.csv\n")
     show(made, ["lag.csv"], "out", as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert (told["report"], told["problems"], len(told["tables"]["lag"])) == (
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["report"], reported["problems"], len(reported["tables"]["lag"])) == (
         "lag",
         0,
         ROWS_PRINTED,

@@ -28,8 +28,8 @@ def test_each_source_wins_over_the_next(tmp_path: Path) -> None:
         "KAFKAWIRE_SET_COMMIT_DELAY_MS": "7",
     }
     found = collect({"data": ["from-line"]}, [("num.partitions", "4")], environ, None)
-    told = {name: (value.text, value.source) for name, value in found.options.items()}
-    assert told == {
+    reported = {name: (value.text, value.source) for name, value in found.options.items()}
+    assert reported == {
         "data": ("from-line", "command line --data"),
         "log-level": ("debug", "environment KAFKAWIRE_LOG_LEVEL"),
         "listen": ("A://h:1,B://h:2", f"file {file}"),
@@ -38,8 +38,8 @@ def test_each_source_wins_over_the_next(tmp_path: Path) -> None:
         "tier": ("", "default"),
         "log-format": ("text", "default"),
     }
-    told = {name: (value.text, value.source) for name, value in found.settings.items()}
-    assert told == {
+    reported = {name: (value.text, value.source) for name, value in found.settings.items()}
+    assert reported == {
         "num.partitions": ("4", "command line --set"),
         "commit.delay.ms": ("7", "environment KAFKAWIRE_SET_COMMIT_DELAY_MS"),
         "flush": ("os", f"file {file}"),

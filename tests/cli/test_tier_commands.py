@@ -30,9 +30,9 @@ async def test_from_the_journal_to_the_bucket(
 ) -> None:
     async with tiered(tmp_path / "data", journal_roll_ms="600000") as tier:
         await tier.produce("t", 3)
-        told = await tier.json("why")
-        assert pieces(told) == [("t", 0, 0, 3, "active")]
-        (piece,) = told["pieces"]
+        reported = await tier.json("why")
+        assert pieces(reported) == [("t", 0, 0, 3, "active")]
+        (piece,) = reported["pieces"]
         assert 3000 < piece["bytes"] < 4000
         assert 0 <= piece["until_s"] <= 2.6  # half of the lag
         (row,) = (await tier.json("status"))["partitions"]
@@ -75,10 +75,10 @@ async def test_paused_is_the_reason_and_survives_a_restart(
         assert (await tier.json("pause")) == {"paused": True}
         await tier.produce("t", 3)
         paused = [("t", 0, 0, 3, "paused")]
-        await tier.until(lambda told: pieces(told) == paused, "why")
+        await tier.until(lambda reported: pieces(reported) == paused, "why")
         assert "paused by tier.paused" in await tier("why")
     async with tiered(tmp_path / "data") as tier:
-        await tier.until(lambda told: pieces(told) == paused, "why")
+        await tier.until(lambda reported: pieces(reported) == paused, "why")
         assert not [key for key in buckets[URL].objects if key.startswith("segments/")]
         assert "resumed" in await tier("resume")
         await tier.until(all_uploaded, "why")
@@ -95,11 +95,11 @@ async def test_a_bucket_that_is_down_is_the_reason(
         faults.down, faults.timeout_s = True, 0.0
         await tier.produce("t", 2)
 
-        def erring(told: Any) -> bool:
-            return pieces(told) == [("t", 0, 1, 3, "error")]
+        def erring(reported: Any) -> bool:
+            return pieces(reported) == [("t", 0, 1, 3, "error")]
 
-        told = await tier.until(erring, "why")
-        (piece,) = told["pieces"]
+        reported = await tier.until(erring, "why")
+        (piece,) = reported["pieces"]
         assert "EndpointConnectionError" in piece["detail"]
         assert piece["until_s"] is None or piece["until_s"] <= 0.3
         answer = await tier.json("status")
@@ -130,9 +130,9 @@ async def test_a_bucket_that_cannot_be_used_is_the_reason_and_the_broker_serves(
     async with tiered(tmp_path / "data", journal_roll_ms="50") as tier:
         await tier.produce("t", 1)
         waiting = [("t", 0, first, first + 1, reason)]
-        told = await tier.until(lambda told: pieces(told) == waiting, "why")
+        reported = await tier.until(lambda reported: pieces(reported) == waiting, "why")
         expected = refused or "another"
-        assert expected in told["pieces"][0]["detail"]
+        assert expected in reported["pieces"][0]["detail"]
         assert expected in (await tier.json("status"))["tier"]["error"]
         assert expected in await tier("status")
 
@@ -145,9 +145,9 @@ async def test_topics_that_are_not_copied_say_so_when_they_are_asked_for(
         await tier.produce("read", 1, remote_log_copy_disable="true")
         assert pieces(await tier.json("why")) == []
         for topic, setting in (("local", "storage.enable=false"), ("read", "copy.disable=true")):
-            told = await tier.json("why", "--topic", topic)
-            assert pieces(told) == [(topic, 0, 0, 1, "not tiered")]
-            assert setting in told["pieces"][0]["detail"]
+            reported = await tier.json("why", "--topic", topic)
+            assert pieces(reported) == [(topic, 0, 0, 1, "not tiered")]
+            assert setting in reported["pieces"][0]["detail"]
         tiers = {row["topic"]: row["tiered"] for row in (await tier.json("status"))["partitions"]}
         assert tiers == {"local": "no", "read": "reads"}
 
@@ -191,7 +191,7 @@ async def test_cost_is_counted_by_topic_and_kept_over_a_restart(
         assert sum(row["requests"].get("PUT", 0) for row in cost["topics"]) == puts
     async with tiered(tmp_path / "data", **settings) as tier:
         again = await tier.until(
-            lambda told: any(row["topic"] == "t" for row in told["topics"]), "cost"
+            lambda reported: any(row["topic"] == "t" for row in reported["topics"]), "cost"
         )
         assert {row["topic"]: row for row in again["topics"]}["t"] == by_topic["t"]
         assert again["since_start"]["requests"].get("PUT", 0) < puts
@@ -202,9 +202,9 @@ async def test_an_estimate_of_what_would_be(tmp_path: Path, buckets: dict[str, F
     async with tiered(tmp_path / "data", journal_roll_ms="600000") as tier:
         await tier.produce("t", 50, tiering_max_lag_ms="300000")
         wish = ("--set", "tiering.max.lag.ms=10000")
-        told = await tier.json("estimate", *wish, "--topic", "t")
-        assert 0 < told["now"]["puts_a_day"] < told["then"]["puts_a_day"]
-        assert told["currency"] == "USD"
+        reported = await tier.json("estimate", *wish, "--topic", "t")
+        assert 0 < reported["now"]["puts_a_day"] < reported["then"]["puts_a_day"]
+        assert reported["currency"] == "USD"
         assert "PUTs a day" in await tier("estimate")
         assert "flush: the estimate" in await tier("estimate", "--set", "flush=os", code=1)
         assert "at least 5000" in await tier("estimate", "--set", "tiering.max.lag.ms=1", code=1)

@@ -47,11 +47,11 @@ async def client(server: Server) -> AsyncIterator[Client]:
 async def warm(client: Client, topic: str | bytes, version: int, acks: int = 1) -> None:
     """Two requests alike: from the third on they are repetitions."""
     for _ in range(2):
-        row = await told(client, produce(topic, batch(b"w"), acks=acks), version)
+        row = await produced(client, produce(topic, batch(b"w"), acks=acks), version)
         assert row.error_code == 0
 
 
-async def told(client: Client, request: ProduceRequest, version: int) -> Any:
+async def produced(client: Client, request: ProduceRequest, version: int) -> Any:
     answer = await client.call(request, version)
     return answer.responses[0].partition_responses[0]
 
@@ -101,7 +101,7 @@ async def test_acks_0_in_a_row(client: Client, server: Server) -> None:
     topic_id = await make(client, "t")
     for n in range(20):
         client.send(produce("t", batch(b"%d" % n), acks=0), 9, answered=False)
-    assert (await told(client, produce("t", batch(b"end"), acks=1), 9)).base_offset == 20
+    assert (await produced(client, produce("t", batch(b"end"), acks=1), 9)).base_offset == 20
     client.send(produce("t", batch(b"20"), acks=0), 9, answered=False)
     client.send(produce("t", b"garbage", acks=0), 9, answered=False)
     assert await client.reader.read() == b""
@@ -132,7 +132,7 @@ async def test_a_write_that_fails_fails_the_whole_row(
         assert "no room" in row.error_message
     monkeypatch.setattr(DiskFile, "pwritev", write)
     assert server.host.memory.arena.pins == 0
-    row = await told(client, produce("t", batch(b"y"), acks=acks), version)
+    row = await produced(client, produce("t", batch(b"y"), acks=acks), version)
     assert (row.error_code, row.base_offset) == (0, 2)
 
 
@@ -142,7 +142,7 @@ async def test_a_row_with_acks_0_that_cannot_be_written_ends_its_connection(
     await make(client, "t")
     for _ in range(3):
         client.send(produce("t", batch(b"x"), acks=0), 9, answered=False)
-    assert (await told(client, produce("t", batch(b"x"), acks=1), 9)).base_offset == 3
+    assert (await produced(client, produce("t", batch(b"x"), acks=1), 9)).base_offset == 3
 
     def full(self: DiskFile, buffers: Sequence[Buffer], position: int) -> int:
         raise OSError(errno.ENOSPC, "no room")
@@ -163,8 +163,8 @@ async def test_an_idempotent_producer_in_rows(client: Client) -> None:
         client.send(produce("t", batch(b"x", base_sequence=sequence, **more), acks=1), 9)
     rows = await rows_of(client, len(sequences))
     gap = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    told = [row.error_code or row.base_offset for row in rows]
-    assert told == [0, 1, 2, 1, 3, 3, gap, 4]
+    results = [row.error_code or row.base_offset for row in rows]
+    assert results == [0, 1, 2, 1, 3, 3, gap, 4]
 
 
 async def test_the_topic_goes_and_comes_again(client: Client) -> None:
@@ -173,12 +173,14 @@ async def test_the_topic_goes_and_comes_again(client: Client) -> None:
     await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000), 5)
     gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for _ in range(3):
-        assert (await told(client, produce("t", batch(b"x"), acks=1), 9)).error_code == gone
+        assert (await produced(client, produce("t", batch(b"x"), acks=1), 9)).error_code == gone
     await make(client, "t")
     for n in range(3):
-        row = await told(client, produce("t", batch(b"x"), acks=1), 9)
+        row = await produced(client, produce("t", batch(b"x"), acks=1), 9)
         assert (row.error_code, row.base_offset) == (0, n)
-    assert (await told(client, produce("t", batch(b"x"), acks=1, index=1), 9)).error_code == gone
+    assert (
+        await produced(client, produce("t", batch(b"x"), acks=1, index=1), 9)
+    ).error_code == gone
 
 
 async def test_a_refused_batch_does_not_stop_the_clock(
@@ -193,9 +195,9 @@ async def test_a_refused_batch_does_not_stop_the_clock(
         await make(client, "t")
         for n in range(5):
             late = produce("t", batch(b"x", timestamp_ms=now_ms + hour_ms + 1), acks=1)
-            assert (await told(client, late, 9)).error_code == ErrorCode.INVALID_TIMESTAMP
+            assert (await produced(client, late, 9)).error_code == ErrorCode.INVALID_TIMESTAMP
             now_ms += 2 * hour_ms
-            row = await told(client, produce("t", batch(b"x", timestamp_ms=now_ms), acks=1), 9)
+            row = await produced(client, produce("t", batch(b"x", timestamp_ms=now_ms), acks=1), 9)
             assert (row.error_code, row.base_offset) == (0, n)
         await client.close()
 

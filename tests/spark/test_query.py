@@ -159,7 +159,7 @@ class FakeShell:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, bool], list[str]]:
+def run_statements(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, bool], list[str]]:
     monkeypatch.setattr(query, "Shell", FakeShell)
 
     def ask(sql: str, typed: str, terminal: bool) -> list[str]:
@@ -173,24 +173,29 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, bool], list[str
     return ask
 
 
-def test_statements_of_the_command_line_end_at_the_first_error(told: Any) -> None:
-    assert told("select 1; select 2", "", False) == ["select 1", "select 2"]
+def test_statements_of_the_command_line_end_at_the_first_error(run_statements: Any) -> None:
+    assert run_statements("select 1; select 2", "", False) == ["select 1", "select 2"]
     with pytest.raises(SourceError, match="it is bad"):
-        told("bad; select 2", "", False)
+        run_statements("bad; select 2", "", False)
 
 
-def test_statements_from_a_pipe_go_on(told: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told("", "select 1;\n;\nselect 2", False) == ["select 1", "select 2"]
+def test_statements_from_a_pipe_go_on(
+    run_statements: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_statements("", "select 1;\n;\nselect 2", False) == ["select 1", "select 2"]
     with pytest.raises(SystemExit, match="1"):
-        told("", "bad; select 2", False)
+        run_statements("", "bad; select 2", False)
     assert "kafkawire: it is bad" in capsys.readouterr().err
 
 
 def test_a_prompt_takes_lines_until_a_semicolon(
-    told: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    run_statements: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Any,
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert told("", "select\n1; select 2;\nbad;\nquit;\nselect 3;\n", True) == [
+    assert run_statements("", "select\n1; select 2;\nbad;\nquit;\nselect 3;\n", True) == [
         "select\n1",
         "select 2",
     ]
@@ -205,10 +210,13 @@ def test_a_format_that_is_none_is_said(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_ctrl_c_ends_a_statement_and_not_the_prompt(
-    told: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    run_statements: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Any,
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert told("", "long;\nselect 2;\n", True) == ["select 2"]
+    assert run_statements("", "long;\nselect 2;\n", True) == ["select 2"]
     assert capsys.readouterr().err == "stopped\n"
     with pytest.raises(KeyboardInterrupt):
-        told("long; select 2", "", False)
+        run_statements("long; select 2", "", False)

@@ -205,9 +205,9 @@ def test_it_starts_quietly_and_says_why_it_does_not(tmp_path: Path) -> None:
     assert len(done.stdout.splitlines()) == 1
     # Java itself warns of a module that Spark has it load; Spark says nothing but errors, of
     # which the master that is none is one.
-    told = done.stderr.replace("WARNING: Using incubator modules: jdk.incubator.vector\n", "")
-    assert "WARN" not in told.upper(), told
-    assert "INFO" not in told, told
+    output = done.stderr.replace("WARNING: Using incubator modules: jdk.incubator.vector\n", "")
+    assert "WARN" not in output.upper(), output
+    assert "INFO" not in output, output
     assert list(tmp_path.iterdir()) == []  # and it leaves nothing where it was called
 
 
@@ -228,10 +228,17 @@ def test_what_spark_submit_was_told_holds(tmp_path: Path) -> None:
 
     script = tmp_path / "job.py"
     script.write_text(SUBMITTED)
-    told = ["--master", "local[1]", "--name", "mine", "--conf", "spark.sql.session.timeZone=Japan"]
+    arguments = [
+        "--master",
+        "local[1]",
+        "--name",
+        "mine",
+        "--conf",
+        "spark.sql.session.timeZone=Japan",
+    ]
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     done = subprocess.run(
-        [str(submit), *told, str(script)], capture_output=True, text=True, timeout=200,
+        [str(submit), *arguments, str(script)], capture_output=True, text=True, timeout=200,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable}, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -46,12 +46,12 @@ def test_every_reason_and_price_table_is_told() -> None:
 
 
 def test_the_estimate_comes_out_as_it_stands_there() -> None:
-    line, told = re.findall(r"\$ kafkawire (tier estimate --rate .*?) \|.*?\n(.*?)```", TEXT, re.S)[
-        0
-    ]
+    line, output = re.findall(
+        r"\$ kafkawire (tier estimate --rate .*?) \|.*?\n(.*?)```", TEXT, re.S
+    )[0]
     shown = CliRunner().invoke(app, line.split()).stdout
     lines = [" ".join(row.split()) for row in shown.splitlines()]
-    for row in told.splitlines():
+    for row in output.splitlines():
         assert " ".join(row.split()) in lines
 
 

@@ -25,15 +25,15 @@ from tests.kit.tier.world import read_partition
 
 async def says_error(life: Life, code: str) -> None:
     """`tier why` names the error and when it is tried again, but for a moment of trying."""
-    told: dict[str, dict[str, Any]] = {}
+    reported: dict[str, dict[str, Any]] = {}
     for _ in range(60):
-        told = {line["reason"]: line for line in await life.why()}
-        assert told.keys() <= {"error", "active", "uploaded", "queued", "uploading"}
-        if "error" in told:
+        reported = {line["reason"]: line for line in await life.why()}
+        assert reported.keys() <= {"error", "active", "uploaded", "queued", "uploading"}
+        if "error" in reported:
             break
         await life.env.sleep(1)
-    assert code in told["error"]["detail"], told
-    until_s = told["error"]["until_s"]
+    assert code in reported["error"]["detail"], reported
+    until_s = reported["error"]["until_s"]
     assert until_s is None or until_s <= life.world.config.tier_retry_max_ms / 1000
 
 

@@ -168,7 +168,7 @@ class Life(Watched):
             place = partition.topic, partition.index
             late = await self.tiering.log_starts_told([place], self.rng.random() * 5)
             if not late and not self.over and not partition.removed:
-                expected.told = max(expected.told, start)
+                expected.deleted_below = max(expected.deleted_below, start)
 
     async def admin(self) -> None:
         while True:
@@ -293,9 +293,9 @@ class LastLife(Life):
                 )
         check_bucket(self.world)
         assert not self.tiering.dispatcher.foreign
-        async for told in self.tiering.scrub(repair=False, deep=True):
-            if isinstance(told, ScrubReport):
-                assert not told.findings, told.findings
+        async for event in self.tiering.scrub(repair=False, deep=True):
+            if isinstance(event, ScrubReport):
+                assert not event.findings, event.findings
         before = len(self.world.bucket.calls)
         await self.env.sleep(60)
         spent = self.world.bucket.calls[before:]

@@ -136,14 +136,14 @@ def test_an_hour_without_the_bucket_is_told_truly() -> None:
         for _ in range(4):
             await process.produce()
             await process.env.sleep(900)
-        told = await process.ask("why")
-        (piece,) = told["pieces"]  # several segments with one reason are one piece
+        reported = await process.ask("why")
+        (piece,) = reported["pieces"]  # several segments with one reason are one piece
         assert (piece["reason"], piece["from"], piece["to"]) == ("error", 3, 15)
         assert piece["segments"] == 4
         assert piece["waits_s"] > 2600
         assert piece["until_s"] <= CALM["tier_retry_max_ms"] / 1000
-        assert told["tier"]["promises_missed"] == ["t"]
-        assert told["tier"]["last_error"].startswith("EndpointConnectionError")
+        assert reported["tier"]["promises_missed"] == ["t"]
+        assert reported["tier"]["last_error"].startswith("EndpointConnectionError")
         row = await process.row()
         assert (row["lag_records"], row["commit"], row["last_upload_ms"]) == (12, 3, uploaded_ms)
         assert row["lag_s"] > 2600
@@ -180,10 +180,10 @@ def test_empty_partitions_of_internal_topics_are_left_out_unless_they_are_named(
         await process.create("__consumer_offsets", 3)
         process.catalog.by_name["__consumer_offsets"].internal = True
         await process.create("empty", 2)
-        told = await process.ask("why", all=True)
-        assert {row["topic"] for row in told["pieces"]} == {"empty"}
-        told = await process.ask("why", all=True, topic="__consumer_offsets")
-        assert len(told["pieces"]) == 3
+        reported = await process.ask("why", all=True)
+        assert {row["topic"] for row in reported["pieces"]} == {"empty"}
+        reported = await process.ask("why", all=True, topic="__consumer_offsets")
+        assert len(reported["pieces"]) == 3
 
     live(TierWorld(1, **CALM), act)
 

@@ -53,8 +53,8 @@ def lost(*offsets: int, output: str = "") -> Seen:
 NAMED = "CRITICAL kafkawire.log.recovery.recover: t-0: offsets 0-1 are damaged"
 
 
-def judged(one: Case, seen: Seen, told: Outcome = DAMAGED) -> str:
-    one._judge(seen, told)
+def judged(one: Case, seen: Seen, checked: Outcome = DAMAGED) -> str:
+    one._judge(seen, checked)
     return "; ".join(seen.faults)
 
 
@@ -64,7 +64,7 @@ def test_damage_that_is_named_and_no_larger_than_its_frame_is_right(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("seen", "told", "noticed"),
+    ("seen", "checked", "noticed"),
     [
         (lost(0, 1), DAMAGED, "the log does not name what is lost of t-0: 0-1"),
         (lost(0, 1, output=NAMED), SOUND, "fsck found nothing"),
@@ -73,8 +73,10 @@ def test_damage_that_is_named_and_no_larger_than_its_frame_is_right(tmp_path: Pa
         (Seen(commits=["partition 0: -1, 7 was acked"]), DAMAGED, "commits outside"),
     ],
 )
-def test_a_wrong_answer_is_noticed(tmp_path: Path, seen: Seen, told: Outcome, noticed: str) -> None:
-    assert noticed in judged(case(tmp_path), seen, told)
+def test_a_wrong_answer_is_noticed(
+    tmp_path: Path, seen: Seen, checked: Outcome, noticed: str
+) -> None:
+    assert noticed in judged(case(tmp_path), seen, checked)
 
 
 def test_what_must_be_harmless_may_cost_nothing(tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ def describe(server: str, as_json: bool) -> None:
             for row in sorted(answer.brokers, key=lambda row: row.node_id)
         ]
         if as_json:
-            told = {"cluster_id": answer.cluster_id, "controller": answer.controller_id}
-            print_json({**told, "brokers": brokers})
+            shown = {"cluster_id": answer.cluster_id, "controller": answer.controller_id}
+            print_json({**shown, "brokers": brokers})
         else:
             columns = ("broker", "address", "rack", "controller")
             print_table(brokers, columns, f"cluster {answer.cluster_id}")
@@ -55,16 +55,17 @@ def describe(server: str, as_json: bool) -> None:
 def describe_stored(data: str, as_json: bool) -> None:
     """Show cluster and brokers as stored in a data folder, which a broker may be using."""
     try:
-        told = _stored(data)
+        shown = _stored(data)
     except ClientError as error:
         fail(error)
     if as_json:
-        print_json(told)
+        print_json(shown)
         return
     print_table(
-        [{**row, "listeners": _addresses(row["listeners"])} for row in told["brokers"]],
+        [{**row, "listeners": _addresses(row["listeners"])} for row in shown["brokers"]],
         STORED,
-        f"cluster {told['cluster_id']}: {told['topics']} topics, {told['partitions']} partitions",
+        f"cluster {shown['cluster_id']}: {shown['topics']} topics, "
+        f"{shown['partitions']} partitions",
     )
 
 

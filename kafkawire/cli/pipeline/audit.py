@@ -51,10 +51,10 @@ def audit(
     if bootstrap and not source:
         against = Source(bootstrap=bootstrap)
     try:
-        with bars() as told:
+        with bars() as progress:
             spark = open_session(master, app_name="kafkawire audit")
             try:
-                report, _ = examine(table, through_spark(spark, told), against, told)
+                report, _ = examine(table, through_spark(spark, progress), against, progress)
             finally:
                 spark.stop()
     except SourceError as error:

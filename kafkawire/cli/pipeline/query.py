@@ -88,7 +88,9 @@ def source_of(text: str, bootstrap: str) -> Any:
     return Source(url=text, bootstrap=bootstrap)
 
 
-def run(spark: Any, source: Any, sql: str, told: Callable[[Result], None], limit: int) -> None:
+def run(
+    spark: Any, source: Any, sql: str, show_result: Callable[[Result], None], limit: int
+) -> None:
     """Run the statements of `sql`, or those entered at the prompt. Raises the SourceError of the
     first failing statement of `sql`; at the prompt it is printed and the next statement is read. If
     the input is a pipe, the command then ends with exit code 1."""
@@ -99,12 +101,12 @@ def run(spark: Any, source: Any, sql: str, told: Callable[[Result], None], limit
     try:
         if sql:
             for statement in statements_of(sql):
-                told(_answer(shell, spark, statement, limit))
+                show_result(_answer(shell, spark, statement, limit))
             return
         failed = False
         for statement in _typed():
             try:
-                told(_answer(shell, spark, statement, limit))
+                show_result(_answer(shell, spark, statement, limit))
             except SourceError as error:
                 print(f"kafkawire: {error}", file=sys.stderr)
                 failed = True

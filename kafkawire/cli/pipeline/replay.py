@@ -78,8 +78,8 @@ def replay(
         fail(error, 2)
     begun = time.monotonic()
     try:
-        with bars() as told:
-            done = write(wish, told)
+        with bars() as progress:
+            done = write(wish, progress)
     except SourceError as error:
         fail(error)
     except KeyboardInterrupt:

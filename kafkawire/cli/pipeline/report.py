@@ -14,7 +14,7 @@ import typer
 from kafkawire.cli.options import OptionError
 from kafkawire.cli.output import fail, print_json, print_table
 from kafkawire.cli.parameters import Json
-from kafkawire.cli.progress import Told, bars
+from kafkawire.cli.progress import ShowProgress, bars
 
 if TYPE_CHECKING:
     from kafkawire.spark.reports.report import Report, ReportTable
@@ -73,8 +73,8 @@ def report(
             time_ms("--since", since),
             time_ms("--until", until),
         )
-        with bars() as told:
-            made = _made(name, request, master, told)
+        with bars() as progress:
+            made = _made(name, request, master, progress)
         files = made.write(place)
     except (SourceError, OptionError) as error:
         fail(error, 2)
@@ -85,12 +85,12 @@ def report(
         raise SystemExit(1)
 
 
-def _made(name: str, request: Request, master: str, told: Told) -> Report:
+def _made(name: str, request: Request, master: str, progress: ShowProgress) -> Report:
     """Make the report; Spark is started only after the arguments are checked."""
     from kafkawire.spark.reports.jobs import made, nothing, prepared
     from kafkawire.spark.session import open_session
 
-    scope = prepared(name, request, told)
+    scope = prepared(name, request, progress)
     try:
         if not scope.offsets:
             return nothing(name, scope)

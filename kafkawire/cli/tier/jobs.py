@@ -25,10 +25,10 @@ def scrub(server: str, repair: bool, deep: bool, skip_lost: bool, as_json: bool)
 
     def work(cluster: Cluster) -> bool:
         answer = ask(cluster, "scrub", repair=repair, deep=deep, skip_lost=skip_lost)
-        with bars() as told:
+        with bars() as progress:
             while answer["state"] == "scrubbing":
                 if answer["what"]:
-                    told(answer["what"], answer["done"], answer["of"])
+                    progress(answer["what"], answer["done"], answer["of"])
                 time.sleep(WATCH_S)
                 answer = ask(cluster, "scrub", watch=True)
         if answer["state"] != "done":
@@ -82,10 +82,10 @@ def move(server: str, to: str, skip_lost: bool, as_json: bool) -> None:
 
     def work(cluster: Cluster) -> bool:
         answer = ask(cluster, "move", to=to, skip_lost=skip_lost)
-        with bars() as told:
+        with bars() as progress:
             while answer["state"] == "copying":
                 total = answer["bytes"] + answer["left_bytes"]
-                told(f"bytes to {answer['to']}", answer["bytes"], total)
+                progress(f"bytes to {answer['to']}", answer["bytes"], total)
                 time.sleep(WATCH_S)
                 answer = ask(cluster, "move", watch=True)
         if as_json:

@@ -21,7 +21,7 @@ from typing import Any
 
 from kafkawire.cli.backup.backup import METADATA, sync
 from kafkawire.cli.output import fail, print_json, print_table
-from kafkawire.cli.progress import Told, bars
+from kafkawire.cli.progress import ShowProgress, bars
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import DiskFileSystem, real_env
@@ -89,7 +89,7 @@ def _refuse_full(data: Path) -> None:
         raise RestoreError(f"{data} is not empty: restore into a new data folder")
 
 
-async def _look(env: Env, url: str, deep: bool, progress: Told) -> Restored:
+async def _look(env: Env, url: str, deep: bool, progress: ShowProgress) -> Restored:
     store: ObjectStore = open_store(url, BrokerConfig({}))
     try:
         restored = plan(await gather(env, store, progress))
@@ -126,7 +126,7 @@ def _ask(restored: Restored) -> None:
 
 
 def _build(
-    env: Env, data: Path, metadata_url: str, restored: Restored, url: str, progress: Told
+    env: Env, data: Path, metadata_url: str, restored: Restored, url: str, progress: ShowProgress
 ) -> None:
     """Build the complete folder, or none."""
     target = data.absolute()
@@ -155,7 +155,7 @@ def _build(
 
 
 async def _enter(
-    env: Env, metadata: SqlStore, home: str, restored: Restored, url: str, progress: Told
+    env: Env, metadata: SqlStore, home: str, restored: Restored, url: str, progress: ShowProgress
 ) -> None:
     try:
         await metadata.open()

@@ -14,7 +14,7 @@ from kafkawire.spark.audit.continuity import DUPLICATE, UNEXPLAINED, Found, Rang
 from kafkawire.spark.audit.counting import Counting
 from kafkawire.spark.audit.judging import Where
 from kafkawire.spark.audit.rereading import accounts_of, with_records
-from kafkawire.spark.audit.through import Told
+from kafkawire.spark.audit.through import Progress
 from kafkawire.spark.audit.verdict import (
     MISSING,
     AuditProblem,
@@ -39,7 +39,7 @@ def compare(
     others: Container[str],
     counting: Counting,
     rows: Mapping[Where, Sequence[int]],
-    told: Told,
+    progress: Progress,
 ) -> None:
     """Hold every partition against the source: bounds and gaps, then counts. `rows`: how many
     there are between the borders of `counting`. SourceError if the source cannot be read."""
@@ -48,8 +48,8 @@ def compare(
             each.notes.append("the source's topic of this name is another, made anew since the run")
         else:
             _compare_one(each, catalog)
-        told("partitions compared with the source", done, len(report.partitions))
-    counting.compare(report.partitions, rows, told)
+        progress("partitions compared with the source", done, len(report.partitions))
+    counting.compare(report.partitions, rows, progress)
 
 
 def _compare_one(each: PartitionReport, catalog: SourceCatalog) -> None:

@@ -26,7 +26,7 @@ from kafkawire.spark.audit.coverage import CUT_OFF, GAP, Coverage, CoveredRange
 from kafkawire.spark.audit.islands import Longs
 from kafkawire.spark.audit.judging import Where
 from kafkawire.spark.audit.rereading import accounts_of, with_records
-from kafkawire.spark.audit.through import Told
+from kafkawire.spark.audit.through import Progress
 from kafkawire.spark.audit.verdict import (
     MISSING,
     SHOWN,
@@ -87,19 +87,22 @@ class Counting:
         return {where: made.borders for where, made in self._stretches.items()}
 
     def compare(
-        self, reports: Iterable[PartitionReport], rows: Mapping[Where, Sequence[int]], told: Told
+        self,
+        reports: Iterable[PartitionReport],
+        rows: Mapping[Where, Sequence[int]],
+        progress: Progress,
     ) -> None:
         """Enter into the reports, whose gaps are explained, what the source counts. `rows`: how
         many offsets have a row or a dead letter between the borders. SourceError."""
         made = [one for each in reports if (one := self._one(each, rows)) is not None]
-        self._read_open(made, told)
+        self._read_open(made, progress)
         for one in made:
             one.report.counts = _counts(one.stretches)
         if self._coverages is None:
             for one in made:
                 one.stretches = one.stretches.joined()
         found = [(one, compare(one.stretches, one.rows, one.coverage)) for one in made]
-        self._read_differing(found, told)
+        self._read_differing(found, progress)
 
     def _is_there(self, where: Where) -> bool:
         topic, partition = where
@@ -124,7 +127,7 @@ class Counting:
         own = self._cut(where, each.first, each.last + 1)
         return _One(each, own, np.array([count]), _as_explained(each))
 
-    def _read_open(self, made: Sequence[_One], told: Told) -> None:
+    def _read_open(self, made: Sequence[_One], progress: Progress) -> None:
         """What no manifest counts; what is too much is left out, for that reason."""
         wanted: list[tuple[_One, int]] = []
         parts: list[Part] = []
@@ -138,10 +141,12 @@ class Counting:
                 left -= part.size_bytes
                 wanted.append((one, at))
                 parts.append(part)
-        for (one, at), account in zip(wanted, self._read(parts, "counted", told), strict=True):
-            one.stretches.told(at, account)
+        for (one, at), account in zip(wanted, self._read(parts, "counted", progress), strict=True):
+            one.stretches.counted(at, account)
 
-    def _read_differing(self, found: Sequence[tuple[_One, ComparedCounts]], told: Told) -> None:
+    def _read_differing(
+        self, found: Sequence[tuple[_One, ComparedCounts]], progress: Progress
+    ) -> None:
         """What differs is read again, if it was not read to count it: that has the last word."""
         parts: list[Part] = []
         differing: list[tuple[_One, Difference, int]] = []
@@ -155,17 +160,17 @@ class Counting:
                 if can:
                     left -= part.size_bytes
                     parts.append(part)
-        accounts = self._read(parts, "compared again", told)
+        accounts = self._read(parts, "compared again", progress)
         for one, each, at in differing:
             _settle(one, each, accounts[at] if at >= 0 else None)
         for one, _ in found:
             _tell_once(one.report)
 
-    def _read(self, parts: Sequence[Part], what: str, told: Told) -> list[Account]:
+    def _read(self, parts: Sequence[Part], what: str, progress: Progress) -> list[Account]:
         if not parts:
             return []
         words = f"ranges of the source {what}"
-        return accounts_of(self._catalog, parts, lambda done: told(words, done, len(parts)))
+        return accounts_of(self._catalog, parts, lambda done: progress(words, done, len(parts)))
 
 
 def _too_much(part: Part, left: int) -> str:

@@ -51,7 +51,7 @@ class Stretches:
         unknown: list[int] = np.flatnonzero(self.records < 0).tolist()
         return [at for at in unknown if at not in self.whys]
 
-    def told(self, at: int, account: Account) -> None:
+    def counted(self, at: int, account: Account) -> None:
         """What reading one has shown."""
         if account.counts.keys() <= {*WITHOUT_ROW, COMPACTED}:
             self.records[at] = records_of(account)

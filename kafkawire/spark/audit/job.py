@@ -11,7 +11,7 @@ from kafkawire.spark.audit.coverage import Coverage
 from kafkawire.spark.audit.judging import Judge, Judgement, Where, load
 from kafkawire.spark.audit.listing import AuditError, ListedTable, look
 from kafkawire.spark.audit.scanning import MISSING, ScanFinding
-from kafkawire.spark.audit.through import VERDICT, Through, Told, silent
+from kafkawire.spark.audit.through import VERDICT, Progress, Through, silent
 from kafkawire.spark.audit.verdict import AuditProblem, PartitionReport, TableReport
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def audit(
-    url: str, through: Through, source: Source | None = None, told: Told = silent
+    url: str, through: Through, source: Source | None = None, progress: Progress = silent
 ) -> tuple[TableReport, ListedTable]:
     """The table at a path or URL, held against a source if one is given. SourceError."""
     begun = time.monotonic()
@@ -37,7 +37,7 @@ def audit(
             counting = Counting(catalog, listed.coverages, others)
             listed.borders = counting.borders
             rows = _judge(listed, through)
-            compare(listed.report, catalog, others, counting, rows, told)
+            compare(listed.report, catalog, others, counting, rows, progress)
         finally:
             catalog.close()
     listed.report.seconds = time.monotonic() - begun

@@ -18,18 +18,20 @@ Spark's may have."""
 
 
 def accounts_of(
-    catalog: SourceCatalog, parts: Sequence[Part], told: Callable[[int], None] = lambda done: None
+    catalog: SourceCatalog,
+    parts: Sequence[Part],
+    progress: Callable[[int], None] = lambda done: None,
 ) -> list[Account]:
     """One for each part, in order; what cannot be read is DAMAGED, what is not there any more LOST.
-    `told` hears how many are done. SourceError."""
+    `progress` hears how many are done. SourceError."""
     found: list[Account] = []
     for at in range(0, len(parts), PARTS_AT_ONCE):
         some = tuple(parts[at : at + PARTS_AT_ONCE])
-        found += _read(catalog, Task(some), lambda done, at=at: told(at + done))  # type: ignore[misc]
+        found += _read(catalog, Task(some), lambda done, at=at: progress(at + done))  # type: ignore[misc]
     return found
 
 
-def _read(catalog: SourceCatalog, task: Task, told: Callable[[int], None]) -> list[Account]:
+def _read(catalog: SourceCatalog, task: Task, progress: Callable[[int], None]) -> list[Account]:
     from kafkawire.spark.source.columns import Selection
     from kafkawire.spark.source.read_task import read_task
 
@@ -42,12 +44,12 @@ def _read(catalog: SourceCatalog, task: Task, told: Callable[[int], None]) -> li
         source, catalog.places, task, selection, on_damage=on_damage, accounts=accounts
     )
     for _ in batches:
-        told(len(accounts) - 1)  # the last one is under way
+        progress(len(accounts) - 1)  # the last one is under way
     for account in accounts:
         if account.missing:
             topic, partition = account.range[:2]
             raise SourceError(f"{topic}-{partition} could not be read to its end")
-    told(len(accounts))
+    progress(len(accounts))
     return accounts
 
 

@@ -41,7 +41,7 @@ ends, and then not much is to be done again if it fails."""
 
 Through = Callable[[ListedTable], Iterable[tuple[Any, ...]]]
 """Scans and judges the files of a table: rows as scanning.DDL has them."""
-Told = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """What is worked on, how many of them are done, of how many."""
 Batches = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
@@ -50,7 +50,7 @@ def silent(what: str, done: int, of: int) -> None:
     """Nobody wants to know."""
 
 
-def through_spark(spark: SparkSession, told: Told = silent) -> Through:
+def through_spark(spark: SparkSession, progress: Progress = silent) -> Through:
     """By a Spark job. AuditError where that fails."""
 
     def through(listed: ListedTable) -> Sequence[tuple[Any, ...]]:
@@ -59,12 +59,12 @@ def through_spark(spark: SparkSession, told: Told = silent) -> Through:
 
         done = spark.sparkContext.accumulator(0)
         what, count = f"files of {listed.report.table} read", len(listed.files)
-        told(what, 0, count)
+        progress(what, 0, count)
         try:
             # a task that is tried again counts its files again
             return watched(
                 _judged(spark, listed, done.add),
-                lambda group: told(what, min(done.value, count), count),
+                lambda group: progress(what, min(done.value, count), count),
             )
         except Exception as error:  # Spark's and py4j's have no common class
             raise AuditError(f"the Spark job failed: {sentence(error)}") from error

@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
         print(f"kafkawire: {problem}", file=sys.stderr)
         return 2
 
-    def told(outcome: RunOutcome) -> None:
+    def report(outcome: RunOutcome) -> None:
         print(sentence(outcome), flush=True)
 
     def failed(problem: SourceError, wait_s: float) -> None:
@@ -31,9 +31,9 @@ def main(arguments: list[str]) -> int:
 
     try:
         if job.running.mode == CONTINUOUS:
-            run_continuous(job, "", told, failed)
+            run_continuous(job, "", report, failed)
         else:
-            run_batch(job, "", silent, told)  # Spark shows its own progress
+            run_batch(job, "", silent, report)  # Spark shows its own progress
     except SourceError as problem:
         print(f"kafkawire: {problem}", file=sys.stderr)
         return 1

@@ -92,8 +92,8 @@ class Merging:
         rows = sum(file.rows for file in group)
         if table.num_rows != rows:
             raise JobError(f"{self.place.where(path)}: {table.num_rows} rows of {rows} are there")
-        told = json.dumps(part._asdict()).encode()
-        merged = ParquetFile(table.schema, self.encoding, {RANGE_KEY: told})
+        metadata = json.dumps(part._asdict()).encode()
+        merged = ParquetFile(table.schema, self.encoding, {RANGE_KEY: metadata})
         for batch in table.to_batches():
             merged.add(batch)
         data, stats = merged.close()

@@ -24,14 +24,14 @@ def until_signalled() -> Iterator[threading.Event]:
     event = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def told(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         if event.is_set():
             raise KeyboardInterrupt
         event.set()
         print("kafkawire: ends after this run; once more interrupts it", file=sys.stderr)
 
     for number in before:
-        signal.signal(number, told)
+        signal.signal(number, on_signal)
     try:
         yield event
     finally:
@@ -43,11 +43,11 @@ def run_on(
     run: Callable[[], RunOutcome],
     every_s: float,
     stopped: threading.Event,
-    told: Callable[[RunOutcome], None],
+    report: Callable[[RunOutcome], None],
     failed: Callable[[SourceError, float], None],
 ) -> None:
     """Begin a run each `every_s` seconds, at once where the last one took longer or left something
-    behind that a bound of its own kept it from. `told` of each run, `failed` of one that will be
+    behind that a bound of its own kept it from. `report` of each run, `failed` of one that will be
     tried again after so many seconds. SourceError where trying again is no use, or has been."""
     tries = 0
     while not stopped.is_set():
@@ -64,7 +64,7 @@ def run_on(
             stopped.wait(every_s)
             continue
         tries = 0
-        told(outcome)
+        report(outcome)
         more = outcome.record is not None and outcome.planned_less
         if not more:
             stopped.wait(max(0.0, every_s - (time.monotonic() - begun)))

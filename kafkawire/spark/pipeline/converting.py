@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kafkawire.spark.mapping import map_in_arrow
-from kafkawire.spark.pipeline.executors import DONE, OnSpark, Told, told_batch
+from kafkawire.spark.pipeline.executors import DONE, OnSpark, TaskProgress, result_batch
 from kafkawire.spark.pipeline.runs import Done, Run
 from kafkawire.spark.pipeline.tasks import NOTE, Work
 from kafkawire.spark.pipeline.values.converters import Converter, converter
@@ -48,7 +48,7 @@ class JsonWork:
         parsed = tuple(one for one in (work.key, work.value) if hasattr(one, "column"))
         return cls(work, parsed) if parsed else None  # type: ignore[arg-type]
 
-    def run(self, executor: OnSpark, indexes: Sequence[int], told: Told) -> list[Done]:
+    def run(self, executor: OnSpark, indexes: Sequence[int], progress: TaskProgress) -> list[Done]:
         """See Executor.run."""
         if not indexes:
             return []
@@ -59,7 +59,7 @@ class JsonWork:
         columns: list[Any] = [one.column() for one in self.parsed]
         parsed = rows.select("*", *columns)
         frame = map_in_arrow(parsed, _Writing(self.work, numbers), f"{DONE} STRING")
-        return executor.collect(frame, count, told)
+        return executor.collect(frame, count, progress)
 
 
 class _Reading:
@@ -85,4 +85,4 @@ class _Writing:
 
         context = TaskContext.get()
         assert context is not None
-        yield told_batch(self._work.write(self._indexes[context.partitionId()], batches))
+        yield result_batch(self._work.write(self._indexes[context.partitionId()], batches))

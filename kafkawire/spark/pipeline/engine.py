@@ -249,13 +249,13 @@ class Engine:
         offset = len(run.tasks) - len(pending)
         self._progress(what, offset, len(run.tasks))
 
-        def told(count: int) -> None:
+        def task_progress(count: int) -> None:
             self._progress(what, offset + count, len(run.tasks))
 
         if isinstance(self._executor, OnSpark) and (json := JsonWork.of(work)):
-            found = json.run(self._executor, pending, told)
+            found = json.run(self._executor, pending, task_progress)
         else:
-            found = self._executor.run(work, pending, told)
+            found = self._executor.run(work, pending, task_progress)
         return {one.task: one for one in found}
 
     def _task(self, catalog: SourceCatalog, ranges: Sequence[PartitionRange]) -> Task:
@@ -285,9 +285,9 @@ class Engine:
 
     def _record(self, run: Run, done: list[Done], seconds: float) -> RunRecord:
         record = RunRecord.of(run, done, int(time.time() * 1000), round(seconds, 3))
-        told = [share.range for share in record.shares]
-        if told != [part for task in run.tasks for part in task]:
-            raise AssertionError(f"run {run.number} read other ranges than it was to: {told}")
+        reported = [share.range for share in record.shares]
+        if reported != [part for task in run.tasks for part in task]:
+            raise AssertionError(f"run {run.number} read other ranges than it was to: {reported}")
         return replace(record, dead_letters=self._dead.url if self._dead else "")
 
     def _remove_leftovers(self, record: RunRecord) -> None:

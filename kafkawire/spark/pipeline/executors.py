@@ -21,7 +21,7 @@ from kafkawire.spark.watch import completed, watched
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Told = Callable[[int], None]
+TaskProgress = Callable[[int], None]
 """Called now and then with how many tasks are done."""
 
 DONE = "done"
@@ -43,7 +43,7 @@ class Executor(Protocol):
     def parallelism(self) -> int:
         """How many tasks are done at once."""
 
-    def run(self, tasks: Tasks, indexes: Sequence[int], told: Told) -> list[Done]:
+    def run(self, tasks: Tasks, indexes: Sequence[int], progress: TaskProgress) -> list[Done]:
         """Do these tasks; what each did, without those that were not needed. SourceError."""
 
 
@@ -52,14 +52,14 @@ class Inline:
 
     parallelism = 1
 
-    def run(self, tasks: Tasks, indexes: Sequence[int], told: Told) -> list[Done]:
+    def run(self, tasks: Tasks, indexes: Sequence[int], progress: TaskProgress) -> list[Done]:
         """See Executor."""
         found = []
         for count, index in enumerate(indexes, 1):
             done = tasks.do(index)
             if done is not None:
                 found.append(done)
-            told(count)
+            progress(count)
         return found
 
 
@@ -73,21 +73,21 @@ class OnSpark:
     def parallelism(self) -> int:
         return max(1, self.spark.sparkContext.defaultParallelism)
 
-    def run(self, tasks: Tasks, indexes: Sequence[int], told: Told) -> list[Done]:
+    def run(self, tasks: Tasks, indexes: Sequence[int], progress: TaskProgress) -> list[Done]:
         """See Executor."""
         if not indexes:
             return []
         count = len(indexes)
         rows = self.spark.range(0, count, 1, count)
         frame = map_in_arrow(rows, _Whole(tasks, tuple(indexes)), f"{DONE} STRING")
-        return self.collect(frame, count, told)
+        return self.collect(frame, count, progress)
 
-    def collect(self, frame: DataFrame, count: int, told: Told) -> list[Done]:
+    def collect(self, frame: DataFrame, count: int, progress: TaskProgress) -> list[Done]:
         """The column `done` of a job of `count` tasks; Ctrl-C ends the job with this process's
         wait for it."""
         try:
             context = self.spark.sparkContext
-            rows = watched(frame, lambda group: told(min(count, completed(context, group))))
+            rows = watched(frame, lambda group: progress(min(count, completed(context, group))))
         except Exception as problem:
             raise translated(problem) from problem
         return [load_done(row[0].encode()) for row in rows if row[0]]
@@ -102,10 +102,10 @@ class _Whole:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.column(0).to_pylist():
-                yield told_batch(self._tasks.do(self._indexes[row]))
+                yield result_batch(self._tasks.do(self._indexes[row]))
 
 
-def told_batch(done: Done | None) -> pa.RecordBatch:
+def result_batch(done: Done | None) -> pa.RecordBatch:
     """One row for the driver."""
     text = dump(done).decode() if done is not None else ""
     return pa.RecordBatch.from_arrays([pa.array([text], pa.string())], schema=_SCHEMA)

@@ -131,10 +131,10 @@ class RunRecord:
     @classmethod
     def of(cls, run: Run, done: Iterable[Done], at_ms: int = 0, seconds: float = 0.0) -> RunRecord:
         """The record of a run whose tasks did `done`, in the order of tasks."""
-        told = sorted(done, key=lambda one: one.task)
-        files = tuple(file for one in told for file in one.files)
-        dead = tuple(file for one in told for file in one.dead)
-        shares = tuple(share for one in told for share in one.shares)
+        ordered = sorted(done, key=lambda one: one.task)
+        files = tuple(file for one in ordered for file in one.files)
+        dead = tuple(file for one in ordered for file in one.dead)
+        shares = tuple(share for one in ordered for share in one.shares)
         return cls(run.job, run.number, files, dead, shares, run.ends, at_ms, seconds, ids=run.ids)
 
     @property

@@ -52,14 +52,14 @@ def engine_of(job: Job, master: str, progress: Progress) -> Iterator[Engine]:
 
 
 def run_batch(
-    job: Job, master: str, progress: Progress, told: Callable[[RunOutcome], None]
+    job: Job, master: str, progress: Progress, report: Callable[[RunOutcome], None]
 ) -> None:
     """One run; where one was begun before, or is bounded, more until all is in the table that was
     there. SourceError. Interrupted, the next one goes on from there."""
     with engine_of(job, master, progress) as engine:
         while True:
             outcome = engine.run()
-            told(outcome)
+            report(outcome)
             if outcome.record is None or not (outcome.planned_less or outcome.resumed):
                 return
 
@@ -67,10 +67,10 @@ def run_batch(
 def run_continuous(
     job: Job,
     master: str,
-    told: Callable[[RunOutcome], None],
+    report: Callable[[RunOutcome], None],
     failed: Callable[[SourceError, float], None],
 ) -> None:
     """Run after run until SIGINT or SIGTERM, which let a run that is under way come to its end;
     a second one interrupts it. SourceError."""
     with engine_of(job, master, silent) as engine, until_signalled() as stopped:
-        run_on(engine.run, job.running.every_s, stopped, told, failed)
+        run_on(engine.run, job.running.every_s, stopped, report, failed)

@@ -79,8 +79,8 @@ def sentence(outcome: RunOutcome) -> str:
 def shown(row: dict[str, Any]) -> dict[str, Any]:
     """A row of `partitions` for people."""
     gone = row["no row"]
-    told = ", ".join(f"{count} {reason}" for reason, count in sorted(gone.items())) or None
-    return {**row, "no row": told}
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(gone.items())) or None
+    return {**row, "no row": reasons}
 
 
 def _size(count: float) -> str:

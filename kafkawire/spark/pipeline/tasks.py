@@ -95,9 +95,9 @@ class Work:
         note: dict[str, Any] = {}
         for batch in batches:
             at = batch.num_rows - 1
-            told = batch.column(NOTE)[at].as_py() if at >= 0 else None
-            if told is not None:
-                note = json.loads(told)
+            note_text = batch.column(NOTE)[at].as_py() if at >= 0 else None
+            if note_text is not None:
+                note = json.loads(note_text)
                 batch = batch.slice(0, at)
             if batch.num_rows:
                 self._add(writer, batch.drop_columns([NOTE]))

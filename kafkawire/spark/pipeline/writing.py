@@ -162,9 +162,9 @@ class TaskWriter:
                 f"[{part.base}, {part.end}) of {part.topic}-{part.partition}: take a column with "
                 "fewer values"
             )
-        told = json.dumps(part._asdict()).encode()
+        metadata = json.dumps(part._asdict()).encode()
         return ParquetFile(
-            repeating(self._target.layout.files), self._target.encoding, {RANGE_KEY: told}
+            repeating(self._target.layout.files), self._target.encoding, {RANGE_KEY: metadata}
         )
 
     def _close(self) -> None:

@@ -36,7 +36,7 @@ EVERYTHING = 1 << 62
 RAW = ("bytes", "text")
 """Formats of keys and values that leave them as they were."""
 
-Told = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """What, how many rows are there, of how many."""
 
 
@@ -87,7 +87,7 @@ class Summary:
     notes: list[str]
 
 
-def replay(wish: ReplayRequest, told: Told) -> Summary:
+def replay(wish: ReplayRequest, progress: Progress) -> Summary:
     """Do it, or go on with it. SourceError."""
     key = record.key_of(wish.name or wish.to)
     opened = open_rows(wish.table, wish.topic)
@@ -96,7 +96,7 @@ def replay(wish: ReplayRequest, told: Told) -> Summary:
         fixed = _fixed(wish, opened, target, key)
     finally:
         target.close()
-    return Summary(fixed, _write(wish, opened, fixed, told), opened.notes)
+    return Summary(fixed, _write(wish, opened, fixed, progress), opened.notes)
 
 
 def open_rows(url: str, topic: str) -> Opened:
@@ -203,22 +203,24 @@ def _begin(wish: ReplayRequest, opened: Opened, there: TopicState) -> Replay:
     )
 
 
-def _write(wish: ReplayRequest, opened: Opened, fixed: Replay, told: Told) -> list[LaneReport]:
-    progress = _Progress(fixed, told)
+def _write(
+    wish: ReplayRequest, opened: Opened, fixed: Replay, progress: Progress
+) -> list[LaneReport]:
+    lanes = _LaneProgress(fixed, progress)
     workers = min(len(fixed.lanes), THREADS_PER_CORE * (os.cpu_count() or 1))
 
     def one(lane: ReplayLane) -> LaneReport:
         target = WireTarget(wish.bootstrap, wish.to)
         files = _files(opened.files, lane.partition)
-        rows = TableRows(opened.place, files, fixed, lane, progress.counted(lane))
+        rows = TableRows(opened.place, files, fixed, lane, lanes.counted(lane))
         try:
-            written = write_lane(target, lane, rows, _encoder(fixed), progress.of(lane))
+            written = write_lane(target, lane, rows, _encoder(fixed), lanes.of(lane))
         except BaseException:
-            progress.stop()
+            lanes.stop()
             raise
         finally:
             target.close()
-        total = progress.there[lane.partition]
+        total = lanes.there[lane.partition]
         end = lane.begin + total
         return LaneReport(lane.partition, lane.to_partition, written, total, lane.begin, end)
 
@@ -227,7 +229,7 @@ def _write(wish: ReplayRequest, opened: Opened, fixed: Replay, told: Told) -> li
         try:
             wait(futures)
         except BaseException:  # Ctrl-C: each ends with the batch that it is about
-            progress.stop()
+            lanes.stop()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
         errors = [error for each in futures if (error := each.exception()) is not None]
@@ -260,16 +262,16 @@ class _Stopped(Exception):
     """Another partition failed, or all are to end."""
 
 
-class _Progress:
+class _LaneProgress:
     """Of all lanes together; how it becomes known to them that they are to end."""
 
-    def __init__(self, fixed: Replay, told: Told) -> None:
+    def __init__(self, fixed: Replay, progress: Progress) -> None:
         self.there: dict[int, int] = {lane.partition: 0 for lane in fixed.lanes}
         self._counted = dict(self.there)
         self._rows = {lane.partition: lane.end - lane.base for lane in fixed.lanes}
         self._counts = f"rows of {fixed.source_topic} counted"
         self._what = f"{fixed.source_topic} -> {fixed.topic}: rows"
-        self._told = told
+        self._callback = progress
         self._lock = threading.Lock()
         self._stopped = False
 
@@ -279,17 +281,17 @@ class _Progress:
     def counted(self, lane: ReplayLane) -> Callable[[int], None]:
         """To be told how many more rows of a lane were counted."""
 
-        def told(rows: int) -> None:
+        def count_more(rows: int) -> None:
             with self._going_on():
                 self._counted[lane.partition] += rows
                 self._tell(self._counts, self._counted)
 
-        return told
+        return count_more
 
     def of(self, lane: ReplayLane) -> Callable[[int], None]:
         """To be told how many rows of a lane are there, once all of them are counted."""
 
-        def told(there: int) -> None:
+        def count_written(there: int) -> None:
             with self._going_on():
                 rows = self._counted[lane.partition]
                 if self._rows[lane.partition] != rows:  # so many offsets there were
@@ -298,7 +300,7 @@ class _Progress:
                 self.there[lane.partition] = there
                 self._tell(self._what, self.there)
 
-        return told
+        return count_written
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
@@ -309,7 +311,7 @@ class _Progress:
 
     def _tell(self, what: str, by_lane: Mapping[int, int]) -> None:
         done = sum(by_lane.values())
-        self._told(what, done, max(done, sum(self._rows.values())))
+        self._callback(what, done, max(done, sum(self._rows.values())))
 
 
 def plain(done: Summary) -> list[dict[str, Any]]:

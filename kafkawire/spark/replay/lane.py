@@ -126,13 +126,13 @@ def write_lane(
     lane: ReplayLane,
     rows: RowSource,
     encode: Encode,
-    told: Callable[[int], None],
+    report: Callable[[int], None],
 ) -> int:
-    """Bring the lane to its end; how many rows were written now. `told` hears how many are there
+    """Bring the lane to its end; how many rows were written now. `report` hears how many are there
     each time that changes. ReplayError."""
     total = rows.count()
     there = progress(lane, target.end(lane.to_partition), total)
-    told(there)
+    report(there)
     if there == total:
         if there:
             _compare(target, lane, rows, there)
@@ -142,7 +142,7 @@ def write_lane(
         for encoded in encode(batch, there % SEQUENCES):
             _append(target, lane, encoded, there)
             there += encoded.records
-            told(there)
+            report(there)
     if there != total:
         raise ReplayError(f"partition {lane.partition} had {total} rows, and then {there}")
     return there - first

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkawire.spark.reports.report import Report
-from kafkawire.spark.reports.scope import ReportScope, Request, Told, silent
+from kafkawire.spark.reports.scope import Progress, ReportScope, Request, silent
 from kafkawire.spark.source.model import SourceError
 
 if TYPE_CHECKING:
@@ -26,17 +26,17 @@ INTERNAL_TOO = frozenset({"continuity"})
 """Reports that look at internal topics, too, where no topic is named."""
 
 
-def report(spark: SparkSession, name: str, request: Request, told: Told = silent) -> Report:
+def report(spark: SparkSession, name: str, request: Request, progress: Progress = silent) -> Report:
     """Runs the Spark jobs of one report. Raises SourceError; without a single offset to look at,
     the report is one sentence."""
-    scope = prepared(name, request, told)
+    scope = prepared(name, request, progress)
     try:
         return made(spark, name, scope) if scope.offsets else nothing(name, scope)
     finally:
         scope.close()
 
 
-def prepared(name: str, request: Request, told: Told = silent) -> ReportScope:
+def prepared(name: str, request: Request, progress: Progress = silent) -> ReportScope:
     """What the report will be on, found out without Spark; to be closed. SourceError for a name,
     a source or a topic that is none."""
     from kafkawire.spark.source.catalog import open_catalog
@@ -47,7 +47,7 @@ def prepared(name: str, request: Request, told: Told = silent) -> ReportScope:
         request = replace(request, source=replace(request.source, fail_on_data_loss=False))
     catalog = open_catalog(request.source)
     try:
-        return ReportScope(request, catalog, internal=name in INTERNAL_TOO, told=told)
+        return ReportScope(request, catalog, internal=name in INTERNAL_TOO, progress=progress)
     except SourceError:
         catalog.close()
         raise

@@ -89,10 +89,16 @@ class Keys:
         data = texts[np.arange(self.kept) < kept[:, None]]
         key = pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(ends), pa.py_buffer(data)])
         columns = [self._hashes[:n], self._records[:n], self._bytes[:n], self._lengths[:n], key]
-        told = {"level": self.level, "records_off": self.records_off, "bytes_off": self.bytes_off}
+        metadata = {
+            "level": self.level,
+            "records_off": self.records_off,
+            "bytes_off": self.bytes_off,
+        }
         names = ["hash", "records", "bytes", "length", "text"]
         batch = pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=names)
-        batch = batch.replace_schema_metadata({name: str(value) for name, value in told.items()})
+        batch = batch.replace_schema_metadata(
+            {name: str(value) for name, value in metadata.items()}
+        )
         out = pa.BufferOutputStream()
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with pa.ipc.new_stream(out, batch.schema, options=options) as stream:

@@ -73,7 +73,7 @@ WITH steps AS (SELECT explode(sequence({first}, {last}, {width})) AS bucket),
                        ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS later
               FROM (SELECT * FROM {bounds} CROSS JOIN steps)
                    LEFT JOIN firsts USING (topic, partition, bucket)),
-     told AS (SELECT group_id, topic, partition, greatest(bucket, {first}) AS bucket,
+     reported AS (SELECT group_id, topic, partition, greatest(bucket, {first}) AS bucket,
                      max_by(committed, bucket) AS committed
               FROM {committed} WHERE bucket <= {last} GROUP BY ALL),
      known AS (SELECT group_id, topic, partition, bucket,
@@ -81,7 +81,7 @@ WITH steps AS (SELECT explode(sequence({first}, {last}, {width})) AS bucket),
                         PARTITION BY group_id, topic, partition ORDER BY bucket) AS committed
                FROM (SELECT * FROM (SELECT DISTINCT group_id, topic, partition FROM {committed})
                               CROSS JOIN steps)
-                    LEFT JOIN told USING (group_id, topic, partition, bucket))
+                    LEFT JOIN reported USING (group_id, topic, partition, bucket))
 SELECT group_id, topic, partition, bucket + {width} AS at, committed,
        coalesce(later, log_end) AS log_end,
        greatest(coalesce(later, log_end) - committed, 0) AS lag

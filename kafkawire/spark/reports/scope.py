@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]
 Work = Callable[[Source, Sequence["Place"], Task], "Iterator[Rows | pa.RecordBatch]"]
 """What a task does with its Task: it gives rows, a few for each range; or Arrow batches of them."""
-Told = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """What is worked on, how many tasks of it are done, how many there are."""
 T = TypeVar("T")
 Make = Callable[[], T]
@@ -54,11 +54,16 @@ class ReportScope:
     """The offsets of all partitions that were asked for, empty ones too."""
 
     def __init__(
-        self, request: Request, catalog: SourceCatalog, *, internal: bool, told: Told = silent
+        self,
+        request: Request,
+        catalog: SourceCatalog,
+        *,
+        internal: bool,
+        progress: Progress = silent,
     ) -> None:
         self.request = request
         self.catalog = catalog
-        self._told = told
+        self._progress = progress
         self.now_ms = int(time.time() * 1000)
         """When the report began: what is dated later is from the future."""
         self.topics = _topics(request, catalog, internal)
@@ -70,10 +75,10 @@ class ReportScope:
         """What `work` gives, for which Spark does these tasks first: progress is told in them, and
         Ctrl-C ends them."""
         context = spark.sparkContext
-        self._told(what, 0, len(tasks))
+        self._progress(what, 0, len(tasks))
 
         def look(group: str) -> None:
-            self._told(what, min(completed(context, group), len(tasks)), len(tasks))
+            self._progress(what, min(completed(context, group), len(tasks)), len(tasks))
 
         return watching(context, work, look)
 

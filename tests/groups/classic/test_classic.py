@@ -30,8 +30,8 @@ PARKED = None
 
 def empty() -> Script:
     """Generation 2, everybody has left."""
-    told = stable("a", "b").leave("a-a", "b-b", token=1).forget()
-    return told.expect_state(GroupState.EMPTY, 2)
+    steps = stable("a", "b").leave("a-a", "b-b", token=1).forget()
+    return steps.expect_state(GroupState.EMPTY, 2)
 
 
 def settled() -> Script:
@@ -39,9 +39,9 @@ def settled() -> Script:
 
 
 def dead() -> Script:
-    told = stable("a", "b")
-    told.group.apply(Entered(GroupState.DEAD, told.now_ms))
-    return told
+    steps = stable("a", "b")
+    steps.group.apply(Entered(GroupState.DEAD, steps.now_ms))
+    return steps
 
 
 IN = {
@@ -98,28 +98,30 @@ TABLE: list[tuple[GroupState, str, ErrorCode | None]] = [
 def test_each_state_answers_each_request(
     state: GroupState, question: str, code: ErrorCode | None
 ) -> None:
-    told = IN[state]()
-    generation = told.group.generation
+    steps = IN[state]()
+    generation = steps.group.generation
     if question.startswith("commit"):
         simple = question == "commit simple"
-        found = told.group.check_commit("" if simple else "b-b", None, -1 if simple else generation)
+        found = steps.group.check_commit(
+            "" if simple else "b-b", None, -1 if simple else generation
+        )
         assert found is code
         return
     if question == "join new":
-        told.join(token=7, client="d", version=3)
+        steps.join(token=7, client="d", version=3)
     elif question == "join known":
-        told.join("b-b", token=7)
+        steps.join("b-b", token=7)
     elif question == "join leader":
-        told.join("a-a", token=7)
+        steps.join("a-a", token=7)
     elif question == "join changed":
-        told.join("b-b", token=7, protocols=[("range", b"other")])
+        steps.join("b-b", token=7, protocols=[("range", b"other")])
     elif question == "sync":
-        told.sync("b-b", token=7, generation=generation)
+        steps.sync("b-b", token=7, generation=generation)
     elif question == "heartbeat":
-        told.heartbeat("b-b", token=7, generation=generation)
+        steps.heartbeat("b-b", token=7, generation=generation)
     else:
-        told.leave("b-b", token=7)
-    answers = [reply for reply in told.decision.replies if reply.token == 7]
+        steps.leave("b-b", token=7)
+    answers = [reply for reply in steps.decision.replies if reply.token == 7]
     if code is PARKED:
         assert not answers
     elif question == "leave" and code is not GONE:
@@ -130,10 +132,10 @@ def test_each_state_answers_each_request(
 
 @pytest.mark.parametrize("state", [GroupState.PREPARING, GroupState.COMPLETING, GroupState.STABLE])
 def test_a_wrong_generation_is_illegal(state: GroupState) -> None:
-    told = IN[state]()
-    told.sync("b-b", token=7, generation=9).expect(answer(7, ILLEGAL))
-    told.heartbeat("b-b", token=8, generation=9).expect(answer(8, ILLEGAL))
-    assert told.group.check_commit("b-b", None, 9) is ILLEGAL
+    steps = IN[state]()
+    steps.sync("b-b", token=7, generation=9).expect(answer(7, ILLEGAL))
+    steps.heartbeat("b-b", token=8, generation=9).expect(answer(8, ILLEGAL))
+    assert steps.group.check_commit("b-b", None, 9) is ILLEGAL
 
 
 def test_the_table_of_moves() -> None:
@@ -150,68 +152,68 @@ def test_the_table_of_moves() -> None:
 
 
 def test_members_vote_for_the_protocol() -> None:
-    told = script()
-    told.join(token=1, client="a", version=3, protocols=["range", "roundrobin"])
-    told.join(token=2, client="b", version=3, protocols=["roundrobin", "range"])
-    told.join(token=3, client="c", version=3, protocols=["sticky", "roundrobin", "range"])
-    told.at(3000).timer("join").at(6000).timer("join")
-    assert told.group.protocol == "roundrobin"
+    steps = script()
+    steps.join(token=1, client="a", version=3, protocols=["range", "roundrobin"])
+    steps.join(token=2, client="b", version=3, protocols=["roundrobin", "range"])
+    steps.join(token=3, client="c", version=3, protocols=["sticky", "roundrobin", "range"])
+    steps.at(3000).timer("join").at(6000).timer("join")
+    assert steps.group.protocol == "roundrobin"
 
 
 def test_a_member_that_shares_no_protocol_is_refused() -> None:
     mismatch = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    told = stable("a")
-    told.join(token=1, protocols=["other"]).expect(answer(1, mismatch, member_id=""))
-    told.join(token=2, protocol_type="connect").expect(answer(2, mismatch))
-    told.join("a-a", token=3, protocols=[]).expect(answer(3, mismatch, member_id="a-a"))
-    told.sync("a-a", token=4, generation=1, protocol="other").expect(answer(4, mismatch))
-    told.sync("a-a", token=5, generation=1, protocol_type="connect").expect(answer(5, mismatch))
+    steps = stable("a")
+    steps.join(token=1, protocols=["other"]).expect(answer(1, mismatch, member_id=""))
+    steps.join(token=2, protocol_type="connect").expect(answer(2, mismatch))
+    steps.join("a-a", token=3, protocols=[]).expect(answer(3, mismatch, member_id="a-a"))
+    steps.sync("a-a", token=4, generation=1, protocol="other").expect(answer(4, mismatch))
+    steps.sync("a-a", token=5, generation=1, protocol_type="connect").expect(answer(5, mismatch))
     script().join(token=6, protocols=[]).expect(answer(6, mismatch))
     script().join(token=7, protocol_type="").expect(answer(7, mismatch))
 
 
 def test_a_group_takes_no_more_than_its_maximum() -> None:
     full = ErrorCode.GROUP_MAX_SIZE_REACHED
-    told = stable("a", "b", group_max_size=2)
-    told.join(token=1, client="c").expect(answer(1, full, member_id=""))
-    told.join("a-a", token=2).join(token=3, client="c", version=3).forget()
-    told.expect_state(GroupState.PREPARING)  # c was quicker than b
-    told.join("b-b", token=4).expect_answers(
+    steps = stable("a", "b", group_max_size=2)
+    steps.join(token=1, client="c").expect(answer(1, full, member_id=""))
+    steps.join("a-a", token=2).join(token=3, client="c", version=3).forget()
+    steps.expect_state(GroupState.PREPARING)  # c was quicker than b
+    steps.join("b-b", token=4).expect_answers(
         answer(2, generation_id=2), answer(3, generation_id=2), answer(4, full)
     )
-    assert len(told.group.members) == 2
+    assert len(steps.group.members) == 2
 
 
 def test_ids_given_out_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.groups.classic.join.MAX_PENDING", 2)
-    told = script().join(token=1).join(token=2).forget()
-    told.join(token=3).expect(answer(3, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""))
+    steps = script().join(token=1).join(token=2).forget()
+    steps.join(token=3).expect(answer(3, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""))
 
 
 def test_a_loaded_group_over_its_maximum_sheds_members() -> None:
-    told = stable("a", "b", "c")
-    told.group.settings.group_max_size = 2  # type: ignore[misc]
-    decision = told.group.decide_loaded(20_000)
+    steps = stable("a", "b", "c")
+    steps.group.settings.group_max_size = 2  # type: ignore[misc]
+    decision = steps.group.decide_loaded(20_000)
     assert SetTimer(session("a-a"), 30_000) in decision.effects
     for step in decision.steps:
-        told.group.apply(step)
-    assert told.group.state is GroupState.PREPARING
+        steps.group.apply(step)
+    assert steps.group.state is GroupState.PREPARING
 
 
 def test_a_protocol_named_twice_counts_once() -> None:
     assert protocols_of([("a", b"1"), ("b", b"2"), ("a", b"3")]) == (("a", b"1"), ("b", b"2"))
-    told = stable("a").join("a-a", token=1, protocols=["range", "range"])
-    assert told.group.spoken["range"] == 1
+    steps = stable("a").join("a-a", token=1, protocols=["range", "range"])
+    assert steps.group.spoken["range"] == 1
 
 
 def test_a_change_of_one_member_is_no_copy_of_another() -> None:
     """A decision made on a draft leaves no trace, though members are shared."""
-    told = stable("a", "b")
-    draft = Draft(told.group, 0)
+    steps = stable("a", "b")
+    draft = Draft(steps.group, 0)
     draft.do(Entered(GroupState.PREPARING, 5))
-    assert told.group.state is GroupState.STABLE
-    assert draft.group.members is not told.group.members
-    assert draft.group.members["a-a"] is told.group.members["a-a"]
+    assert steps.group.state is GroupState.STABLE
+    assert draft.group.members is not steps.group.members
+    assert draft.group.members["a-a"] is steps.group.members["a-a"]
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -236,8 +238,8 @@ def test_garbage_is_no_subscription(garbage: bytes) -> None:
 
 
 def test_a_heartbeat_costs_no_copy_of_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = stable("a")
+    steps = stable("a")
     monkeypatch.setattr(ClassicGroup, "copy", lambda self: pytest.fail("copied"))
-    told.heartbeat("a-a", token=1, generation=1).expect_answers(answer(1))
+    steps.heartbeat("a-a", token=1, generation=1).expect_answers(answer(1))
     stranger = SyncGroupRequest(member_id="nobody", generation_id=1)
-    assert told.group.decide(Ask(2, 5, stranger, Client(None, "")), 0).replies
+    assert steps.group.decide(Ask(2, 5, stranger, Client(None, "")), 0).replies

@@ -30,7 +30,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told = script(group_max_size=4, group_initial_rebalance_delay_ms=1000)
+        self.steps = script(group_max_size=4, group_initial_rebalance_delay_ms=1000)
         self.asked = 0
         self.open: set[int] = set()
         self.generation = 0
@@ -38,7 +38,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @property
     def group(self) -> ClassicGroup:
-        return self.told.group
+        return self.steps.group
 
     def _token(self) -> int:
         self.asked += 1
@@ -57,14 +57,14 @@ class GroupMachine(RuleBasedStateMachine):
         rebalance_ms=st.sampled_from([3000, 60_000]),
     )
     def join_anew(self, protocols: Any, **how: Any) -> None:
-        self.told.join(token=self._token(), protocols=protocols, **how)
+        self.steps.join(token=self._token(), protocols=protocols, **how)
 
     @rule(pick=st.integers(0, 9), protocols=st.sampled_from(PROTOCOLS), named=st.booleans())
     def join_again(self, pick: int, protocols: Any, named: bool) -> None:
         member_id = self._somebody(pick)
         member = self.group.members.get(member_id)
         instance = member.instance_id if member is not None and named else None
-        self.told.join(member_id, token=self._token(), protocols=protocols, instance=instance)
+        self.steps.join(member_id, token=self._token(), protocols=protocols, instance=instance)
 
     @precondition(lambda self: self.group.members)
     @rule(pick=st.integers(0, 9), late=st.integers(0, 1))
@@ -72,44 +72,44 @@ class GroupMachine(RuleBasedStateMachine):
         member_id = self._somebody(pick)
         part = {id_: id_.encode() for id_ in self.group.members}
         generation = self.group.generation - late
-        self.told.sync(member_id, token=self._token(), generation=generation, assign=part)
+        self.steps.sync(member_id, token=self._token(), generation=generation, assign=part)
 
     @rule()
     def everybody_syncs(self) -> None:
         for member_id in list(self.group.members):
             part = {id_: id_.encode() for id_ in self.group.members}
             generation = self.group.generation
-            self.told.sync(member_id, token=self._token(), generation=generation, assign=part)
+            self.steps.sync(member_id, token=self._token(), generation=generation, assign=part)
 
     @rule()
     def everybody_joins(self) -> None:
         for member in list(self.group.members.values()):
-            self.told.join(member.id, token=self._token(), instance=member.instance_id)
+            self.steps.join(member.id, token=self._token(), instance=member.instance_id)
 
     @rule(pick=st.integers(0, 9))
     def heartbeat(self, pick: int) -> None:
         member_id = self._somebody(pick)
-        self.told.heartbeat(member_id, token=self._token(), generation=self.group.generation)
+        self.steps.heartbeat(member_id, token=self._token(), generation=self.group.generation)
 
     @rule(pick=st.integers(0, 9))
     def leave(self, pick: int) -> None:
-        self.told.leave(self._somebody(pick), token=self._token())
+        self.steps.leave(self._somebody(pick), token=self._token())
 
     @rule(instance=st.sampled_from(["i", "j"]))
     def removed_by_a_tool(self, instance: str) -> None:
-        self.told.leave(("", instance), token=self._token())
+        self.steps.leave(("", instance), token=self._token())
 
     @rule(ms=st.sampled_from([1, 500, 1000, 3000, 7000, 60_000]))
     def time_passes(self, ms: int) -> None:
-        self._run_until(self.told.now_ms + ms)
+        self._run_until(self.steps.now_ms + ms)
 
     def _run_until(self, end_ms: int) -> None:
-        while self.told.timers:
-            key, at_ms = min(self.told.timers.items(), key=lambda item: item[1])
+        while self.steps.timers:
+            key, at_ms = min(self.steps.timers.items(), key=lambda item: item[1])
             if at_ms > end_ms:
                 break
-            self.told.at(max(at_ms, self.told.now_ms)).timer(key)
-        self.told.at(end_ms)
+            self.steps.at(max(at_ms, self.steps.now_ms)).timer(key)
+        self.steps.at(end_ms)
 
     @invariant()
     def every_request_is_answered_once_or_parked(self) -> None:
@@ -117,17 +117,17 @@ class GroupMachine(RuleBasedStateMachine):
         assert all(count == 1 for count in answered.values())
         assert answered.keys() <= self.open
         self.open -= answered.keys()
-        self.told.forget()
+        self.steps.forget()
         members = self.group.members.values()
         parked = {token for m in members for token in (m.join, m.sync) if token is not None}
         assert parked == self.open
 
     def _replies(self) -> list[Any]:
-        return [effect for effect in self.told.effects if hasattr(effect, "token")]
+        return [effect for effect in self.steps.effects if hasattr(effect, "token")]
 
     @invariant()
     def timers_are_those_the_state_needs(self) -> None:
-        timers = self.told.timers
+        timers = self.steps.timers
         assert (JOIN in timers) == (self.group.state is GroupState.PREPARING)
         assert (SYNC in timers) == bool(self.group.unsynced)
         sessions = {session_member(key) for key in timers} - {None}
@@ -143,15 +143,15 @@ class GroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def records_read_back_are_the_group_as_it_was(self) -> None:
-        for record in self.told.records[self.read :]:
+        for record in self.steps.records[self.read :]:
             assert record.value is not None
             again = ClassicGroup("g", GroupSettings())
             again.apply(record)
             assert again.generation == record.value.generation
             assert again.state is (GroupState.STABLE if record.value.members else GroupState.EMPTY)
             assert set(again.members) == {m.member_id for m in record.value.members}
-        self.read = len(self.told.records)
-        last = self.told.records[-1] if self.told.records else None
+        self.read = len(self.steps.records)
+        last = self.steps.records[-1] if self.steps.records else None
         if last is not None and self.group.state is GroupState.STABLE:
             assert last.value is self.group.recorded
             loaded = ClassicGroup("g", GroupSettings())
@@ -163,11 +163,11 @@ class GroupMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Nobody says anything any more: the group empties, and everybody has an answer."""
-        self._run_until(self.told.now_ms + 3_600_000)
+        self._run_until(self.steps.now_ms + 3_600_000)
         self.every_request_is_answered_once_or_parked()
         assert self.group.state is GroupState.EMPTY
         assert not self.open
-        assert not self.told.timers
+        assert not self.steps.timers
         assert not self.group.pending
 
 

@@ -15,56 +15,56 @@ UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
 
 def pair(**changed: int) -> Script:
     """Static members `i` (the leader, i-1) and `j` (j-2), stable in generation 1."""
-    told = script(**changed)
-    told.join(token=1, instance="i", fresh="1").join(token=2, instance="j", fresh="2")
-    told.at(3000).timer("join").at(6000).timer("join")
-    told.sync("j-2", token=3, generation=1, instance="j")
-    told.sync("i-1", token=4, generation=1, assign={"i-1": b"I", "j-2": b"J"}, instance="i")
-    return told.expect_state(GroupState.STABLE, 1).forget()
+    steps = script(**changed)
+    steps.join(token=1, instance="i", fresh="1").join(token=2, instance="j", fresh="2")
+    steps.at(3000).timer("join").at(6000).timer("join")
+    steps.sync("j-2", token=3, generation=1, instance="j")
+    steps.sync("i-1", token=4, generation=1, assign={"i-1": b"I", "j-2": b"J"}, instance="i")
+    return steps.expect_state(GroupState.STABLE, 1).forget()
 
 
 def test_a_static_member_gets_its_id_at_once() -> None:
-    told = script().join(token=1, instance="i", fresh="1")
-    assert list(told.group.members) == ["i-1"]
-    told.expect_state(GroupState.PREPARING).expect_answers()
+    steps = script().join(token=1, instance="i", fresh="1")
+    assert list(steps.group.members) == ["i-1"]
+    steps.expect_state(GroupState.PREPARING).expect_answers()
 
 
 def test_a_follower_comes_back_without_a_round() -> None:
-    told = pair().at(7000).join(token=5, instance="j", fresh="3")
-    told.expect(
+    steps = pair().at(7000).join(token=5, instance="j", fresh="3")
+    steps.expect(
         CancelTimer(session("j-2")),
         set_timer(session("j-3"), 17_000),
         answer(
             5, generation_id=1, member_id="j-3", leader="i-1", members=[], skip_assignment=False
         ),
     )
-    told.expect_state(GroupState.STABLE, 1)
-    value = told.records[-1].value
+    steps.expect_state(GroupState.STABLE, 1)
+    value = steps.records[-1].value
     assert value is not None
     assert [(m.member_id, m.group_instance_id, m.assignment) for m in value.members] == [
         ("i-1", "i", b"I"),
         ("j-3", "j", b"J"),
     ]
-    told.sync("j-3", token=6, generation=1, instance="j").expect(answer(6, assignment=b"J"))
+    steps.sync("j-3", token=6, generation=1, instance="j").expect(answer(6, assignment=b"J"))
 
 
 def test_the_old_id_is_fenced_afterwards() -> None:
-    told = pair().join(token=5, instance="j", fresh="3").forget()
-    told.heartbeat("j-2", token=6, generation=1, instance="j").expect(answer(6, FENCED))
-    told.sync("j-2", token=7, generation=1, instance="j").expect(answer(7, FENCED))
-    told.join("j-2", token=8, instance="j").expect(answer(8, FENCED, member_id="j-2"))
-    told.leave(("j-2", "j"), token=9).forget()
-    assert told.decision.replies[0].body.members[0].error_code == FENCED  # type: ignore[attr-defined]
-    assert told.group.check_commit("j-2", "j", 1) is FENCED
-    told.heartbeat("j-2", token=10, generation=1).expect(answer(10, UNKNOWN))
+    steps = pair().join(token=5, instance="j", fresh="3").forget()
+    steps.heartbeat("j-2", token=6, generation=1, instance="j").expect(answer(6, FENCED))
+    steps.sync("j-2", token=7, generation=1, instance="j").expect(answer(7, FENCED))
+    steps.join("j-2", token=8, instance="j").expect(answer(8, FENCED, member_id="j-2"))
+    steps.leave(("j-2", "j"), token=9).forget()
+    assert steps.decision.replies[0].body.members[0].error_code == FENCED  # type: ignore[attr-defined]
+    assert steps.group.check_commit("j-2", "j", 1) is FENCED
+    steps.heartbeat("j-2", token=10, generation=1).expect(answer(10, UNKNOWN))
 
 
 @pytest.mark.parametrize("version", [5, 8, 9])
 def test_a_leader_comes_back_and_does_not_assign_again(version: int) -> None:
-    told = pair().join(token=5, instance="i", fresh="3", version=version)
-    told.expect_state(GroupState.STABLE, 1)
-    assert told.group.leader == "i-3"
-    body = told.decision.replies[0].body
+    steps = pair().join(token=5, instance="i", fresh="3", version=version)
+    steps.expect_state(GroupState.STABLE, 1)
+    assert steps.group.leader == "i-3"
+    body = steps.decision.replies[0].body
     if version >= 9:
         assert (body.leader, body.skip_assignment) == ("i-3", True)  # type: ignore[attr-defined]
         assert [m.member_id for m in body.members] == ["i-3", "j-2"]  # type: ignore[attr-defined]
@@ -74,80 +74,80 @@ def test_a_leader_comes_back_and_does_not_assign_again(version: int) -> None:
 
 
 def test_a_changed_protocol_opens_a_round() -> None:
-    told = pair().join("i-1", token=5, instance="i", protocols=["range", "sticky"])
-    told.join("j-2", token=6, instance="j", protocols=["range", "sticky"]).forget()
-    told.sync("j-2", token=7, generation=2).sync("i-1", token=8, generation=2).forget()
-    told.expect_state(GroupState.STABLE, 2)
-    told.join(token=9, instance="j", fresh="4", protocols=["sticky"]).expect_answers()
-    told.expect_state(GroupState.PREPARING, 2)
-    told.join("i-1", token=10, instance="i", protocols=["range", "sticky"])
-    told.expect_answers(
+    steps = pair().join("i-1", token=5, instance="i", protocols=["range", "sticky"])
+    steps.join("j-2", token=6, instance="j", protocols=["range", "sticky"]).forget()
+    steps.sync("j-2", token=7, generation=2).sync("i-1", token=8, generation=2).forget()
+    steps.expect_state(GroupState.STABLE, 2)
+    steps.join(token=9, instance="j", fresh="4", protocols=["sticky"]).expect_answers()
+    steps.expect_state(GroupState.PREPARING, 2)
+    steps.join("i-1", token=10, instance="i", protocols=["range", "sticky"])
+    steps.expect_answers(
         answer(10, generation_id=3, protocol_name="sticky"), answer(9, generation_id=3)
     )
 
 
 def test_coming_back_while_the_leader_assigns_opens_the_round_again() -> None:
-    told = pair().join("i-1", token=5, instance="i").join("j-2", token=6, instance="j")
-    told.sync("j-2", token=7, generation=2).forget().expect_state(GroupState.COMPLETING)
-    told.join(token=8, instance="j", fresh="3")
-    told.expect_answers(answer(7, FENCED))
-    told.expect_state(GroupState.PREPARING, 2)
-    told.sync("i-1", token=9, generation=2).expect(answer(9, ErrorCode.REBALANCE_IN_PROGRESS))
+    steps = pair().join("i-1", token=5, instance="i").join("j-2", token=6, instance="j")
+    steps.sync("j-2", token=7, generation=2).forget().expect_state(GroupState.COMPLETING)
+    steps.join(token=8, instance="j", fresh="3")
+    steps.expect_answers(answer(7, FENCED))
+    steps.expect_state(GroupState.PREPARING, 2)
+    steps.sync("i-1", token=9, generation=2).expect(answer(9, ErrorCode.REBALANCE_IN_PROGRESS))
 
 
 def test_coming_back_while_parked_fences_the_parked_join() -> None:
-    told = pair().join("j-2", token=5, instance="j", protocols=[("range", b"x")])
-    told.expect_state(GroupState.PREPARING).forget()
-    told.join(token=6, instance="j", fresh="3")
-    told.expect_answers(answer(5, FENCED, member_id="j-2"))
-    told.join("i-1", token=7, instance="i").expect_answers(
+    steps = pair().join("j-2", token=5, instance="j", protocols=[("range", b"x")])
+    steps.expect_state(GroupState.PREPARING).forget()
+    steps.join(token=6, instance="j", fresh="3")
+    steps.expect_answers(answer(5, FENCED, member_id="j-2"))
+    steps.join("i-1", token=7, instance="i").expect_answers(
         answer(7, generation_id=2), answer(6, generation_id=2, member_id="j-3")
     )
 
 
 def test_a_static_member_that_misses_the_round_stays_until_its_session_ends() -> None:
-    told = pair().at(10_000).join("i-1", token=5, instance="i", rebalance_ms=4000)
-    told.forget().at(11_000).heartbeat("j-2", token=6, generation=1, instance="j").forget()
-    told.at(70_000).timer("join").expect_answers(answer(5, generation_id=2))
-    assert list(told.group.members) == ["i-1", "j-2"]
-    assert told.timers[session("j-2")] == 80_000
-    told.sync("i-1", token=7, generation=2, assign={"i-1": b"I", "j-2": b"J"}).forget()
-    told.at(80_000).session_due("j-2").expect_state(GroupState.PREPARING)
-    assert list(told.group.members) == ["i-1"]
+    steps = pair().at(10_000).join("i-1", token=5, instance="i", rebalance_ms=4000)
+    steps.forget().at(11_000).heartbeat("j-2", token=6, generation=1, instance="j").forget()
+    steps.at(70_000).timer("join").expect_answers(answer(5, generation_id=2))
+    assert list(steps.group.members) == ["i-1", "j-2"]
+    assert steps.timers[session("j-2")] == 80_000
+    steps.sync("i-1", token=7, generation=2, assign={"i-1": b"I", "j-2": b"J"}).forget()
+    steps.at(80_000).session_due("j-2").expect_state(GroupState.PREPARING)
+    assert list(steps.group.members) == ["i-1"]
 
 
 def test_a_round_of_absent_static_members_stays_open() -> None:
-    told = pair().at(7000).join("j-2", token=5, instance="j", protocols=[("range", b"x")])
-    told.at(8000).leave(("j-2", "j"), token=6).forget()
-    assert list(told.group.members) == ["i-1"]
-    told.at(67_000).timer("join").expect(CancelTimer("join"), set_timer("join", 127_000))
-    told.expect_state(GroupState.PREPARING, 1)
-    told.session_due("i-1").expect_state(GroupState.EMPTY, 2)
+    steps = pair().at(7000).join("j-2", token=5, instance="j", protocols=[("range", b"x")])
+    steps.at(8000).leave(("j-2", "j"), token=6).forget()
+    assert list(steps.group.members) == ["i-1"]
+    steps.at(67_000).timer("join").expect(CancelTimer("join"), set_timer("join", 127_000))
+    steps.expect_state(GroupState.PREPARING, 1)
+    steps.session_due("i-1").expect_state(GroupState.EMPTY, 2)
 
 
 def test_tools_remove_static_members_by_instance_id() -> None:
-    told = pair().leave(("", "j"), ("", "nobody"), token=5)
-    found = told.decision.replies[-1].body.members  # type: ignore[attr-defined]
+    steps = pair().leave(("", "j"), ("", "nobody"), token=5)
+    found = steps.decision.replies[-1].body.members  # type: ignore[attr-defined]
     assert [(m.member_id, m.group_instance_id, m.error_code) for m in found] == [
         ("", "j", 0),
         ("", "nobody", UNKNOWN),
     ]
-    assert list(told.group.static) == ["i"]
-    told.expect_state(GroupState.PREPARING)
+    assert list(steps.group.static) == ["i"]
+    steps.expect_state(GroupState.PREPARING)
 
 
 def test_an_unsynced_member_that_comes_back_is_still_waited_for() -> None:
-    told = script()
-    told.join(token=1, instance="i", fresh="1").join(token=2, instance="j", fresh="2")
-    told.at(3000).timer("join").at(6000).timer("join")
-    told.sync("i-1", token=3, generation=1).expect_state(GroupState.STABLE).forget()
-    told.join(token=4, instance="j", fresh="3").forget()
-    assert told.group.unsynced == {"j-3"}
-    told.sync("j-3", token=5, generation=1).expect_answers(answer(5))
-    assert "sync" not in told.timers
+    steps = script()
+    steps.join(token=1, instance="i", fresh="1").join(token=2, instance="j", fresh="2")
+    steps.at(3000).timer("join").at(6000).timer("join")
+    steps.sync("i-1", token=3, generation=1).expect_state(GroupState.STABLE).forget()
+    steps.join(token=4, instance="j", fresh="3").forget()
+    assert steps.group.unsynced == {"j-3"}
+    steps.sync("j-3", token=5, generation=1).expect_answers(answer(5))
+    assert "sync" not in steps.timers
 
 
 def test_an_unknown_instance_is_an_unknown_member() -> None:
-    told = pair()
-    told.heartbeat("i-1", token=5, generation=1, instance="x").expect(answer(5, UNKNOWN))
-    told.join("x-1", token=6, instance="x").expect(answer(6, UNKNOWN, member_id="x-1"))
+    steps = pair()
+    steps.heartbeat("i-1", token=5, generation=1, instance="x").expect(answer(5, UNKNOWN))
+    steps.join("x-1", token=6, instance="x").expect(answer(6, UNKNOWN, member_id="x-1"))

@@ -267,27 +267,27 @@ def script(**changed: int) -> Script:
 def stable(*members: str, **changed: int) -> Script:
     """A group in generation 1 with these members (dynamic; the first leads), at time 10,000.
     Each member's id is `<name>-<name>`; its assignment is its name as bytes."""
-    told = script(**changed)
+    steps = script(**changed)
     for number, name in enumerate(members):
-        told.join(token=1000 + number, client=name, fresh=name, version=3)
-    told.at(10_000)
-    while told.group.state is not GroupState.COMPLETING:
-        told.at(max(told.now_ms, told.timers["join"])).timer("join")
-    ids = list(told.group.members)
+        steps.join(token=1000 + number, client=name, fresh=name, version=3)
+    steps.at(10_000)
+    while steps.group.state is not GroupState.COMPLETING:
+        steps.at(max(steps.now_ms, steps.timers["join"])).timer("join")
+    ids = list(steps.group.members)
     for number, member_id in enumerate(ids[1:]):
-        told.sync(member_id, token=2000 + number, generation=1)
+        steps.sync(member_id, token=2000 + number, generation=1)
     part = {member_id: member_id.split("-")[0].encode() for member_id in ids}
-    told.sync(ids[0], token=2999, generation=1, assign=part)
-    return told.expect_state(GroupState.STABLE, 1).forget()
+    steps.sync(ids[0], token=2999, generation=1, assign=part)
+    return steps.expect_state(GroupState.STABLE, 1).forget()
 
 
 def preparing() -> Script:
     """Members a and b of generation 1; c wants in, nobody has rejoined."""
-    told = stable("a", "b").join(token=1, client="c", fresh="c", version=3)
-    return told.expect_state(GroupState.PREPARING, 1).forget()
+    steps = stable("a", "b").join(token=1, client="c", fresh="c", version=3)
+    return steps.expect_state(GroupState.PREPARING, 1).forget()
 
 
 def completing() -> Script:
     """Generation 2 of a and b; nobody has synced."""
-    told = stable("a", "b").join("a-a", token=1).join("b-b", token=2)
-    return told.expect_state(GroupState.COMPLETING, 2).forget()
+    steps = stable("a", "b").join("a-a", token=1).join("b-b", token=2)
+    return steps.expect_state(GroupState.COMPLETING, 2).forget()

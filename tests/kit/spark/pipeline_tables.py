@@ -176,16 +176,16 @@ def forge(folder: Path, topic: str, offset: int, reason: str | None) -> None:
 
 
 def _forged_share(share: Share, offset: int, reason: str | None) -> Share:
-    told = Account(share.range)
+    reported = Account(share.range)
     lost = {at: gap.reason for gap in share.gaps for at in range(gap.base, gap.end)}
     if reason is None:
         del lost[offset]
     else:
         lost[offset] = reason
     for at in sorted(lost):
-        told.add_gap(at, at + 1, lost[at])
-    told.rows = share.range.end - share.range.base - len(lost)
-    return Share.of(told, share.dead)
+        reported.add_gap(at, at + 1, lost[at])
+    reported.rows = share.range.end - share.range.base - len(lost)
+    return Share.of(reported, share.dead)
 
 
 def _forged_file(folder: Path, file: FileFacts, offset: int, reason: str | None) -> FileFacts:

@@ -69,9 +69,9 @@ def everything(
     rows: list[Row] = []
     accounts: list[Account] = []
     for task in plan_tasks(parts, task_bytes=size):
-        found, told = read(source, catalog.places, task, **more)
+        found, reported = read(source, catalog.places, task, **more)
         rows += found
-        accounts += told
+        accounts += reported
     return rows, accounts
 
 

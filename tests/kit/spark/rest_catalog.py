@@ -116,9 +116,9 @@ class Front:
         return self.backend(method, path, body)
 
     def _token(self, asked: Mapping[str, list[str]]) -> Answer:
-        told = f"{asked.get('client_id', [''])[0]}:{asked.get('client_secret', [''])[0]}"
-        if told != self.credential or asked.get("scope") != [self.scope]:
-            said = {"error": "invalid_client", "error_description": f"not {told}"}
+        credential = f"{asked.get('client_id', [''])[0]}:{asked.get('client_secret', [''])[0]}"
+        if credential != self.credential or asked.get("scope") != [self.scope]:
+            said = {"error": "invalid_client", "error_description": f"not {credential}"}
             return 401, json.dumps(said).encode()
         return plain({"access_token": self.token, "token_type": "bearer", "expires_in": 3600})
 

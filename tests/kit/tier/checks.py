@@ -77,8 +77,8 @@ def check_moment(world: TierWorld) -> None:
         expected, there = world.expected(number), manifest.partition(number)
         assert there is not None
         # Nobody waits for the bucket where it has nothing; from its end on it shows nothing.
-        told = min(expected.told, there.end)
-        assert there.log_start >= told, f"{expected}: the bucket has what was deleted"
+        deleted_below = min(expected.deleted_below, there.end)
+        assert there.log_start >= deleted_below, f"{expected}: the bucket has what was deleted"
         if not expected.switched:
             _check_covered(world, manifest, number)
     for row in partitions_in(world):

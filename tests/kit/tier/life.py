@@ -78,8 +78,8 @@ class Life(Watched):
     async def why(self) -> list[dict[str, Any]]:
         """What `kafkawire tier why --all` says. It must be true: a line that says that something
         is uploaded has finished objects for all of it, and no other line has any."""
-        told = await why(self.tiering, None, None, True)
-        lines: list[dict[str, Any]] = told["pieces"]
+        reported = await why(self.tiering, None, None, True)
+        lines: list[dict[str, Any]] = reported["pieces"]
         for partition in await self.partitions():
             place = partition.topic, partition.index
             there, rows = self.log.segments.store.by_id, partition.segments

@@ -20,11 +20,11 @@ KEYS = 12
 
 @dataclass
 class Expected:
-    """One partition. `acked`: what must be there; `seen`: what was at an offset when somebody
-    looked; `log_start`: as answered; `asked`: how far deletions that were not answered may have
+    """One partition. `acked`: what must be there; `seen`: what was at an offset when a reader
+    checked; `log_start`: as answered; `asked`: how far deletions that were not answered may have
     moved it; `shrinks`: retention, or the end of tiering, may move it too; `switched`: it was not
-    tiered all the time; `doubtful`: keys with tombstones that nobody was promised; `told`: up to
-    here nothing may be in the manifest any more."""
+    tiered all the time; `doubtful`: keys with tombstones that no reader was promised;
+    `deleted_below`: up to here nothing may be in the manifest any more."""
 
     number: int
     topic: str
@@ -37,7 +37,7 @@ class Expected:
     doubtful: set[bytes] = field(default_factory=set)
     log_start: int = 0
     asked: int = 0
-    told: int = 0
+    deleted_below: int = 0
 
     def see(self, offset: int, row: Row) -> None:
         """From now on, this is what is at that offset, if anything."""

@@ -71,8 +71,8 @@ async def test_a_file_without_a_row_that_says_nothing_new_is_moved_too() -> None
     copy.pwritev([data], 0)
     world.fs.open(f"{SEGMENTS}/{'cd' * 16}.segment", create=True).close()
     report = await checked(world)
-    told = sorted(problem.text for problem in report.problems)
-    assert told == [
+    reported = sorted(problem.text for problem in report.problems)
+    assert reported == [
         "no row knows its file, which cannot be read as a segment",
         "no row knows its file; what it holds is in other files too, or was deleted",
     ]

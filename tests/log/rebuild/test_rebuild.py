@@ -282,10 +282,12 @@ def test_the_command_on_the_folder_of_a_real_broker(tmp_path: Path) -> None:
     assert (sound.code, "is sound" in sound.err) == (1, True)
     (tmp_path / "metadata.db").write_bytes(b"SQLite format 3\0" + bytes(4080))
     done = Typed("", "restore", "--from-log", *folder, "--json")
-    told = json.loads(done.out)
-    assert (done.code, told["topics"], told["losses"]) == (0, 2, []), "the local manifest fills in"
-    assert Path(told["damaged"]).name == "metadata.db.damaged-1"
-    assert Path(told["damaged"]).stat().st_size == 4096
+    reported = json.loads(done.out)
+    assert (done.code, reported["topics"], reported["losses"]) == (0, 2, []), (
+        "the local manifest fills in"
+    )
+    assert Path(reported["damaged"]).name == "metadata.db.damaged-1"
+    assert Path(reported["damaged"]).stat().st_size == 4096
     command = [sys.executable, "-P", "-m", "kafkawire", "fsck", *folder]
     assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
     with BrokerProcess(data=tmp_path) as broker:

@@ -187,11 +187,11 @@ def test_files_read_are_told_while_spark_reads_them(spark: SparkSession, tmp_pat
     made.run({n: [ROW] * 40 for n in range(4)}, files=10)
     heard: list[tuple[str, int, int]] = []
     report, _ = audit(
-        str(made.folder), through_spark(spark, lambda *told: heard.append(told)),
+        str(made.folder), through_spark(spark, lambda *call: heard.append(call)),
     )  # fmt: skip
     assert report.clean
     what = f"files of {report.table} read"
-    assert {told[0] for told in heard} == {what}
+    assert {call[0] for call in heard} == {what}
     assert [done for _, done, _ in heard] == sorted(done for _, done, _ in heard)
     assert (heard[0], heard[-1]) == ((what, 0, 40), (what, 40, 40))
 

@@ -321,7 +321,7 @@ def test_a_broker_that_is_no_kafkawire_is_read_as_far_as_that_is_little(
 def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """`kafkawire pipeline audit`, without Spark."""
     monkeypatch.setattr(session, "open_session", lambda *a, **k: SimpleNamespace(stop=lambda: None))
-    monkeypatch.setattr(through, "through_spark", lambda spark, told: in_process)
+    monkeypatch.setattr(through, "through_spark", lambda spark, progress: in_process)
     return pipeline_audit.audit
 
 
@@ -359,8 +359,8 @@ def test_the_page_tells_every_verdict_and_the_bounds() -> None:
         AuditCounts(9, 9), AuditCounts(9, 9, cleaned=7), AuditCounts(9, 9, uncompared=left),
         AuditCounts(9, 9, differ=True), AuditCounts(uncompared=left),
     )  # fmt: skip
-    told = re.findall(r"^\| `([^`]+)` \|", audited, re.MULTILINE)
-    assert told == ["counts", *(counts.verdict.replace("7", "N") for counts in every)]
+    documented = re.findall(r"^\| `([^`]+)` \|", audited, re.MULTILINE)
+    assert documented == ["counts", *(counts.verdict.replace("7", "N") for counts in every)]
     assert f"{counting.MAX_READ >> 20} MiB for a range" in audited
     assert f"{counting.READ_IN_ALL >> 30} GiB in all" in audited
 

@@ -73,7 +73,7 @@ class Partition:
                     found.rows += 1
                 else:
                     found.add_gap(offset, offset + 1, fate)
-            made.told(at, found)
+            made.counted(at, found)
         return made
 
 
@@ -142,10 +142,10 @@ def test_a_row_that_is_gone_with_its_account_is_told_by_the_count(
     if not victims:
         return
     victim = data.draw(st.sampled_from(victims))
-    told = list(source.fates)
-    told[victim] = data.draw(st.sampled_from([COMPACTED, LOST]))
-    rows = [at for at, fate in enumerate(told) if fate == ROW]
-    found = held(source.cut(0, size, size), rows, coverage([account(0, told)]))
+    altered = list(source.fates)
+    altered[victim] = data.draw(st.sampled_from([COMPACTED, LOST]))
+    rows = [at for at, fate in enumerate(altered) if fate == ROW]
+    found = held(source.cut(0, size, size), rows, coverage([account(0, altered)]))
     (difference,) = found.differences
     assert difference.range.base <= victim < difference.range.end
     assert difference.short
@@ -161,12 +161,12 @@ def test_a_row_that_the_source_never_had_is_told_by_the_count(
     forged = [at for at in range(source.start, size) if source.fates[at] == COMPACTED]
     if not forged:
         return
-    told = list(source.fates[:size])
+    altered = list(source.fates[:size])
     victim = data.draw(st.sampled_from(forged))
-    told[victim] = ROW
+    altered[victim] = ROW
     made = source.cut(0, size, size)
-    rows = [at for at, fate in enumerate(told) if fate == ROW]
-    found = held(made, rows, coverage([account(0, told)]))
+    rows = [at for at, fate in enumerate(altered) if fate == ROW]
+    found = held(made, rows, coverage([account(0, altered)]))
     whole = [at for at in range(len(made.records)) if made.cleanable[at] == 0]
     inside = any(made.range(at).base <= victim < made.range(at).end for at in whole)
     assert [each.short for each in found.differences] == [False] * inside
@@ -178,9 +178,9 @@ def test_together_segments_tell_what_each_alone_cannot() -> None:
     fates = [ROW, CONTROL] * 20
     source = Partition(fates, [20, 40])
     made = source.cut(0, 40, 40)
-    told = [*fates[:36], COMPACTED, CONTROL, ROW, CONTROL]
-    rows = [at for at, fate in enumerate(told) if fate == ROW]
-    found = held(made, rows, coverage([account(0, told, listed=1)]))
+    altered = [*fates[:36], COMPACTED, CONTROL, ROW, CONTROL]
+    rows = [at for at, fate in enumerate(altered) if fate == ROW]
+    found = held(made, rows, coverage([account(0, altered, listed=1)]))
     (difference,) = found.differences
     assert difference.at == -1
     assert difference.range == (0, 40)
@@ -211,9 +211,9 @@ def test_what_was_cleaned_hides_nothing_that_is_missing_beside_it() -> None:
     """The first segment has lost ten records, of the second one is gone from the table."""
     fates = [ROW] * 20 + [ROW, CONTROL] * 10
     source = Partition(fates, [20, 30, 40], {0}, set(range(10)))
-    told = [*fates[:36], COMPACTED, *fates[37:]]
-    rows = [at for at, fate in enumerate(told) if fate == ROW]
-    found = held(source.cut(0, 40, 40), rows, coverage([account(0, told, listed=0)]))
+    altered = [*fates[:36], COMPACTED, *fates[37:]]
+    rows = [at for at, fate in enumerate(altered) if fate == ROW]
+    found = held(source.cut(0, 40, 40), rows, coverage([account(0, altered, listed=0)]))
     (difference,) = found.differences
     assert (difference.at, difference.range, found.cleaned) == (-1, (0, 40), 10)
     assert difference.records - difference.most == 1
@@ -231,8 +231,8 @@ def test_what_cannot_be_known_says_why() -> None:
     damaged, lost = Account(PartitionRange("t", 0, 5, 10)), Account(PartitionRange("t", 0, 30, 35))
     damaged.add_gap(5, 8, DAMAGED)
     lost.add_gap(30, 35, LOST)
-    made.told(1, damaged)
-    made.told(4, lost)
+    made.counted(1, damaged)
+    made.counted(4, lost)
     assert "damaged there (3 offsets)" in made.whys[1]
     assert "nothing of the source" in made.whys[4]
     assert made.joined().records.tolist() == [-1]
@@ -242,8 +242,8 @@ def test_what_cannot_be_known_says_why() -> None:
 def test_what_the_source_has_damaged_may_hide_no_forged_row() -> None:
     """A difference is confirmed by reading, whose damaged part counts for the table."""
     source = Partition([ROW] * 10, [10])
-    told = [ROW] * 9 + [COMPACTED]
-    found = held(source.cut(0, 10, 10), list(range(9)), coverage([account(0, told)]))
+    altered = [ROW] * 9 + [COMPACTED]
+    found = held(source.cut(0, 10, 10), list(range(9)), coverage([account(0, altered)]))
     (short,) = found.differences
     read = Account(PartitionRange("t", 0, 0, 10), rows=10)
     assert short.holds(read)

@@ -193,7 +193,7 @@ def test_files_are_spread_by_their_bytes() -> None:
 def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """`kafkawire pipeline audit`, without Spark."""
     monkeypatch.setattr(session, "open_session", lambda *a, **k: SimpleNamespace(stop=lambda: None))
-    monkeypatch.setattr(through, "through_spark", lambda spark, told: in_process)
+    monkeypatch.setattr(through, "through_spark", lambda spark, progress: in_process)
     return pipeline_audit.audit
 
 

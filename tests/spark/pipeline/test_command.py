@@ -65,14 +65,19 @@ def test_a_run_in_rows_and_in_a_line() -> None:
     line = summary.sentence(outcome())
     assert line == "run 3: 10 rows in 1 files, 3.0 MiB, 1 dead letters, 2.0 s (5 rows/s), lag 4"
     assert summary.sentence(RunOutcome(behind={("a", 0): 2})) == "nothing new, lag 2"
-    told = summary.totals(outcome())
-    assert (told["rows"], told["offsets"], told["bytes"], told["lag"]) == (10, 12, 3 << 20, 4)
-    json.dumps(told)
+    totals = summary.totals(outcome())
+    assert (totals["rows"], totals["offsets"], totals["bytes"], totals["lag"]) == (
+        10,
+        12,
+        3 << 20,
+        4,
+    )
+    json.dumps(totals)
 
 
 def on(*runs: RunOutcome | SourceError) -> tuple[list[RunOutcome], list[SourceError]]:
     """What is told of runs that come out so, with a stop after the last one."""
-    stopped, told, failed = threading.Event(), list[RunOutcome](), list[SourceError]()
+    stopped, reported, failed = threading.Event(), list[RunOutcome](), list[SourceError]()
     left = list(runs)
 
     def run() -> RunOutcome:
@@ -83,13 +88,13 @@ def on(*runs: RunOutcome | SourceError) -> tuple[list[RunOutcome], list[SourceEr
             raise one
         return one
 
-    run_on(run, 0.001, stopped, told.append, lambda problem, wait_s: failed.append(problem))
-    return told, failed
+    run_on(run, 0.001, stopped, reported.append, lambda problem, wait_s: failed.append(problem))
+    return reported, failed
 
 
 def test_run_after_run_until_it_is_stopped() -> None:
-    told, failed = on(outcome(1), RunOutcome(), outcome(2))
-    assert (len(told), failed) == (3, [])
+    reported, failed = on(outcome(1), RunOutcome(), outcome(2))
+    assert (len(reported), failed) == (3, [])
 
 
 def test_a_bounded_run_is_followed_at_once() -> None:
@@ -108,8 +113,8 @@ def test_a_bounded_run_is_followed_at_once() -> None:
 
 def test_what_may_pass_is_tried_again_and_what_may_not_is_not() -> None:
     away = SourceError("the bucket is away")
-    told, failed = on(away, away, outcome(), away, outcome())
-    assert (len(told), failed) == (2, [away] * 3)
+    reported, failed = on(away, away, outcome(), away, outcome())
+    assert (len(reported), failed) == (2, [away] * 3)
     with pytest.raises(SourceError, match="away"):
         on(*[away] * TRIES, outcome())
     for final in (JobError("the job is another's"), DataLoss("offsets are gone")):

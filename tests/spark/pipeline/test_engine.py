@@ -97,8 +97,8 @@ def test_history_is_read_in_bounded_runs(monkeypatch: pytest.MonkeyPatch) -> Non
     less = []
     while (outcome := bench.run()).record is not None:
         less.append(outcome.planned_less)
-        told = sum(share.range.end - share.range.base for share in outcome.record.shares)
-        assert told <= 30 + 4
+        reported = sum(share.range.end - share.range.base for share in outcome.record.shares)
+        assert reported <= 30 + 4
     assert less == [True, True, False]
     bench.check()
 

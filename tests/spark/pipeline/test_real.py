@@ -70,12 +70,12 @@ def test_runs_of_days(spark: SparkSession, tier: Tier, tmp_path: Path) -> None:
     tier.grow(5000)
     table = {"partition_by": ["date(timestamp)"], "compression": "snappy"}
     job = parse(job_text(tier.files.place.url, tmp_path / "table", table=table))
-    told: list[tuple[int, int]] = []
-    engine = Engine(job, OnSpark(spark), progress=lambda what, done, of: told.append((done, of)))
+    calls: list[tuple[int, int]] = []
+    engine = Engine(job, OnSpark(spark), progress=lambda what, done, of: calls.append((done, of)))
     record = engine.run().record
     assert record is not None
     assert record.rows == 7500
-    assert told[0] == (0, told[-1][1])
+    assert calls[0] == (0, calls[-1][1])
     tier.grow(100)
     engine.run()
     assert engine.run().record is None
@@ -120,7 +120,7 @@ class Fragile(OnSpark):
         super().__init__(spark)
         self._flag, self._call = str(flag), call
 
-    def run(self, tasks: Any, indexes: Any, told: Any) -> Any:
+    def run(self, tasks: Any, indexes: Any, progress: Any) -> Any:
         flag, call = self._flag, self._call
 
         class Ends:  # not importable by a worker, so it goes there by value
@@ -141,7 +141,7 @@ class Fragile(OnSpark):
                 finally:
                     setattr(TaskWriter, call, method)
 
-        return super().run(Ends(), indexes, told)
+        return super().run(Ends(), indexes, progress)
 
 
 @pytest.mark.parametrize("call", ["add", "_close", "finish"])
@@ -223,8 +223,8 @@ def test_the_command_killed_and_run_again(tier: Tier, tmp_path: Path) -> None:
     done = subprocess.run(again, capture_output=True, text=True, timeout=WITHIN_S)
     kill(*orphans)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[0])
-    assert (told["resumed"], told["rows"]) == (True, 30_000)
+    reported = json.loads(done.stdout.splitlines()[0])
+    assert (reported["resumed"], reported["rows"]) == (True, 30_000)
     names = [file.path for file in open_table(job).files()]
     there = {str(path.relative_to(table)) for path in table.rglob("*.parquet")}
     assert sorted(names) == sorted(there)

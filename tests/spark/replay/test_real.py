@@ -30,7 +30,7 @@ from tests.spark.replay.test_replay import expected
 pytestmark = pytest.mark.real
 
 
-def told(what: str, done: int, of: int) -> None:
+def silent(what: str, done: int, of: int) -> None:
     """Nobody listens."""
 
 
@@ -72,20 +72,20 @@ def test_rows_come_back_as_they_were(
     bootstrap = kafkawire_session_broker.bootstrap
     wish = ReplayRequest(str(table.folder), "again", bootstrap)
     with pytest.raises(ReplayError, match="--create"):
-        replay(wish, told)
+        replay(wish, silent)
     wish = ReplayRequest(str(table.folder), "again", bootstrap, create=True)
-    assert [lane.written for lane in replay(wish, told).lanes] == [190, 30]
-    assert [lane.written for lane in replay(wish, told).lanes] == [0, 0]
+    assert [lane.written for lane in replay(wish, silent).lanes] == [190, 30]
+    assert [lane.written for lane in replay(wish, silent).lanes] == [0, 0]
     offsets = [*range(40), *range(60, 210)]
     assert read_back(bootstrap, "again", 0, 190) == expected(offsets)
     assert read_back(bootstrap, "again", 1, 30) == expected(range(30), 1)
     with pytest.raises(ReplayError, match="another --name"):
-        replay(ReplayRequest(str(table.folder), "again", bootstrap, since=Bound(offset=3)), told)
+        replay(ReplayRequest(str(table.folder), "again", bootstrap, since=Bound(offset=3)), silent)
     part = ReplayRequest(
         str(table.folder), "again", bootstrap, "part", since=Bound(offset=3),
         until=Bound(time_ms=1_700_000_000_010), partitions={0: 1},
     )  # fmt: skip
-    (lane,) = replay(part, told).lanes
+    (lane,) = replay(part, silent).lanes
     assert (lane.written, lane.begin, lane.end) == (7, 30, 37)
     rows = read_back(bootstrap, "again", 1, 37)
     assert rows[30:] == expected(range(3, 10))
@@ -96,14 +96,16 @@ def test_records_of_others_end_it(
 ) -> None:
     bootstrap = kafkawire_session_broker.bootstrap
     wish = ReplayRequest(str(table.folder), "shared", bootstrap, create=True, partitions={0: 0})
-    replay(wish, told)
+    replay(wish, silent)
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce("shared", b"x", partition=0)
     producer.flush(20)
     with pytest.raises(ReplayError, match="somebody else wrote"):
-        replay(wish, told)
+        replay(wish, silent)
     with pytest.raises(ReplayError, match="no partition 7"):
-        replay(ReplayRequest(str(table.folder), "shared", bootstrap, "b", partitions={0: 7}), told)
+        replay(
+            ReplayRequest(str(table.folder), "shared", bootstrap, "b", partitions={0: 7}), silent
+        )
 
 
 def big_table(folder: Path, partitions: int, rows: int, size: int) -> MadeTable:

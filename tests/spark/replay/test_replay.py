@@ -248,7 +248,7 @@ def write_all(table: MadeTable, heard: Heard) -> list[int]:
     fixed = replace(REPLAY, lanes=(LANE, ReplayLane(1, 0, 5, 1, 5)))
     opened = job.Opened(table.state.place, "t", table.files, [])
     wish = job.ReplayRequest(str(table.folder), "out", "")
-    done = job._write(wish, opened, fixed, lambda *told: heard.append(told))
+    done = job._write(wish, opened, fixed, lambda *call: heard.append(call))
     return [lane.written for lane in done]
 
 
@@ -258,17 +258,17 @@ def test_progress_is_of_rows_first_counted_and_then_there(
     heard: Heard = []
     assert write_all(table, heard) == [19, 3]
     for what in ("rows of t counted", "t -> out: rows"):
-        told = [(done, of) for which, done, of in heard if which == what]
-        assert all(done <= of <= 105 for done, of in told)
-        assert [done for done, _ in told] == sorted(done for done, _ in told)
-        assert told[-1] == (22, 22)
+        calls = [(done, of) for which, done, of in heard if which == what]
+        assert all(done <= of <= 105 for done, of in calls)
+        assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+        assert calls[-1] == (22, 22)
 
 
 def test_ctrl_c_ends_each_partition_with_its_batch_and_the_next_replay_goes_on(
     table: MadeTable, targets: Targets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, stopped = threading.Event(), threading.Event()
-    stop = job._Progress.stop
+    stop = job._LaneProgress.stop
 
     in_time: list[bool] = []
 
@@ -276,7 +276,7 @@ def test_ctrl_c_ends_each_partition_with_its_batch_and_the_next_replay_goes_on(
         begun.set()
         in_time.append(stopped.wait(30))
 
-    def stops(progress: job._Progress) -> None:
+    def stops(progress: job._LaneProgress) -> None:
         stop(progress)
         stopped.set()
 
@@ -285,7 +285,7 @@ def test_ctrl_c_ends_each_partition_with_its_batch_and_the_next_replay_goes_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(job._Progress, "stop", stops)
+        patch.setattr(job._LaneProgress, "stop", stops)
         patch.setattr(job, "wait", interrupted)
         patch.setattr(targets, "appending", waits)
         with pytest.raises(KeyboardInterrupt):
@@ -302,7 +302,7 @@ def test_ctrl_c_ends_each_partition_with_its_batch_and_the_next_replay_goes_on(
 def test_the_command_says_how_to_go_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(wish: job.ReplayRequest, told: job.Told) -> None:
+    def interrupted(wish: job.ReplayRequest, progress: job.Progress) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(job, "replay", interrupted)

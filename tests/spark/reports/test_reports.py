@@ -239,8 +239,11 @@ def test_ranges_that_begin_behind_what_precedes_them_are_read_again() -> None:
     names = ("topic", "partition", "base", "end", "first", "newest")
     rows = [("t", 0, 20, 30, 8, 9), ("t", 0, 0, 10, 1, 9), ("t", 0, 10, 20, -1, -1),
             ("t", 0, 30, 40, 9, 12), ("t", 0, 40, 50, 11, 12), ("t", 1, 0, 9, 4, 4)]  # fmt: skip
-    told = [dict(zip(names, row, strict=True)) for row in rows]
-    assert behind(told) == {PartitionRange("t", 0, 20, 30): 9, PartitionRange("t", 0, 40, 50): 12}
+    reported = [dict(zip(names, row, strict=True)) for row in rows]
+    assert behind(reported) == {
+        PartitionRange("t", 0, 20, 30): 9,
+        PartitionRange("t", 0, 40, 50): 12,
+    }
 
 
 def late_rows(**more: Any) -> list[dict[str, Any]]:
@@ -274,8 +277,8 @@ def test_lateness_in_sentences() -> None:
 
 def test_a_line_ends_where_a_group_has_no_offset_any_more() -> None:
     rows = [("a", 1, 5), ("a", 2, 6), ("b", 2, 0), ("b", 3, 1)]
-    told = [dict(zip(("group_id", "at", "lag"), row, strict=True)) for row in rows]
-    assert series(told) == {"a": [(1, 5), (2, 6), (3, None)], "b": [(2, 0), (3, 1)]}
+    reported = [dict(zip(("group_id", "at", "lag"), row, strict=True)) for row in rows]
+    assert series(reported) == {"a": [(1, 5), (2, 6), (3, None)], "b": [(2, 0), (3, 1)]}
 
 
 def partition_row(topic: str, partition: int, records: int) -> dict[str, Any]:

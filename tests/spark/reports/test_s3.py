@@ -24,14 +24,15 @@ def test_all_reports(spark: SparkSession, minio: Minio, tier_url: str) -> None:
     minio.client().create_bucket(Bucket=tier_url.split("/")[2])
     tier(f"{tier_url}/tier", kitchen())
     request = Request(Source(f"{tier_url}/tier"))
-    told: list[tuple[str, int, int]] = []
+    reported: list[tuple[str, int, int]] = []
     with environment(spark, minio.environ):
         made = {
-            name: report(spark, name, request, lambda *now: told.append(now)) for name in REPORTS
+            name: report(spark, name, request, lambda *now: reported.append(now))
+            for name in REPORTS
         }
     assert said_of(made) == KITCHEN
-    assert {what for what, _, _ in told} == {"ranges checked", "commits read", "ranges read"}
-    assert all(0 <= done <= of for _, done, of in told)
+    assert {what for what, _, _ in reported} == {"ranges checked", "commits read", "ranges read"}
+    assert all(0 <= done <= of for _, done, of in reported)
     out = open_place(f"{tier_url}/out")
     assert made["sizes"].write(out)[-1] == "sizes.png"
     assert out.get("sizes.png") == made["sizes"].plot

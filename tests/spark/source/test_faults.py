@@ -158,15 +158,15 @@ def block_at(files: Files, task: Task, at: int) -> tuple[int, int]:
 
 def explained(made: Outcome, whole: Outcome, key: str) -> int:
     """That rows are as they were and what is missing was told; how many offsets are damaged."""
-    told = [offset for error in made.noted for offset in range(error.base, error.end)]
-    assert len(told) == len(set(told)) == made.account.counts.get(DAMAGED, 0)
-    assert made.rows == {at: row for at, row in whole.rows.items() if at not in set(told)}
+    reported = [offset for error in made.noted for offset in range(error.base, error.end)]
+    assert len(reported) == len(set(reported)) == made.account.counts.get(DAMAGED, 0)
+    assert made.rows == {at: row for at, row in whole.rows.items() if at not in set(reported)}
     gone = whole.rows.keys() - made.rows.keys()
-    assert gone <= set(told)
+    assert gone <= set(reported)
     for error in made.noted:
         assert key in str(error)
         assert f"offsets [{error.base}, {error.end}) of partition 0 of topic 't'" in str(error)
-    return len(told)
+    return len(reported)
 
 
 @pytest.mark.slow

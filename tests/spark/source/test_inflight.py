@@ -130,17 +130,17 @@ def test_a_plan_that_is_not_known_yet_holds_nobody_up() -> None:
     """What was asked for is taken while it waits; and it is not looked at again before."""
     place = Slow()
     known: Future[int] = Future()
-    told: list[str] = []
+    reported: list[str] = []
 
     def plan() -> Plan[str]:
         yield from steps(place, ["f"])
         yield known
-        told.append("known")
+        reported.append("known")
         yield Step((FileRange(place, "f", known.result(), 1),), lambda found: map(_text, found))
 
     place.open(0, 7)
     taken = ReadsInFlight[str](4, 1000).taken(plan())
     assert next(taken) == "0"
-    assert not told
+    assert not reported
     threading.Thread(target=known.set_result, args=(7,)).start()
     assert list(taken) == ["7"]

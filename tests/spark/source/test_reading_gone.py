@@ -53,15 +53,15 @@ def test_a_file_that_was_replaced(
     catalog = open_catalog(source_of(files))
     task = Task(tuple(catalog.part(each) for each in whole(catalog)))
     wanted = rows_of("t", 0, range(2000)) + rows_of("t", 1, range(50))
-    told: list[Account] = []
+    reported: list[Account] = []
     taken = read_task(
-        catalog.source, catalog.places, task, SELECTION, accounts=told, batch_rows=100
+        catalog.source, catalog.places, task, SELECTION, accounts=reported, batch_rows=100
     )
     seen = [next(taken).num_rows for _ in range(3)]
     merge(files, number)
     seen += [made.num_rows for made in taken]
     assert sum(seen) == len(wanted)
-    assert [account.missing for account in told] == [0, 0]
+    assert [account.missing for account in reported] == [0, 0]
     rows, _ = read(catalog.source, catalog.places, task)
     assert rows == wanted
 

@@ -207,8 +207,8 @@ def test_retention_below_the_checkpoint_fails_or_is_passed(
     admin = AdminClient({"bootstrap.servers": topics.bootstrap})
     trim = [TopicPartition("trimmed", 0, 150)]
     next(iter(admin.delete_records(trim).values())).result(30)
-    told = refusal(lambda: sink.run(spark, topics.bootstrap, **options))
-    assert told.startswith("offsets [100, 150) of trimmed-0 are not there any more")
+    reported = refusal(lambda: sink.run(spark, topics.bootstrap, **options))
+    assert reported.startswith("offsets [100, 150) of trimmed-0 are not there any more")
     sink.run(spark, topics.bootstrap, **options, failOnDataLoss="false")
     wanted = [row for row in offsets_of(topics, "trimmed") if not 100 <= row[2] < 150]
     assert sink.offsets == wanted
@@ -252,5 +252,5 @@ def test_few_offsets_wait_for_more(spark: SparkSession, topics: Topics, sink: Si
 def test_an_end_is_refused(spark: SparkSession, topics: Topics, sink: Sink) -> None:
     topics.make("endless", 1)
     options = {"subscribe": "endless", "endingOffsets": "latest"}
-    told = refusal(lambda: sink.run(spark, topics.bootstrap, **options))
-    assert told == "a stream has no end: endingOffsets is for spark.read"
+    reported = refusal(lambda: sink.run(spark, topics.bootstrap, **options))
+    assert reported == "a stream has no end: endingOffsets is for spark.read"

@@ -63,8 +63,8 @@ class Lake:
             place = WatchedFolder(table.place.tier)
             object.__setattr__(place, "hook", hook)
             table.place = place
-            told(table, "commit", hook)
-            told(table, "replace", hook)
+            hook_method(table, "commit", hook)
+            hook_method(table, "replace", hook)
         return Engine(self.job, Inline(), place_of=open_place, table=table)
 
     def rows(self) -> list[tuple[str, int, int]]:
@@ -87,7 +87,7 @@ class Lake:
         assert all(not share.missing for one in records for share in one.shares)
 
 
-def told(table: Table, name: str, hook: Hook) -> None:
+def hook_method(table: Table, name: str, hook: Hook) -> None:
     original = getattr(table, name)
 
     def call(*args: Any) -> None:

@@ -70,9 +70,9 @@ class Split:
         for batch in batches:
             good, dead = rows.convert(batch, self.key, self.value)
             good.validate(full=True)
-            told = [pickle.dumps(("good", row)) for row in good.to_pylist()]
-            told += [pickle.dumps(("dead", row)) for row in dead.to_pylist()] if dead else []
-            yield pa.RecordBatch.from_arrays([pa.array(told, pa.binary())], ["row"])
+            reported = [pickle.dumps(("good", row)) for row in good.to_pylist()]
+            reported += [pickle.dumps(("dead", row)) for row in dead.to_pylist()] if dead else []
+            yield pa.RecordBatch.from_arrays([pa.array(reported, pa.binary())], ["row"])
 
 
 def through(

@@ -133,8 +133,8 @@ def test_of_two_brokers_the_later_one_owns_the_bucket() -> None:
 
     async def main() -> None:
         first, second = RoundsBroker(world), RoundsBroker(world)
-        told = []
-        first.rounds.on_lost = lambda: told.append(True)
+        reported = []
+        first.rounds.on_lost = lambda: reported.append(True)
         await first.rounds.open()
         await first.upload((1, 0, 10))
         await second.rounds.open()
@@ -144,7 +144,7 @@ def test_of_two_brokers_the_later_one_owns_the_bucket() -> None:
         with pytest.raises(OwnedByOther, match="epoch 2"):
             await first.upload((4, 0, 10))
         assert not first.rounds.owned
-        assert told == [True]
+        assert reported == [True]
         with pytest.raises(OwnedByOther):
             await first.rounds.publish()
         with pytest.raises(OwnedByOther):

@@ -40,9 +40,9 @@ def test_a_storage_that_is_down_is_said_after_a_while_and_then_waited_for() -> N
         world.open_tier()
         assert await take(world, "t", 3, patience_s=0.5) == (b"", 0)  # it may be slow alone
         await world.env.sleep(5)
-        with pytest.raises(KafkaError, match=r"t-0 at offset 3.*EndpointConnectionError") as told:
+        with pytest.raises(KafkaError, match=r"t-0 at offset 3.*EndpointConnectionError") as caught:
             await take(world, "t", 3, patience_s=0.5)
-        assert told.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         began = world.env.clock.monotonic()
         with pytest.raises(KafkaError):
             await take(world, "t", 50)  # as long as it takes: until it has failed
@@ -76,11 +76,11 @@ def test_an_object_that_cannot_be_read_is_named_and_all_others_are(
             data[at] ^= 1
             world.bucket.store(key, bytes(data))
         cold = world.open_tier()
-        with pytest.raises(KafkaError, match=f"{key}, t-0 at offset 40") as told:
+        with pytest.raises(KafkaError, match=f"{key}, t-0 at offset 40") as caught:
             await take(world, "t", 40, 600)
         lost = harm != "refused"
         code = ErrorCode.CORRUPT_MESSAGE if lost else ErrorCode.KAFKA_STORAGE_ERROR
-        assert told.value.code == code
+        assert caught.value.code == code
         for offset in (0, 39, 80, 119, 122):
             assert (await take(world, "t", offset, 600))[0] == batches[offset]
         got = split((await take(world, "t", 38))[0])

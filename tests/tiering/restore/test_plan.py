@@ -336,14 +336,14 @@ def test_requests_that_fail_are_tried_again() -> None:
     bucket = Bucket(ORDERS)
     for name in range(20):
         bucket.put(name + 1, Share(3, 5 * name, 5 * name + 5))
-    told: list[tuple[str, int, int]] = []
+    reported: list[tuple[str, int, int]] = []
 
     async def main(loop: SimLoop) -> None:
         env = sim_env(loop, random.Random(1), MemFileSystem())
         bucket.faults = StoreFaults(error_rate=0.2, slow_down_rate=0.1)
-        seen = await gather(env, FakeStore(bucket), lambda *says: told.append(says))
+        seen = await gather(env, FakeStore(bucket), lambda *says: reported.append(says))
         assert len(read_from(plan(seen), 3)) == 20
-        assert told[-1] == ("objects", 20, 20)
+        assert reported[-1] == ("objects", 20, 20)
         bucket.faults = StoreFaults(down=True)
         with pytest.raises(StoreError, match="cannot be reached"):
             await gather(env, FakeStore(bucket), silent)

@@ -174,9 +174,9 @@ async def lose(tmp_path: Path) -> Seen:
 
 async def scrub(server: Server) -> ScrubReport:
     assert server.broker.tiering is not None
-    told = [each async for each in server.broker.tiering.scrub(True, True)]
-    assert isinstance(told[-1], ScrubReport)
-    return told[-1]
+    reported = [each async for each in server.broker.tiering.scrub(True, True)]
+    assert isinstance(reported[-1], ScrubReport)
+    return reported[-1]
 
 
 @pytest.mark.parametrize("manifest", ["manifest", "objects"])

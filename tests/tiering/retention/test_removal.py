@@ -72,14 +72,14 @@ def test_what_a_deletion_leaves_goes_after_its_grace() -> None:
         (key,) = objects(life.world)
         await partition.delete_records(5)
         await until(life, lambda: bool(manifest(life.world).deleted))
-        told_at = life.loop.now
+        notified_at = life.loop.now
         # The manifest says first that the log begins later and that the object goes.
         row = manifest(life.world).partition(partition.number)
         assert row is not None
         assert row.log_start == 5
         assert key in objects(life.world)
         await until(life, lambda: not objects(life.world))
-        assert life.loop.now - told_at >= 1  # tier.delete.delay.ms is 2 s, told within a second
+        assert life.loop.now - notified_at >= 1  # tier.delete.delay.ms is 2 s, told within a second
         await until(life, lambda: life.tiering.remover.removed == 1)
         assert await rows(life) == []
 

@@ -108,10 +108,10 @@ def live(
 
 
 async def scrub(life: Life, *, repair: bool = False, deep: bool = False) -> ScrubReport:
-    told = [each async for each in life.tiering.scrub(repair, deep)]
-    report = told.pop()
+    reported = [each async for each in life.tiering.scrub(repair, deep)]
+    report = reported.pop()
     assert isinstance(report, ScrubReport)
-    assert all(isinstance(each, ScrubProgress) for each in told)
+    assert all(isinstance(each, ScrubProgress) for each in reported)
     return report
 
 

@@ -58,8 +58,8 @@ def spoil(life: Life, row: ObjectRow, at: int = 150) -> None:
 
 
 async def scrub(life: Life, *, repair: bool = False, skip_lost: bool = False) -> list[Finding]:
-    told = [each async for each in life.tiering.scrub(repair, True, skip_lost)]
-    report = told.pop()
+    reported = [each async for each in life.tiering.scrub(repair, True, skip_lost)]
+    report = reported.pop()
     assert isinstance(report, ScrubReport)
     return report.findings
 

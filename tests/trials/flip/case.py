@@ -65,9 +65,9 @@ class Case:
     async def run(self) -> None:
         """Damage, fsck, start, read, produce; then once more after `fsck --repair`."""
         self._lay_out()
-        told = await self._fsck()
+        checked = await self._fsck()
         seen = await self._start()
-        self._judge(seen, told)
+        self._judge(seen, checked)
         await self._repaired(seen)
         for text in seen.faults:
             self.context.broken(f"{self}: {text}")
@@ -94,7 +94,7 @@ class Case:
             self.context.broken(f"{self}: fsck ended with {done.code}: {done.text[-1500:]}")
         return done
 
-    def _judge(self, seen: Seen, told: Outcome) -> None:
+    def _judge(self, seen: Seen, checked: Outcome) -> None:
         """Hold what the broker did against the answer that is right for this kind."""
         answer, hit = self.kind.answer, self._hit()
         if seen.refused:
@@ -102,7 +102,7 @@ class Case:
                 seen.faults.append(f"refused to start ({self.kind.why}): {seen.refused}")
             if seen.code != 2:
                 seen.faults.append(f"refused with exit code {seen.code}, not 2: {seen.refused}")
-            if told.code == 0:
+            if checked.code == 0:
                 seen.faults.append("fsck found nothing, and the broker does not start")
             return
         self.context.tried("damaged folders served")
@@ -114,7 +114,7 @@ class Case:
                 f"{len(beyond)} records outside the damaged bytes are lost: {ranges(seen)}"
             )
         if seen.lost or seen.commits:
-            if told.code == 0 and not self.kind.remote:
+            if checked.code == 0 and not self.kind.remote:
                 seen.faults.append(f"fsck found nothing; lost: {ranges(seen)} {seen.commits}")
             if self.kind.remote and seen.scrub is not None and seen.scrub.code == 0:
                 seen.faults.append(f"scrub --deep found nothing; lost: {ranges(seen)}")
