@@ -12,12 +12,11 @@ import asyncio
 import contextlib
 import mmap
 import os
-import sys
 import tempfile
-from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from typing import Any
 
+from kafkawire.childprocess.parent_end import ChildProcess
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.keys import check_key
 from kafkawire.objectstore.port import MAX_DELETE, MAX_LIST, Listed, Stored
@@ -179,17 +178,8 @@ class StoreProcess:
                 self._tier, self._seen, self._memory_fd, len(self.memory), self._part_bytes,
                 self._threads, tuple(self._left), self._storage_class,
             )  # fmt: skip
-            command = (
-                sys.executable,
-                "-P",
-                "-m",
-                "kafkawire.tiering.store.process_main",
-                str(os.getpid()),
-            )
             passed = [self._memory_fd] if len(self.memory) else []
-            process = await asyncio.create_subprocess_exec(
-                *command, stdin=PIPE, stdout=PIPE, pass_fds=passed, start_new_session=True
-            )  # a session of its own: Ctrl-C in a terminal is for the broker, which ends it
+            process = await ChildProcess.start("kafkawire.tiering.store.process_main", passed)
             child = Child(process, self._idle_s, self._answered)
             child.listening = loop.create_task(self._listen(child))
             self._child = child

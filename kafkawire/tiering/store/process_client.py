@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from asyncio.subprocess import Process
 from collections.abc import Callable
 from typing import Any
 
-from kafkawire.log.io.worker_process import exit_words, send
+from kafkawire.childprocess.frames import pack
+from kafkawire.childprocess.parent_end import ChildProcess, exit_words
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.tiering.store.process_protocol import (
     CALLS_PER_THREAD,
-    LENGTH,
-    MAX_MESSAGE_BYTES,
     Answer,
     failure_of,
-    pack_message,
     unpack_answer,
 )
 
@@ -81,7 +78,7 @@ def _stored_by(operation: str, arguments: tuple[Any, ...]) -> str:
 class Child:
     """One child process, from its start to its end. `answered` is called at each success."""
 
-    def __init__(self, process: Process, idle_s: float, answered: Callable[[], None]) -> None:
+    def __init__(self, process: ChildProcess, idle_s: float, answered: Callable[[], None]) -> None:
         self._process = process
         self._idle_s = idle_s
         self._answered = answered
@@ -90,7 +87,6 @@ class Child:
         self._missed = 0
         self._failure = ""  # how it ended, once it has
         self._loop = asyncio.get_running_loop()
-        self._resting: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
         self.listening: asyncio.Task[None]
         """Runs `listen`; whoever started the process sets it at once."""
@@ -104,13 +100,12 @@ class Child:
     @property
     def pid(self) -> int | None:
         """None once it has ended."""
-        return self._process.pid if self._process.returncode is None else None
+        return self._process.pid
 
     @property
     def takes_calls(self) -> bool:
         """Whether a call can be sent. A dead process closes its pipes one after the other."""
-        assert self._process.stdin is not None
-        return self.alive and not self._process.stdin.is_closing()
+        return self.alive and not self._process.is_closing
 
     def ask(
         self, operation: str, arguments: tuple[Any, ...], leave: Callable[[], None]
@@ -123,8 +118,7 @@ class Child:
         self.send((number, operation, arguments))
         self._number = number
         pending = self._pending[number] = _Pending(leave, _stored_by(operation, arguments))
-        if self._resting is not None:
-            self._resting.cancel()
+        self._process.busy()
         if self._watching is None:
             self._watching = self._loop.call_later(PING_S, self._watch)
         return number, pending.answer
@@ -142,9 +136,8 @@ class Child:
 
     async def drain(self) -> None:
         """Until the pipe has taken what was sent."""
-        assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError):  # the answer will say it
-            await self._process.stdin.drain()
+            await self._process.drain()
 
     async def gone(self) -> None:
         """Until the process has ended."""
@@ -154,14 +147,14 @@ class Child:
         """End it: calls under way are cancelled."""
         self._retire()
         await asyncio.wait([self.listening], timeout=CLOSE_S)
-        self._kill()
+        self._process.kill()
         await self.gone()
 
     def send(self, message: object) -> None:
         """Hand a message to the pipe. ValueError if it is too large."""
-        parts = pack_message(message)
+        frame = pack(message)
         with contextlib.suppress(ConnectionError):  # it is dead: `listen` fails what waits
-            send(self._process, parts)
+            self._process.send(frame)
 
     async def listen(self) -> bool:
         """Take answers until there are no more; then nothing of the child is left. True if it
@@ -169,18 +162,17 @@ class Child:
         why = ""
         try:
             while True:
-                self._take(unpack_answer(await self._message()))
+                self._take(unpack_answer(await self._process.receive()))
         except (asyncio.IncompleteReadError, ConnectionError):
             why = ""
         except Exception as problem:  # whatever it is: calls that wait must hear of it
             why = f"said what is no answer: {problem!r}"
-            self._kill()
+            self._process.kill()
         intended = not self.alive
         self.alive = False
-        code = await self._ended()
-        for timer in (self._resting, self._watching):
-            if timer is not None:
-                timer.cancel()
+        code = await self._process.ended(CLOSE_S)
+        if self._watching is not None:
+            self._watching.cancel()
         self._failure = f"the storage process {why or 'ended with ' + exit_words(code)}"
         pending, self._pending = self._pending, {}
         self.left = [call.stores for call in pending.values() if call.stores]
@@ -189,22 +181,6 @@ class Child:
                 call.answer.set_exception(StoreError("ChildDied", self._failure))
             call.end()
         return not (intended or self.heard)
-
-    async def _ended(self) -> int:
-        """The exit code of the child. Its output has ended, so it should be dead; to kill one that
-        is would take its exit code from whoever waits for it."""
-        try:
-            return await asyncio.wait_for(asyncio.shield(self._process.wait()), CLOSE_S)
-        except TimeoutError:
-            self._kill()
-            return await self._process.wait()
-
-    async def _message(self) -> bytes:
-        assert self._process.stdout is not None
-        (length,) = LENGTH.unpack(await self._process.stdout.readexactly(LENGTH.size))
-        if length > MAX_MESSAGE_BYTES:
-            raise ValueError(f"one of {length} bytes")
-        return await self._process.stdout.readexactly(length)
 
     def _take(self, answer: Answer) -> None:
         self._missed = 0
@@ -224,7 +200,7 @@ class Child:
         del self._pending[number]
         pending.end()
         if not self._pending and self.alive:
-            self._resting = self._loop.call_later(self._idle_s, self._retire)
+            self._process.rest_after(self._idle_s, self._retire)
         if not pending.answer.done():
             if failure is None:
                 pending.answer.set_result(answer[2])
@@ -239,7 +215,7 @@ class Child:
         if not self._pending:
             self._missed = 0
         elif self._missed >= MAX_PINGS_MISSED:
-            self._kill()
+            self._process.kill()
         else:
             self._missed += 1
             self.send((0, "ping", ()))
@@ -248,9 +224,4 @@ class Child:
     def _retire(self) -> None:
         """The end of its input ends it."""
         self.alive = False
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-
-    def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        self._process.retire()

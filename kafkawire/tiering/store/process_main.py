@@ -12,14 +12,14 @@ import mmap
 import os
 import pickle
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from threading import Condition, Lock
 from typing import Any
 
-from kafkawire.log.io.worker_process import read_exactly, write_all
+from kafkawire.childprocess.child_end import begin
+from kafkawire.childprocess.frames import FrameError, pack, read_frame, write_frame
 from kafkawire.manifest.keys import SEGMENTS
 from kafkawire.objectstore.calls import Call
 from kafkawire.objectstore.errors import StoreError
@@ -30,12 +30,9 @@ from kafkawire.tiering.store.port import Part
 from kafkawire.tiering.store.process_protocol import (
     CALLS_PER_THREAD,
     LANES,
-    LENGTH,
-    MAX_MESSAGE_BYTES,
     Answer,
     Hello,
     answer_of,
-    pack_message,
 )
 
 NICE = 5
@@ -151,13 +148,11 @@ def serve(source: int, sink: int) -> None:
 
     def send(answer: Answer) -> None:
         try:
-            head, body = pack_message(answer)
-        except ValueError as problem:
-            head, body = pack_message(answer_of(answer[0], StoreError("TooLarge", str(problem))))
+            head, body = pack(answer)
+        except FrameError as problem:
+            head, body = pack(answer_of(answer[0], StoreError("TooLarge", str(problem))))
         with sending:
-            write_all(sink, head + body if len(body) < 1 << 16 else head)
-            if len(body) >= 1 << 16:
-                write_all(sink, body)
+            write_frame(sink, head, body)
 
     hello = _next(source)
     if not isinstance(hello, Hello):
@@ -175,25 +170,16 @@ def serve(source: int, sink: int) -> None:
 
 
 def _next(source: int) -> Any:
-    """The next message; None at the end of the input, or where it is none."""
-    head = read_exactly(source, LENGTH.size)
-    if head is None or LENGTH.unpack(head)[0] > MAX_MESSAGE_BYTES:
-        return None
-    body = read_exactly(source, LENGTH.unpack(head)[0])
+    """Return the next message; None at the end of the input, or where it is none."""
+    body = read_frame(source)
     return None if body is None else pickle.loads(body)
 
 
 def main() -> None:
-    """The child. Its argument is the broker's process id."""
-    if os.getppid() != int(sys.argv[1]):  # it died before this process began
-        os._exit(1)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of the broker: it reloads its configuration
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the broker decides when it ends
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with contextlib.suppress(OSError):
-        os.nice(NICE)
-    sink = os.dup(1)
-    os.dup2(2, 1)  # nothing that prints may come between the messages
+    """Run the child."""
+    ignored = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+    # The end of its input ends it, after calls under way were cancelled: it is not killed.
+    sink, _ = begin(NICE, ignored, killed_with_parent=False)
     try:
         serve(0, sink)
     finally:

@@ -1,8 +1,7 @@
 """Protocol between the broker and its storage process: calls, answers, failures as values. Pure.
 
-A message is a pickle with its length before it. Both ends are the same program of the same
-installation, so pickle is no danger and no version is needed; bytes of cold reads are not in it,
-they go through shared memory.
+Messages are frames of kafkawire.childprocess.frames; bytes of cold reads are not in them, they go
+through shared memory.
 
 Broker to child: a `Hello`, then (number, operation, arguments); operation "cancel" has the number
 of the call it ends, "ping" asks for a sign of life. Child to broker: (number, kind, *rest), one
@@ -15,7 +14,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
-from struct import Struct
 from typing import Any
 
 from kafkawire.objectstore.errors import (
@@ -26,10 +24,6 @@ from kafkawire.objectstore.errors import (
     StoreError,
 )
 from kafkawire.objectstore.url import TierUrl
-
-LENGTH = Struct(">I")
-MAX_MESSAGE_BYTES = 256 << 20
-"""A whole `get` and a little; whatever claims to be larger is none."""
 
 LANES = {
     "read": "read",
@@ -70,17 +64,6 @@ class Hello:
     threads: Mapping[str, int]
     left: tuple[str, ...] = ()
     storage_class: str = ""
-
-
-def pack_message(message: object) -> tuple[bytes, bytes]:
-    """Length and body. ValueError if it is too large."""
-    body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    if len(body) > MAX_MESSAGE_BYTES:
-        raise ValueError(
-            f"a message of {len(body)} bytes to the storage process is too large: "
-            f"{MAX_MESSAGE_BYTES} are allowed"
-        )
-    return LENGTH.pack(len(body)), body
 
 
 def unpack_answer(body: bytes) -> Answer:

@@ -18,19 +18,19 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from kafkawire.childprocess import frames
+from kafkawire.childprocess.parent_end import ChildProcess
 from kafkawire.objectstore.errors import NoSuchObject, SlowDown, StoreError
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.tiering.store import process
 from kafkawire.tiering.store import process_client as link
 from kafkawire.tiering.store import process_main as child
-from kafkawire.tiering.store import process_protocol as calls
 from kafkawire.tiering.store.port import Part
 from kafkawire.tiering.store.process import StoreProcess
 from kafkawire.tiering.store.process_protocol import (
     Hello,
     answer_of,
     failure_of,
-    pack_message,
     unpack_answer,
 )
 from tests.kit.tier.store_process import (
@@ -187,7 +187,7 @@ async def test_large_values(store: StoreProcess, monkeypatch: pytest.MonkeyPatch
     data = os.urandom(20 << 20)
     await store.put("k", data)
     assert (await store.get("k"))[0] == data
-    monkeypatch.setattr(calls, "MAX_MESSAGE_BYTES", 1 << 20)
+    monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 1 << 20)
     with pytest.raises(ValueError, match="is too large: 1048576 are allowed"):
         await store.put("k", data)
     assert (await store.get("k", 5, 10))[0] == data[5:15]  # its place was given back
@@ -231,14 +231,14 @@ async def test_nonsense_ends_it(
 @pytest.mark.parametrize(
     "said",
     [
-        b"", b"\0\0", b"\xff" * 10, b"\0\0\0\5hallo", b"".join(pack_message(7)),
-        b"".join(pack_message((1, "polish", ()))),
+        b"", b"\0\0", b"\xff" * 10, b"\0\0\0\5hallo", b"".join(frames.pack(7)),
+        b"".join(frames.pack((1, "polish", ()))),
     ],
 )  # fmt: skip
 def test_the_child_ends_with_its_input_and_at_nonsense(said: bytes, tmp_path: Path) -> None:
     hello = Hello(parse_tier(str(tmp_path)), False, -1, 0, 1 << 20, {"rest": 1})
     command = [sys.executable, "-P", "-m", "kafkawire.tiering.store.process_main", str(os.getpid())]
-    for given in (said, b"".join(pack_message(hello)) + said):
+    for given in (said, b"".join(frames.pack(hello)) + said):
         ended = subprocess.run(command, input=given, capture_output=True, timeout=60)
         assert (ended.returncode, ended.stdout) == (0, b"")
 
@@ -253,7 +253,7 @@ def test_failures_come_through_as_they_are() -> None:
         SlowDown("503", "slow"), NoSuchObject("NoSuchKey", "k"), StoreError("x", "y"),
         FileNotFoundError(2, "none", "/a/b"),
     ):  # fmt: skip
-        _, body = pack_message(answer_of(7, failure))
+        _, body = frames.pack(answer_of(7, failure))
         back = failure_of(unpack_answer(body))
         assert (type(back), str(back)) == (type(failure), str(failure))
     back = failure_of(unpack_answer(pickle.dumps(answer_of(7, KeyError("k")))))
@@ -317,7 +317,7 @@ def test_a_call_to_a_pipe_that_is_closed_is_a_storage_error() -> None:
         dying = await asyncio.create_subprocess_exec(
             "sleep", "100", stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        ended = link.Child(dying, 10.0, lambda: None)
+        ended = link.Child(ChildProcess(dying), 10.0, lambda: None)
         assert ended.takes_calls
         number, given_up = ended.ask("get", ("k", 0, None), lambda: None)
         dying.kill()

@@ -1,0 +1,74 @@
+"""A child process as its parent sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from asyncio.subprocess import PIPE
+
+import pytest
+import uvloop
+
+from kafkawire.childprocess.parent_end import ChildProcess, exit_words
+from tests.kit.waiting import until
+
+
+async def sleeping() -> ChildProcess:
+    return ChildProcess(
+        await asyncio.create_subprocess_exec("sleep", "100", stdin=PIPE, stdout=PIPE)
+    )
+
+
+def test_writing_to_a_dead_process_is_a_connection_error() -> None:
+    """uvloop raises RuntimeError there, until the end of the process has been reported."""
+
+    async def write_to_the_dead() -> None:
+        dying = await sleeping()
+        dying.send((b"x",))
+        dying.kill()
+        await until(lambda: dying.is_closing)
+        with pytest.raises(ConnectionResetError):
+            dying.send((b"x",))
+        await dying.wait()
+        assert dying.pid is None
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(write_to_the_dead())
+
+
+async def test_one_that_does_not_end_by_itself_is_killed() -> None:
+    child = await sleeping()
+    assert exit_words(await child.ended(0.01)) == "SIGKILL"
+    child.kill()  # harmless
+    assert child.pid is None
+
+
+async def test_one_that_rests_is_retired_unless_it_is_busy_before() -> None:
+    child = await sleeping()
+    child.rest_after(60.0, child.retire)
+    child.busy()
+    assert not child.is_closing
+    child.rest_after(0.0, child.retire)
+    await until(lambda: child.is_closing)
+    child.kill()
+    await child.wait()
+
+
+def test_a_child_without_its_parent_ends() -> None:
+    program = (
+        "from kafkawire.childprocess.child_end import begin; "
+        "begin(0, (), killed_with_parent=True); print('ran')"
+    )
+    for parent, code in (("0", 1), (str(os.getpid()), 0)):
+        command = [sys.executable, "-P", "-c", program, parent]
+        ended = subprocess.run(command, capture_output=True, timeout=60)
+        assert ended.returncode == code
+        assert ended.stdout == b""  # what it prints is no frame: it goes to the errors
+
+
+def test_exits_in_words() -> None:
+    assert [exit_words(code) for code in (0, 3, -9, -99)] == [
+        "code 0", "code 3", "SIGKILL", "signal 99",
+    ]  # fmt: skip
