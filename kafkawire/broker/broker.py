@@ -119,7 +119,8 @@ class Broker:
         """Open everything under `folder`; when this returns, requests can be served.
 
         `static` are settings as texts (they are known to be valid), `listeners` the advertised
-        address of each. Raises MetadataError, LogError (a second process, damage) or OSError.
+        address of each. Raises MetadataError, LogError (a second process, damage) or OSError, and
+        closes `metadata` then.
         """
         config = BrokerConfig(static)
         node_id = config.node_id
@@ -142,6 +143,7 @@ class Broker:
             )
             store = await _open_tier(config, storage, catalog.cluster_id, folder)
         except BaseException:
+            await metadata.close()
             lock.release()
             raise
         verify = found.identity is None and found.has_log
@@ -151,6 +153,7 @@ class Broker:
                 pinned_topics=INTERNAL_TOPICS,  # their coordinators refer to the partitions
             )  # fmt: skip
         except BaseException:
+            await metadata.close()
             if store is not None:
                 await store.close()
             raise

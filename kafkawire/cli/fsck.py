@@ -31,7 +31,8 @@ from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.manager import lock_folder
 from kafkawire.log.manifest.service import ENDED
 from kafkawire.metadata import pairing
-from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
+from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.offsets.catalog.open import ROCKSDB, SQL, holds_rocks, open_storage
 
 

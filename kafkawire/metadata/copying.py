@@ -2,19 +2,24 @@
 
 The format of a backup is an SQLite file with the tables of `schema.py`: any tool reads it. From
 SQLite it is a copy by SQLite's own online backup, from PostgreSQL one transaction that sees one
-moment. Blocking, for commands; SQLAlchemy is imported for PostgreSQL only.
+moment. Blocking, for commands.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import closing
-from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, text
 
 from kafkawire.metadata import schema
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
+from kafkawire.metadata.database import Database, sqlite_transaction
+from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import MetadataError
+from kafkawire.metadata.tables import cluster, metadata, revision
 
 PAGES = 1_000
 """Copied at a time: 4 MB, between which the broker may write."""
@@ -61,38 +66,27 @@ def check(path: str, name: str = "") -> None:
 
 
 def new_sqlite(path: str) -> None:
-    """A file with empty tables and no revision row, which the copy brings."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(schema.SQLITE_TABLES)
+    """Create a file with empty tables and no revision row, which the copy brings."""
+    with sqlite_transaction(path, "rwc") as connection:
+        metadata.create_all(connection)
 
 
 def counts(path: str) -> dict[str, int]:
-    """Rows of each table."""
-    with closing(sqlite3.connect(path)) as connection:
+    """Return the number of rows of each table."""
+    with sqlite_transaction(path, "ro") as connection:
         return {
-            table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-            for table in tables(connection)
+            table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in metadata.sorted_tables
         }
 
 
-def tables(connection: sqlite3.Connection) -> list[str]:
-    """The names of our tables, parents before children: the order they were made in."""
-    found = connection.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
-    )
-    order = [
-        line.split()[2] for line in schema.SQLITE_TABLES.splitlines() if "CREATE TABLE" in line
-    ]
-    return sorted((name for (name,) in found if name in order), key=order.index)
-
-
 def enter_ends(path: str, ends: Iterable[End]) -> None:
-    """Insert where logs end, where that is further than the checkpoints say."""
+    """Enter where logs end, where that is further than the checkpoints say."""
     rows = [
         (number, end, start, pack_epochs([]), pack_producers([])) for number, start, end in ends
     ]
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.executemany(
+    with sqlite_transaction(path) as connection:
+        Session(connection).many(
             "INSERT INTO partition_offset_checkpoints VALUES (?, ?, ?, ?, ?, 0)"
             " ON CONFLICT (partition_number) DO UPDATE SET"
             " checkpoint_offset = max(checkpoint_offset, excluded.checkpoint_offset),"
@@ -101,19 +95,20 @@ def enter_ends(path: str, ends: Iterable[End]) -> None:
         )
 
 
-def begin_anew(path: str) -> None:
+def remove_records(path: str) -> None:
     """Make the tables those of brokers without records: logs begin where they ended, in the next
-    leader epoch, so no offset is given again and readers are told; there are no segments. What is
-    in a remote tier is forgotten, not deleted: the broker that was copied may still need it."""
-    with closing(sqlite3.connect(path)) as connection, connection:
+    leader epoch, so no offset is assigned twice and readers are notified; there are no segments.
+    Objects in a remote tier are forgotten, not deleted: the source of the copy may need them."""
+    with sqlite_transaction(path) as connection:
+        session = Session(connection)
         for table in _OF_RECORDS:
-            connection.execute(f"DELETE FROM {table}")
-        connection.execute("UPDATE partitions SET leader_epoch = leader_epoch + 1")
-        found = connection.execute(
+            session.run(f"DELETE FROM {table}")
+        session.run("UPDATE partitions SET leader_epoch = leader_epoch + 1")
+        found = session.rows(
             "SELECT p.leader_epoch, c.checkpoint_offset, p.number FROM partitions p"
             " JOIN partition_offset_checkpoints c ON c.partition_number = p.number"
-        ).fetchall()
-        connection.executemany(
+        )
+        session.many(
             "UPDATE partition_offset_checkpoints SET log_start = checkpoint_offset,"
             " leader_epochs = ?, producers = ? WHERE partition_number = ?",
             [
@@ -124,41 +119,49 @@ def begin_anew(path: str) -> None:
 
 
 def export(url: str, target: str) -> None:
-    """All tables of a PostgreSQL database, as of one moment, into a new SQLite file."""
-    import asyncio
-
-    from kafkawire.metadata.exchange import read_all
-
+    """Copy all tables of a PostgreSQL database, as of one moment, into a new SQLite file."""
     new_sqlite(target)
-    with closing(sqlite3.connect(target)) as connection, connection:
+    with sqlite_transaction(target) as copy:
 
-        def put(table: str, columns: Sequence[str], rows: list[Sequence[Any]]) -> None:
-            _insert(connection, table, columns, rows)
+        def read(source: Connection) -> None:
+            source.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+            _copy_tables(source, copy)
 
-        asyncio.run(read_all(url, tables(connection), put, ROWS))
+        asyncio.run(_run(url, read))
     check(target, url)
 
 
 def fill(url: str, source: str) -> None:
-    """All rows of an SQLite file into a PostgreSQL database without any of ours."""
-    import asyncio
+    """Copy all rows of an SQLite file into a PostgreSQL database, in one transaction.
+    MetadataError when the database has metadata already."""
+    with sqlite_transaction(source, "ro") as copy:
 
-    from kafkawire.metadata.exchange import write_all
+        def write(target: Connection) -> None:
+            if target.execute(select(func.count()).select_from(cluster)).scalar_one():
+                name = target.engine.url.render_as_string(hide_password=True)
+                raise MetadataError(f"{name} is not empty: restore into a new database")
+            target.execute(revision.delete())  # the rows bring their own
+            _copy_tables(copy, target)
+            target.execute(
+                text("SELECT setval(pg_get_serial_sequence('segments', 'id'),"
+                     " (SELECT coalesce(max(id), 0) + 1 FROM segments), false)")
+            )  # fmt: skip
 
-    with closing(sqlite3.connect(source)) as connection:
-
-        def rows_of(table: str) -> Iterable[list[Any]]:
-            cursor = connection.execute(f"SELECT * FROM {table}")
-            while part := cursor.fetchmany(ROWS):
-                yield part
-
-        asyncio.run(write_all(url, tables(connection), rows_of))
+        asyncio.run(_run(url, write))
 
 
-def _insert(
-    connection: sqlite3.Connection, table: str, columns: Sequence[str], rows: list[Sequence[Any]]
-) -> None:
-    marks = ", ".join("?" * len(columns))
-    connection.executemany(
-        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", list(map(tuple, rows))
-    )
+async def _run(url: str, work: Callable[[Connection], None]) -> None:
+    database = Database(url)
+    await database.open()
+    try:
+        await database.run(work)
+    finally:
+        await database.close()
+
+
+def _copy_tables(source: Connection, target: Connection) -> None:
+    """Copy all rows, ROWS at a time, parents before children."""
+    for table in metadata.sorted_tables:
+        found = source.execute(select(table).execution_options(yield_per=ROWS))
+        for part in found.mappings().partitions():
+            target.execute(insert(table), [dict(row) for row in part])

@@ -1,26 +1,33 @@
-"""A database reached through SQLAlchemy's async engine: SQLite (aiosqlite), PostgreSQL (asyncpg).
+"""A database reached through SQLAlchemy Core: SQLite (aiosqlite) or PostgreSQL (asyncpg).
 
-One connection, one transaction at a time. It also makes, checks and migrates the tables when it
-is opened, and turns SQL errors into MetadataError. The statements are in `sql.py` and
-`statements.py`, the machine (time, folders) in `engine.py`. Importing this imports SQLAlchemy.
+One connection, one transaction at a time. `Database.open` creates, checks or migrates the tables,
+and SQL errors become MetadataError. A transaction is a function of a Connection that runs in a
+greenlet: SQLAlchemy suspends it while the driver works, so the event loop goes on. This is what
+`sqlalchemy.ext.asyncio` does too, but importing that also imports the ORM, which takes a tenth of
+a second of each start. The statements are in `sql.py` and `statements.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+import sqlite3
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
-from sqlalchemy import event, inspect, text
-from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy import create_engine, event, inspect, text
+from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
+from sqlalchemy.util import greenlet_spawn
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.metadata import engine as device
 from kafkawire.metadata import schema, tables
-from kafkawire.metadata.session import Row
 from kafkawire.metadata.store import MetadataError, failure_of
+
+T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10  # asyncpg would try for a minute, and the admin request with it
 _CREATE_LOCK = 0x6B61666B  # "kafk": PostgreSQL's advisory lock while the tables are made
@@ -45,8 +52,8 @@ class Database:
                 f"metadata URL {self.name!r} names a database that is not served: "
                 "it must begin with sqlite:// or postgresql://"
             )
-        self._engine: AsyncEngine | None = None
-        self._turn = asyncio.Lock()
+        self._engine: Engine | None = None
+        self._lock = asyncio.Lock()
 
     @property
     def name(self) -> str:
@@ -73,8 +80,7 @@ class Database:
             device.refuse_foreign(self._url.database)
         self._engine = _engine(self._url)
         try:
-            async with self.transaction() as connection:
-                await connection.run_sync(_prepare, self.name)
+            await self.run(lambda connection: _prepare(connection, self.name))
         except BaseException:
             await self.close()
             raise
@@ -84,78 +90,71 @@ class Database:
         Instead of `open`. MetadataError."""
         self._engine = _engine(self._url)
         try:
-            async with self.transaction() as connection:
-                return await connection.run_sync(_revision)
+            return await self.run(revision_of)
         finally:
             await self.close()
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        """One transaction: committed when the block ends, undone when it raises."""
-        async with self._turn:
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in one transaction: committed when it returns, undone when it raises.
+        MetadataError for what SQL raises, and for rows that cannot be read."""
+        async with self._lock:
             if self._engine is None:
                 raise MetadataError(f"{self.name} is closed")
             try:
-                async with self._engine.begin() as connection:
-                    yield connection
+                return await greenlet_spawn(_transaction, self._engine, work)
             except (SQLAlchemyError, OSError) as error:
                 if isinstance(error, MetadataError):
                     raise
                 raise _failure(self.name, error) from error
+            except FormatError as error:
+                raise MetadataError(f"{self.name}: {error}") from error
 
     async def close(self) -> None:
-        """Wait for the transaction that runs and disconnects."""
-        async with self._turn:
+        """Wait for the transaction that runs, and disconnect."""
+        async with self._lock:
             engine, self._engine = self._engine, None
             if engine is not None:
-                await engine.dispose()
+                await greenlet_spawn(engine.dispose)
 
 
-class EngineSession:
-    """`session.Session` over a connection of SQLAlchemy, whose Row objects and parameter styles
-    would take longer than the statements: text goes to the driver, tuples come from its cursor."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.dialect = connection.dialect.name
-
-    def rows(self, sql: str, values: Row = ()) -> list[Row]:
-        """All rows of a query."""
-        result = self._connection.exec_driver_sql(self._text(sql), values)
-        found: list[Row] = list(result.cursor.fetchall())
-        result.close()
-        return found if self.dialect == "sqlite" else [tuple(row) for row in found]
-
-    def run(self, sql: str, values: Row = ()) -> int:
-        """Run one statement; how many rows it has changed."""
-        return self._connection.exec_driver_sql(self._text(sql), values).rowcount
-
-    def many(self, sql: str, values: Sequence[Row]) -> None:
-        """Run one statement for each of the values; none is fine."""
-        if values:
-            self._connection.exec_driver_sql(self._text(sql), list(values))
-
-    def _text(self, sql: str) -> str:
-        return sql if self.dialect == "sqlite" else _numbered(sql)
+@contextmanager
+def sqlite_transaction(path: str, mode: str = "rw") -> Iterator[Connection]:
+    """Run one blocking transaction on an SQLite file, for commands; no table is made or migrated,
+    no journal mode is changed. `mode`: SQLite's, `ro`, `rw`, or `rwc` to create the file.
+    MetadataError."""
+    uri = f"file:{urllib.parse.quote(path)}?mode={mode}"
+    engine = create_engine(
+        "sqlite://",
+        creator=lambda: sqlite3.connect(uri, uri=True, timeout=device.BUSY_TIMEOUT_S),
+        poolclass=NullPool,
+    )
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except SQLAlchemyError as error:
+        raise _failure(path, error) from error
+    finally:
+        engine.dispose()
 
 
-def _numbered(sql: str) -> str:
-    """`?` as asyncpg wants it: $1, $2, ..."""
-    first, *others = sql.split("?")
-    return first + "".join(f"${at}{part}" for at, part in enumerate(others, 1))
+def _transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
+    with engine.begin() as connection:
+        return work(connection)
 
 
-def _engine(url: URL) -> AsyncEngine:
+def _engine(url: URL) -> Engine:
     if not url.drivername.startswith("sqlite"):
-        return create_async_engine(
+        return create_engine(
             url,
+            poolclass=AsyncAdaptedQueuePool,
             pool_size=1,
             max_overflow=0,
             pool_pre_ping=True,  # a server that was restarted is met with a new connection
             connect_args={"timeout": CONNECT_TIMEOUT_S},
         )
-    engine = create_async_engine(
+    engine = create_engine(
         url,
+        poolclass=AsyncAdaptedQueuePool,
         pool_size=1,
         max_overflow=0,
         connect_args={
@@ -166,8 +165,8 @@ def _engine(url: URL) -> AsyncEngine:
             "factory": device.SqliteConnection,
         },
     )
-    event.listen(engine.sync_engine, "connect", _on_connect)
-    event.listen(engine.sync_engine, "begin", _on_begin)
+    event.listen(engine, "connect", _on_connect)
+    event.listen(engine, "begin", _on_begin)
     return engine
 
 
@@ -205,7 +204,8 @@ def _prepare(connection: Connection, name: str) -> None:
     upgrade(connection)
 
 
-def _revision(connection: Connection) -> str | None:
+def revision_of(connection: Connection) -> str | None:
+    """Return the revision of the tables; None: there are none of ours."""
     if not inspect(connection).has_table(schema.VERSION_TABLE):
         return None
     stored = connection.execute(tables.revision.select()).scalar()

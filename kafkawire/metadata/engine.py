@@ -1,9 +1,6 @@
-"""The device of this package: time, random ids, folders, and SQLite files without SQLAlchemy.
+"""Time, random ids, folders, calls on threads, and how SQLite files are opened.
 
-Importing SQLAlchemy takes longer than everything else a broker does to start, so what a start
-needs of an SQLite file is done by the standard library (`quick.py`), and the import waits for the
-first write, on a thread. The SQLAlchemy engine is in `database.py`. Used inside this package only.
-"""
+Used by `database.py`, `statements.py` and RocksDB's storage. Imports no SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -13,8 +10,8 @@ import sqlite3
 import time
 import urllib.parse
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any, Protocol, TypeVar
 
 from kafkawire.metadata import schema
@@ -114,26 +111,6 @@ def set_pragmas(cursor: Cursor) -> None:
     """Set the pragmas of a new connection to an SQLite file."""
     for pragma in PRAGMAS:
         cursor.execute(pragma)
-
-
-@contextmanager
-def sqlite_transaction(path: str) -> Iterator[sqlite3.Connection]:
-    """One transaction on the calling thread; the file is made when it is not there. sqlite3.Error
-    when something is wrong, and then nothing has changed."""
-    connection = sqlite3.connect(
-        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, factory=SqliteConnection
-    )
-    try:
-        set_pragmas(connection.cursor())
-        connection.execute(BEGIN)
-        try:
-            yield connection
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
-    finally:
-        connection.close()
 
 
 def is_absent(file: str) -> bool:

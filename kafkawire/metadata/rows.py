@@ -1,7 +1,6 @@
 """Between the rows of the metadata tables and the objects of the catalog.
 
-Pure: rows are plain tuples and dicts here, whoever read them or will write them (`sql`,
-`statements`, `quick`).
+Pure: rows are plain tuples and dicts here; `sql` and `statements` read and write them.
 """
 
 from __future__ import annotations

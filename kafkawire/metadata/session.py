@@ -1,61 +1,59 @@
 """One transaction as its statements see it: SQL text, whichever database and driver is below.
 
-What is stored of offsets is written and read in large numbers, also before SQLAlchemy has been
-imported, so its statements are text that SQLite and PostgreSQL both understand, with `?` for
-values, and rows are plain tuples. `Metadata.transact` hands a Session to a function and runs it in
-the write turn of the metadata. Pure but for `SqliteSession`, which blocks: on a thread.
+What is stored of offsets is written and read in large numbers, so its statements are text that
+SQLite and PostgreSQL both understand, with `?` for values, and rows are plain tuples.
+`Transactions.transact` hands a Session to a function and runs it in a transaction of the metadata.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:  # the simulation uses `Transactions` without a database
+    from sqlalchemy import Connection
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
 
-class Session(Protocol):
-    """A running transaction. Errors of the driver pass through and undo it."""
+class Session:
+    """A running transaction on a connection of SQLAlchemy. Errors of the driver pass through and
+    undo it.
 
-    dialect: str
-    """`sqlite` or `postgresql`."""
+    Statements go to the driver as text and tuples come from its cursor: SQLAlchemy's own rows and
+    parameters would take longer than the statements."""
 
-    def rows(self, sql: str, values: Row = ()) -> list[Row]:
-        """All rows of a query."""
-        ...
-
-    def run(self, sql: str, values: Row = ()) -> int:
-        """Run one statement; how many rows it has changed."""
-        ...
-
-    def many(self, sql: str, values: Sequence[Row]) -> None:
-        """Run one statement for each of the values; none is fine."""
-        ...
-
-
-class SqliteSession:
-    """A Session over the standard library's driver."""
-
-    dialect = "sqlite"
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.dialect = connection.dialect.name
+        """`sqlite` or `postgresql`."""
 
     def rows(self, sql: str, values: Row = ()) -> list[Row]:
-        """All rows of a query."""
-        return self._connection.execute(sql, values).fetchall()
+        """Return all rows of a query."""
+        result = self._connection.exec_driver_sql(self._text(sql), values)
+        found: list[Row] = list(result.cursor.fetchall())
+        result.close()
+        return found if self.dialect == "sqlite" else [tuple(row) for row in found]
 
     def run(self, sql: str, values: Row = ()) -> int:
-        """Run one statement; how many rows it has changed."""
-        return self._connection.execute(sql, values).rowcount
+        """Run one statement; return how many rows it has changed."""
+        return self._connection.exec_driver_sql(self._text(sql), values).rowcount
 
     def many(self, sql: str, values: Sequence[Row]) -> None:
-        """Run one statement for each of the values; none is fine."""
+        """Run one statement for each of the values; there may be none."""
         if values:
-            self._connection.executemany(sql, values)
+            self._connection.exec_driver_sql(self._text(sql), list(values))
+
+    def _text(self, sql: str) -> str:
+        return sql if self.dialect == "sqlite" else _numbered(sql)
+
+
+def _numbered(sql: str) -> str:
+    """Replace each `?` by asyncpg's $1, $2, ..."""
+    first, *others = sql.split("?")
+    return first + "".join(f"${at}{part}" for at, part in enumerate(others, 1))
 
 
 PART = 10_000

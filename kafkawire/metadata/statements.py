@@ -7,21 +7,27 @@ where a condition of the `Metadata` port does not hold; the caller's transaction
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
-from sqlalchemy import Table, bindparam, delete, select, update
+from sqlalchemy import Connection, Table, bindparam, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.exc import IntegrityError
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import uuid_text
 from kafkawire.metadata import rows
-from kafkawire.metadata.catalog import TOPIC_RESOURCE, Catalog, ConfigChange
+from kafkawire.metadata.catalog import (
+    TOPIC_RESOURCE,
+    Catalog,
+    ConfigChange,
+    NewTopic,
+    TopicInfo,
+)
 from kafkawire.metadata.engine import now_ms, random_id
 from kafkawire.metadata.schema import ORPHANED
+from kafkawire.metadata.session import Session
 from kafkawire.metadata.tables import (
-    brokers,
     cluster,
     configs,
     offset_mappings,
@@ -47,16 +53,14 @@ def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
         yield values[start : start + IN_LIMIT]
 
 
-async def insert(
-    connection: AsyncConnection, table: Table, values: Iterable[dict[str, Any]]
-) -> None:
+def insert(connection: Connection, table: Table, values: Iterable[dict[str, Any]]) -> None:
     """Insert all rows, some at a time, which are made when it is their turn; none is fine."""
     left = iter(values)
     while part := list(islice(left, ROWS_PER_INSERT)):
-        await connection.execute(table.insert(), part)
+        connection.execute(table.insert(), part)
 
 
-async def upsert(connection: AsyncConnection, table: Table, values: list[dict[str, Any]]) -> None:
+def upsert(connection: Connection, table: Table, values: list[dict[str, Any]]) -> None:
     """Insert rows, or replaces those with the same primary key."""
     if not values:
         return
@@ -70,66 +74,113 @@ async def upsert(connection: AsyncConnection, table: Table, values: list[dict[st
     }
     replacing = statement.on_conflict_do_update(index_elements=keys, set_=others)
     for start in range(0, len(values), ROWS_PER_INSERT):
-        await connection.execute(replacing, values[start : start + ROWS_PER_INSERT])
+        connection.execute(replacing, values[start : start + ROWS_PER_INSERT])
 
 
-async def load_catalog(connection: AsyncConnection) -> Catalog:
-    """The whole catalog; makes the row of the cluster when there is none."""
-    found = (await connection.execute(select(cluster))).first()
+def load_catalog(connection: Connection) -> Catalog:
+    """Load the whole catalog; enter the row of the cluster where there is none."""
+    found = connection.execute(select(cluster)).first()
     if found is None:
         cluster_id = uuid_text(random_id())
-        await insert(connection, cluster, [rows.cluster_row(cluster_id, now_ms())])
+        insert(connection, cluster, [rows.cluster_row(cluster_id, now_ms())])
         return Catalog(cluster_id)
-    alive = topics.c.deleted_ms.is_(None)
+    session = Session(connection)
     return rows.catalog(
         found.cluster_id,
         found.version,
-        brokers=await _all(
-            connection, select(brokers.c.node_id, brokers.c.listeners, brokers.c.rack)
+        brokers=session.rows("SELECT node_id, listeners, rack FROM brokers"),
+        # The plus keeps SQLite's planner from the index of living names, which is slower.
+        topics=_pages(
+            session,
+            "SELECT id, name, internal, created_ms FROM topics WHERE +deleted_ms IS NULL AND id > ?"
+            " ORDER BY id",
+            b"",
+            0,
         ),
-        topics=await _parts(
-            connection,
-            select(topics.c.id, topics.c.name, topics.c.internal, topics.c.created_ms).where(alive),
+        partitions=_pages(
+            session,
+            "SELECT topic_id, number, leader, leader_epoch FROM partitions WHERE number > ?"
+            " ORDER BY number",
+            -1,
+            1,
         ),
-        partitions=await _parts(
-            connection,
-            select(
-                partitions.c.topic_id,
-                partitions.c.number,
-                partitions.c.leader,
-                partitions.c.leader_epoch,
-            ).order_by(partitions.c.number),
-        ),
-        configs=await _all(
-            connection,
-            select(configs.c.resource_type, configs.c.resource, configs.c.name, configs.c.value),
-        ),
+        configs=session.rows("SELECT resource_type, resource, name, value FROM configs"),
     )
 
 
-async def _all(connection: AsyncConnection, statement: Any) -> Iterable[Any]:
-    return (await connection.execute(statement)).all()
+def _pages(session: Session, query: str, after: bytes | int, key: int) -> rows.Parts:
+    """Yield the rows of a large table in the order of column `key`, page by page: the drivers
+    fetch all rows of a query at once."""
+    page = f"{query} LIMIT {rows.ROWS_AT_A_TIME}"
+    while part := session.rows(page, (after,)):
+        yield part
+        after = part[-1][key]
 
 
-async def _parts(connection: AsyncConnection, statement: Any) -> rows.Parts:
-    return (await connection.execute(statement)).partitions(rows.ROWS_AT_A_TIME)
-
-
-async def advance(connection: AsyncConnection, partitions: int = 0) -> tuple[int, int]:
+def advance(connection: Connection, partitions: int = 0) -> tuple[int, int]:
     """Raise the catalog version and takes partition numbers: (new version, first number)."""
-    await connection.execute(
+    connection.execute(
         update(cluster).values(
             version=cluster.c.version + 1, next_partition=cluster.c.next_partition + partitions
         )
     )
-    found = (await connection.execute(select(cluster))).one()
+    found = (connection.execute(select(cluster))).one()
     return found.version, found.next_partition - partitions
 
 
-async def touch(connection: AsyncConnection, ids: Iterable[bytes], version: int) -> None:
+def create_topics(connection: Connection, new: Sequence[NewTopic]) -> list[TopicInfo]:
+    """Enter new topics with their partitions and settings. TOPIC_ALREADY_EXISTS."""
+    created_ms = now_ms()
+    version, number = advance(connection, sum(len(topic.leaders) for topic in new))
+    made: list[TopicInfo] = []
+    for part in chunks(new):
+        some: list[TopicInfo] = []
+        for topic in part:
+            some.append(rows.new_topic(topic, random_id(), number, created_ms))
+            number += len(topic.leaders)
+        try:
+            insert(connection, topics, (rows.topic_row(t, version) for t in some))
+        except IntegrityError as error:  # the index over the names of living topics
+            raise _taken(new) from error
+        of_partitions = (rows.partition_rows(t.id, t.partitions) for t in some)
+        insert(connection, partitions, chain.from_iterable(of_partitions))
+        insert(connection, configs, chain.from_iterable(rows.config_rows(t) for t in some))
+        made += some
+    return made
+
+
+def _taken(new: Sequence[NewTopic]) -> KafkaError:
+    names = ", ".join(topic.name for topic in new[:10])
+    return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"One of these topics exists: {names}")
+
+
+def bump_leader_epochs(
+    connection: Connection, numbers: Iterable[int], node_id: int
+) -> dict[int, int]:
+    """Raise the leader epochs of partitions that `node_id` leads; return the new ones.
+    NOT_LEADER_OR_FOLLOWER when it does not lead one of them."""
+    epochs: dict[int, int] = {}
+    version, _ = advance(connection)
+    for part in chunks(sorted(set(numbers))):
+        mine = (partitions.c.number.in_(part), partitions.c.leader == node_id)
+        raised = connection.execute(
+            update(partitions).where(*mine).values(leader_epoch=partitions.c.leader_epoch + 1)
+        )
+        if raised.rowcount != len(part):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        found = connection.execute(
+            select(partitions.c.number, partitions.c.leader_epoch).where(*mine)
+        )
+        epochs.update((number, epoch) for number, epoch in found)
+        touched = select(partitions.c.topic_id).where(partitions.c.number.in_(part))
+        connection.execute(update(topics).where(topics.c.id.in_(touched)).values(version=version))
+    return epochs
+
+
+def touch(connection: Connection, ids: Iterable[bytes], version: int) -> None:
     """Mark existing topics as changed. UNKNOWN_TOPIC_ID when one is not there."""
     for part in chunks(sorted(set(ids))):
-        changed = await connection.execute(
+        changed = connection.execute(
             update(topics)
             .where(topics.c.id.in_(part), topics.c.deleted_ms.is_(None))
             .values(version=version)
@@ -138,32 +189,32 @@ async def touch(connection: AsyncConnection, ids: Iterable[bytes], version: int)
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-async def forget(connection: AsyncConnection, ids: Sequence[bytes]) -> None:
+def forget(connection: Connection, ids: Sequence[bytes]) -> None:
     """Drop what nobody needs of deleted topics: settings and the state of
     partitions; mappings into segments are marked."""
     for part in chunks(ids):
         names = [uuid_text(topic_id) for topic_id in part]
-        await connection.execute(
+        connection.execute(
             delete(configs).where(
                 configs.c.resource_type == TOPIC_RESOURCE, configs.c.resource.in_(names)
             )
         )
         numbers = select(partitions.c.number).where(partitions.c.topic_id.in_(part))
         for table in (partition_offset_checkpoints, partition_metadata, tiering_offsets):
-            await connection.execute(delete(table).where(table.c.partition_number.in_(numbers)))
-        await connection.execute(  # the log drops them, and must find them after a crash too
+            connection.execute(delete(table).where(table.c.partition_number.in_(numbers)))
+        connection.execute(  # the log drops them, and must find them after a crash too
             update(offset_mappings)
             .where(offset_mappings.c.partition_number.in_(numbers))
             .values(due_ms=ORPHANED)
         )
 
 
-async def living(connection: AsyncConnection, changes: list[ConfigChange]) -> dict[str, bytes]:
+def living(connection: Connection, changes: list[ConfigChange]) -> dict[str, bytes]:
     """The ids of the topics that are changed, by name. UNKNOWN_TOPIC_OR_PARTITION."""
     names = sorted({each.name for each in changes if each.resource_type == TOPIC_RESOURCE})
     ids: dict[str, bytes] = {}
     for part in chunks(names):
-        found = await connection.execute(
+        found = connection.execute(
             select(topics.c.name, topics.c.id).where(
                 topics.c.name.in_(part), topics.c.deleted_ms.is_(None)
             )
@@ -174,9 +225,7 @@ async def living(connection: AsyncConnection, changes: list[ConfigChange]) -> di
     return ids
 
 
-async def write_configs(
-    connection: AsyncConnection, changes: Mapping[ConfigKey, str | None]
-) -> None:
+def write_configs(connection: Connection, changes: Mapping[ConfigKey, str | None]) -> None:
     """Store settings; None takes one away."""
     gone = [
         {"of_type": kind, "of": of, "key": name}
@@ -189,10 +238,10 @@ async def write_configs(
         configs.c.name == bindparam("key"),
     )
     for start in range(0, len(gone), ROWS_PER_INSERT):
-        await connection.execute(one, gone[start : start + ROWS_PER_INSERT])
+        connection.execute(one, gone[start : start + ROWS_PER_INSERT])
     kept = [
         {"resource_type": kind, "resource": of, "name": name, "value": value}
         for (kind, of, name), value in changes.items()
         if value is not None
     ]
-    await upsert(connection, configs, kept)
+    upsert(connection, configs, kept)

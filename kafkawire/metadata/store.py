@@ -1,9 +1,8 @@
 """The port to the metadata: what is kept in SQL, as the rest of the broker may use it.
 
-`Metadata` is implemented by `sql.SqlMetadata` (PostgreSQL, SQLite), by `quick.SqliteMetadata` in
-front of it, and by the simulation's memory store (tests/kit/memory_metadata.py);
-tests/metadata/test_contract.py holds all of them to what is promised here. This module imports no
-SQL library: `open_metadata` does when it is called.
+`Metadata` is implemented by `sql.SqlMetadata` (SQLite, PostgreSQL) and by the simulation's memory
+store (tests/kit/memory_metadata.py); tests/metadata/test_contract.py holds both of them to what is
+promised here. `open.open_metadata` opens the store of a URL.
 """
 
 from __future__ import annotations
@@ -112,11 +111,6 @@ class Metadata(Protocol):
         versions of the topics stay: writing a million of them would keep a start for seconds."""
         ...
 
-    async def prepare(self) -> None:
-        """Do in advance what the first write would otherwise wait for (half a second of imports),
-        without keeping the loop. To be called once the broker serves; need not be."""
-        ...
-
     async def close(self) -> None:
         """Close the database. Calling it again does nothing."""
         ...
@@ -141,15 +135,3 @@ def sqlite_file(url: str, folder: str) -> str | None:
     driver, _, path = url.partition(":///")
     file = driver in ("sqlite", "sqlite+aiosqlite") and path and path[0] != ":" and "?" not in path
     return (path or f"{folder}/metadata.db") if file or not url else None
-
-
-def open_metadata(url: str, folder: str) -> SqlStore:
-    """The store for an SQLAlchemy URL; without one SQLite in `folder`. Nothing is opened yet."""
-    path = sqlite_file(url, folder)
-    if path is not None:
-        from kafkawire.metadata.quick import SqliteMetadata
-
-        return SqliteMetadata(path)
-    from kafkawire.metadata.sql import SqlMetadata
-
-    return SqlMetadata(url)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kafkawire.client.errors import ClientError
     from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
-    from kafkawire.metadata.store import MetadataError, open_metadata
+    from kafkawire.metadata.open import open_metadata
+    from kafkawire.metadata.store import MetadataError
     from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
     from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
     from kafkawire.offsets.catalog.port import (
@@ -109,7 +110,7 @@ _MODULES = {
     "Subscriber": "kafkawire.offsets.subscription",
     "Subscription": "kafkawire.offsets.subscription",
     "Swap": "kafkawire.offsets.catalog.port",
-    "open_metadata": "kafkawire.metadata.store",
+    "open_metadata": "kafkawire.metadata.open",
     "partition_stats": "kafkawire.offsets.stats",
     "recovered_next_offset": "kafkawire.offsets.registry",
     "total_lag": "kafkawire.offsets.stats",

@@ -17,12 +17,8 @@ from kafkawire.broker.broker import Broker
 from kafkawire.handlers.table import load_hot
 from kafkawire.log.identity import IdentityError, rebuild_command
 from kafkawire.log.io.disk import keep_freed_memory, real_env
-from kafkawire.metadata.store import (
-    DamagedMetadata,
-    MetadataError,
-    open_metadata,
-    sqlite_file,
-)
+from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.store import DamagedMetadata, sqlite_file
 from kafkawire.server.descriptors import DescriptorCheck, for_connections, raise_limit
 from kafkawire.server.host import SWEEP_S, Host
 from kafkawire.server.listener import AddressError, listen, listen_for_monitors
@@ -87,14 +83,6 @@ class Server:
         """Load what the first requests need now, while nobody waits for it: a start does not."""
         await self.broker.env.offload.submit("files", keep_freed_memory)
         await self.broker.env.offload.submit("files", load_hot, self.host.apis)
-        try:
-            await self.broker.metadata.prepare()
-        except MetadataError as failure:  # the first request that needs it tries again
-            if not self._ended:
-                logger.warning(
-                    "cannot connect to the metadata yet, retrying at the next request: %s",
-                    failure,
-                )
 
     async def _listen(self, name: str, host: str, port: int) -> None:
         sockets = await listen(self.host, name, host, port)

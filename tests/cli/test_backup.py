@@ -18,8 +18,9 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from kafkawire.metadata import copying, tables
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
+from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.sql import SqlMetadata
-from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
+from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     COPY_STARTED,
@@ -78,7 +79,7 @@ async def test_a_copy_of_a_living_file_begins_anew(tmp_path: Path) -> None:
     writer.close()
     assert copying.counts(target) == copying.counts(source)
     copying.enter_ends(target, [(1, 5, 50), (2, 0, 7)])
-    copying.begin_anew(target)
+    copying.remove_records(target)
     copying.check(target)
     store = open_metadata("", str(tmp_path / "copy"))
     catalog = await store.open()

@@ -19,8 +19,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.cli.serve import Given, run
-from kafkawire.metadata.quick import SqliteMetadata
-from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.open import sqlite_metadata
 from kafkawire.metadata.store import MetadataError
 from tests.kit.cli import no_environment  # noqa: F401  (a fixture, by name)
 
@@ -83,16 +82,13 @@ def test_a_file_is_no_tier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "tier.url=" in refusal(capsys, data=str(tmp_path / "d"), tier=str(file))
 
 
-@pytest.mark.parametrize("store", [SqliteMetadata, SqlMetadata])
-async def test_a_database_of_another_program_is_left_as_it_is(
-    store: type[SqliteMetadata | SqlMetadata], tmp_path: Path
-) -> None:
+async def test_a_database_of_another_program_is_left_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "other.db"
     with sqlite3.connect(file) as connection:
         connection.execute("CREATE TABLE users (name TEXT)")
     connection.close()
     before = file.read_bytes()
-    opened = store(str(file) if store is SqliteMetadata else f"sqlite:///{file}")
+    opened = sqlite_metadata(str(file))
     with pytest.raises(MetadataError, match=r"another program .*users"):
         await opened.open()
     await opened.close()

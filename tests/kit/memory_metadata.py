@@ -229,9 +229,6 @@ class MemoryMetadata:
         )
         self._served.raise_leader_epochs(node_id)
 
-    async def prepare(self) -> None:
-        await self._pause()
-
     async def close(self) -> None:
         async with self._turn:
             self._open = False

@@ -1,8 +1,4 @@
-"""What `Metadata` promises, asked of every store: SQLite (also opened without SQLAlchemy),
-PostgreSQL, the simulation's memory.
-
-Covers: kafkawire.metadata.plain.
-"""
+"""What `Metadata` promises, asked of every store: SQLite, PostgreSQL, the simulation's memory."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ from kafkawire.metadata.catalog import (
     TopicInfo,
 )
 from kafkawire.metadata.sql import SqlMetadata
-from kafkawire.metadata.store import Metadata, MetadataError, open_metadata
+from kafkawire.metadata.store import Metadata, MetadataError
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.postgres import new_database
 
@@ -35,7 +31,6 @@ HERE = {"PLAIN": ("localhost", 9092), "INSIDE": ("broker", 29092)}
 @pytest.fixture(
     params=[
         "sqlite",
-        "quick",
         "memory",
         pytest.param("postgres", marks=[pytest.mark.real, pytest.mark.xdist_group("postgres")]),
     ]
@@ -53,8 +48,6 @@ async def process(
         if request.param == "postgres":
             url = await new_database(request.getfixturevalue("postgres_url"))
         new = lambda: SqlMetadata(url)  # noqa: E731
-        if request.param == "quick":
-            new = lambda: open_metadata(url, "")  # noqa: E731
 
     def start() -> Metadata:
         made.append(new())

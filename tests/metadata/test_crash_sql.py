@@ -21,7 +21,8 @@ import pytest
 
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
-from kafkawire.metadata.store import SqlStore, open_metadata
+from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.store import SqlStore
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 
 ROUNDS = 5

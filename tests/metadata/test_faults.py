@@ -13,8 +13,9 @@ from kafkawire.codec.errors import ErrorCode, code_of
 from kafkawire.metadata import engine
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
+from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.sql import SqlMetadata
-from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
+from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from tests.kit.postgres import postgres
 
@@ -57,16 +58,12 @@ async def test_a_full_disk_refuses_whole_changes_and_is_forgotten(
     await again.close()
 
 
-@pytest.mark.parametrize("prepared", [False, True])
-async def test_a_file_somebody_else_writes_is_waited_for_and_then_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared: bool
+async def test_a_file_another_process_writes_is_waited_for_and_then_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "BUSY_TIMEOUT_S", 0.05)
     store = await opened(tmp_path)
     (info,) = await store.create_topics([NewTopic("a", [1])])
-    if not prepared:  # the standard library's way
-        await store.close()
-        store = await opened(tmp_path)
     checkpoint = Checkpoint(1, 5, [PartitionCheckpoint(info.partitions[0].number, 1, 0)])
     storage = SqlStorage(store, 1, lambda: 0)
     other = sqlite3.connect(tmp_path / "metadata.db", isolation_level=None)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -16,6 +15,7 @@ from typing import TypeVar
 
 import pytest
 from crc32c import crc32c
+from sqlalchemy import create_engine
 
 from kafkawire.log.identity import (
     Folder,
@@ -29,10 +29,10 @@ from kafkawire.log.identity import (
 )
 from kafkawire.log.io.ports import Env
 from kafkawire.log.journal.format import JournalFormatError
-from kafkawire.metadata import pairing, schema
+from kafkawire.metadata import pairing, tables
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.pairing import StoredPairing
-from kafkawire.metadata.session import Session, SqliteSession
+from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import MetadataError
 from tests.kit.env import memory_env
 from tests.kit.log.logs import FOLDER, World
@@ -113,9 +113,10 @@ class Sql:
     """The tables in memory; `left` more transactions and writes of files succeed."""
 
     def __init__(self, left: int = 1 << 30) -> None:
-        self.connection = sqlite3.connect(":memory:", isolation_level=None)
-        self.connection.executescript(schema.SQLITE_TABLES)
-        self.connection.execute("INSERT INTO cluster VALUES (1, 'cluster-a', 1, 1, 0, 0)")
+        self.engine = create_engine("sqlite://")
+        with self.engine.begin() as connection:
+            tables.metadata.create_all(connection)
+            Session(connection).run("INSERT INTO cluster VALUES (1, 'cluster-a', 1, 1, 0, 0)")
         self.left = left
 
     def step(self) -> None:
@@ -125,17 +126,19 @@ class Sql:
 
     async def transact(self, work: Callable[[Session], T]) -> T:
         self.step()
-        self.connection.execute("BEGIN")
-        done = work(SqliteSession(self.connection))
-        self.connection.execute("COMMIT")
+        done = self.run(work)
         self.step()
         return done
+
+    def run(self, work: Callable[[Session], T]) -> T:
+        with self.engine.begin() as connection:
+            return work(Session(connection))
 
 
 async def life(env: Env, sql: Sql) -> None:
     """A start, two changes and an end; raises where it ends too early."""
     folder = inspect_folder(env.fs, "/data", FOLDER, 1)
-    stored = pairing.load(SqliteSession(sql.connection), 1)
+    stored = sql.run(lambda session: pairing.load(session, 1))
     check_pairing(folder, stored, "m.db")
     recorder = IdentityRecorder(env, sql, FOLDER, 1, "cluster-a")
     env.fs.open(f"{FOLDER}/journals/0000000001.journal", create=True).close()
@@ -166,7 +169,7 @@ async def test_no_crash_makes_a_pair_look_wrong(power: bool) -> None:
         sql.left = 1 << 30
         await life(env, sql)
         identity = read_identity(env.fs, FOLDER)
-        stored = pairing.load(SqliteSession(sql.connection), 1)
+        stored = sql.run(lambda session: pairing.load(session, 1))
         assert identity is not None
         assert (identity.metadata_id, identity.generation) == (
             stored.metadata_id.hex(),
@@ -238,7 +241,7 @@ async def test_a_broker_refuses_metadata_that_is_gone_old_or_anothers(tmp_path: 
     one, two, copy = tmp_path / "one", tmp_path / "two", tmp_path / "copy"
     copy.mkdir()
     async with running(one):
-        shutil.copy(one / "metadata.db", copy / "metadata.db")
+        put(one, copy)
     for folder in (one, two):
         async with running(folder):
             pass

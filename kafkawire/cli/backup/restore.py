@@ -125,7 +125,7 @@ def _restore(source: Path, data: Path, metadata_url: str, manifest: dict[str, An
     try:
         target = building / METADATA
         shutil.copyfile(source / METADATA, target)
-        copying.begin_anew(str(target))
+        copying.remove_records(str(target))
         for path in sorted((source / "groups").glob("*/*")):
             home = building / "brokers" / path.parent.name / "groups"
             home.mkdir(parents=True, exist_ok=True)

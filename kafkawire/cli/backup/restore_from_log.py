@@ -17,7 +17,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from kafkawire.cli.fsck import check_sqlite, node_ids
 from kafkawire.cli.output import fail, print_json
@@ -36,10 +35,11 @@ from kafkawire.log.rebuild.plan import Rebuilt, rebuild
 from kafkawire.log.rebuild.renumber import convert
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.metadata import pairing
+from kafkawire.metadata.database import sqlite_transaction
 from kafkawire.metadata.entering import enter_catalog
-from kafkawire.metadata.quick import SqliteMetadata
-from kafkawire.metadata.session import Session, SqliteSession
-from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata, sqlite_file
+from kafkawire.metadata.open import open_metadata, sqlite_metadata
+from kafkawire.metadata.session import Session
+from kafkawire.metadata.store import MetadataError, SqlStore, sqlite_file
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.open import SQL, holds_rocks, open_storage
 from kafkawire.offsets.catalog.port import CURRENT, TierRow
@@ -107,7 +107,7 @@ def _restore(folder: str, url: str, node: int, tier: str, progress: Progress) ->
             conversion = convert(env, home, seen, rebuilt, node, cluster_id, progress)
         building = f"{path}.restoring"
         _remove(env, building)
-        metadata = open_metadata(url, folder) if path is None else SqliteMetadata(building)
+        metadata = open_metadata(url, folder) if path is None else sqlite_metadata(building)
         rows = TierRow(0, tier, CURRENT, env.clock.now_ms()) if tier else None
         asyncio.run(_enter(env, metadata, home, found, rebuilt, cluster_id, seen.configs, rows))
         if conversion is not None:
@@ -129,20 +129,17 @@ def _replaced(path: str, found: Folder, seen: Evidence) -> str:
         check_sqlite(path)
     except MetadataError:
         return "damaged"
-    with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as connection:
-        session = SqliteSession(connection)
-        try:
-            stored = pairing.load(session, found.node_id)
-        except (sqlite3.Error, ValueError):  # no metadata, or of an older version
-            return "replaced"
-        try:
-            check_pairing(found, stored, path)
-        except IdentityError:
-            return "replaced"
-        ids = {p.topic_id for p in seen.partitions.values() if p.topic} | seen.topics.keys()
-        ids -= seen.deleted
-        if ids - pairing.known_topics(session, ids):
-            return "replaced"
+    ids = {p.topic_id for p in seen.partitions.values() if p.topic} | seen.topics.keys()
+    ids -= seen.deleted
+    try:
+        with sqlite_transaction(path, "ro") as connection:
+            session = Session(connection)
+            check_pairing(found, pairing.load(session, found.node_id), path)
+            missing = ids - pairing.known_topics(session, ids)
+    except (MetadataError, ValueError, IdentityError):  # no metadata, older, of another folder
+        return "replaced"
+    if missing:
+        return "replaced"
     raise MetadataError(
         f"{path} is valid and has every topic of the log: nothing to restore; move it "
         "away to restore nevertheless"

@@ -70,16 +70,16 @@ def describe_stored(data: str, as_json: bool) -> None:
 
 
 def _stored(data: str) -> dict[str, Any]:
-    with opened(data) as connection:
+    with opened(data) as session:
 
         def number(query: str, *values: int) -> int:
-            return int((connection.execute(query, values).fetchone() or (0,))[0])
+            return int((session.rows(query, values) or [(0,)])[0][0])
 
         living = "JOIN topics t ON t.id = p.topic_id WHERE t.deleted_ms IS NULL"
-        (cluster_id,) = connection.execute("SELECT cluster_id FROM cluster").fetchone()
+        ((cluster_id,),) = session.rows("SELECT cluster_id FROM cluster")
         brokers = []
         query = "SELECT node_id, listeners, rack FROM brokers ORDER BY node_id"
-        for node, listeners, rack in connection.execute(query).fetchall():
+        for node, listeners, rack in session.rows(query):
             place = number("SELECT place FROM checkpoints WHERE node_id = ?", node)
             segments = f"FROM segments WHERE node_id = ? AND state = {LIVE}"
             led = f"SELECT count(*) FROM partitions p {living} AND p.leader = ?"

@@ -21,8 +21,9 @@ from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.manager import lock_folder
+from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.session import Session
-from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
+from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.offsets.catalog import convert
 from kafkawire.offsets.catalog.kv.rocksdb import RocksStore
 from kafkawire.offsets.catalog.open import ROCKSDB, SQL, holds_rocks, holds_sql, rocks_folder

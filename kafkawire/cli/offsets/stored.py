@@ -7,24 +7,22 @@ kafkawire.cli.offsets.app.
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote
 
 from kafkawire.cli.output import fail, print_json, print_table
 from kafkawire.client.errors import ClientError
 from kafkawire.metadata import schema
-from kafkawire.metadata.session import SqliteSession
+from kafkawire.metadata.database import revision_of, sqlite_transaction
+from kafkawire.metadata.session import Session
+from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED
 from kafkawire.offsets.catalog.sql.statements import metrics, stats
 
-TIMEOUT_S = 10.0
-
 
 @contextmanager
-def opened(data: str) -> Iterator[sqlite3.Connection]:
+def opened(data: str) -> Iterator[Session]:
     """Open the metadata file of a data folder for reading. ClientError if that fails."""
     path = os.path.join(os.path.abspath(data), "metadata.db")
     if not os.path.isfile(path):
@@ -32,41 +30,27 @@ def opened(data: str) -> Iterator[sqlite3.Connection]:
             f"{path} does not exist: {data} is not a data folder with SQLite metadata"
         )
     try:
-        connection = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=TIMEOUT_S)
-        try:
-            check_revision(connection, path)
-            yield connection
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        raise ClientError(f"{path} cannot be read: {error}") from None
-
-
-def check_revision(connection: sqlite3.Connection, path: str) -> None:
-    """Raise ClientError unless the schema revision is that of this version."""
-    known = connection.execute(
-        "SELECT 1 FROM sqlite_master WHERE name = ?", (schema.VERSION_TABLE,)
-    ).fetchone()
-    found = (
-        known and connection.execute(f"SELECT version_num FROM {schema.VERSION_TABLE}").fetchone()
-    )
-    if not found or found[0] != schema.REVISION:
-        stored = found[0] if found else "none"
-        raise ClientError(
-            f"{path} has schema revision {stored}, this version needs {schema.REVISION}: "
-            "start a broker of this version once to migrate it"
-        )
+        with sqlite_transaction(path, "ro") as connection:
+            found = revision_of(connection)
+            if found != schema.REVISION:
+                raise ClientError(
+                    f"{path} has schema revision {found or 'none'}, this version needs "
+                    f"{schema.REVISION}: start a broker of this version once to migrate it"
+                )
+            yield Session(connection)
+    except MetadataError as error:
+        raise ClientError(str(error)) from None
 
 
 def stored_stats(data: str, topic: str, indexes: list[int] | None = None) -> list[dict[str, Any]]:
     """Rows with the stored state of each partition of a topic, or of some; times in ms since
     1970."""
-    with opened(data) as connection:
-        found = connection.execute(
+    with opened(data) as session:
+        found = session.rows(
             "SELECT p.idx, p.number FROM partitions p JOIN topics t ON t.id = p.topic_id"
             " WHERE t.name = ? AND t.deleted_ms IS NULL ORDER BY p.idx",
             (topic,),
-        ).fetchall()
+        )
         if not found:
             raise ClientError(f"{data} has no topic {topic}")
         absent = set(indexes or ()) - {index for index, _ in found}
@@ -74,7 +58,7 @@ def stored_stats(data: str, topic: str, indexes: list[int] | None = None) -> lis
             raise ClientError(f"topic {topic} has no partition {min(absent)}")
         if indexes is not None:
             found = [row for row in found if row[0] in indexes]
-        rows = stats(SqliteSession(connection), [number for _, number in found])
+        rows = stats(session, [number for _, number in found])
     return [
         {
             "partition": index,
@@ -93,8 +77,8 @@ def stored_stats(data: str, topic: str, indexes: list[int] | None = None) -> lis
 def show_metrics(data: str, as_json: bool) -> None:
     """Show the number and size of everything stored in a data folder."""
     try:
-        with opened(data) as connection:
-            found = metrics(SqliteSession(connection))
+        with opened(data) as session:
+            found = metrics(session)
     except ClientError as error:
         fail(error)
     names = {STARTED: "started", LIVE: "live", DELETING: "deleting"}

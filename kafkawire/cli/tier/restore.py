@@ -26,8 +26,8 @@ from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import DiskFileSystem, real_env
 from kafkawire.log.io.ports import Env
-from kafkawire.metadata.quick import SqliteMetadata
-from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
+from kafkawire.metadata.open import open_metadata, sqlite_metadata
+from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.tiering.restore.damage import find_damage
@@ -138,7 +138,7 @@ def _build(
         path = building / METADATA
         elsewhere = metadata_url and not metadata_url.startswith("sqlite")
         metadata: SqlStore = (
-            open_metadata(metadata_url, str(building)) if elsewhere else SqliteMetadata(str(path))
+            open_metadata(metadata_url, str(building)) if elsewhere else sqlite_metadata(str(path))
         )
         asyncio.run(_enter(env, metadata, str(home), restored, url, progress))
         if not elsewhere:

@@ -15,7 +15,7 @@ import pytest
 
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.sql import SqlMetadata
-from kafkawire.metadata.store import SqlStore, open_metadata
+from kafkawire.metadata.store import SqlStore
 from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
 from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
 from kafkawire.offsets.catalog.port import NEVER, SegmentCatalog, SegmentRange, SegmentRow, Swap
@@ -30,7 +30,6 @@ WORLDS = [
     "memory",
     "rocksdb",
     "sqlite",
-    "quick",
     pytest.param("postgres", marks=[pytest.mark.real, pytest.mark.xdist_group("postgres")]),
 ]
 numbers = itertools.count(1_000_000)
@@ -90,12 +89,11 @@ class KeyValueWorld:
 
 
 class SqlWorld:
-    """SQLite or PostgreSQL; `quick` stays with the standard library."""
+    """SQLite or PostgreSQL."""
 
-    def __init__(self, url: str, quick: bool = False) -> None:
+    def __init__(self, url: str) -> None:
         self.clock = Clock()
         self.url = url
-        self.quick = quick
         self.store: SqlStore | None = None
         self.gone = b""
 
@@ -114,7 +112,7 @@ class SqlWorld:
 
     async def start(self) -> SegmentCatalog:
         await self.close()
-        self.store = open_metadata(self.url, "") if self.quick else SqlMetadata(self.url)
+        self.store = SqlMetadata(self.url)
         await self.store.open()
         return SqlStorage(self.store, 1, self.clock.now_ms)
 
@@ -144,7 +142,7 @@ async def _make_world(request: pytest.FixtureRequest, folder: Path) -> World:
     url = f"sqlite:///{folder}/metadata.db"
     if request.param == "postgres":
         url = await new_database(request.getfixturevalue("postgres_url"))
-    made = SqlWorld(url, request.param == "quick")
+    made = SqlWorld(url)
     await made.make()
     return made
 

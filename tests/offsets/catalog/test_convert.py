@@ -14,7 +14,8 @@ from kafkawire.cli.offsets import convert as command
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.metadata.checkpoint import Checkpoint
-from kafkawire.metadata.store import MetadataError, open_metadata
+from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog import convert
 from kafkawire.offsets.catalog.kv.store import MemoryStore
 from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
-from kafkawire.metadata.store import MetadataError, open_metadata
+from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.open import check_storage, open_storage
 from kafkawire.offsets.catalog.port import SegmentCatalog
 from tests.kit.offsets.worlds import SqlWorld
@@ -15,32 +17,42 @@ from tests.kit.offsets.worlds import SqlWorld
 KINDS = ["sql", "rocksdb", "memory"]
 
 
-async def opened(tmp_path: Path, kind: str) -> SegmentCatalog:
-    """The storage of a broker whose home is `tmp_path`."""
-    metadata = open_metadata(f"sqlite:///{tmp_path}/metadata.db", "")
-    await metadata.open()
-    try:
+Opened = Callable[[str], Awaitable[SegmentCatalog]]
+
+
+@pytest.fixture(name="opened")
+async def each_opened(tmp_path: Path) -> AsyncIterator[Opened]:
+    """Opens the storage of a broker whose home is `tmp_path`."""
+    stores = []
+
+    async def opened(kind: str) -> SegmentCatalog:
+        metadata = open_metadata(f"sqlite:///{tmp_path}/metadata.db", "")
+        await metadata.open()
+        stores.append(metadata)
         await check_storage(kind, metadata, str(tmp_path), 1)
-    except MetadataError:
+        return open_storage(kind, metadata, str(tmp_path), 1, lambda: 5, {1: 1}.get)
+
+    yield opened
+    for metadata in stores:
         await metadata.close()
-        raise
-    return open_storage(kind, metadata, str(tmp_path), 1, lambda: 5, {1: 1}.get)
 
 
 @pytest.mark.parametrize("first", KINDS)
-async def test_a_broker_keeps_the_storage_it_has(tmp_path: Path, first: str) -> None:
+async def test_a_broker_keeps_the_storage_it_has(
+    opened: Opened, tmp_path: Path, first: str
+) -> None:
     await SqlWorld(f"sqlite:///{tmp_path}/metadata.db").make()
-    storage = await opened(tmp_path, first)
+    storage = await opened(first)
     await storage.save_checkpoint(Checkpoint(1, 9, [PartitionCheckpoint(1, 7, 0)]))
     await storage.close()
-    again = await opened(tmp_path, first)
+    again = await opened(first)
     assert await again.load_place(1) == (0 if first == "memory" else 9)
     await again.close()
     for kind in KINDS if first != "memory" else []:  # of that nothing is left
         if kind == first:
             continue
         with pytest.raises(MetadataError) as caught:
-            await opened(tmp_path, kind)
+            await opened(kind)
         words = f" convert them with kafkawire offsets convert --to {kind},"
         convert = "" if kind == "memory" else words
         assert str(caught.value) == (
@@ -49,19 +61,23 @@ async def test_a_broker_keeps_the_storage_it_has(tmp_path: Path, first: str) -> 
         )
 
 
-async def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_package_is_named(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await SqlWorld(f"sqlite:///{tmp_path}/metadata.db").make()
     monkeypatch.setitem(__import__("sys").modules, "rocksdict", None)
-    storage = await opened(tmp_path, "rocksdb")
+    storage = await opened("rocksdb")
     with pytest.raises(MetadataError, match=r"install kafkawire\[rocksdb\], or use"):
         await storage.load_place(1)
 
 
-async def test_a_newer_or_damaged_rocksdb_folder_is_refused_in_one_sentence(tmp_path: Path) -> None:
+async def test_a_newer_or_damaged_rocksdb_folder_is_refused_in_one_sentence(
+    opened: Opened, tmp_path: Path
+) -> None:
     await SqlWorld(f"sqlite:///{tmp_path}/metadata.db").make()
-    storage = await opened(tmp_path, "rocksdb")
+    storage = await opened("rocksdb")
     await storage.load_place(1)
-    second = await opened(tmp_path, "rocksdb")
+    second = await opened("rocksdb")
     with pytest.raises(MetadataError, match=r"offsets failed \(.*[Ll]ock"):
         await second.load_place(1)
     await storage.close()
@@ -72,8 +88,8 @@ async def test_a_newer_or_damaged_rocksdb_folder_is_refused_in_one_sentence(tmp_
     database.put(b"v", b"\x09")
     database.close()
     with pytest.raises(MetadataError, match=r"has format b'\\t', this kafkawire knows b'\\x02'"):
-        await (await opened(tmp_path, "rocksdb")).load_place(1)
+        await (await opened("rocksdb")).load_place(1)
     (tmp_path / "offsets" / "CURRENT").write_text("nonsense")
     with pytest.raises(MetadataError, match="offsets failed") as caught:
-        await (await opened(tmp_path, "rocksdb")).load_place(1)
+        await (await opened("rocksdb")).load_place(1)
     assert "\n" not in str(caught.value)

@@ -20,8 +20,7 @@ from kafkawire.log.segments.file.open import read_lost_ranges
 from kafkawire.log.segments.jobs import ScrubArguments, find_job, no_pace
 from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.checkpoint import ProducerEntry
-from kafkawire.metadata.quick import SqliteMetadata
-from kafkawire.metadata.store import open_metadata
+from kafkawire.metadata.open import open_metadata, sqlite_metadata
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
@@ -87,7 +86,7 @@ class Opened:
 
     def __init__(self, data: Path) -> None:
         async def read() -> None:
-            metadata = SqliteMetadata(str(data / "metadata.db"))
+            metadata = sqlite_metadata(str(data / "metadata.db"))
             self.catalog = await metadata.open()
             storage = SqlStorage(metadata, 1, lambda: 0)
             self.tiers: list[TierRow] = await storage.tiers()
@@ -276,7 +275,7 @@ def test_numbers_go_on_above_all_that_were_given(tmp_path: Path) -> None:
     async def lease() -> tuple[int, int]:
         from kafkawire.metadata.catalog import NewTopic
 
-        metadata = SqliteMetadata(str(data / "metadata.db"))
+        metadata = sqlite_metadata(str(data / "metadata.db"))
         await metadata.open()
         (info,) = await metadata.create_topics([NewTopic("new", [1])])
         first = await metadata.lease_producer_ids(10)

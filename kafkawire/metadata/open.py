@@ -1,0 +1,20 @@
+"""The metadata store of a URL or of an SQLite file. Importing this imports SQLAlchemy."""
+
+from __future__ import annotations
+
+from sqlalchemy import URL
+
+from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.store import sqlite_file
+
+
+def open_metadata(url: str, folder: str) -> SqlMetadata:
+    """Return the store for an SQLAlchemy URL; without one SQLite in `folder`. Nothing is opened
+    yet. MetadataError for a URL that is not served."""
+    path = sqlite_file(url, folder)
+    return SqlMetadata(url) if path is None else sqlite_metadata(path)
+
+
+def sqlite_metadata(path: str) -> SqlMetadata:
+    """Return the store in an SQLite file of any name, which in a URL would end at a `?`."""
+    return SqlMetadata(URL.create("sqlite", database=path))
