@@ -364,3 +364,20 @@ def test_packages_are_small() -> None:
             counts[folder] = counts.get(folder, 0) + 1
     large = {folder: count for folder, count in counts.items() if count > MODULES_MAX}
     assert not {folder: count for folder, count in large.items() if folder not in FLAT}
+
+
+COLLIDING_NAMES_MAX = 5
+"""Public classes of one name in two modules. Messages are not counted: their names are Kafka's."""
+
+
+def test_public_class_names_are_unique() -> None:
+    modules: dict[str, set[str]] = {}
+    for path in sources():
+        if path.startswith("kafkawire/messages/"):
+            continue
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules.setdefault(node.name, set()).add(path)
+    colliding = {name: sorted(paths) for name, paths in modules.items() if len(paths) > 1}
+    assert len(modules) > 500
+    assert len(colliding) <= COLLIDING_NAMES_MAX, colliding
