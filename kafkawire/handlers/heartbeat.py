@@ -17,12 +17,12 @@ from kafkawire.codec.compile import decoder, encode
 from kafkawire.groups.service import Client
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kafkawire.messages.registry import spec_of
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
 
-FLEXIBLE_FROM = 4
-VERSIONS = 5
+_SPEC = spec_of(12)
 
 
 class Heartbeat:
@@ -31,8 +31,10 @@ class Heartbeat:
     def __init__(self, broker: Broker) -> None:
         self.groups = broker.groups
         self.counts = broker.counts
-        self.decoders = [decoder(HeartbeatRequest, version) for version in range(VERSIONS)]
-        self.answers: list[dict[int, bytes]] = [{} for _ in range(VERSIONS)]
+        self.decoders = [
+            decoder(HeartbeatRequest, version) for version in range(_SPEC.max_version + 1)
+        ]
+        self.answers: list[dict[int, bytes]] = [{} for _ in self.decoders]
 
     def start(
         self,
@@ -46,7 +48,7 @@ class Heartbeat:
     ) -> bool:
         """Answer at once, or after the commit that goes before it."""
         request, _ = self.decoders[version](buf, pos, end)
-        exchange = Exchange(peer, version, correlation_id, version >= FLEXIBLE_FROM)
+        exchange = Exchange(peer, version, correlation_id, _SPEC.flexible(version))
         peer.exchanges.append(exchange)
         self.counts.heartbeats += 1
         code = self.groups.heartbeat_now(request)

@@ -29,60 +29,70 @@ NEVER = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class ApiRow:
-    """An API as served: its name in the code, its versions, and what sets it apart."""
+    """An API as served: its name in the code and what sets it apart. Its versions are those that
+    the registry of messages knows, up to `newest` where that says so."""
 
     key: int
     module: str
-    min_version: int
-    max_version: int
     hot_class: str | None = None
+    newest: int | None = None
     advertised_min: int | None = None
     """Where ApiVersions must claim an older version than is served (KAFKA-18659)."""
 
+    @property
+    def min_version(self) -> int:
+        """The oldest version served."""
+        return spec_of(self.key).min_version
+
+    @property
+    def max_version(self) -> int:
+        """The newest version served."""
+        return spec_of(self.key).max_version if self.newest is None else self.newest
+
 
 ROWS: tuple[ApiRow, ...] = (
-    ApiRow(0, "produce", 3, 13, "Produce", advertised_min=0),
-    ApiRow(1, "fetch", 4, 18, "Fetch"),
-    ApiRow(2, "list_offsets", 1, 11),
-    ApiRow(3, "metadata", 0, 13),
-    ApiRow(8, "offset_commit", 2, 10),
-    ApiRow(9, "offset_fetch", 1, 10),
-    ApiRow(10, "find_coordinator", 0, 6),
-    ApiRow(11, "join_group", 0, 9),
-    ApiRow(12, "heartbeat", 0, 4, "Heartbeat"),
-    ApiRow(13, "leave_group", 0, 5),
-    ApiRow(14, "sync_group", 0, 5),
-    ApiRow(15, "describe_groups", 0, 6),
-    ApiRow(16, "list_groups", 0, 5),
-    ApiRow(18, "api_versions", 0, 4),
-    ApiRow(19, "create_topics", 2, 7),
-    ApiRow(20, "delete_topics", 1, 6),
-    ApiRow(21, "delete_records", 0, 2),
-    ApiRow(22, "init_producer_id", 0, 5),
-    ApiRow(23, "offset_for_leader_epoch", 2, 4),
-    ApiRow(29, "describe_acls", 1, 3),
-    ApiRow(30, "create_acls", 1, 3),
-    ApiRow(31, "delete_acls", 1, 3),
-    ApiRow(32, "describe_configs", 1, 4),
-    ApiRow(33, "alter_configs", 0, 2),
-    ApiRow(35, "describe_log_dirs", 1, 4),
-    ApiRow(37, "create_partitions", 0, 3),
-    ApiRow(42, "delete_groups", 0, 2),
-    ApiRow(43, "elect_leaders", 0, 2),
-    ApiRow(44, "incremental_alter_configs", 0, 1),
-    ApiRow(46, "list_partition_reassignments", 0, 0),
-    ApiRow(47, "offset_delete", 0, 0),
-    ApiRow(48, "describe_client_quotas", 0, 1),
-    ApiRow(50, "describe_user_scram_credentials", 0, 0),
-    ApiRow(60, "describe_cluster", 0, 2),
-    ApiRow(65, "describe_transactions", 0, 0),
-    ApiRow(66, "list_transactions", 0, 2),
-    ApiRow(74, "list_config_resources", 0, 1),
-    ApiRow(75, "describe_topic_partitions", 0, 0),
+    ApiRow(0, "produce", "Produce", advertised_min=0),
+    ApiRow(1, "fetch", "Fetch"),
+    ApiRow(2, "list_offsets"),
+    ApiRow(3, "metadata"),
+    ApiRow(8, "offset_commit"),
+    ApiRow(9, "offset_fetch"),
+    ApiRow(10, "find_coordinator"),
+    ApiRow(11, "join_group"),
+    ApiRow(12, "heartbeat", "Heartbeat"),
+    ApiRow(13, "leave_group"),
+    ApiRow(14, "sync_group"),
+    ApiRow(15, "describe_groups"),
+    ApiRow(16, "list_groups"),
+    ApiRow(18, "api_versions", newest=4),
+    ApiRow(19, "create_topics"),
+    ApiRow(20, "delete_topics"),
+    ApiRow(21, "delete_records"),
+    ApiRow(22, "init_producer_id", newest=5),
+    ApiRow(23, "offset_for_leader_epoch"),
+    ApiRow(29, "describe_acls"),
+    ApiRow(30, "create_acls"),
+    ApiRow(31, "delete_acls"),
+    ApiRow(32, "describe_configs"),
+    ApiRow(33, "alter_configs"),
+    ApiRow(35, "describe_log_dirs", newest=4),
+    ApiRow(37, "create_partitions"),
+    ApiRow(42, "delete_groups", newest=2),
+    ApiRow(43, "elect_leaders"),
+    ApiRow(44, "incremental_alter_configs"),
+    ApiRow(46, "list_partition_reassignments"),
+    ApiRow(47, "offset_delete"),
+    ApiRow(48, "describe_client_quotas"),
+    ApiRow(50, "describe_user_scram_credentials"),
+    ApiRow(60, "describe_cluster"),
+    ApiRow(65, "describe_transactions"),
+    ApiRow(66, "list_transactions"),
+    ApiRow(74, "list_config_resources"),
+    ApiRow(75, "describe_topic_partitions"),
 )
 PACKAGES = ("produce", "fetch")
 """Handlers that are packages: the module `handler` of each is imported."""
-OWN_ROWS: tuple[ApiRow, ...] = (ApiRow(TIER, "tier", 0, 0),)
+OWN_ROWS: tuple[ApiRow, ...] = (ApiRow(TIER, "tier"),)
 """Served, but not told by ApiVersions: Kafka's clients know no such APIs, ours need no telling."""
 
 
