@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.append.group_commit import Commits, call
+from kafkawire.log.append.group_commit import Commits, call, called
 from kafkawire.log.append.write_batch import (
     Callback,
     Frame,
@@ -148,18 +148,7 @@ class CommitLog:
 
     async def committed(self) -> None:
         """Return when after_commit would call. Raises KAFKA_STORAGE_ERROR otherwise."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def tell(failure: BaseException | None) -> None:
-            if done.done():
-                return
-            if failure is None:
-                done.set_result(None)
-            else:
-                done.set_exception(failure)
-
-        self.after_commit(tell)
-        await done
+        await called(self.after_commit)
 
     def want_commit(self) -> None:
         """A reader waits for what is written but not committed: commit at once."""

@@ -135,24 +135,16 @@ class Commits:
 
     async def durable(self) -> None:
         """Return when all that is appended so far is on the disk, whatever `flush` is."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await called(self._when_durable)
 
-        def tell(failure: BaseException | None) -> None:
-            if done.done():
-                return
-            if failure is None:
-                done.set_result(None)
-            else:
-                done.set_exception(failure)
-
+    def _when_durable(self, fn: Callback) -> None:
         def written(failure: BaseException | None) -> None:
             if failure is None:
-                self._await_durable([tell])
+                self._await_durable([fn])
             else:
-                tell(failure)
+                fn(failure)
 
         self._log.after_write(written)
-        await done
 
     def running_s(self) -> float:
         """For how long the fsync on its way has been running; 0: none is."""
@@ -261,6 +253,22 @@ class Commits:
         for fn in callbacks:
             call(fn, error)
         log.measure_room()
+
+
+async def called(register: Callable[[Callback], None]) -> None:
+    """Wait until the callback given to `register` is called. Raises the failure it reports."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settle(failure: BaseException | None) -> None:
+        if done.done():
+            return
+        if failure is None:
+            done.set_result(None)
+        else:
+            done.set_exception(failure)
+
+    register(settle)
+    await done
 
 
 def call(fn: Callback, failure: BaseException | None) -> None:
