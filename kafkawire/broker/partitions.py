@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
     from kafkawire.metadata.catalog import Catalog, PartitionInfo, TopicInfo
 
-__all__ = ["NotLoaded", "PartitionTable", "check_leader_epoch"]
+__all__ = ["NotLoaded", "PartitionTable"]
 
 Key = tuple[str | bytes, int]  # topic name or id, index
 
@@ -96,11 +96,21 @@ class PartitionTable:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         return self._missing(self._catalog.by_id.partition_of(topic_id, index))
 
-    def find(self, topic: str | bytes, index: int) -> Partition:
-        """`named` or `identified`."""
-        if isinstance(topic, str):
-            return self.named(topic, index)
-        return self.identified(topic, index)
+    def find(self, topic: str | bytes, index: int, leader_epoch: int = -1) -> Partition:
+        """Return the partition of a topic's name or id. Hot.
+
+        `leader_epoch`: the one the client knows (KIP-320), -1: it did not say. Raises NotLoaded,
+        and KafkaError where the partition is not here or its leader epoch is another one.
+        """
+        partition = (
+            self.named(topic, index) if isinstance(topic, str) else self.identified(topic, index)
+        )
+        if leader_epoch >= 0 and leader_epoch != partition.leader_epoch:
+            newer = leader_epoch > partition.leader_epoch
+            raise KafkaError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH
+            )
+        return partition
 
     def not_loaded(self, keys: Iterable[Key]) -> list[int]:
         """Those of the partitions that must be loaded before they can be found."""
@@ -153,13 +163,3 @@ class PartitionTable:
         if info.leader != self._node_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self._loader.get(info.number)
-
-
-def check_leader_epoch(partition: Partition, current: int) -> None:
-    """KafkaError unless the client knows the leader epoch that is in force (KIP-320). -1: it
-    did not say."""
-    if current < 0 or current == partition.leader_epoch:
-        return
-    if current > partition.leader_epoch:
-        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-    raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)

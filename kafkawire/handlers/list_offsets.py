@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from kafkawire.broker.partitions import check_leader_epoch
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.log.segments.read.remote_port import local_log_start, readable_log_start
@@ -118,8 +117,9 @@ class LookUp:
             since = _SINCE.get(asked.timestamp, 0 if asked.timestamp >= 0 else None)
             if since is None or ctx.version < since:
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-            partition = ctx.broker.table.named(self._topic, asked.partition_index)
-            check_leader_epoch(partition, asked.current_leader_epoch)
+            partition = ctx.broker.table.find(
+                self._topic, asked.partition_index, asked.current_leader_epoch
+            )
             row.offset, row.timestamp, epoch = await _find(ctx, partition, asked.timestamp)
             if ctx.version >= 4:
                 row.leader_epoch = epoch

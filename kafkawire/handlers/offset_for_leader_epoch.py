@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kafkawire.broker.partitions import check_leader_epoch
 from kafkawire.codec.errors import KafkaError
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.offset_for_leader_epoch import (
@@ -41,8 +40,7 @@ async def offset_for_leader_epoch(
 def _end(ctx: RequestContext, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     answer = EpochEndOffset(partition=wanted.partition)
     try:
-        partition = ctx.broker.table.named(topic, wanted.partition)
-        check_leader_epoch(partition, wanted.current_leader_epoch)
+        partition = ctx.broker.table.find(topic, wanted.partition, wanted.current_leader_epoch)
         answer.leader_epoch, answer.end_offset = partition.epoch_end(wanted.leader_epoch)
     except KafkaError as error:
         answer.error_code = error.code

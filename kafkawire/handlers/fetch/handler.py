@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.codec.fetch import (
     FLEXIBLE_FROM,
-    FetchItem,
     FetchResult,
     read_request,
     write_response,
@@ -124,20 +123,6 @@ class Fetch:
                     exc_info=failure,
                 )
         return int(code_of(failure))
-
-    def find(self, item: FetchItem) -> Partition:
-        """The partition led here, epoch checked (KIP-320), or KafkaError."""
-        topic, index, epoch, *_ = item
-        if isinstance(topic, str):
-            partition = self.table.named(topic, index)
-        else:
-            partition = self.table.identified(topic, index)
-        if epoch >= 0 and epoch != partition.leader_epoch:
-            newer = epoch > partition.leader_epoch
-            raise KafkaError(
-                ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH
-            )
-        return partition
 
     def describe(self, result: FetchResult, partition: Partition) -> None:
         """Fill in where the partition begins and ends."""

@@ -169,7 +169,7 @@ class LongFetch:
         Whether something of it waits for a commit."""
         _, _, _, offset, last_epoch, most = item
         handler = self._handler
-        partition = handler.find(item)
+        partition = handler.table.find(*item[:3])
         handler.describe(result, partition)
         if last_epoch >= 0 and handler.diverged(result, partition, last_epoch, offset):
             self._last = True

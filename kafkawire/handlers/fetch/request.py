@@ -84,11 +84,11 @@ class Attempt:
         behind = False
         missing: list[int] = []
         for item in ask.items:
-            topic, index, _, offset, last_epoch, most = item
+            topic, index, epoch, offset, last_epoch, most = item
             result = FetchResult(topic, index)
             results.append(result)
             try:
-                partition = handler.find(item)
+                partition = handler.table.find(topic, index, epoch)
                 handler.describe(result, partition)
                 if last_epoch >= 0 and handler.diverged(result, partition, last_epoch, offset):
                     last = True

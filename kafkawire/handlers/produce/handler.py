@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from kafkawire.broker.new_topics import INTERNAL_TOPICS
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.produce import ManyItems, ProduceItem, ProduceResult, Topic, read_request
+from kafkawire.codec.produce import ManyItems, ProduceItem, ProduceResult, read_request
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Peer, Pinned
 from kafkawire.handlers.produce.long import Item, LongProduce, exchange_of
@@ -100,12 +100,6 @@ class Produce:
             turn = self._turn = PendingProduces(self.log, self.counts, self.now_ms())
         return turn
 
-    def find(self, topic: Topic, index: int) -> Partition:
-        """The partition of a topic's name or id. Raises KafkaError where it is not here."""
-        if isinstance(topic, str):
-            return self.table.named(topic, index)
-        return self.table.identified(topic, index)
-
     def _append_all(
         self,
         exchange: ProduceExchange,
@@ -122,7 +116,7 @@ class Produce:
                 if refusal is not None:
                     raise refusal
                 topic, index, start, stop = item
-                partition = self.find(topic, index)
+                partition = self.table.find(topic, index)
                 _check(partition, exchange, buf, item)
                 done = partition.queue(buf[start:stop], turn.now_ms)
                 results.append((topic, index, 0, *done, None, ()))
@@ -179,7 +173,7 @@ class Produce:
         if peer.memo != target:
             peer.memo = target
             return
-        partition = self.find(item[0], item[1])
+        partition = self.table.find(item[0], item[1])
         shape = None
         if partition.topic not in INTERNAL_TOPICS:
             shape = cut_shape(version, buf, peer.frame_at, end, item, acks)
@@ -194,7 +188,7 @@ class Produce:
     ) -> ProduceResult:
         """Queue one batch of a long Produce; the result if the write succeeds."""
         topic, index, batch = item
-        partition = self.find(topic, index)
+        partition = self.table.find(topic, index)
         if batch is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "the batch is null")
         _check(partition, exchange, batch, (topic, index, 0, len(batch)))

@@ -188,7 +188,7 @@ class LongProduce:
         produce = self._produce
         assert item.batch is not None
         try:
-            partition = produce.find(item.topic, item.partition)
+            partition = produce.table.find(item.topic, item.partition)
             seen = await produce.long_batches.inspect(partition, item.batch, produce.now_ms())
             portion.results.append(produce.append(portion, item, seen))
             portion.size_bytes += len(item.batch)

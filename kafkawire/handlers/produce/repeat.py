@@ -99,7 +99,7 @@ class Repeat:
 
     def _turn_to(self, index: int) -> bool:
         try:
-            self.partition = self.handler.find(self.shape.topic, index)
+            self.partition = self.handler.table.find(self.shape.topic, index)
         except Exception:  # whatever it is, the general way meets it again and says so
             return False
         self.index = index
