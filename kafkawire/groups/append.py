@@ -33,6 +33,15 @@ class Appender:
         self.next_offset = 0
         self.log_bytes = 0
 
+    def begin(self, next_offset: int, log_bytes: int) -> None:
+        """Append from here on: what is below has been loaded."""
+        self.next_offset = next_offset
+        self.log_bytes = log_bytes
+
+    def snapshot_stored(self, covered_bytes: int) -> None:
+        """Count only what is not in the snapshot that has been stored."""
+        self.log_bytes -= covered_bytes
+
     def append(self, records: Sequence[Record], now_ms: int) -> ErrorCode | None:
         """Append the records; the error as a group's client understands it (nothing is appended
         then). Records that cannot be encoded are a defect: it is logged and answered with

@@ -331,8 +331,7 @@ class Coordinator:
 
     def _begin(self, loaded: loading.Loaded) -> None:
         self.shard = loaded.shard
-        self.appender.next_offset = loaded.next_offset
-        self.appender.log_bytes = loaded.log_bytes
+        self.appender.begin(loaded.next_offset, loaded.log_bytes)
         self.snapshot_bytes = loaded.snapshot_bytes
         self.phase = Phase.ACTIVE
         now_ms = self.env.clock.now_ms()
@@ -391,7 +390,7 @@ class Coordinator:
             await self.commit_log.committed()
             if life == self._life:
                 self.snapshot_bytes = await loading.store(self.env, self.place, next_offset, live)
-                self.appender.log_bytes -= covered
+                self.appender.snapshot_stored(covered)
         except (KafkaError, OSError) as error:
             logger.warning("cannot write group snapshot %s: %s", self.place.path, error)
         finally:

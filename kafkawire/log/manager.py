@@ -212,8 +212,7 @@ class Log:
         written, losses = load_partitions(fs, self.partitions, recovered, place, rows, bounds)
         await self._report(recovered, losses)
         self._resume(recovered)
-        self.checkpoints.place = place
-        self.checkpoints.due = not clean
+        self.checkpoints.start(place, due=not clean)
         if losses or (not clean and recovered.found):
             # Under flush=os readers may have seen a tail of which nothing at all is left.
             lost = last is None or last.flush == "os"

@@ -80,6 +80,14 @@ class Connection(Receiver):
         self.last_key = -1  # the API of the last request
         self.applying_bytes = 0  # of Produces queued on the log; 0: none is
 
+    def connected(self, client_host: str) -> None:
+        """Take the address of the client, once it is known."""
+        self.client_host = client_host
+
+    def refused(self) -> None:
+        """Serve nothing: there are too many connections, and the socket is closed."""
+        self.closed = True
+
     # -- requests out
 
     def _parse(self, block: Block, pos: int, end: int) -> int:  # noqa: C901 (hot: no calls)

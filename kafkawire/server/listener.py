@@ -70,10 +70,10 @@ class ClientProtocol(asyncio.BufferedProtocol):
         """Take the connection in, or close it where there are too many."""
         self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self.connection.client_host = str(peer[0]) if isinstance(peer, tuple) else "local"
+        self.connection.connected(str(peer[0]) if isinstance(peer, tuple) else "local")
         if not self.host.admit():
             self.close(None)  # the host reports it
-            self.connection.closed = True
+            self.connection.refused()
             return
         self.host.connections.add(self.connection)
         # The kernel gets what it takes at once; the rest waits in the transport.

@@ -262,7 +262,7 @@ class Tiering:
     async def _run(self) -> None:
         """Attach, for as long as it takes, then let the parts work."""
         failures = 0
-        self.dispatcher.detached = self.state
+        self.dispatcher.detach(self.state)
         self.uploader.start()
         await self.withdrawal.find()
         if self.tiers.refusal:
@@ -281,7 +281,7 @@ class Tiering:
                 await self.env.sleep(whole_s if refused else wait_s(failures, whole_s, jitter))
             else:
                 self.state, self.error = "attached", None
-                self.dispatcher.foreign, self.dispatcher.detached = False, ""
+                self.dispatcher.attach()
         logger.info("attached the remote tier %s", self.tiers.current.url)
         self.uploader.wake()
         self.remover.start()
@@ -293,13 +293,13 @@ class Tiering:
         told = str(self.error) == str(failure)
         self.error = failure
         code = failure.code if isinstance(failure, StoreError) else type(failure).__name__
-        self.dispatcher.detached = code
+        self.dispatcher.detach(code)
         if not isinstance(failure, Refused):
             self._warnings.warn("attaching the remote tier", failure, known=True)
             return
         other = isinstance(failure, OwnedByOther)
         self.state = "owned by another" if other else "refused"
-        self.dispatcher.foreign = other
+        self.dispatcher.owned_by_other(other)
         if not told:
             logger.error(
                 "the remote tier cannot be used, local reads and writes are served: %s", failure
@@ -330,7 +330,8 @@ class Tiering:
             if not self.rounds.owned and not self.dispatcher.foreign:
                 self.state = "owned by another"
                 self.error = self.rounds.error
-                self.dispatcher.foreign = self.remover.foreign = True
+                self.dispatcher.owned_by_other(True)
+                self.remover.owned_by_other()
             try:
                 if self._take_settings():
                     self.uploader.wake()
@@ -352,5 +353,6 @@ class Tiering:
         changed = now != limits or paused != dispatcher.paused
         if dispatcher.paused and not paused:
             dispatcher.resume(self.env.clock.monotonic())
-        dispatcher.limits, dispatcher.paused = now, paused
+        dispatcher.limit(now)
+        dispatcher.pause(paused)
         return changed

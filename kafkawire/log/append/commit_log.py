@@ -183,7 +183,7 @@ class CommitLog:
         """Go on in the next journal, though the active one is not full; one must be ready."""
         if self.journals.active.entries and not self.journals.rolling:
             assert self.journals.ready, "a turn must not fail because of the age of a journal"
-            self.journals.rolling = True
+            self.journals.roll()
             self.append_catalog(KIND_ROLL, write_catalog({}))
 
     def queued(self) -> None:
@@ -203,6 +203,10 @@ class CommitLog:
             waiting, self.waiting_for_room = self.waiting_for_room, []
             for fn in waiting:
                 self.env.call_soon(fn)
+
+    def stop_writing(self, why: str) -> None:
+        """Write nothing any more until the broker is restarted, and say why."""
+        self.failed = why
 
     def refuse(self, why: str | None) -> None:
         """Let produces be answered with KAFKA_STORAGE_ERROR at once, also those that wait for

@@ -241,15 +241,16 @@ class Commits:
 
     def _fail(self, failure: BaseException) -> None:
         log = self._log
-        log.failed = f"fsync failed ({failure}): nothing is written until the broker is restarted"
+        why = f"fsync failed ({failure}): nothing is written until the broker is restarted"
+        log.stop_writing(why)
         logger.critical(
             "%s. Fetch requests are still served. Check the disk, then restart: recovery keeps all "
             "records it can read back.",
-            log.failed,
+            why,
         )
         callbacks = [*self._covered_callbacks, *self._waiting]
         self._covered_callbacks, self._waiting = [], []
-        error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.failed)
+        error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
         for fn in callbacks:
             call(fn, error)
         log.measure_room()

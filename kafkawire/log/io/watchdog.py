@@ -41,6 +41,11 @@ class Watchdog:
         self.count = 0
         self.longest_s = 0.0
 
+    def take_longest_s(self) -> float:
+        """Return the longest stretch since the last call, in seconds."""
+        longest_s, self.longest_s = self.longest_s, 0.0
+        return longest_s
+
     def begin(self) -> float:
         """Start a stretch; returns what `end` takes. Hot."""
         now = self._wall()

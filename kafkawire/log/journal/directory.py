@@ -107,6 +107,10 @@ class Journals:
         assert view is not None, "only hot places are looked at"
         return view, place & POSITION_MASK
 
+    def roll(self) -> None:
+        """Let the active journal take no more, though it is not full."""
+        self.rolling = True
+
     def advance(self) -> Journal:
         """The first ready journal becomes the active one; returns the one before."""
         before = self.active

@@ -54,6 +54,12 @@ class Checkpoints:
         self.place = 0
         self.due = False
 
+    def start(self, place: int, *, due: bool) -> None:
+        """Go on from the log position `place` that is stored; `due`: the next one is saved even
+        if nothing changes."""
+        self.place = place
+        self.due = due
+
     @asynccontextmanager
     async def settled(self) -> AsyncIterator[None]:
         """While none is on its way: what is not dirty is stored."""
@@ -95,7 +101,7 @@ class Checkpoints:
         except BaseException:
             for partition in part:
                 partition.soil()
-            self._commit_log.dirty += changed
+            self._commit_log.dirty.extend(changed)
             raise
 
     async def move_log_starts(self, starts: Mapping[int, int]) -> None:

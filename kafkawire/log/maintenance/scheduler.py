@@ -155,7 +155,7 @@ class Upkeep:
     async def _cut(self) -> None:
         taken = await self._segments.cut()
         if taken:
-            self._retention.touched |= taken
+            self._retention.touched.update(taken)
             await self._retention.reclaim()
 
     async def _look(self) -> None:

@@ -31,6 +31,11 @@ class LocalFolding:
         self.damaged = False
         self._env = env
         self._files = files
+
+    def begin(self, current: Current) -> None:
+        """Go on with the chain that the folder has now."""
+        self.current = current
+        self.damaged = False
         self._tried = 0
 
     def is_due(self, sequence: int) -> bool:

@@ -77,6 +77,13 @@ class Gathering:
         self._partitions = partitions
         self._node_id = node_id
 
+    def leased(self, following: int) -> bool:
+        """Note that producer ids below `following` may have been given out; whether that is
+        new."""
+        before = self.next_producer_id
+        self.next_producer_id = max(before, following)
+        return following > before
+
     def cluster_facts(self) -> ClusterFacts:
         """The facts of the cluster that belong to no topic."""
         return ClusterFacts(

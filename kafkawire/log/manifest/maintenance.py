@@ -61,7 +61,7 @@ class Keeping:
         """Everything noted by now is in the manifest. Raises OSError, and what the storage
         raises."""
         if self._folder.damaged:
-            self.attached = self._folder.damaged = False
+            self.attached = False
         if not self.attached:
             await self._attach()
         while self._manifest.noted:
@@ -108,7 +108,7 @@ class Keeping:
         self._begin(*await self._anew.write())
 
     def _begin(self, current: Current, sequence: int) -> None:
-        self._folder.current = current
+        self._folder.begin(current)
         self.sequence = sequence
         self.attached = True
 

@@ -19,6 +19,7 @@ import contextlib
 import logging
 import os.path
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -43,15 +44,13 @@ ENDED = "manifest/ended"
 """The mark of a clean end (kafkawire.log.manifest.files), below the broker's folder."""
 
 
+@dataclass(slots=True)
 class Noted:
     """Pending changes: `changes` (without segments that are added), and in
     `new` the ids of these."""
 
-    __slots__ = ("changes", "new")
-
-    def __init__(self) -> None:
-        self.changes = Changes()
-        self.new: dict[int, None] = {}
+    changes: Changes = field(default_factory=Changes)
+    new: dict[int, None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.new) or bool(self.changes)

@@ -82,11 +82,10 @@ def _stretches(watchdog: Watchdog) -> Iterator[Metric]:
         "Times that one task held the event loop for over 5 ms of CPU time; the log names it.",
         watchdog.count,
     )
-    longest, watchdog.longest_s = watchdog.longest_s, 0.0
     yield gauge(
         "loop_longest_stretch_seconds",
         "Longest time that one task held the event loop since the last scrape.",
-        longest,
+        watchdog.take_longest_s(),
     )
 
 

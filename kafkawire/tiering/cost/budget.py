@@ -115,7 +115,7 @@ class Spending:
         month = month_of(self._env.clock.now_ms())
         if month > self.month:  # a clock that went back does not begin a month again
             self.month, self.byte_ms, self._warned = month, 0, 0
-            self._meter.month = Usages()
+            self._meter.begin_month(Usages())
         self._warn()
         await self._save()
 
@@ -210,7 +210,7 @@ class Spending:
         self._warned = int(says["warned"])
         for topic, usage in self._meter.month.items():  # requests came before this was read
             _add(month.of(topic), usage)
-        self._meter.month = month
+        self._meter.begin_month(month)
 
     def _line(self) -> bytes:
         topics = {

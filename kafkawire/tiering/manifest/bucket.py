@@ -44,9 +44,16 @@ class BucketState:
     `busy` for as long as he needs them."""
 
     def __init__(
-        self, env: Env, store: ObjectStore, owner: Owner, cluster_id: str, node_id: int, folder: str
+        self,
+        env: Env,
+        store: ObjectStore,
+        owner: Owner,
+        cluster_id: str,
+        node_id: int,
+        folder: str,
+        current: Current | None = None,
     ) -> None:
-        self.current = Current(0)
+        self.current = current or Current(0)
         self.folder = folder
         self.busy = asyncio.Lock()
         self._etag = ""

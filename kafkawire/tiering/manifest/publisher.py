@@ -146,8 +146,7 @@ class Rounds:
 
     def producer_ids_leased(self, following: int) -> None:
         """Producer ids below `following` may have been given out."""
-        if following > self._gathering.next_producer_id:
-            self._gathering.next_producer_id = following
+        if self._gathering.leased(following):
             self.cluster_changed()
 
     async def publish(

@@ -82,7 +82,7 @@ class Comparing:
 
     def _compare_cluster(self, said: ClusterFacts) -> None:
         gathering = self._gathering
-        gathering.next_producer_id = max(gathering.next_producer_id, said.next_producer_id)
+        gathering.leased(said.next_producer_id)
         now = gathering.cluster_facts()
         if (
             now.next_partition > said.next_partition

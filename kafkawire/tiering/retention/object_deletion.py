@@ -84,6 +84,10 @@ class Remover:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
+    def owned_by_other(self) -> None:
+        """Remove nothing any more: another broker owns the bucket."""
+        self.foreign = True
+
     def start(self) -> None:
         """Begin."""
         self._wake.set()

@@ -48,8 +48,8 @@ async def read_outline(site: Site, asking: Asking) -> Named:
     ValueError if it is damaged."""
     owner = Owner(site.env, site.store, site.cluster_id, site.node_id)  # it is never claimed
     folder = os.path.join(site.folder, "manifest")
-    state = BucketState(site.env, site.store, owner, site.cluster_id, site.node_id, folder)
-    state.current = unpack_current(await asking.whole(CURRENT))
+    current = unpack_current(await asking.whole(CURRENT))
+    state = BucketState(site.env, site.store, owner, site.cluster_id, site.node_id, folder, current)
     result = await asking.retry(lambda: state.read(None))
     if result.outline is None:
         raise ValueError(result.damaged)

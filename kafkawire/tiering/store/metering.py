@@ -134,6 +134,14 @@ class Meter:
             self.topics.of(name).add(kind, micro, into, out)
             self.month.of(name).add(kind, micro, into, out)
 
+    def begin_month(self, month: Usages) -> None:
+        """Count into `month` from now on."""
+        self.month = month
+
+    def uploaded(self) -> None:
+        """Note that the upload of a file has succeeded."""
+        self.uploaded_ms = self.now_ms()
+
     def fail(self, kind: str, failure: StoreError) -> None:
         """A call failed."""
         self.count(kind, 1)
@@ -167,7 +175,7 @@ class MeteredStore:
         with self._timed("upload", "PUT"):
             stored = await self.inner.upload(key, path, bytes_per_second)
         self.meter.count("PUT", stored.requests, in_bytes=stored.size_bytes)
-        self.meter.uploaded_ms = self.meter.now_ms()
+        self.meter.uploaded()
         return stored
 
     async def put(

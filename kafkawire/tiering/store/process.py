@@ -181,7 +181,7 @@ class StoreProcess:
             passed = [self._memory_fd] if len(self.memory) else []
             process = await ChildProcess.start("kafkawire.tiering.store.process_main", passed)
             child = Child(process, self._idle_s, self._answered)
-            child.listening = loop.create_task(self._listen(child))
+            child.start(loop.create_task(self._listen(child)))
             self._child = child
             child.send(hello)
             self._left = []

@@ -88,14 +88,17 @@ class Child:
         self._failure = ""  # how it ended, once it has
         self._loop = asyncio.get_running_loop()
         self._watching: asyncio.TimerHandle | None = None
-        self.listening: asyncio.Task[None]
-        """Runs `listen`; whoever started the process sets it at once."""
+        self._listening: asyncio.Task[Any]
         self.alive = True
         """It was not told to end, and its output has not ended."""
         self.heard = False
         """It has answered something."""
         self.left: list[str] = []
         """Keys of objects it was storing when it died."""
+
+    def start(self, listening: asyncio.Task[Any]) -> None:
+        """Take the task that reads the child's answers: it awaits `listen`. Called at once."""
+        self._listening = listening
 
     @property
     def pid(self) -> int | None:
@@ -141,12 +144,12 @@ class Child:
 
     async def gone(self) -> None:
         """Until the process has ended."""
-        await asyncio.shield(self.listening)
+        await asyncio.shield(self._listening)
 
     async def end(self) -> None:
         """End it: calls under way are cancelled."""
         self._retire()
-        await asyncio.wait([self.listening], timeout=CLOSE_S)
+        await asyncio.wait([self._listening], timeout=CLOSE_S)
         self._process.kill()
         await self.gone()
 

@@ -141,6 +141,26 @@ class Dispatcher:
         if candidate is not None and candidate.state < _ADMITTED:
             del self.candidates[segment_id]
 
+    def limit(self, limits: UploadLimits) -> None:
+        """Admit and begin uploads within these limits from now on."""
+        self.limits = limits
+
+    def attach(self) -> None:
+        """Upload: the bucket can be used, and this broker owns it."""
+        self.foreign, self.detached = False, ""
+
+    def detach(self, why: str) -> None:
+        """Upload nothing as long as the bucket cannot be used."""
+        self.detached = why
+
+    def owned_by_other(self, foreign: bool) -> None:
+        """Upload nothing as long as another broker owns the bucket."""
+        self.foreign = foreign
+
+    def pause(self, setting: str) -> None:
+        """Upload nothing until `resume`; `setting`: the one that asks for it."""
+        self.paused = setting
+
     def resume(self, now: float) -> None:
         """Nobody pauses it any more. Promises begin anew for what was held meanwhile."""
         self.paused = ""

@@ -156,7 +156,7 @@ async def test_a_journal_is_kept_while_one_partition_lives_in_it() -> None:
 async def test_a_journal_no_checkpoint_covers_is_kept() -> None:
     world, partition = await started()
     await append(world, partition, 6, EPOCH_MS)
-    world.log.checkpoints.place = 0
+    world.log.checkpoints.start(0, due=False)
     await partition.delete_records(6)
     await world.log.retention.reclaim()
     assert oldest(world) == 1

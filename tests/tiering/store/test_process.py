@@ -327,7 +327,7 @@ def test_a_call_to_a_pipe_that_is_closed_is_a_storage_error() -> None:
         assert not ended.takes_calls
         _, answer = ended.ask("get", ("k", 0, None), lambda: None)
         safe = ended.cancel(number)
-        ended.listening = asyncio.ensure_future(ended.listen())
+        ended.start(asyncio.ensure_future(ended.listen()))
         with pytest.raises(StoreError, match="ended with SIGKILL"):
             await answer
         assert (given_up.cancelled(), safe.done()) == (True, True)

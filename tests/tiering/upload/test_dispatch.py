@@ -79,7 +79,7 @@ def test_pausing_holds_what_has_not_begun() -> None:
     dispatcher.register(candidate(2), 0.0)
     dispatcher.admit(0.0)
     assert dispatcher.begin(0.0) == [1]
-    dispatcher.paused = "tier.paused"
+    dispatcher.pause("tier.paused")
     dispatcher.register(candidate(3), 0.0)
     assert dispatcher.admit(1.0) == []
     dispatcher.uploaded()
@@ -88,10 +88,10 @@ def test_pausing_holds_what_has_not_begun() -> None:
     for held in (2, 3):
         assert dispatcher.why(held, 1.0) == (Reason.PAUSED, NEVER, "tier.paused")
     assert dispatcher.wake_at(1.0) == NEVER
-    dispatcher.paused = ""
+    dispatcher.pause("")
     assert dispatcher.admit(2.0) == [3]
     assert dispatcher.begin(2.0) == [2]
-    dispatcher.foreign = True
+    dispatcher.owned_by_other(True)
     assert dispatcher.why(3, 2.0).reason is Reason.OWNED_BY_OTHER
     dispatcher.uploaded()
     assert dispatcher.begin(2.0) == []
@@ -100,7 +100,7 @@ def test_pausing_holds_what_has_not_begun() -> None:
 def test_a_pause_is_no_missed_promise() -> None:
     dispatcher = Dispatcher(limits())
     dispatcher.register(candidate(1, due=10.0), 0.0)  # late at 70
-    dispatcher.paused = "tier.paused"
+    dispatcher.pause("tier.paused")
     dispatcher.resume(1000.0)
     assert dispatcher.candidates[1].late >= 1000.0 + 60
     assert dispatcher.admit(1000.0) == [1]
