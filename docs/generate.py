@@ -1,5 +1,5 @@
-"""Write the generated documents: docs/configs.md, docs/apis.md, a table in README.md, and the
-README.md of each package, which lists its modules.
+"""Write the generated documents: docs/configs.md, docs/apis.md, docs/tests.md, a table in
+README.md, and the README.md of each package, which lists its modules.
 
 `make docs` runs it; tests/test_docs.py checks that the files are current. The sources are the table
 of settings (kafkawire.codec.configs.settings), the table of handlers (kafkawire.handlers.table) and
@@ -137,7 +137,10 @@ def words(module: str) -> str:
 
 def main() -> None:
     """Write every document."""
-    for path, text in documents().items():
+    import index_tests  # found as this file is run: in the same folder
+
+    pages = {**documents(), ROOT / "docs" / "tests.md": index_tests.page()}
+    for path, text in pages.items():
         path.write_text(text, encoding="utf-8")
 
 

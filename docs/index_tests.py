@@ -99,6 +99,7 @@ def _dotted(path: Path) -> str:
     return ".".join(path.with_suffix("").parts)
 
 
+@cache
 def index() -> dict[str, list[Path]]:
     """Module -> the test files about it."""
     found: dict[str, list[Path]] = {name: [] for name in modules()}
