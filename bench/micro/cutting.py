@@ -67,13 +67,13 @@ def measure(cell: Cell, settings: tuple[str, ...], folder: Path) -> tuple[Figure
     server = Server(replace(recipe, command=command), folder, cores)
     left = [0.0]
 
-    def look() -> None:
+    def scan() -> None:
         time.sleep(cell.seconds * 0.95)
         left.append(not_cut_mb(server))
 
     try:
         server.start()
-        found = run_cell(server, cell, place, beside=look)
+        found = run_cell(server, cell, place, beside=scan)
     finally:
         server.discard()
     latency = found.result.latency_us

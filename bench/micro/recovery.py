@@ -31,7 +31,7 @@ from kafkawire.metadata.open import open_metadata
 MAX_GB = 12
 PER_TOPIC = 100
 TARGET_S = 3.0
-TURN_BYTES = 4_000_000  # appended before the loop gets its turn
+BATCH_BYTES = 4_000_000  # appended before the loop gets its turn
 SETTINGS = {"cut.interval.ms": "86400000", "flush": "commit"}
 RUNS = 3
 
@@ -56,12 +56,12 @@ async def write(folder: str, size_bytes: int, batch_bytes: int, count: int) -> N
     written = at = 0
     log = broker.log.commit_log
     while written < size_bytes:
-        for _ in range(TURN_BYTES // len(batch)):
+        for _ in range(BATCH_BYTES // len(batch)):
             partitions[at % count].append(memoryview(bytearray(batch)), now_ms)
             at += 1
-        written += TURN_BYTES
+        written += BATCH_BYTES
         await asyncio.sleep(0)
-        if log.full or written % (TURN_BYTES * 16) == 0:
+        if log.full or written % (BATCH_BYTES * 16) == 0:
             await log.committed()
     await log.committed()
     for partition in partitions[:: count // 100]:  # some of it is on its way

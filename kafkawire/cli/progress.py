@@ -50,11 +50,11 @@ class _Bars:
 
 class _Lines:
     def __init__(self) -> None:
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
     def __call__(self, what: str, done: int, of: int) -> None:
         # Without a total a line comes whenever twice as many are done.
         part = PARTS * done // of if of else done.bit_length()
-        if self._told.get(what, 0) < part:
-            self._told[what] = part
+        if self._reported.get(what, 0) < part:
+            self._reported[what] = part
             print(f"{what}: {done} of {of}" if of else f"{what}: {done}", file=sys.stderr)

@@ -67,9 +67,9 @@ class Timers:
     def _arm(self, scope: str, key: str, entry: _Entry) -> None:
         entry.handle_s = entry.due_s
         delay_s = max(entry.due_s - self._now(), 0.0)
-        entry.handle = self._env.call_later(delay_s, self._look, scope, key, entry)
+        entry.handle = self._env.call_later(delay_s, self._scan, scope, key, entry)
 
-    def _look(self, scope: str, key: str, entry: _Entry) -> None:
+    def _scan(self, scope: str, key: str, entry: _Entry) -> None:
         if self._entries.get((scope, key)) is not entry:
             return
         if self._now() < entry.due_s:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 
 
-class TurnBudget:
+class IterationBudget:
     """Runs jobs at once while `limit` lasts, then in later turns; a job returns what it cost.
 
     A turn may overdraw by its last job. The queue is as long as its callers let it be.

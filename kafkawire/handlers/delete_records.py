@@ -54,7 +54,7 @@ async def _tell_tier(
     ]
     assert ctx.broker.tiering is not None
     names = [(name, result.partition_index) for name, result in moved]
-    late = await ctx.broker.tiering.log_starts_told(names, timeout_s)
+    late = await ctx.broker.tiering.log_starts_reported(names, timeout_s)
     for name, result in moved:
         if (name, result.partition_index) in late:
             result.error_code = ErrorCode.REQUEST_TIMED_OUT

@@ -52,25 +52,27 @@ async def find_coordinator(
 
 async def _find(ctx: RequestContext, nodes: Nodes, key_type: int, key: str) -> Coordinator:
     if key_type == TRANSACTION:
-        return _nobody(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
+        return _no_coordinator(
+            key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS
+        )
     if key_type != GROUP:
-        return _nobody(key, ErrorCode.INVALID_REQUEST, NO_SUCH_TYPE)
+        return _no_coordinator(key, ErrorCode.INVALID_REQUEST, NO_SUCH_TYPE)
     try:
         partition = await ctx.broker.groups.coordinator_of(key)
     except KafkaError as error:
         logger.warning(
             "cannot create topic __consumer_offsets, clients retry FindCoordinator: %s", error
         )
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
     node = nodes.by_id.get(partition.leader)
     if node is None:
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     return Coordinator(
         key=key, node_id=node.node_id, host=node.host, port=node.port, error_message=None
     )
 
 
-def _nobody(key: str, code: ErrorCode, message: str | None) -> Coordinator:
+def _no_coordinator(key: str, code: ErrorCode, message: str | None) -> Coordinator:
     return Coordinator(
         key=key, node_id=-1, host="", port=-1, error_code=int(code), error_message=message
     )

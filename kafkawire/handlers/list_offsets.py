@@ -36,7 +36,7 @@ _SINCE = {  # the version that brought each special timestamp
 }
 UNKNOWN = -1
 
-LOOKED_UP_AT_ONCE = 16
+LOOKUPS_AT_ONCE = 16
 """Look-ups by time that may read, of one request: each may wait for object storage."""
 
 Found = tuple[int, int, int]  # offset, timestamp, leader epoch; -1 for what there is not
@@ -128,11 +128,11 @@ class LookUp:
         self.done = True
 
 
-async def _look_up_all(ctx: RequestContext, look_ups: list[LookUp], timeout_ms: int) -> None:
+async def _look_up_all(ctx: RequestContext, lookups: list[LookUp], timeout_ms: int) -> None:
     """Answer what may have to be read, some at a time, until the time is over."""
     if timeout_ms <= 0:
         timeout_ms = ctx.broker.config.remote_list_offsets_request_timeout_ms
-    waiting: Iterator[LookUp] = iter(look_ups)
+    waiting: Iterator[LookUp] = iter(lookups)
 
     async def answer_some() -> None:
         for look_up in waiting:
@@ -142,10 +142,10 @@ async def _look_up_all(ctx: RequestContext, look_ups: list[LookUp], timeout_ms: 
     ctx.park()
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            at_once = min(LOOKED_UP_AT_ONCE, len(look_ups))
+            at_once = min(LOOKUPS_AT_ONCE, len(lookups))
             await asyncio.gather(*[answer_some() for _ in range(at_once)])
     except TimeoutError:
-        for look_up in look_ups:
+        for look_up in lookups:
             if not look_up.done:
                 look_up.row.error_code = ErrorCode.REQUEST_TIMED_OUT
             await ctx.give_way()

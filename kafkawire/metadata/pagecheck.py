@@ -16,7 +16,7 @@ import urllib.parse
 from kafkawire.metadata.engine import BUSY_TIMEOUT_S
 from kafkawire.metadata.store import DamagedMetadata, failure_of
 
-STEPS_BETWEEN_LOOKS = 10_000
+STEPS_BETWEEN_CHECKS = 10_000
 """Instructions of SQLite's virtual machine, some tenths of a millisecond, until `stop` is seen
 where `interrupt` came before the statement began."""
 
@@ -42,7 +42,7 @@ class PageCheck:
                     check_same_thread=False,  # `interrupt` comes from another thread
                 )
             ) as connection:  # fmt: skip
-                connection.set_progress_handler(lambda: self._stopped, STEPS_BETWEEN_LOOKS)
+                connection.set_progress_handler(lambda: self._stopped, STEPS_BETWEEN_CHECKS)
                 self._connection = connection
                 (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         except sqlite3.Error as failure:

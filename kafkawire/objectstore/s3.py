@@ -284,9 +284,9 @@ class S3Provider:
             for error in answer.get("Errors", ()):
                 if error.get("Code") != "NoSuchKey":
                     raise ClientError({"Error": error}, "DeleteObjects")
-        told = len(answer.get("Deleted", ())) + len(answer.get("Errors", ()))
-        if told != len(named):
-            raise StoreError("NotDeleted", f"of {len(named)} objects {told} were answered for")
+        reported = len(answer.get("Deleted", ())) + len(answer.get("Errors", ()))
+        if reported != len(named):
+            raise StoreError("NotDeleted", f"of {len(named)} objects {reported} were answered for")
         return 1
 
     def list(self, prefix: str, after: str, limit: int, call: Call) -> list[Listed]:

@@ -125,7 +125,7 @@ class Host:
         self, connection: Connection, exchange: Exchange, api: Api, block: Pinned, body: Buffer
     ) -> None:
         """Decode in slices, then serve."""
-        turn = _Turn(self._large if len(body) >= LARGE_BODY_BYTES else None)
+        turn = _Slot(self._large if len(body) >= LARGE_BODY_BYTES else None)
         await turn.begin()
         try:
             await self._decode_and_serve(connection, exchange, api, block, body, turn)
@@ -139,7 +139,7 @@ class Host:
         api: Api,
         block: Pinned,
         body: Buffer,
-        turn: _Turn,
+        turn: _Slot,
     ) -> None:
         slices, cls = self.broker.env.slices, request_class(api.key)
         asked: list[Any] = []
@@ -164,7 +164,7 @@ class Host:
         exchange: Exchange,
         api: Api,
         asked: list[Any],
-        turn: _Turn | None = None,
+        turn: _Slot | None = None,
     ) -> None:
         """Have the one request in `asked` served and answer it."""
 
@@ -296,7 +296,7 @@ class Host:
             connection.abort("the broker is closing")
 
 
-class _Turn:
+class _Slot:
     """A large request's turn to be served; those that only wait have ended theirs."""
 
     __slots__ = ("_gate", "_open")

@@ -19,14 +19,14 @@ MAX_POLLS = 20
 """For tasks of a job that was ended: one that does not notice in five seconds is left to itself."""
 
 
-def watched(frame: DataFrame, look: Callable[[str], None]) -> list[Any]:
-    """All rows of a job. `look` is called now and then with the name of the job's group, and once
+def watched(frame: DataFrame, scan: Callable[[str], None]) -> list[Any]:
+    """All rows of a job. `scan` is called now and then with the name of the job's group, and once
     at the end. Whatever ends the wait, Ctrl-C for one, ends the job."""
-    rows: list[Any] = watching(frame.sparkSession.sparkContext, frame.collect, look)
+    rows: list[Any] = watching(frame.sparkSession.sparkContext, frame.collect, scan)
     return rows
 
 
-def watching(context: SparkContext, work: Callable[[], T], look: Callable[[str], None]) -> T:
+def watching(context: SparkContext, work: Callable[[], T], scan: Callable[[str], None]) -> T:
     """What `work` gives, whose jobs are watched as `watched` does it."""
     from pyspark import InheritableThread  # has the properties of the calling one in Spark
 
@@ -46,7 +46,7 @@ def watching(context: SparkContext, work: Callable[[], T], look: Callable[[str],
     try:
         while thread.is_alive():
             thread.join(POLL_S)
-            look(group)
+            scan(group)
     except BaseException:
         context.cancelJobGroup(group)
         thread.join()

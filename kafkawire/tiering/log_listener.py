@@ -49,7 +49,7 @@ class TieringLogListener:
     def topic_altered(self, info: TopicInfo) -> None:
         """It may be tiered now, or not any more, or by another time."""
         self._tiering.rounds.topic_changed(info)
-        self._tiering.withdrawal.note(info)
+        self._tiering.topic_disabler.note(info)
         self._tiering.uploader.note_all()
         self._tiering.local.settings_changed()
         self._tiering.remover.wake()
@@ -57,7 +57,7 @@ class TieringLogListener:
     def topic_removed(self, info: TopicInfo) -> None:
         """Its objects go when its rows have gone."""
         self._tiering.rounds.topic_deleted(info.id)
-        self._tiering.withdrawal.forget(info.id)
+        self._tiering.topic_disabler.forget(info.id)
         self._tiering.remover.wake()
 
     def defaults(self) -> None:

@@ -29,7 +29,7 @@ from kafkawire.tiering.manifest.owner import OwnedByOther
 from kafkawire.tiering.manifest.publisher import Rounds
 from kafkawire.tiering.migrate.migrate import Mover
 from kafkawire.tiering.read.cold_reader import ColdReader
-from kafkawire.tiering.retention.disable_topic import Withdrawal
+from kafkawire.tiering.retention.disable_topic import TopicDisabler
 from kafkawire.tiering.retention.local_retention import LocalTier
 from kafkawire.tiering.retention.object_deletion import Remover
 from kafkawire.tiering.scrub.background_repair import Repairer
@@ -41,9 +41,9 @@ from kafkawire.tiering.store.open import open_store
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.tiers import Opener, Tiers
 from kafkawire.tiering.store.warnings import Warnings
-from kafkawire.tiering.upload.candidates import Survey
+from kafkawire.tiering.upload.candidates import UploadCandidates
 from kafkawire.tiering.upload.finisher import Finisher
-from kafkawire.tiering.upload.lag_monitor import Promise
+from kafkawire.tiering.upload.lag_monitor import LagMonitor
 from kafkawire.tiering.upload.offsets import UploadProgress
 from kafkawire.tiering.upload.recovery import give_up_uploads
 from kafkawire.tiering.upload.scheduler import Dispatcher, UploadLimits
@@ -51,9 +51,9 @@ from kafkawire.tiering.upload.uploader import Uploader
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 1.0
+SCAN_INTERVAL_S = 1.0
 """Between two looks whether promises are kept and settings are others."""
-TOLD_AGAIN_S = 0.1
+REPORT_INTERVAL_S = 0.1
 """Between two tries of a DeleteRecords: the rounds behind it have a pace of their own."""
 NO_LIMIT = (1 << 63) - 1
 
@@ -61,7 +61,7 @@ NO_LIMIT = (1 << 63) - 1
 class Tiering:
     """The remote tier of one broker. `state`: "attaching", "attached", "refused" or "owned by
     another"; `error` what is in the way then. Parts that others reach: `store`, `cold`, `local`,
-    `rounds`, `dispatcher`, `uploader`, `remover`, `promise`; those that belong to one tier are
+    `rounds`, `dispatcher`, `uploader`, `remover`, `upload_lag`; those that belong to one tier are
     others after a `switch`."""
 
     def __init__(
@@ -159,23 +159,24 @@ class Tiering:
             env, self.config, self.catalog, storage, self.store, log.partitions, node_id,
             self.cluster_id, os.path.join(log.folder, "tier"), self.tier,
         )  # fmt: skip
-        survey = Survey(env, storage, segments.store, config_of)
+        candidates = UploadCandidates(env, storage, segments.store, config_of)
         progress = UploadProgress(env, log.partitions, storage)
         finisher = Finisher(
             env, storage, segments.store, segments.swapper, self.rounds, progress, grace_ms,
             lambda: self.remover.wake(),
         )  # fmt: skip
         self.uploader = Uploader(
-            env, storage, segments.store, self.store, self.dispatcher, survey, progress, finisher,
+            env, storage, segments.store, self.store, self.dispatcher, candidates, progress,
+            finisher,
             self._topic_of, lambda: self.remover.wake(), node_id, self.tier,
         )  # fmt: skip
-        self.withdrawal = Withdrawal(log, storage, self.catalog, self.dispatcher, grace_ms)
+        self.topic_disabler = TopicDisabler(log, storage, self.catalog, self.dispatcher, grace_ms)
         self.remover = Remover(
             env, storage, segments.store, self.store_of, self.rounds, config_of, node_id, self.tier,
-            grace_ms, self._retry_max_s, self.withdrawal.run,
+            grace_ms, self._retry_max_s, self.topic_disabler.run,
         )  # fmt: skip
-        self.promise = Promise(
-            env, self.catalog, self.dispatcher, survey, segments.cutter.timing, self._trouble
+        self.upload_lag = LagMonitor(
+            env, self.catalog, self.dispatcher, candidates, segments.cutter.timing, self._trouble
         )
 
     async def close(self) -> None:
@@ -227,7 +228,7 @@ class Tiering:
         self._take_settings()
         self.uploader.wake()
 
-    async def log_starts_told(
+    async def log_starts_reported(
         self, names: Iterable[tuple[str, int]], timeout_s: float
     ) -> set[tuple[str, int]]:
         """Have the log starts of partitions (topic, index), which are in memory, in the manifest;
@@ -241,21 +242,21 @@ class Tiering:
                 tiered.add((name, index))
         if not tiered or self.dispatcher.foreign:
             return set()
-        task = self.env.spawn(self._tell(), "tell log starts")
+        task = self.env.spawn(self._notify(), "tell log starts")
         await asyncio.wait({task}, timeout=timeout_s)
         if task.done():
             return set()
         task.cancel()
         return tiered
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         """Publish what is noted, trying for as long as the caller waits and tiering is open."""
         while self._started and self.rounds.owned:
             try:
                 await self.rounds.publish()
                 return
             except (StoreError, OSError):
-                await self.env.sleep(TOLD_AGAIN_S)
+                await self.env.sleep(REPORT_INTERVAL_S)
 
     # --- attaching
 
@@ -264,7 +265,7 @@ class Tiering:
         failures = 0
         self.dispatcher.detach(self.state)
         self.uploader.start()
-        await self.withdrawal.find()
+        await self.topic_disabler.find()
         if self.tiers.refusal:
             self._refused(Refused("TierLeft", self.tiers.refusal))
             return
@@ -290,7 +291,7 @@ class Tiering:
 
     def _refused(self, failure: Exception) -> None:
         """Say why the bucket cannot be attached: what needs a person as an ERROR, once."""
-        told = str(self.error) == str(failure)
+        reported = str(self.error) == str(failure)
         self.error = failure
         code = failure.code if isinstance(failure, StoreError) else type(failure).__name__
         self.dispatcher.detach(code)
@@ -300,7 +301,7 @@ class Tiering:
         other = isinstance(failure, OwnedByOther)
         self.state = "owned by another" if other else "refused"
         self.dispatcher.owned_by_other(other)
-        if not told:
+        if not reported:
             logger.error(
                 "the remote tier cannot be used, local reads and writes are served: %s", failure
             )
@@ -326,7 +327,7 @@ class Tiering:
     async def _watch(self) -> None:
         """Look whether promises are kept, and take over what has changed."""
         while True:
-            await self.env.sleep(LOOK_S)
+            await self.env.sleep(SCAN_INTERVAL_S)
             if not self.rounds.owned and not self.dispatcher.foreign:
                 self.state = "owned by another"
                 self.error = self.rounds.error
@@ -335,7 +336,7 @@ class Tiering:
             try:
                 if self._take_settings():
                     self.uploader.wake()
-                await self.promise.look()
+                await self.upload_lag.scan()
             except Exception:  # looked at again
                 logger.warning("checking the remote tier failed, retrying", exc_info=True)
 

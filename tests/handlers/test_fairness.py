@@ -17,8 +17,8 @@ import pytest
 
 from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.types import Buffer
-from kafkawire.handlers.budget import TurnBudget
-from kafkawire.handlers.fetch.handler import TURN_BYTES, Fetch
+from kafkawire.handlers.budget import IterationBudget
+from kafkawire.handlers.fetch.handler import BATCH_BYTES, Fetch
 from kafkawire.handlers.fetch.request import ATTEMPT_BYTES
 from kafkawire.messages.fetch import FetchRequest, FetchResponse
 from kafkawire.messages.produce import ProduceRequest
@@ -94,12 +94,12 @@ async def fill(server: Server) -> bytes:
     return records
 
 
-async def turns_until(done: Callable[[], bool], look: Callable[[], object]) -> int:
+async def turns_until(done: Callable[[], bool], scan: Callable[[], object]) -> int:
     for turn in range(1000):
         if done():
             return turn
         await asyncio.sleep(0)
-        look()
+        scan()
     raise AssertionError("it never came true")
 
 
@@ -113,14 +113,14 @@ async def test_one_turn_sends_only_so_much_and_others_come_between(server: Serve
     seen = [sum(reader.sent_bytes for reader in readers)]
     ahead: list[int] = []
 
-    def look() -> None:
+    def scan() -> None:
         seen.append(sum(reader.sent_bytes for reader in readers))
         if other.sent and not ahead:
             ahead.append(sum(not reader.sent for reader in readers))
 
-    assert await turns_until(lambda: all(reader.sent for reader in readers), look) > 5
+    assert await turns_until(lambda: all(reader.sent for reader in readers), scan) > 5
     in_a_turn = [now - before for before, now in zip([0, *seen], seen, strict=False)]
-    assert max(in_a_turn) <= TURN_BYTES + len(wanted) + 1000
+    assert max(in_a_turn) <= BATCH_BYTES + len(wanted) + 1000
     assert ahead[0] > 20  # it was answered while most of the others still waited
     assert [reader.records() for reader in readers] == [wanted] * 40
 
@@ -136,12 +136,12 @@ async def test_an_append_wakes_only_so_many_in_a_turn(server: Server) -> None:
     Caller(server).ask(produce("u", batch(b"news"), acks=1))
     seen = [0]
 
-    def look() -> None:
+    def scan() -> None:
         seen.append(sum(bool(reader.sent) for reader in readers))
 
-    await turns_until(lambda: not handler.parked and seen[-1] == len(readers), look)
+    await turns_until(lambda: not handler.parked and seen[-1] == len(readers), scan)
     in_a_turn = [now - before for before, now in itertools.pairwise(seen)]
-    assert max(in_a_turn) <= TURN_BYTES // ATTEMPT_BYTES
+    assert max(in_a_turn) <= BATCH_BYTES // ATTEMPT_BYTES
     assert all(reader.records() for reader in readers)
 
 
@@ -168,7 +168,7 @@ async def test_those_whose_turn_has_not_come_are_answered_at_the_end(server: Ser
 def test_a_budget_keeps_order_and_overdraws_by_one_job() -> None:
     soon: list[Callable[[], None]] = []
     done: list[int] = []
-    budget = TurnBudget(soon.append, 10)
+    budget = IterationBudget(soon.append, 10)
 
     def job(number: int, cost: int) -> Callable[[], int]:
         def run() -> int:

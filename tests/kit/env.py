@@ -108,10 +108,10 @@ class InlineOffload:
         return future
 
     def hold(self, pool: str) -> None:
-        """Keep the calls of a pool until `let_go`."""
+        """Keep the calls of a pool until `release`."""
         self.holding.add(pool)
 
-    def let_go(self, pool: str) -> None:
+    def release(self, pool: str) -> None:
         """Run what was kept, in order."""
         self.holding.discard(pool)
         ready = [run for name, run in self.held if name == pool]

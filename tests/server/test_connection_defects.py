@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkawire.codec.counts import Counts
-from kafkawire.handlers.budget import TurnBudget
+from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.produce.pending import PendingProduces, Waiting
 from tests.kit.connections import COLD, ECHO, Client, FakeHost, frame
 
@@ -65,7 +65,7 @@ def test_what_an_answer_holds_is_released_though_another_release_fails() -> None
 
 def test_a_job_that_raises_does_not_stop_those_after_it() -> None:
     soon: deque[Any] = deque()
-    budget = TurnBudget(soon.append, 10)
+    budget = IterationBudget(soon.append, 10)
     done: list[int] = []
 
     def broken() -> int:
@@ -98,7 +98,7 @@ class Produced(Waiting):
 
 
 class Log:
-    turn_number = 1
+    batch_number = 1
 
     def __init__(self) -> None:
         self.write: list[Any] = []

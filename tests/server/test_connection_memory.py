@@ -151,13 +151,13 @@ def test_readers_that_do_not_move_are_closed_while_others_wait() -> None:
 
 def test_idle_connections_are_closed_and_those_that_take_their_answers_are_not() -> None:
     host = FakeHost()
-    idle, taking = Client(host), behind(host, 10 * MIB)
+    idle, collection = Client(host), behind(host, 10 * MIB)
     never = behind(host, 10 * MIB)
-    sweeper = Sweeper(host, [each.connection for each in (idle, taking, never)])
+    sweeper = Sweeper(host, [each.connection for each in (idle, collection, never)])
     for _ in range(700):
-        taking.wire.unsent -= 100
+        collection.wire.unsent -= 100
         sweep(host, sweeper)
-    assert [len(each.wire.closed) for each in (idle, taking, never)] == [1, 0, 1]
+    assert [len(each.wire.closed) for each in (idle, collection, never)] == [1, 0, 1]
     assert host.counts.connections_closed == {"idle": 2}
 
 

@@ -55,11 +55,11 @@ def test_the_result_is_returned_and_the_group_reported(context: Any) -> None:
         assert context.ended.wait(20)
         return 7
 
-    def look(group: str) -> None:
+    def scan(group: str) -> None:
         seen.append(group)
         context.ended.set()
 
-    assert watching(context, work, look) == 7
+    assert watching(context, work, scan) == 7
     assert set(seen) == {context.group}
     assert completed(context, context.group) == 3
     assert completed(context, "another") == 0

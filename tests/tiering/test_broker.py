@@ -48,7 +48,7 @@ QUICK = {
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deletions gather for less long than they do."""
-    monkeypatch.setattr(removal, "LOOK_S", 0.2)
+    monkeypatch.setattr(removal, "SCAN_INTERVAL_S", 0.2)
 
 
 def tier_of(server: Server) -> Tiering:

@@ -82,7 +82,7 @@ class Moving(TierProcess):
         """Wait for the move to get there."""
         until = self.loop.now + MOVED_S
         while self.tiering.mover.progress.state not in states:
-            assert self.loop.now < until, self.tiering.mover.told()
+            assert self.loop.now < until, self.tiering.mover.reported()
             await self.env.sleep(1.0)
 
 
@@ -159,7 +159,7 @@ def test_everything_is_moved_and_the_old_bucket_is_left_empty(world: TierWorld) 
         await process.tiering.mover.begin(NEW)
         await process.moved("waiting")
         assert segments_in(world.bucket) == before  # somebody may be reading there
-        state = process.tiering.mover.told()
+        state = process.tiering.mover.reported()
         assert (state["objects"], state["left"], state["failed"]) == (len(before), 0, [])
         assert state["bytes"] == sum(len(world.bucket.objects[key]) for key in before)
         await process.check()

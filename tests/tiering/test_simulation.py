@@ -166,7 +166,7 @@ class Life(Watched):
                 return
             expected.log_start = max(expected.log_start, start)
             place = partition.topic, partition.index
-            late = await self.tiering.log_starts_told([place], self.rng.random() * 5)
+            late = await self.tiering.log_starts_reported([place], self.rng.random() * 5)
             if not late and not self.over and not partition.removed:
                 expected.deleted_below = max(expected.deleted_below, start)
 

@@ -196,7 +196,7 @@ def test_partitions_that_are_not_in_memory_are_told_of_too() -> None:
         await process.env.sleep(30)
         seen.append(await process.row())
 
-    async def look(process: Asked) -> None:
+    async def scan(process: Asked) -> None:
         await process.env.sleep(1)
         assert not process.log.partitions
         seen.append(await process.row())
@@ -204,7 +204,7 @@ def test_partitions_that_are_not_in_memory_are_told_of_too() -> None:
         assert not process.log.partitions
 
     live(world, fill)
-    live(world, look)
+    live(world, scan)
     assert seen[0] == seen[1]
     assert (seen[1]["local_log_start"], seen[1]["commit"], seen[1]["lag_s"]) == (3, 3, 0.0)
 

@@ -29,7 +29,7 @@ def run(path: str, master: str, continuous: bool, as_json: bool) -> None:
 
     try:
         if continuous or job.running.mode == CONTINUOUS:
-            run_continuous(job, master, lambda outcome: _tell(outcome, as_json), _failed)
+            run_continuous(job, master, lambda outcome: _notify(outcome, as_json), _failed)
             return
         outcomes: list[RunOutcome] = []
         try:
@@ -85,7 +85,7 @@ def read_job(path: str) -> Job:
         fail(problem, 2)
 
 
-def _tell(outcome: RunOutcome, as_json: bool) -> None:
+def _notify(outcome: RunOutcome, as_json: bool) -> None:
     """Return one run as one line."""
     from kafkawire.spark.pipeline import summary
 
@@ -108,4 +108,4 @@ def _show(outcomes: Sequence[RunOutcome], as_json: bool) -> None:
         if len(rows) > len(few):
             print(f"and {len(rows) - len(few)} more partitions")
     for outcome in runs or outcomes:
-        _tell(outcome, as_json)
+        _notify(outcome, as_json)

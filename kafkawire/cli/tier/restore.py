@@ -59,7 +59,7 @@ def restore(
         try:
             with bars() as progress:
                 tier_url = replace(url, create=False).url
-                restored = asyncio.run(_look(env, tier_url, deep, progress))
+                restored = asyncio.run(_scan(env, tier_url, deep, progress))
             _check(restored, url.url)
             if not as_json:
                 _show(restored)
@@ -89,7 +89,7 @@ def _refuse_full(data: Path) -> None:
         raise RestoreError(f"{data} is not empty: restore into a new data folder")
 
 
-async def _look(env: Env, url: str, deep: bool, progress: ShowProgress) -> Restored:
+async def _scan(env: Env, url: str, deep: bool, progress: ShowProgress) -> Restored:
     store: ObjectStore = open_store(url, BrokerConfig({}))
     try:
         restored = plan(await gather(env, store, progress))

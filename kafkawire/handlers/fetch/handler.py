@@ -31,7 +31,7 @@ from kafkawire.codec.fetch import (
     write_response,
 )
 from kafkawire.codec.produce import ManyItems
-from kafkawire.handlers.budget import TurnBudget
+from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.handlers.fetch.long import FULL, LongFetch
 from kafkawire.handlers.fetch.request import MEMORY_PATIENCE_S, Attempt, fill
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 DEFECTS_LOGGED_MAX = 1000
 """Partitions whose reads met a defect that are named in the log: clients come again and again."""
 
-TURN_BYTES = 4 << 20
+BATCH_BYTES = 4 << 20
 """Bytes of responses sent in one event-loop iteration: a millisecond or two of copying by the
 kernel. All other clients wait as long."""
 
@@ -65,7 +65,7 @@ class Fetch:
         self.parked: set[Attempt | LongFetch] = set()
         self.starved: set[Attempt] = set()  # that wait for memory
         self.defects: set[str] = set()
-        self.budget = TurnBudget(broker.env.call_soon, TURN_BYTES)
+        self.budget = IterationBudget(broker.env.call_soon, BATCH_BYTES)
 
     def start(
         self,

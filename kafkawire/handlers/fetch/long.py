@@ -41,7 +41,7 @@ Plans = list[tuple["FetchResult", "Plan"]]
 READS_AT_ONCE = 16
 """Partitions of one request that are read from files or the remote tier at the same time."""
 
-LOOK_AGAIN_S = 0.02
+RESCAN_INTERVAL_S = 0.02
 """The least time from one look at all partitions to the next."""
 
 FULL = (0, -1)
@@ -110,7 +110,7 @@ class LongFetch:
             return
         self._last = self._last or ask.max_wait_ms <= 0
         await self._handler.table.load((item[0], item[1]) for item in ask.items)
-        enough = await self._look()
+        enough = await self._scan()
         peer.served(exchange)
         if not enough:
             await self._wait()
@@ -138,7 +138,7 @@ class LongFetch:
 
     # -- looking
 
-    async def _look(self) -> bool:
+    async def _scan(self) -> bool:
         """Look at every partition; whether it is time to answer."""
         await self._release()
         self._moved.clear()
@@ -148,7 +148,7 @@ class LongFetch:
             result = FetchResult(item[0], item[1])
             self._results.append(result)
             try:
-                behind = self._look_at(item, result, room - self._size_bytes) or behind
+                behind = self._scan_part(item, result, room - self._size_bytes) or behind
             except NotLoaded as failure:
                 result.error_code = int(code_of(failure))
                 self._last = True
@@ -164,7 +164,7 @@ class LongFetch:
             self._handler.commit_log.want_commit()
         return False
 
-    def _look_at(self, item: FetchItem, result: FetchResult, room: int) -> bool:
+    def _scan_part(self, item: FetchItem, result: FetchResult, room: int) -> bool:
         """Plan one partition, and take hot views at once: later they may not be there any more.
         Whether something of it waits for a commit."""
         _, _, _, offset, last_epoch, most = item
@@ -219,9 +219,9 @@ class LongFetch:
         timer = env.call_later(self._ask.max_wait_ms / 1000, self.expire)
         try:
             await self._watch(on=True)
-            while not await self._look():
+            while not await self._scan():
                 await self._release()
-                await env.sleep(LOOK_AGAIN_S)
+                await env.sleep(RESCAN_INTERVAL_S)
                 await self._moved.wait()
         finally:
             timer.cancel()

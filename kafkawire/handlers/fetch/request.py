@@ -28,7 +28,7 @@ ATTEMPT_BYTES = 32 << 10
 """Fixed cost of a Fetch, in bytes that could have been sent in the same time: so
 that the thousands who wait for one partition do not have all others wait when it moves."""
 
-BESIDE_HOT_S = 0.01
+CONCURRENT_HOT_S = 0.01
 """How long a Fetch that has enough from memory waits for a remote tier: what is on its way is there
 next time."""
 
@@ -155,7 +155,7 @@ class Attempt:
         hot = sum(plan.size_bytes for _, plan in plans if plan.hot)
         patience_s = self.handler.config.remote_fetch_max_wait_ms / 1000
         if hot and hot >= self.ask.min_bytes:
-            patience_s = min(patience_s, BESIDE_HOT_S)
+            patience_s = min(patience_s, CONCURRENT_HOT_S)
         for _, plan in plans:
             plan.patience_s = patience_s
         try:
@@ -283,9 +283,9 @@ class Attempt:
         """A partition moved. Look once the turn is over: more of them may move in it."""
         if not self.woken:
             self.woken = True
-            self.handler.budget.later(self._look)
+            self.handler.budget.later(self._scan)
 
-    def _look(self) -> int:
+    def _scan(self) -> int:
         self.woken = False
         if not self.done:
             if self.exchange.peer.closed:

@@ -96,7 +96,7 @@ class Produce:
     def turn(self) -> PendingProduces:
         """The turn that what is appended now belongs to."""
         turn = self._turn
-        if turn.number != self.log.turn_number or not turn.exchanges:  # its time would be old
+        if turn.number != self.log.batch_number or not turn.exchanges:  # its time would be old
             turn = self._turn = PendingProduces(self.log, self.counts, self.now_ms())
         return turn
 

@@ -52,15 +52,15 @@ class Item(NamedTuple):
 class Portion(Waiting):
     """Batches of one request that are in one turn."""
 
-    __slots__ = ("results", "told")
+    __slots__ = ("reported", "results")
 
     def __init__(
-        self, whole: Exchange, acks: int, told: Callable[[], None], *, first: bool
+        self, whole: Exchange, acks: int, reported: Callable[[], None], *, first: bool
     ) -> None:
         super().__init__(whole.peer, whole.version, whole.correlation_id, whole.flexible)
         self.acks = acks
         self.size_bytes = 0
-        self.told = told
+        self.reported = reported
         self.more = 0 if first else -1  # the portions of a request count as one
         self.results: list[ProduceResult] = []
 
@@ -68,7 +68,7 @@ class Portion(Waiting):
         """Make the answer; a failure takes the place of each success."""
         if failure is not None:
             self.results = [failed(result, failure) for result in self.results]
-        self.told()
+        self.reported()
 
 
 class LongProduce:
@@ -81,7 +81,7 @@ class LongProduce:
         self._block = block
         self._portions: list[Portion] = []
         self._untold = 0
-        self._all_told: asyncio.Future[None] | None = None
+        self._all_reported: asyncio.Future[None] | None = None
 
     def begin_decoding(self, body: memoryview) -> None:
         """Serve a request that has not been decoded: its exchange is the peer's last."""
@@ -113,8 +113,8 @@ class LongProduce:
             self._drop()
             return
         if self._untold:
-            self._all_told = asyncio.get_running_loop().create_future()
-            await self._all_told
+            self._all_reported = asyncio.get_running_loop().create_future()
+            await self._all_reported
         if not peer.closed:
             await self._answer()
 
@@ -204,7 +204,7 @@ class LongProduce:
     # -- portions
 
     def _portion(self) -> Portion:
-        return Portion(self._exchange, self._acks, self._told, first=not self._portions)
+        return Portion(self._exchange, self._acks, self._reported, first=not self._portions)
 
     def add(self, results: list[ProduceResult], size_bytes: int) -> None:
         """A portion whose batches are queued already."""
@@ -228,10 +228,10 @@ class LongProduce:
         if failures and not self._acks:
             self._exchange.peer.abort("a produce with acks=0 was refused")
 
-    def _told(self) -> None:
+    def _reported(self) -> None:
         self._untold -= 1
-        if not self._untold and self._all_told is not None and not self._all_told.done():
-            self._all_told.set_result(None)
+        if not self._untold and self._all_reported is not None and not self._all_reported.done():
+            self._all_reported.set_result(None)
 
     # -- the answer
 

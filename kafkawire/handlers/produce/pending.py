@@ -76,7 +76,7 @@ class PendingProduces:
     def __init__(self, log: CommitLog, counts: Counts, now_ms: int) -> None:
         self.log = log
         self.counts = counts
-        self.number = log.turn_number
+        self.number = log.batch_number
         self.now_ms = now_ms
         self.exchanges: list[Waiting] = []
         self.waiting: list[Waiting] = []  # acks=all: for the commit
@@ -106,7 +106,7 @@ class PendingProduces:
         for exchange in self.exchanges:
             requests += 1 + exchange.more
             if exchange.acks == 1:
-                _tell(exchange, failure)
+                _notify(exchange, failure)
             elif failure is not None and exchange.acks == 0:
                 exchange.peer.abort("a produce with acks=0 could not be written")
             exchange.peer.applied(exchange.size_bytes)
@@ -119,13 +119,13 @@ class PendingProduces:
     def committed(self, failure: BaseException | None) -> None:
         """... and is durable, or cannot be made so."""
         for exchange in self.waiting:
-            _tell(exchange, failure)
+            _notify(exchange, failure)
             exchange.peer.collect()
         for exchange in self.waiting:
             exchange.peer.flush()
 
 
-def _tell(exchange: Waiting, failure: BaseException | None) -> None:
+def _notify(exchange: Waiting, failure: BaseException | None) -> None:
     """Make an answer. A defect there ends one connection; the turn's others get their answers."""
     try:
         exchange.tell(failure)

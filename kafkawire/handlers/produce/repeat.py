@@ -43,8 +43,8 @@ class RepeatedProduces(Waiting):
         """One buffer with all of them."""
         answers = self.answers
         if failure is not None:
-            told = why(failure)
-            answers = [self.shape.failed(answer, *told) for answer in answers]
+            reported = why(failure)
+            answers = [self.shape.failed(answer, *reported) for answer in answers]
         self.parts = [b"".join(answers) if self.more else answers[0]]
 
 

@@ -56,21 +56,50 @@ class CommitLog:
 
     `failed` is why nothing is written any more (after a failed fsync, or when closed); `full` that
     the server should start no produce, `refusal` why it should answer them all with that; `run` is
-    the number frames carry. `frames`, `turn_bytes`, `scheduled` and `room_bytes` are the current
+    the number frames carry. `frames`, `batch_bytes`, `scheduled` and `room_bytes` are the current
     turn, for Partition.append alone. `hooks`: what those above are told (kafkawire.log.hooks).
     `dirty` are the partitions the next checkpoint must hold, `producing` those with idempotent
     producers as of the last one. `trimmed`: partition number -> log start, of those with segment
-    rows below it. `turn_number` is another one as soon as what is appended belongs to another turn.
-    `losses`: what recovery found damaged. `turns`, `appended_bytes`, `appended_records`: what was
-    written since the start.
+    rows below it. `batch_number` is another one as soon as what is appended belongs to another
+    turn. `losses`: what recovery found damaged. `turns`, `appended_bytes`, `appended_records`: what
+    was written since the start.
     """
 
     __slots__ = (
-        "_commit_callbacks", "_flying", "_flying_since", "_slow", "_slow_s", "_trouble",
-        "_write_callbacks", "appended_bytes", "appended_records", "commits", "config", "dirty",
-        "env", "failed", "frames", "full", "hooks", "journals", "ledger", "losses", "producing",
-        "reader", "refusal", "room_bytes", "run", "save_log_starts", "scheduled", "trimmed",
-        "turn_bytes", "turn_number", "turns", "validate_all", "waiting_for_room", "write_seconds",
+        "_commit_callbacks",
+        "_flying",
+        "_flying_since",
+        "_slow",
+        "_slow_s",
+        "_trouble",
+        "_write_callbacks",
+        "appended_bytes",
+        "appended_records",
+        "batch_bytes",
+        "batch_number",
+        "commits",
+        "config",
+        "dirty",
+        "env",
+        "failed",
+        "frames",
+        "full",
+        "hooks",
+        "journals",
+        "ledger",
+        "losses",
+        "producing",
+        "reader",
+        "refusal",
+        "room_bytes",
+        "run",
+        "save_log_starts",
+        "scheduled",
+        "trimmed",
+        "turns",
+        "validate_all",
+        "waiting_for_room",
+        "write_seconds",
         "written",
     )  # fmt: skip
 
@@ -97,8 +126,8 @@ class CommitLog:
         self.producing: set[Partition] = set()
         self.trimmed: dict[int, int] = {}
         self.frames: list[Frame] = []
-        self.turn_bytes = 0
-        self.turn_number = 0
+        self.batch_bytes = 0
+        self.batch_number = 0
         self.room_bytes = 0
         self.scheduled = False
         self.waiting_for_room: list[Callable[[], None]] = []
@@ -174,7 +203,7 @@ class CommitLog:
         part = memoryview(payload)
         frame = Frame(None, [part], 0, 0, len(part), -1, kind)
         self.frames.append(frame)
-        self.turn_bytes += len(part)
+        self.batch_bytes += len(part)
         if not self.scheduled:
             self.queued()
         return frame
@@ -188,7 +217,7 @@ class CommitLog:
 
     def queued(self) -> None:
         """Something was queued: see that the flush comes, and that there is room for more."""
-        if self.turn_bytes > self.room_bytes:
+        if self.batch_bytes > self.room_bytes:
             self.full = True
         if not self.scheduled:
             self.scheduled = True
@@ -198,7 +227,7 @@ class CommitLog:
     def measure_room(self) -> None:
         """Measure how much more may be queued, and wake the waiting requests."""
         self.room_bytes = self.commits.room_bytes()
-        self.full = self.turn_bytes > self.room_bytes or self.refusal is not None
+        self.full = self.batch_bytes > self.room_bytes or self.refusal is not None
         if not self.full and self.waiting_for_room:
             waiting, self.waiting_for_room = self.waiting_for_room, []
             for fn in waiting:
@@ -228,11 +257,11 @@ class CommitLog:
         """Write the turn: here, or in the writer thread while writes are slow."""
         assert self._flying is None, "one turn is written at a time"
         turn = WriteBatch(
-            self.frames, self.turn_bytes, self._write_callbacks, self._commit_callbacks
+            self.frames, self.batch_bytes, self._write_callbacks, self._commit_callbacks
         )
         self.frames = []
-        self.turn_bytes = 0
-        self.turn_number += 1
+        self.batch_bytes = 0
+        self.batch_number += 1
         self._write_callbacks = []
         self._commit_callbacks = []
         self.scheduled = False
@@ -352,7 +381,7 @@ class CommitLog:
         journal.entries += write.entries
         if write.named:
             journal.numbers.update([partition.number for partition in write.named])
-        self.commits.soil(journal)
+        self.commits.mark_dirty(journal)
 
     def _half_full(self, journal: Journal) -> bool:
         """Time to make the next journal: an idle broker needs no room for one."""
@@ -375,11 +404,11 @@ class CommitLog:
         for write in writes:
             write.unname()
         queued = WriteBatch(
-            self.frames, self.turn_bytes, self._write_callbacks, self._commit_callbacks
+            self.frames, self.batch_bytes, self._write_callbacks, self._commit_callbacks
         )
         self.frames, self._write_callbacks, self._commit_callbacks = [], [], []
-        self.turn_bytes = 0
-        self.turn_number += 1
+        self.batch_bytes = 0
+        self.batch_number += 1
         for frame in [*turn.frames, *queued.frames]:
             if frame.partition is not None:
                 frame.partition.rollback()

@@ -87,7 +87,7 @@ class Commits:
         """Everything before `committed` is durable."""
         self.committed = committed
 
-    def soil(self, journal: Journal) -> None:
+    def mark_dirty(self, journal: Journal) -> None:
         """A journal was written to: the next commit must sync it."""
         journal.dirty = True
         if journal not in self._dirty:  # two at most, but for turns larger than a journal

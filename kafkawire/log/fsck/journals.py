@@ -93,7 +93,7 @@ class JournalCheck:
             self._damage(damage)
         for at, found in enumerate(recovered.found):
             self._progress("journals", at, len(recovered.found))
-            self._look(found)
+            self._scan(found)
         self._progress("journals", len(recovered.found), len(recovered.found))
         return self.held
 
@@ -101,7 +101,7 @@ class JournalCheck:
         """The topics of these partitions, without those that a journal says were deleted."""
         return not_deleted(self._env.fs, self.held.recovered.found, numbers)
 
-    def _look(self, found: RecoveredJournal) -> None:
+    def _scan(self, found: RecoveredJournal) -> None:
         journal, report = found.journal, self._report
         report.journals += 1
         report.size_bytes += journal.end

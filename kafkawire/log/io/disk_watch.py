@@ -38,7 +38,7 @@ class DiskWatch:
         self._full: str | None = None
         self._warned = False
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """Check whether the disk is busy; to be called some times in `busy.disk.ms`."""
         log = self._commit_log
         busy_s = log.busy_s()
@@ -73,7 +73,7 @@ class DiskWatch:
         config = self._commit_log.config
         full = used >= config.disk_refuse_percent and free < REFUSED_BELOW_BYTES
         self._full = f"{used} % of the disk of {self._folder} is used" if full else None
-        self.look()
+        self.scan()
         if (used >= config.disk_warn_percent) != self._warned:
             self._warned = not self._warned
             if self._warned:

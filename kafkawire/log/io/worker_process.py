@@ -147,41 +147,41 @@ class Child:
 class Throttle:
     """Keeps a job to so many bytes a second, by sleeping after each piece of work.
 
-    `look` is called at each piece, and after each nap: it ends the process if it should end.
+    `scan` is called at each piece, and after each nap: it ends the process if it should end.
     """
 
-    __slots__ = ("_due", "_look", "_now", "_rate", "_sleep")
+    __slots__ = ("_due", "_now", "_rate", "_scan", "_sleep")
 
     def __init__(
         self,
         bytes_per_second: int,
-        look: Callable[[], None],
+        scan: Callable[[], None],
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._rate = bytes_per_second
-        self._look = look
+        self._scan = scan
         self._now = now
         self._sleep = sleep
         self._due = now()
 
     def __call__(self, size_bytes: int) -> None:
         """So many bytes were read."""
-        self._look()
+        self._scan()
         if self._rate <= 0:
             return
         # Time not used is not saved up: a job that waited for the disk does not then rush.
         self._due = max(self._due, self._now() - NAP_S) + size_bytes / self._rate
         while (left := self._due - self._now()) > 0:
             self._sleep(min(left, NAP_S))
-            self._look()
+            self._scan()
 
 
-def answer(fs: FileSystem, request: bytes, look: Callable[[], None]) -> bytes:
+def answer(fs: FileSystem, request: bytes, scan: Callable[[], None]) -> bytes:
     """Do what a request asks for; never raises."""
     try:
         job, arguments, rate = pickle.loads(request)
-        reply: tuple[Any, ...] = "done", run_job(fs, job, arguments, Throttle(rate, look))
+        reply: tuple[Any, ...] = "done", run_job(fs, job, arguments, Throttle(rate, scan))
     except OSError as failure:
         reply = "os", failure.errno, failure.strerror or str(failure), failure.filename
     except Exception as failure:
@@ -189,10 +189,10 @@ def answer(fs: FileSystem, request: bytes, look: Callable[[], None]) -> bytes:
     return pickle.dumps(reply, pickle.HIGHEST_PROTOCOL)
 
 
-def serve(fs: FileSystem, source: int, sink: int, look: Callable[[], None]) -> None:
+def serve(fs: FileSystem, source: int, sink: int, scan: Callable[[], None]) -> None:
     """Answer requests from descriptor `source` to `sink` until its end."""
     while (request := read_frame(source)) is not None:
-        reply = answer(fs, request, look)
+        reply = answer(fs, request, scan)
         write_frame(sink, LENGTH.pack(len(reply)), reply)
 
 

@@ -100,7 +100,7 @@ class Checkpoints:
             self._commit_log.hooks.stored()
         except BaseException:
             for partition in part:
-                partition.soil()
+                partition.mark_dirty()
             self._commit_log.dirty.extend(changed)
             raise
 

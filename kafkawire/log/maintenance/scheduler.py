@@ -28,7 +28,7 @@ TENDED_EVERY = 10
 MAX_BACKOFF = 6
 """After a failed cut, twice as many looks go by until the next one, 64 at most: a full disk is not
 filled each second with what cannot be finished."""
-LOOKS_PER_BUSY_TIME = 4
+CHECKS_PER_BUSY_TIME = 4
 """How often in `busy.disk.ms` it is looked whether the disk is busy."""
 UNLOADED_EVERY_MS = 60_000
 """How often idle partitions are let go of: in a minute a client cannot touch many millions."""
@@ -84,7 +84,7 @@ class Upkeep:
         )
         self._every("unload", UNLOADED_EVERY_MS, self.unload)
         self._every("measure the disk", int(MEASURED_EVERY_S * 1000), self._watch.measure)
-        self._every("watch the disk", config.busy_disk_ms / LOOKS_PER_BUSY_TIME, self._look)
+        self._every("watch the disk", config.busy_disk_ms / CHECKS_PER_BUSY_TIME, self._scan)
         self._tasks.append(self._env.spawn(self._cut_journals(), "cutter"))
         self._tasks.append(self._env.spawn(self._tend_segments(), "segments"))
         self.rolled()
@@ -118,7 +118,7 @@ class Upkeep:
         producing = self._commit_log.producing
         for at, partition in enumerate(list(producing)):
             if partition.producers.expire(before_ms):
-                partition.soil()
+                partition.mark_dirty()
             if partition.removed or not partition.producers.states:
                 producing.discard(partition)
             if at % SLICE == SLICE - 1:
@@ -133,23 +133,23 @@ class Upkeep:
     async def _cut_journals(self) -> None:
         """Clean up after the last end, then cut for as long as the process lives."""
         await self._try("removing unfinished segments", self._segments.clean)
-        looks = failures = 0
+        scans = failures = 0
         while True:
-            await self._env.sleep(self._segments.cutter.timing.look_s())
+            await self._env.sleep(self._segments.cutter.timing.scan_interval_s())
             await self._try("indexing journals", self._indexer.run)
-            if looks % (1 << failures) == 0:
+            if scans % (1 << failures) == 0:
                 cut = await self._try("cutting", self._cut)
                 failures = 0 if cut else min(failures + 1, MAX_BACKOFF)
-            looks += 1
+            scans += 1
 
     async def _tend_segments(self) -> None:
         """Tidy and rewrite, beside cutting: that has to be done by a time."""
-        looks = 0
+        scans = 0
         while True:
             await self._env.sleep(self._config.cut_interval_ms / 1000)
             await self._try("tidying segments", self._segments.lifecycle.tick)
-            looks += 1
-            if looks % TENDED_EVERY == 0:
+            scans += 1
+            if scans % TENDED_EVERY == 0:
                 await self._try("tidying segments", self._segments.tend)
 
     async def _cut(self) -> None:
@@ -158,8 +158,8 @@ class Upkeep:
             self._retention.touched.update(taken)
             await self._retention.reclaim()
 
-    async def _look(self) -> None:
-        self._watch.look()
+    async def _scan(self) -> None:
+        self._watch.scan()
 
     async def _relieve(self) -> None:
         """The disk fills up: what may go goes now, and not after its grace or at its time."""

@@ -23,7 +23,7 @@ QUIET_S = 0.05
 """Between two looks whether a swap is over."""
 
 
-class Taking:
+class ChangeCollection:
     """One collection of pending changes."""
 
     def __init__(self, manifest: LocalManifest, gathering: Gathering) -> None:

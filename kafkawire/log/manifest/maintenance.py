@@ -10,11 +10,11 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from kafkawire.log.manifest.collect import Taking
+from kafkawire.log.manifest.collect import ChangeCollection
 from kafkawire.log.manifest.compaction import LocalFolding
 from kafkawire.log.manifest.delta_builder import Gathering
 from kafkawire.log.manifest.files import Ended, ManifestFiles
-from kafkawire.log.manifest.rebuild import Anew
+from kafkawire.log.manifest.rebuild import ManifestRebuild
 from kafkawire.log.manifest.service import LocalManifest
 from kafkawire.manifest.reader import Current
 from kafkawire.manifest.state import Delta
@@ -26,9 +26,9 @@ SLICE = 1000
 """Segments looked at between two turns of the loop."""
 
 
-class Keeping:
+class MaintainedManifest:
     """The maintained local manifest. `sequence`: the last delta; `attached`: whether the folder has
-    a manifest that is kept; `anew`: how often it was written anew."""
+    a manifest that is kept; `rebuilds`: how often it was written anew."""
 
     def __init__(
         self, manifest: LocalManifest, facts: tuple[int, int], rows: Sequence[SegmentRow]
@@ -38,7 +38,7 @@ class Keeping:
         env, log, catalog = manifest.env, manifest.log, manifest.catalog
         self.attached = False
         self.sequence = 0
-        self.anew = 0
+        self.rebuilds = 0
         self.folding: asyncio.Task[None] | None = None
         self._env = env
         self._manifest = manifest
@@ -47,8 +47,8 @@ class Keeping:
         gathering = Gathering(
             env, catalog, manifest.storage, log.partitions, log.node_id, _at_the_log_start
         )
-        self._taking = Taking(manifest, gathering)
-        self._anew = Anew(manifest, gathering, self._taking, self._files)
+        self._collection = ChangeCollection(manifest, gathering)
+        self._rebuild = ManifestRebuild(manifest, gathering, self._collection, self._files)
         self._folder = LocalFolding(env, self._files)
 
     async def close(self) -> None:
@@ -65,7 +65,7 @@ class Keeping:
         if not self.attached:
             await self._attach()
         while self._manifest.noted:
-            async with self._taking.next(self.sequence + 1) as delta:
+            async with self._collection.next(self.sequence + 1) as delta:
                 if not delta.says_nothing:
                     await self._write(delta)
         if self.folding is None and self._folder.is_due(self.sequence):
@@ -86,7 +86,7 @@ class Keeping:
         finally:
             self.folding = None
         if self._folder.damaged:
-            self._manifest.look_again()
+            self._manifest.check_again()
 
     async def _attach(self) -> None:
         """Take over the manifest a clean end left, or write it anew."""
@@ -104,8 +104,8 @@ class Keeping:
                 self._begin(current, ended.sequence)
                 return
         logger.info("rebuilding the local manifest")
-        self.anew += 1
-        self._begin(*await self._anew.write())
+        self.rebuilds += 1
+        self._begin(*await self._rebuild.write())
 
     def _begin(self, current: Current, sequence: int) -> None:
         self._folder.begin(current)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from kafkawire.log.manager import RUN_SHIFT
-from kafkawire.log.manifest.collect import PAGE, Taking, ends
+from kafkawire.log.manifest.collect import PAGE, ChangeCollection, ends
 from kafkawire.log.manifest.delta_builder import SLICE, Gathering, topic_facts
 from kafkawire.log.manifest.files import ManifestFiles
 from kafkawire.log.manifest.pending_changes import Changes
@@ -31,21 +31,21 @@ PAUSE_S = 0.005
 """After each page, so that a large broker's clients do not notice."""
 
 
-class Anew:
+class ManifestRebuild:
     """A rebuild of the local manifest."""
 
     def __init__(
         self,
         manifest: LocalManifest,
         gathering: Gathering,
-        taking: Taking,
+        collection: ChangeCollection,
         files: ManifestFiles,
     ) -> None:
         self._env = manifest.env
         self._catalog = manifest.catalog
         self._noted = manifest.noted
         self._gathering = gathering
-        self._taking = taking
+        self._collection = collection
         self._files = files
         self._log = manifest.log
         self._sequence = 0
@@ -63,14 +63,14 @@ class Anew:
         log, cluster_id = self._log, self._catalog.cluster_id
         nothing = empty(cluster_id, log.node_id, log.start, base, now_ms)
         await self._env.offload.submit("files", self._files.write_content, nothing)
-        await self._taking.quiet()
+        await self._collection.quiet()
         ids = self._forget()
         topics = list(self._catalog.by_id)
         await self._write_topics(topics)
         await self._write_segments(ids)
         await self._write_partitions(topics)
         while True:  # what was noted meanwhile
-            async with self._taking.next(self._sequence + 1) as delta:
+            async with self._collection.next(self._sequence + 1) as delta:
                 await self._write(delta)
             if not self._noted:
                 break
@@ -121,7 +121,7 @@ class Anew:
         """They say how far each partition goes; the rest of it comes with the partitions."""
         delta, none = self._delta(), pack_epochs([])
         for at in range(0, len(ids), PAGE):
-            added = await self._taking.added(ids[at : at + PAGE])
+            added = await self._collection.added(ids[at : at + PAGE])
             for each in added:
                 await self._gathering.add_object(delta, each)
             for done, (number, end) in enumerate(ends(added).items(), 1):

@@ -30,7 +30,7 @@ from kafkawire.metadata.catalog import Catalog, TopicInfo
 from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog, SegmentRow
 
 if TYPE_CHECKING:
-    from kafkawire.log.manifest.maintenance import Keeping
+    from kafkawire.log.manifest.maintenance import MaintainedManifest
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +57,8 @@ class Noted:
 
 
 class LocalManifest:
-    """The local manifest of a broker. `keeping`: whoever writes it, once there is one; `failures`:
-    tries in a row that failed."""
+    """The local manifest of a broker. `maintained`: whoever writes it, once there is one;
+    `failures`: tries in a row that failed."""
 
     def __init__(self, env: Env, log: Log, storage: SegmentCatalog, catalog: Catalog) -> None:
         self.env = env
@@ -66,7 +66,7 @@ class LocalManifest:
         self.storage = storage
         self.catalog = catalog
         self.noted = Noted()
-        self.keeping: Keeping | None = None
+        self.maintained: MaintainedManifest | None = None
         self.failures = 0
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -89,10 +89,12 @@ class LocalManifest:
             return
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        if self.keeping is not None:
-            await self.keeping.close()
-            if self.keeping.attached and not self.failures:
-                last = self.env.spawn(self._end(self.keeping), "last delta of the local manifest")
+        if self.maintained is not None:
+            await self.maintained.close()
+            if self.maintained.attached and not self.failures:
+                last = self.env.spawn(
+                    self._end(self.maintained), "last delta of the local manifest"
+                )
                 await asyncio.wait([last], timeout=LAST_S)
                 last.cancel()
                 await asyncio.gather(last, return_exceptions=True)
@@ -100,7 +102,7 @@ class LocalManifest:
     @property
     def settled(self) -> bool:
         """Whether everything that was noted is in the folder."""
-        attached = self.keeping is not None and self.keeping.attached
+        attached = self.maintained is not None and self.maintained.attached
         return attached and not (self._writing or self.noted)
 
     # -- what is noted (kafkawire.log.hooks.LogListener)
@@ -168,7 +170,7 @@ class LocalManifest:
         module = await self.env.offload.submit(
             "files", import_module, "kafkawire.log.manifest.maintenance"
         )
-        self.keeping = keeping = module.Keeping(self, facts, rows)
+        self.maintained = maintained = module.MaintainedManifest(self, facts, rows)
         del rows
         while True:
             await self._woken.wait()
@@ -176,7 +178,7 @@ class LocalManifest:
             self._woken.clear()
             self._writing = True
             try:
-                await keeping.write()
+                await maintained.write()
             except Exception as failure:  # of the disk or of SQL: it is stale meanwhile
                 await self._back_off(failure)
             else:
@@ -191,20 +193,20 @@ class LocalManifest:
         self._woken.set()
         await self.env.sleep(wait_s)
 
-    def look_again(self) -> None:
+    def check_again(self) -> None:
         """Have it written soon, whether anything is noted or not."""
         self._woken.set()
 
     def _in_doubt(self) -> bool:
         return bool(self.log.hooks.doubts) or not self.log.segments.swapper.quiet
 
-    async def _end(self, keeping: Keeping) -> None:
+    async def _end(self, maintained: MaintainedManifest) -> None:
         if self._in_doubt():
             return  # nobody knows what SQL has, so the next start looks
-        await keeping.write()
+        await maintained.write()
         if self._in_doubt():
             return
         self._marked = True
-        await keeping.mark()
+        await maintained.mark()
         if not self._marked:
             self._spoil()

@@ -219,8 +219,8 @@ class Partition:
             frame.length += size
             if newest > frame.newest:
                 frame.newest = newest
-        log.turn_bytes += size
-        if not log.scheduled or log.turn_bytes > log.room_bytes:
+        log.batch_bytes += size
+        if not log.scheduled or log.batch_bytes > log.room_bytes:
             log.queued()
         return base, append_time, self.log_start
 
@@ -320,9 +320,9 @@ class Partition:
         while self.epochs and self.epochs[-1][1] >= self.next_offset:
             self.epochs.pop()  # nothing was written under it
         self.epochs.append((epoch, self.next_offset))
-        self.soil()
+        self.mark_dirty()
 
-    def soil(self) -> None:
+    def mark_dirty(self) -> None:
         """The next checkpoint must hold it."""
         if not self.dirty:
             self.dirty = True

@@ -71,7 +71,7 @@ def _pass_over(
         if end > known:
             losses.append(Loss(number, known, end, certain=False))
             partition.next_offset = end
-            partition.soil()
+            partition.mark_dirty()
     return losses
 
 
@@ -102,7 +102,7 @@ def _load_journal(
             assert partition is not None, "only known partitions have rows to load"
             if part.place[-1] >= place:
                 written.add(number)
-                partition.soil()
+                partition.mark_dirty()
                 _replay(partition, _heads(fs, found, number, part, place), place)
             _load(partition, journal, part, in_memory)
 

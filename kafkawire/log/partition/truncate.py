@@ -30,7 +30,7 @@ def move_log_start(partition: Partition, offset: int) -> list[int]:
     numbers = drop_journals(partition, offset)
     while len(partition.epochs) > 1 and partition.epochs[1][1] <= offset:
         partition.epochs.pop(0)
-    partition.soil()
+    partition.mark_dirty()
     partition.moved()
     return numbers
 

@@ -80,7 +80,7 @@ class Lifecycle:
         await self._remove_deleted()
         await self._remove_trimmed()
         if self._changed or self._changed_all:
-            await self._look_anew()
+            await self._rescan()
             await self.expire()
 
     async def find_orphans(self) -> None:
@@ -111,14 +111,14 @@ class Lifecycle:
             logger.info("retention: moving the log start offset of %d partitions", len(starts))
             await self._commit_log.save_log_starts(starts)
         await self._remove_trimmed()
-        looks: dict[int, list[int]] = {}
+        scans: dict[int, list[int]] = {}
         for number in numbers:
             if number in self._partitions:  # another broker's are left to it
-                looks.setdefault(self._next_look(number, now_ms), []).append(number)
-        for when_ms, some in looks.items():
+                scans.setdefault(self._next_scan(number, now_ms), []).append(number)
+        for when_ms, some in scans.items():
             await self._storage.set_due(some, when_ms)
 
-    def _next_look(self, number: int, now_ms: int) -> int:
+    def _next_scan(self, number: int, now_ms: int) -> int:
         """When something of a partition may be due again."""
         partition = self._partitions[number]
         if not len(partition.segments):
@@ -129,7 +129,7 @@ class Lifecycle:
         step_ms = min(ROUND_MS_MAX, self._commit_log.config.log_retention_check_interval_ms)
         return (max(when_ms, now_ms) // step_ms + 1) * step_ms
 
-    async def _look_anew(self) -> None:
+    async def _rescan(self) -> None:
         if self._changed_all:
             await self._storage.set_due(None, 0)
             self._changed_all = False

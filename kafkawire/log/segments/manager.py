@@ -226,7 +226,7 @@ class Segments:
         self.swapper.take([row for row in dead if self._is_news(row)])
         self.store.condemn(row.id for row in dead)
         await self.sweep()
-        await self.rewriter.survey(self._config.segment_dead_max_ms / 1000)
+        await self.rewriter.find_candidates(self._config.segment_dead_max_ms / 1000)
         while await self.rewriter.run():
             pass
 

@@ -68,12 +68,12 @@ def _state(tiering: Tiering) -> Iterator[Metric]:
     yield gauge(
         "tier_promise_missed_topics",
         "Topics whose records have waited for upload longer than tiering.max.lag.ms.",
-        len(tiering.promise.missed),
+        len(tiering.upload_lag.missed),
     )
     yield counter(
         "tier_promise_missed",
         "Times that a topic's upload lag exceeded tiering.max.lag.ms.",
-        tiering.promise.episodes,
+        tiering.upload_lag.episodes,
     )
     yield gauge(
         "tier_last_upload_timestamp_seconds",

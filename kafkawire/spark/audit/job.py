@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kafkawire.spark.audit.continuity import FINDINGS_KEPT, Outcome
 from kafkawire.spark.audit.coverage import Coverage
 from kafkawire.spark.audit.judging import Judge, Judgement, Where, load
-from kafkawire.spark.audit.listing import AuditError, ListedTable, look
+from kafkawire.spark.audit.listing import AuditError, ListedTable, scan
 from kafkawire.spark.audit.scanning import MISSING, ScanFinding
 from kafkawire.spark.audit.through import VERDICT, Progress, Through, silent
 from kafkawire.spark.audit.verdict import AuditProblem, PartitionReport, TableReport
@@ -23,7 +23,7 @@ def audit(
 ) -> tuple[TableReport, ListedTable]:
     """The table at a path or URL, held against a source if one is given. SourceError."""
     begun = time.monotonic()
-    listed = look(url)
+    listed = scan(url)
     if source is None:
         _judge(listed, through)
     else:

@@ -50,7 +50,7 @@ class ListedTable:
     ids: Mapping[str, str] = field(default_factory=dict)
 
 
-def look(url: str) -> ListedTable:
+def scan(url: str) -> ListedTable:
     """What there is to audit at a table's path or URL. SourceError."""
     place = open_place(url)
     kind = format_of(place)

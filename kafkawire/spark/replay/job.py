@@ -132,7 +132,7 @@ def open_rows(url: str, topic: str) -> Opened:
 
 def _fixed(wish: ReplayRequest, opened: Opened, target: WireTarget, key: str) -> Replay:
     """The record of the replay: what was begun under its name, or what begins now."""
-    there = target.look()
+    there = target.scan()
     if there is None:
         there = _created(wish, opened, target)
     if target.setting("message.timestamp.type") == "LogAppendTime":
@@ -160,7 +160,7 @@ def _created(wish: ReplayRequest, opened: Opened, target: WireTarget) -> TopicSt
         raise ReplayError(f"there is no topic {wish.to}; --create makes it")
     partitions = _partitions(opened) if wish.partitions is None else wish.partitions.values()
     target.create(max(partitions) + 1)
-    there = target.look()
+    there = target.scan()
     if there is None:
         raise ReplayError(f"the topic {wish.to} was created, and is not there")
     return there
@@ -284,7 +284,7 @@ class _LaneProgress:
         def count_more(rows: int) -> None:
             with self._going_on():
                 self._counted[lane.partition] += rows
-                self._tell(self._counts, self._counted)
+                self._notify(self._counts, self._counted)
 
         return count_more
 
@@ -296,9 +296,9 @@ class _LaneProgress:
                 rows = self._counted[lane.partition]
                 if self._rows[lane.partition] != rows:  # so many offsets there were
                     self._rows[lane.partition] = rows
-                    self._tell(self._counts, self._counted)
+                    self._notify(self._counts, self._counted)
                 self.there[lane.partition] = there
-                self._tell(self._what, self.there)
+                self._notify(self._what, self.there)
 
         return count_written
 
@@ -309,7 +309,7 @@ class _LaneProgress:
         with self._lock:
             yield
 
-    def _tell(self, what: str, by_lane: Mapping[int, int]) -> None:
+    def _notify(self, what: str, by_lane: Mapping[int, int]) -> None:
         done = sum(by_lane.values())
         self._callback(what, done, max(done, sum(self._rows.values())))
 

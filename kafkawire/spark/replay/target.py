@@ -115,7 +115,7 @@ class WireTarget:
         self._tries += 1
         pause(self._tries)
 
-    def look(self) -> TopicState | None:
+    def scan(self) -> TopicState | None:
         """Whether the topic is there, and how. ReplayError if it stamps records itself."""
 
         def work(cluster: Cluster) -> TopicState | None:

@@ -77,10 +77,10 @@ class ReportScope:
         context = spark.sparkContext
         self._progress(what, 0, len(tasks))
 
-        def look(group: str) -> None:
+        def scan(group: str) -> None:
             self._progress(what, min(completed(context, group), len(tasks)), len(tasks))
 
-        return watching(context, work, look)
+        return watching(context, work, scan)
 
     def close(self) -> None:
         """End the connections of the catalog."""

@@ -192,14 +192,14 @@ def open_current(source: Source, within_s: float = 0.0) -> SourceCatalog:
     before only what is new is read."""
     from kafkawire.spark.source.catalog import open_catalog
 
-    known, looked_at = _opened.pop(source, (None, 0.0))
+    known, scanned_at = _opened.pop(source, (None, 0.0))
     if known is None:
         known = open_catalog(source)
-        looked_at = time.monotonic()
-    elif time.monotonic() - looked_at > within_s:
+        scanned_at = time.monotonic()
+    elif time.monotonic() - scanned_at > within_s:
         known = known.refreshed()
-        looked_at = time.monotonic()
+        scanned_at = time.monotonic()
     while len(_opened) >= OPENED_MAX:
         del _opened[next(iter(_opened))]
-    _opened[source] = known, looked_at
+    _opened[source] = known, scanned_at
     return known

@@ -95,7 +95,7 @@ class TierCommands:
                 await mover.begin(to, arguments.get("skip_lost") is True)
             except MoveError as wrong:
                 raise CommandError(str(wrong)) from None
-        return mover.told()
+        return mover.reported()
 
     async def _scrub(self, arguments: Arguments) -> Answer:
         """Begin one unless one is under way; `watch`: only tell how far it is."""
@@ -113,11 +113,11 @@ class TierCommands:
 
     async def _run_scrub(self, repair: bool, deep: bool, skip_lost: bool) -> None:
         try:
-            async for told in self._tiering.scrub(repair, deep, skip_lost):
-                if isinstance(told, ScrubReport):
-                    self._scrubbed = {"state": "done", **asdict(told)}
+            async for reported in self._tiering.scrub(repair, deep, skip_lost):
+                if isinstance(reported, ScrubReport):
+                    self._scrubbed = {"state": "done", **asdict(reported)}
                 else:
-                    self._scrubbed = {"state": "scrubbing", **asdict(told)}
+                    self._scrubbed = {"state": "scrubbing", **asdict(reported)}
         except (StoreError, OSError, WorkerError) as failure:
             self._scrubbed = {"state": "failed", "error": str(failure)}
         except BaseException:

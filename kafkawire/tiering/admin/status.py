@@ -58,7 +58,7 @@ def tier_facts(tiering: Tiering) -> dict[str, Any]:
         "last_error": None if trouble is None else str(trouble[1]),
         "last_error_ms": None if trouble is None else trouble[0],
         "errors": dict(sorted(meter.errors.items())),
-        "promises_missed": sorted(tiering.promise.missed.values()),
+        "promises_missed": sorted(tiering.upload_lag.missed.values()),
         "now_ms": tiering.env.clock.now_ms(),
     }
 

@@ -22,9 +22,9 @@ from kafkawire.log.segments.cut.grouping import LARGE_BYTES
 from kafkawire.log.segments.cut.plan import JOB_PARTITIONS
 from kafkawire.log.segments.cut.schedule import (
     CUT_PART,
-    LOOK_AT_LEAST_S,
-    LOOKS_AHEAD,
-    LOOKS_PER_LAG,
+    MIN_SCAN_INTERVAL_S,
+    SCANS_AHEAD,
+    SCANS_PER_LAG,
 )
 from kafkawire.log.segments.merge.levels import limits_of
 from kafkawire.tiering.cost.merge_cost import pays, puts_of
@@ -191,10 +191,12 @@ def cut_every_s(flowing: Sequence[TopicLoad], machine: Machine) -> float:
     if not lags:
         return 0.0
     lag_s = min(lags)
-    look_s = min(machine.cut_interval_ms / 1000, max(LOOK_AT_LEAST_S, lag_s / LOOKS_PER_LAG))
-    looks = max(1, ceil(CUT_PART * lag_s / look_s - 1e-9) - LOOKS_AHEAD)
+    scan_interval_s = min(
+        machine.cut_interval_ms / 1000, max(MIN_SCAN_INTERVAL_S, lag_s / SCANS_PER_LAG)
+    )
+    scans = max(1, ceil(CUT_PART * lag_s / scan_interval_s - 1e-9) - SCANS_AHEAD)
     full_s = machine.journal_bytes / sum(load.bytes_per_s for load in flowing)
-    return min(looks * look_s, full_s, machine.journal_roll_ms / 1000)
+    return min(scans * scan_interval_s, full_s, machine.journal_roll_ms / 1000)
 
 
 def requests(size_bytes: float, machine: Machine) -> float:

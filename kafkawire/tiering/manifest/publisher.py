@@ -83,7 +83,7 @@ class Rounds:
         self.error: Exception | None = None
         self.sequence = 0
         self.failures = 0
-        self.on_lost: Callable[[], None] = _nobody
+        self.on_lost: Callable[[], None] = _no_coordinator
         self._env = env
         self._config = config
         self._store = store
@@ -261,8 +261,8 @@ class Rounds:
         known = isinstance(failure, StoreError | OSError)
         self._answer_all(failure if known else StoreError("WorkerError", str(failure)))
         bound = self._config.tier_retry_max_ms / 1000
-        mended = getattr(failure, "retryable", True)
-        wait = wait_s(self.failures, bound, self._env.random.random()) if mended else bound
+        retryable = getattr(failure, "retryable", True)
+        wait = wait_s(self.failures, bound, self._env.random.random()) if retryable else bound
         logger.warning("cannot write the manifest, retrying in %.1f s: %s", wait, failure)
         await self._env.sleep(wait)
 
@@ -377,5 +377,5 @@ class Rounds:
         task.add_done_callback(self._side.discard)
 
 
-def _nobody() -> None:
+def _no_coordinator() -> None:
     """Until somebody listens."""

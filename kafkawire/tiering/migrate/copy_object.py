@@ -9,7 +9,7 @@ from kafkawire.offsets.catalog.port import ObjectRow
 from kafkawire.tiering.scrub.local_copy import local_copy, scrub_file
 from kafkawire.tiering.scrub.repair import Site
 from kafkawire.tiering.store.port import ObjectStore
-from kafkawire.tiering.store.retrying import Asking
+from kafkawire.tiering.store.retrying import RetryingCalls
 
 MAX_NAMED = 5
 """Damaged ranges named for one object."""
@@ -34,8 +34,8 @@ class Copying:
         self._site = site
         self._source_url = source_url
         self._target = target
-        self._old = Asking(site.env, source)
-        self._new = Asking(site.env, target)
+        self._old = RetryingCalls(site.env, source)
+        self._new = RetryingCalls(site.env, target)
 
     async def copy(self, row: ObjectRow, segment: bytes, uuid: bytes) -> None:
         """Copy the object of a row under another uuid; `segment`: the uuid of its segment.

@@ -42,7 +42,7 @@ from kafkawire.tiering.manifest.owner import read_owner
 from kafkawire.tiering.migrate.copy_object import Copying, NotCopied, copy_uuid
 from kafkawire.tiering.scrub.local_copy import skip_object, upload_again
 from kafkawire.tiering.store.port import ObjectStore
-from kafkawire.tiering.store.retrying import Asking
+from kafkawire.tiering.store.retrying import RetryingCalls
 
 if TYPE_CHECKING:
     from kafkawire.tiering.service import Tiering
@@ -56,7 +56,7 @@ CHECKED_AT_ONCE = 1
 """Copies that are on the local disk to be checked: each may have a gigabyte."""
 GRACE_MS_AT_LEAST = 3_600_000
 """An old object stays at least so long: the new tier's manifest is to name its copy by then."""
-LOOK_S = 5.0
+SCAN_INTERVAL_S = 5.0
 MAX_FAILED = 20
 """Objects that could not be copied and are named."""
 MANIFEST = "manifest/"
@@ -130,7 +130,7 @@ class Mover:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def told(self) -> dict[str, Any]:
+    def reported(self) -> dict[str, Any]:
         """The progress, as plain values."""
         return asdict(self.progress)
 
@@ -194,7 +194,7 @@ class Mover:
             if self.progress.state == "stuck":
                 return
             bound = self._tiering.config.tier_retry_max_ms / 1000
-            await env.sleep(wait_s(tries, bound, env.random.random()) if tries else LOOK_S)
+            await env.sleep(wait_s(tries, bound, env.random.random()) if tries else SCAN_INTERVAL_S)
         await self._tiering.tiers.copied()
         self.progress.state, self.progress.error = "waiting", ""
         logger.info(
@@ -213,7 +213,7 @@ class Mover:
             mine = [row for row in rows if row.tier != tiering.tier]
             found = found or bool(mine)
             while tiering.dispatcher.paused or tiering.state != "attached":
-                await tiering.env.sleep(LOOK_S)
+                await tiering.env.sleep(SCAN_INTERVAL_S)
             await self._batch([row for row in mine if self._is_live(row)])
         if self.progress.failed:
             self.progress.state = "stuck"
@@ -300,7 +300,7 @@ class Mover:
             return
         if self._skip_lost and source is not None:
             with suppress(StaleSwap):  # then the next pass finds what it is now
-                await skip_object(site, row, Asking(self._tiering.env, source))
+                await skip_object(site, row, RetryingCalls(self._tiering.env, source))
             return
         if len(self.progress.failed) < MAX_FAILED:
             self.progress.failed.append(f"{key}: {failure}")
@@ -378,7 +378,7 @@ class Mover:
                         exc_info=True,
                     )
             bound = tiering.config.tier_retry_max_ms / 1000
-            await tiering.env.sleep(bound if tries else LOOK_S)
+            await tiering.env.sleep(bound if tries else SCAN_INTERVAL_S)
 
     async def _wait_there(self, tiers: set[int]) -> bool:
         """Whether objects of these tiers have not been deleted yet."""

@@ -15,7 +15,7 @@ from kafkawire.tiering.read.blocks import blocks_of, piece_end
 from kafkawire.tiering.read.loader import Loads
 from kafkawire.tiering.read.requests import ColdCounts, Object
 
-TURN_BYTES = 256 << 10
+BATCH_BYTES = 256 << 10
 """Bytes that all cold reads together check in one event-loop iteration: a twentieth of a
 millisecond."""
 
@@ -56,7 +56,7 @@ class Stretch:
         batches: list[memoryview] = []
         size, after = 0, ask.offset
         while position < stop and (position < limit or not batches):
-            end = piece_end(self._index, position, limit, size_bytes, TURN_BYTES)
+            end = piece_end(self._index, position, limit, size_bytes, BATCH_BYTES)
             try:
                 await self._lane.turn()
                 found = await self._piece(position, end, 0.0 if batches else deadline, after)

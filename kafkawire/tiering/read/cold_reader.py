@@ -50,7 +50,7 @@ ANSWER_BYTES = 1 << 20
 kernel takes it from the loop in less than half a millisecond."""
 SHARED_ANSWER_BYTES = 192 << 10
 """The same while produces want the loop too: a twentieth of a millisecond."""
-RUNS_BESIDE = 4
+CONCURRENT_RUNS = 4
 """A window is loaded in so many requests, one after the other begun: never all at once."""
 SMALL_SHARE_BLOCKS = 2
 """A share of an object in so few blocks is loaded while its index is: a round trip less."""
@@ -283,7 +283,7 @@ class ColdReader:
             at += 1
         keys = [BlockKey(found.uuid, number) for found, share in stretches for number in share]
         missing = sum(key not in tier.cache for key in keys)
-        run_blocks = min(RUN_BLOCKS, max(2, len(keys) // RUNS_BESIDE), len(keys))
+        run_blocks = min(RUN_BLOCKS, max(2, len(keys) // CONCURRENT_RUNS), len(keys))
         if missing and missing >= run_blocks:
             for found, share in stretches:
                 tier.loads.want(found, share, window, run_blocks)
@@ -366,8 +366,8 @@ class ColdReader:
         if isinstance(failure, DamagedSegment):
             text = f"{Object(row.object, 0).key}, {where}: {failure}"
             name += f" {failure.first}"
-        told = isinstance(failure, DamagedSegment) or not failure.retryable
-        if told and name not in self._named and len(self._named) < MAX_NAMED:
+        reported = isinstance(failure, DamagedSegment) or not failure.retryable
+        if reported and name not in self._named and len(self._named) < MAX_NAMED:
             self._named.add(name)
             logger.error("%s. Reading them returns an error, all other offsets are served", text)
         if not isinstance(failure, (DamagedSegment, NoSuchObject, WrongSize)):

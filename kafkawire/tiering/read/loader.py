@@ -138,7 +138,7 @@ class Loads:
         failure: Exception | None = StoreError("Closed", "the broker is closing")
         try:
             attempt = partial(self._attempt, target, blocks, places)
-            places = await self._requests.persist(target, attempt, partial(_tell, blocks))
+            places = await self._requests.persist(target, attempt, partial(_notify, blocks))
             failure = None
         except Exception as caught:
             failure = caught
@@ -222,7 +222,7 @@ class Loads:
             self._waiting.popleft().set_result(None)
 
 
-def _tell(blocks: Sequence[CachedBlock], failure: StoreError) -> None:
+def _notify(blocks: Sequence[CachedBlock], failure: StoreError) -> None:
     for block in blocks:
         block.trouble = failure
 

@@ -171,7 +171,7 @@ class Requests:
         self.counts.requests += 1
         self.counts.bytes_read += size_bytes
         task = self._env.spawn(run(), "cold read")
-        task.add_done_callback(_look_at)
+        task.add_done_callback(_scan_part)
         return task
 
     async def _check_size(self, target: Object) -> None:
@@ -193,7 +193,7 @@ class Requests:
             logger.warning("reading %s from the remote tier failed: %s", target.key, failure)
 
 
-def _look_at(task: asyncio.Task[Any]) -> None:
+def _scan_part(task: asyncio.Task[Any]) -> None:
     """A failure of a request that lost, or that nobody waits for, is nobody's business."""
     if not task.cancelled():
         task.exception()

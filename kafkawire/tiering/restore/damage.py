@@ -17,7 +17,7 @@ from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.tiering.restore.findings import Doubt, DoubtKind
 from kafkawire.tiering.restore.plan import Used
 from kafkawire.tiering.store.port import ObjectStore
-from kafkawire.tiering.store.retrying import Asking
+from kafkawire.tiering.store.retrying import RetryingCalls
 
 
 async def find_damage(
@@ -25,7 +25,7 @@ async def find_damage(
 ) -> list[Doubt]:
     """A doubt for each damaged range of what is used, and for what else is wrong in an object.
     `folder`: for a copy of one object at a time. StoreError, OSError."""
-    asking = Asking(env, store)
+    asking = RetryingCalls(env, store)
     doubts: list[Doubt] = []
     for at, one in enumerate(used):
         progress("checked", at, len(used))
@@ -34,7 +34,7 @@ async def find_damage(
     return doubts
 
 
-async def _check(env: Env, asking: Asking, used: Used, path: str) -> list[Doubt]:
+async def _check(env: Env, asking: RetryingCalls, used: Used, path: str) -> list[Doubt]:
     key, fs = segment_key(used.object.uuid), env.fs
     arguments = ScrubArguments(path, used.object.segment)
     try:

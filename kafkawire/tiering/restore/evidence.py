@@ -31,7 +31,7 @@ from kafkawire.tiering.restore.findings import (
 )
 from kafkawire.tiering.store.object_footer import Tail, read_tail
 from kafkawire.tiering.store.port import ObjectStore
-from kafkawire.tiering.store.retrying import Asking, side_by_side
+from kafkawire.tiering.store.retrying import RetryingCalls, side_by_side
 
 MAX_NAMED = 3
 """Objects of one kind that are named; the others are counted."""
@@ -39,7 +39,7 @@ MAX_NAMED = 3
 
 async def gather(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
     """Ask for all of it. StoreError, and NewerFormatError for what a newer program wrote."""
-    asking = Asking(env, store)
+    asking = RetryingCalls(env, store)
     seen = BucketEvidence()
     seen.cluster_id = await _owner(asking)
     manifest = await _manifest(asking, seen)
@@ -52,7 +52,7 @@ async def gather(env: Env, store: ObjectStore, progress: Progress) -> BucketEvid
     return seen
 
 
-async def _owner(asking: Asking) -> str | None:
+async def _owner(asking: RetryingCalls) -> str | None:
     """The cluster that wrote here last, as the owner object says."""
     try:
         return OwnerRecord.unpack(await asking.whole(OWNER)).cluster_id
@@ -60,7 +60,7 @@ async def _owner(asking: Asking) -> str | None:
         return None
 
 
-async def _manifest(asking: Asking, seen: BucketEvidence) -> Manifest | None:
+async def _manifest(asking: RetryingCalls, seen: BucketEvidence) -> Manifest | None:
     async def get(key: str) -> bytes:
         try:
             return await asking.whole(key)
@@ -79,7 +79,9 @@ async def _manifest(asking: Asking, seen: BucketEvidence) -> Manifest | None:
     return None
 
 
-async def _listing(asking: Asking, seen: BucketEvidence, progress: Progress) -> dict[bytes, int]:
+async def _listing(
+    asking: RetryingCalls, seen: BucketEvidence, progress: Progress
+) -> dict[bytes, int]:
     """Sizes of the objects that are there."""
     sizes: dict[bytes, int] = {}
     strange: list[str] = []
@@ -101,7 +103,11 @@ class _Gathering:
     """The evidence as it grows. `_newest`: number -> end offset its state was taken from."""
 
     def __init__(
-        self, asking: Asking, seen: BucketEvidence, sizes: dict[bytes, int], progress: Progress
+        self,
+        asking: RetryingCalls,
+        seen: BucketEvidence,
+        sizes: dict[bytes, int],
+        progress: Progress,
     ) -> None:
         self._asking = asking
         self._seen = seen
@@ -140,7 +146,7 @@ class _Gathering:
         seen.deleted = sum(uuid in self._sizes for uuid in manifest.deleted)
         named = {each.uuid for each in seen.objects}
         others = sorted(self._sizes.keys() - named - manifest.deleted.keys())
-        for tail, uuid in await self._tails(others):
+        for tail, uuid in await self._footers(others):
             found = self._object(uuid, tail)
             found.named = False
             seen.objects.append(found)
@@ -179,7 +185,7 @@ class _Gathering:
                 if entry.end_offset > ends.get(entry.number, (-1, 0))[0]:
                     ends[entry.number] = entry.end_offset, at
         wanted = sorted({objects[at].uuid for _, at in ends.values() if objects[at].named})
-        for tail, _ in await self._tails(wanted):
+        for tail, _ in await self._footers(wanted):
             self._take_states(tail)
 
     # -- without one
@@ -188,7 +194,7 @@ class _Gathering:
         """Everything from what each object says."""
         seen = self._seen
         nodes: Counter[int] = Counter()
-        for tail, uuid in await self._tails(list(uuids)):
+        for tail, uuid in await self._footers(list(uuids)):
             found = self._object(uuid, tail)
             seen.objects.append(found)
             if seen.cluster_id in (None, found.cluster_id) or found.cluster_id is None:
@@ -200,7 +206,7 @@ class _Gathering:
 
     def _take_topics(self, tail: Tail) -> None:
         """Topics as the newest object describes them."""
-        told = {} if tail.origin is None else {topic.id: topic for topic in tail.origin.topics}
+        reported = {} if tail.origin is None else {topic.id: topic for topic in tail.origin.topics}
         made_ms = tail.header.created_ms
         for entry in tail.directory:
             topic = self._seen.topics.setdefault(
@@ -208,7 +214,7 @@ class _Gathering:
             )
             topic.numbers[entry.index] = entry.number
             topic.count = max(topic.count, entry.index + 1)
-            says = told.get(entry.topic_id)
+            says = reported.get(entry.topic_id)
             if says is not None and made_ms > topic.seen_ms:
                 topic.name, topic.described, topic.seen_ms = entry.topic, True, made_ms
                 topic.internal, topic.created_ms = says.internal, says.created_ms
@@ -216,7 +222,7 @@ class _Gathering:
 
     # -- both
 
-    async def _tails(self, uuids: list[bytes]) -> list[tuple[Tail, bytes]]:
+    async def _footers(self, uuids: list[bytes]) -> list[tuple[Tail, bytes]]:
         """Evidence from these objects; unreadable ones become doubts."""
 
         async def read(uuid: bytes) -> Tail | str:
@@ -227,8 +233,8 @@ class _Gathering:
                 return f"{key} cannot be read: {failure}"
 
         found = []
-        tails = await side_by_side(uuids, read, "objects", self._progress)
-        for uuid, tail in zip(uuids, tails, strict=True):
+        footers = await side_by_side(uuids, read, "objects", self._progress)
+        for uuid, tail in zip(uuids, footers, strict=True):
             if isinstance(tail, str):
                 self._seen.doubt(DoubtKind.UNREADABLE, tail)
             else:

@@ -109,11 +109,11 @@ class _Planning:
 
     def clusters(self) -> None:
         """Leave out what other clusters have put here."""
-        told = Counter(each.cluster_id for each in self._objects if each.cluster_id is not None)
-        if self._seen.cluster_id is None and told:
-            self._result.cluster_id = told.most_common(1)[0][0]
+        reported = Counter(each.cluster_id for each in self._objects if each.cluster_id is not None)
+        if self._seen.cluster_id is None and reported:
+            self._result.cluster_id = reported.most_common(1)[0][0]
         ours = self._result.cluster_id
-        for cluster_id, count in sorted(told.items()):
+        for cluster_id, count in sorted(reported.items()):
             if cluster_id != ours:
                 self._doubt(
                     DoubtKind.CLUSTER,

@@ -25,7 +25,7 @@ PARTITIONS_AT_ONCE = 500
 SEGMENTS_AT_ONCE = 50
 
 
-class Withdrawal:
+class TopicDisabler:
     """Removes disabled topics from the remote tier."""
 
     def __init__(

@@ -31,8 +31,8 @@ from kafkawire.tiering.store.port import ObjectStore
 
 logger = logging.getLogger(__name__)
 
-LOOKED_EVERY_S = 5.0
-LOOKED_AGAIN_S = 3600.0
+SCAN_INTERVAL_S = 5.0
+RESCAN_INTERVAL_S = 3600.0
 """A segment that may stay for longer is looked at again all the same."""
 PAGE = 8
 """Segments whose mappings are asked for in one transaction: ten thousand rows each at most."""
@@ -41,7 +41,7 @@ SLICE = 1000
 
 
 class LocalTier:
-    """Local retention of uploaded segments. Counts in plain integers: `let_go` segments,
+    """Local retention of uploaded segments. Counts in plain integers: `evicted` segments,
     `relieved_bytes` of those that a full disk took; `files` counts files and downloads."""
 
     def __init__(
@@ -63,7 +63,7 @@ class LocalTier:
         self.files = LocalFiles(env, config, segments, store_of, config_of)
         self._not_before: dict[int, float] = {}  # segment -> when (monotonic) to look at it again
         self._task: asyncio.Task[None] | None = None
-        self.let_go = self.relieved_bytes = 0
+        self.evicted = self.relieved_bytes = 0
 
     def start(self) -> None:
         """Begin; the log may ask for files from now on."""
@@ -86,13 +86,13 @@ class LocalTier:
     async def _run(self) -> None:
         while True:
             interval_s = self._config.log_retention_check_interval_ms / 1000
-            await self._env.sleep(min(LOOKED_EVERY_S, interval_s))
+            await self._env.sleep(min(SCAN_INTERVAL_S, interval_s))
             try:
-                await self.look()
+                await self.scan()
             except Exception:  # looked at again; ERROR is for what needs somebody
                 logger.warning("local retention failed, retrying later", exc_info=True)
 
-    async def look(self) -> None:
+    async def scan(self) -> None:
         """Let go of what is past its local retention. Raises what the storage raises, OSError."""
         await self._retain()
         await self.files.sweep(self._config.file_delete_delay_ms / 1000)
@@ -116,7 +116,7 @@ class LocalTier:
                     gone.append(segment)
                     need -= segment.row.size_bytes
             size = sum(segment.row.size_bytes for segment in gone)
-            await self._let_go(gone)
+            await self._evict(gone)
             freed = await self.files.sweep(0)
             need += size - freed  # readers keep some for a while
             self.relieved_bytes += freed
@@ -146,9 +146,9 @@ class LocalTier:
         self._not_before = kept
         due = [segment for segment in candidates if kept.get(segment.row.id, now) <= now]
         for at in range(0, len(due), PAGE):
-            await self._look_at(due[at : at + PAGE])
+            await self._scan_part(due[at : at + PAGE])
 
-    async def _look_at(self, segments: Sequence[Segment]) -> None:
+    async def _scan_part(self, segments: Sequence[Segment]) -> None:
         mappings = await self._mappings(segments)
         rows = [row for some in mappings.values() for row in some]
         sizes = await self._sizes(by_size(rows, self._config_of))
@@ -162,10 +162,10 @@ class LocalTier:
                 gone.append(segment)
                 continue
             sized = any(row.number in sizes for row in some)
-            wait_s = min(wait_ms / 1000, often_s if sized else LOOKED_AGAIN_S)
+            wait_s = min(wait_ms / 1000, often_s if sized else RESCAN_INTERVAL_S)
             self._not_before[segment.row.id] = now + wait_s
             await self._env.sleep(0)
-        await self._let_go(gone)
+        await self._evict(gone)
 
     async def _mappings(self, segments: Iterable[Segment]) -> dict[int, list[SegmentRange]]:
         found: dict[int, list[SegmentRange]] = {segment.row.id: [] for segment in segments}
@@ -192,14 +192,14 @@ class LocalTier:
             made[number] = LocalBytes(rows, is_local, 0)
         return made
 
-    async def _let_go(self, segments: Sequence[Segment]) -> None:
+    async def _evict(self, segments: Sequence[Segment]) -> None:
         """From now on these are read from the remote tier; their files go later."""
         ids = [segment.row.id for segment in segments]
         if not ids:
             return
         rows = await self._segments.swapper.update(lambda: self._storage.set_local(ids, False))
         gone = sum(not row.local for row in rows)
-        self.let_go += gone
+        self.evicted += gone
         logger.info(
             "local retention: removed the local files of %d segments that are in the remote tier",
             gone,

@@ -33,7 +33,7 @@ from kafkawire.tiering.upload.finisher import Publisher
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 5.0
+SCAN_INTERVAL_S = 5.0
 """The least between two looks: what happens meanwhile shares a delta."""
 ANYWAY_S = 600.0
 """The most between two looks, whatever nobody said."""
@@ -80,7 +80,7 @@ class Remover:
         self.failures = 0
         self._dead: dict[bytes, ObjectRow] = {}  # rows that are DELETE_STARTED, as last read
         self._stale = True  # there may be more of them
-        self._told: dict[bytes, int] = {}  # uuid -> when it may go, by the manifest
+        self._reported: dict[bytes, int] = {}  # uuid -> when it may go, by the manifest
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -115,9 +115,9 @@ class Remover:
             timer.cancel()
             self._wake.clear()
             try:
-                due_s = await self.look()
+                due_s = await self.scan()
                 self.failures = 0
-                pause_s = LOOK_S
+                pause_s = SCAN_INTERVAL_S
             except Exception as failure:
                 self.failures += 1
                 due_s = 0.0
@@ -128,7 +128,7 @@ class Remover:
                 self._env.call_later(max(due_s, pause_s), self._wake.set)
             await self._env.sleep(pause_s)
 
-    async def look(self) -> float | None:
+    async def scan(self) -> float | None:
         """Do what can be done now; in how many seconds the next object is due, None: none is."""
         self._stale |= await self._withdraw()
         await self._condemn()
@@ -137,9 +137,9 @@ class Remover:
         if self._stale:
             await self._read()
         now_ms = self._env.clock.now_ms()
-        await self._tell(now_ms)
+        await self._notify(now_ms)
         await self._remove(now_ms)
-        waiting = [due_ms for due_ms in self._told.values() if due_ms > now_ms]
+        waiting = [due_ms for due_ms in self._reported.values() if due_ms > now_ms]
         return (min(waiting) - now_ms) / 1000 if waiting else None
 
     async def _condemn(self) -> None:
@@ -166,7 +166,7 @@ class Remover:
                 after = max(rows, default=b"")
                 page = await self._storage.objects(self._node_id, (DELETE_STARTED,), PAGE, after)
                 for row in page:
-                    if row.uuid in self._told or not row.delete_after_ms:
+                    if row.uuid in self._reported or not row.delete_after_ms:
                         row.ranges = b""
                 rows.update((row.uuid, row) for row in page)
                 if len(page) < PAGE:
@@ -175,13 +175,13 @@ class Remover:
             self._stale = True
             raise
         self._dead = rows
-        self._told = {uuid: due for uuid, due in self._told.items() if uuid in rows}
+        self._reported = {uuid: due for uuid, due in self._reported.items() if uuid in rows}
 
-    async def _tell(self, now_ms: int) -> None:
+    async def _notify(self, now_ms: int) -> None:
         """The delta that names what goes, with the log starts of its partitions."""
         news: dict[bytes, int] = {}
         for row in list(self._dead.values()):
-            if not row.delete_after_ms or row.uuid in self._told or row.tier != self._tier:
+            if not row.delete_after_ms or row.uuid in self._reported or row.tier != self._tier:
                 continue
             if not await self.covered(row):
                 continue
@@ -191,7 +191,7 @@ class Remover:
             news[row.uuid] = now_ms + self._grace_ms() if late else row.delete_after_ms
         if news:
             await self._publisher.publish([], news)
-            self._told.update(news)
+            self._reported.update(news)
             for uuid in news:
                 self._dead[uuid].ranges = b""
 
@@ -200,7 +200,7 @@ class Remover:
             return True  # no manifest has ever named it
         if row.tier != self._tier:  # nor does one that is read any more
             return row.delete_after_ms <= now_ms
-        return self._told.get(row.uuid, now_ms + 1) <= now_ms
+        return self._reported.get(row.uuid, now_ms + 1) <= now_ms
 
     async def _remove(self, now_ms: int) -> None:
         """The objects that are due, then their rows."""
@@ -218,7 +218,7 @@ class Remover:
                 await self._storage.drop_objects(part)
                 self.removed += len(part)
                 for uuid in part:
-                    self._told.pop(uuid, None)
+                    self._reported.pop(uuid, None)
                     del self._dead[uuid]
 
     async def covered(self, row: ObjectRow) -> bool:

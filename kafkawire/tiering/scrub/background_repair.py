@@ -19,7 +19,7 @@ from kafkawire.tiering.read.cold_reader import Copy
 from kafkawire.tiering.scrub.local_copy import local_copy, scrub_file, upload_again
 from kafkawire.tiering.scrub.repair import Site
 from kafkawire.tiering.store.port import ObjectStore
-from kafkawire.tiering.store.retrying import Asking
+from kafkawire.tiering.store.retrying import RetryingCalls
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class Repairer:
         store = self._store_of(row.tier)
         if store is None:
             raise OSError(f"tier {row.tier} cannot be reached from here")
-        asking = Asking(self._env, store)
+        asking = RetryingCalls(self._env, store)
         segment.pins += 1
         try:
             async with local_copy(site, asking, row.object, row.size_bytes) as path:

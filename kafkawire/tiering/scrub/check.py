@@ -16,14 +16,16 @@ from kafkawire.tiering.scrub.local_copy import is_sound_here, local_copy, scrub_
 from kafkawire.tiering.scrub.plan import Finding, FindingKind, Suspect, ranges_text, unlike
 from kafkawire.tiering.scrub.repair import Site, condemn, heal, publish
 from kafkawire.tiering.store.object_footer import Tail, read_tail
-from kafkawire.tiering.store.retrying import Asking
+from kafkawire.tiering.store.retrying import RetryingCalls
 
 
 class Checker:
     """Checks suspect objects of a scrub. With `repair` it repairs what it finds; with `skip_lost`
     too, by leaving out what no copy has any more."""
 
-    def __init__(self, site: Site, asking: Asking, repair: bool, skip_lost: bool = False) -> None:
+    def __init__(
+        self, site: Site, asking: RetryingCalls, repair: bool, skip_lost: bool = False
+    ) -> None:
         self._site = site
         self._asking = asking
         self._repair = repair
@@ -172,7 +174,7 @@ class Checker:
 
     # -- its bytes
 
-    async def look_into(self, uuid: bytes, size_bytes: int, deep: bool) -> list[Finding]:
+    async def examine(self, uuid: bytes, size_bytes: int, deep: bool) -> list[Finding]:
         """Compare what an object says with its rows; `deep`: all of its bytes."""
         site, key = self._site, segment_key(uuid)
         try:

@@ -14,7 +14,7 @@ from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.offsets.catalog.port import ObjectRow
 from kafkawire.tiering.scrub.repair import Site, heal
-from kafkawire.tiering.store.retrying import Asking
+from kafkawire.tiering.store.retrying import RetryingCalls
 
 ROOM_LEFT_BYTES = 256 << 20
 """Never taken by objects that are brought here to be checked."""
@@ -22,7 +22,7 @@ ROOM_LEFT_BYTES = 256 << 20
 
 @asynccontextmanager
 async def local_copy(
-    site: Site, asking: Asking, uuid: bytes, size_bytes: int
+    site: Site, asking: RetryingCalls, uuid: bytes, size_bytes: int
 ) -> AsyncIterator[str]:
     """A copy of the object `uuid` in the store of `asking`, and its path. StoreError, OSError if
     there is no room."""
@@ -80,7 +80,7 @@ async def skip(site: Site, row: ObjectRow, path: str) -> list[Lost]:
     return await site.skipper.skip(segment, path or own)
 
 
-async def skip_object(site: Site, row: ObjectRow, asking: Asking) -> list[Lost]:
+async def skip_object(site: Site, row: ObjectRow, asking: RetryingCalls) -> list[Lost]:
     """`skip` with a copy of the object, if there is one in the store of `asking`."""
     try:
         found = await asking.head(segment_key(row.uuid))

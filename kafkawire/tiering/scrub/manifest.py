@@ -11,7 +11,7 @@ from kafkawire.manifest.reader import unpack_current
 from kafkawire.tiering.manifest.bucket import BucketState
 from kafkawire.tiering.manifest.owner import Owner
 from kafkawire.tiering.scrub.repair import Site
-from kafkawire.tiering.store.retrying import Asking
+from kafkawire.tiering.store.retrying import RetryingCalls
 
 
 class Named:
@@ -43,7 +43,7 @@ class Named:
         return keys[UUID_BYTES * row : UUID_BYTES * (row + 1)] == uuid
 
 
-async def read_outline(site: Site, asking: Asking) -> Named:
+async def read_outline(site: Site, asking: RetryingCalls) -> Named:
     """The objects the manifest names now, read by the worker. StoreError, OSError, WorkerError;
     ValueError if it is damaged."""
     owner = Owner(site.env, site.store, site.cluster_id, site.node_id)  # it is never claimed

@@ -31,7 +31,7 @@ from kafkawire.tiering.scrub.plan import (
     compare,
 )
 from kafkawire.tiering.scrub.repair import Site
-from kafkawire.tiering.store.retrying import AT_ONCE, PAGE, Asking
+from kafkawire.tiering.store.retrying import AT_ONCE, PAGE, RetryingCalls
 
 ROWS_AT_ONCE = 50
 """Rows read at a time: each may have the ranges of ten thousand partitions."""
@@ -39,7 +39,7 @@ LAST = b"\xff" * 17
 """Above every uuid."""
 STATES = (COPY_STARTED, COPY_FINISHED, DELETE_STARTED)
 
-Told = ScrubProgress | ScrubReport
+ScrubEvent = ScrubProgress | ScrubReport
 
 
 class Scrub:
@@ -47,13 +47,15 @@ class Scrub:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._asking = Asking(site.env, site.store)
+        self._asking = RetryingCalls(site.env, site.store)
         young_ms = max(AGE_FLOOR_MS, site.grace_ms())
         self._report = ScrubReport(young_ms=young_ms)
         self._before_ms = site.env.clock.now_ms() - young_ms
         self._doubtful: list[Suspect] = []  # what the manifest and the rows differ in
 
-    async def run(self, repair: bool, deep: bool, skip_lost: bool = False) -> AsyncIterator[Told]:
+    async def run(
+        self, repair: bool, deep: bool, skip_lost: bool = False
+    ) -> AsyncIterator[ScrubEvent]:
         """Progress, then the report. `skip_lost`: with `repair`, segments are written again without
         what no copy has any more. StoreError when the bucket cannot be listed; what the storage
         raises."""
@@ -68,11 +70,11 @@ class Scrub:
         async for page in self._asking.pages(SEGMENTS):
             uuids = [uuid for listed in page if (uuid := segment_uuid(listed.key)) is not None]
             upper = LAST if len(page) < PAGE else uuids[-1] if uuids else after
-            async for told in self._stretch(page, after, upper, named, deep):
-                yield told
+            async for reported in self._stretch(page, after, upper, named, deep):
+                yield reported
             after = upper
-        async for told in self._last(named):
-            yield told
+        async for reported in self._last(named):
+            yield reported
         yield report
 
     async def _outline(self) -> Named | None:
@@ -86,7 +88,7 @@ class Scrub:
 
     async def _stretch(
         self, page: list[Listed], after: bytes, upper: bytes, named: Named | None, deep: bool
-    ) -> AsyncIterator[Told]:
+    ) -> AsyncIterator[ScrubEvent]:
         """All keys above `after` up to `upper`."""
         report = self._report
         seen = []
@@ -115,8 +117,8 @@ class Scrub:
         width = 1 if deep else AT_ONCE  # deep ones need room on the disk
         for at in range(0, len(compared.sound), width):
             part = compared.sound[at : at + width]
-            looks = [self._checker.look_into(uuid, sizes[uuid], deep) for uuid in part]
-            for found in await asyncio.gather(*looks):
+            scans = [self._checker.examine(uuid, sizes[uuid], deep) for uuid in part]
+            for found in await asyncio.gather(*scans):
                 for finding in found:
                     report.add(finding)
             yield ScrubProgress("read", report.objects - len(page) + at + len(part), 0)
@@ -137,7 +139,7 @@ class Scrub:
                 return rows
             after = found[-1].uuid
 
-    async def _last(self, named: Named | None) -> AsyncIterator[Told]:
+    async def _last(self, named: Named | None) -> AsyncIterator[ScrubEvent]:
         """The differences of rows and manifest that remain after waiting."""
         if not self._doubtful or named is None:
             return

@@ -35,8 +35,8 @@ OPERATIONS = ("upload", "put", "get", "read", "download", "copy_from", "head", "
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Bounds of the histograms: from a folder's answer to a part that was sent again and again."""
 
-_NOBODY: Mapping[str, int] = {}
-_charged: ContextVar[Mapping[str, int]] = ContextVar("charged", default=_NOBODY)
+_UNASSIGNED: Mapping[str, int] = {}
+_charged: ContextVar[Mapping[str, int]] = ContextVar("charged", default=_UNASSIGNED)
 
 
 @contextmanager

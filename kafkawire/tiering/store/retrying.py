@@ -24,7 +24,7 @@ AT_ONCE = 8
 PAGE = 1000
 
 
-class Asking:
+class RetryingCalls:
     """Requests with retries for restore and scrub. Raises StoreError once it has tried often
     enough."""
 

@@ -17,7 +17,7 @@ class Warnings:
     def __init__(self, env: Env, logger: logging.Logger) -> None:
         self._env = env
         self._logger = logger
-        self._told: dict[str, float] = {}  # what failed -> when that was told last
+        self._reported: dict[str, float] = {}  # what failed -> when that was told last
         self._silent = 0
         self.count = 0
 
@@ -26,11 +26,11 @@ class Warnings:
         with where it came from."""
         self.count += 1
         now = self._env.clock.monotonic()
-        last = self._told.get(what)
+        last = self._reported.get(what)
         if last is not None and now - last < EVERY_S:
             self._silent += 1
             return
-        self._told[what] = now
+        self._reported[what] = now
         more = f" ({self._silent} more were not written)" if self._silent else ""
         self._silent = 0
         self._logger.warning(

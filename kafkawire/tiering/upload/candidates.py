@@ -36,7 +36,7 @@ def wanted(row: SegmentRow) -> bool:
     return row.state == LIVE and row.local and not row.object
 
 
-class Survey:
+class UploadCandidates:
     """Finds the segments that are candidates for upload. `config_of` says what settings a partition
     has, None: it is gone."""
 

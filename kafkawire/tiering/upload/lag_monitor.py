@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterable
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.cut.schedule import Timing
 from kafkawire.metadata.catalog import Catalog
-from kafkawire.tiering.upload.candidates import Survey
+from kafkawire.tiering.upload.candidates import UploadCandidates
 from kafkawire.tiering.upload.scheduler import Dispatcher
 
 logger = logging.getLogger(__name__)
 
-LOOKED_PER_S = 20_000
+SCANNED_PER_S = 20_000
 """Partitions of late segments looked at in a second, on average: some hundredths of a core, also
 when ten thousand partitions have waited for hours."""
 MAX_NAMED = 5
 """Topics named in one line; `kafkawire tier why` has all of them."""
 
 
-class Promise:
+class LagMonitor:
     """The monitor of `tiering.max.lag.ms`. `missed`: the topics whose promise is missed now, by id
     -> name; `episodes` counts how often that began. `trouble` says why nothing can be uploaded at
     all, if it is so."""
@@ -35,38 +35,38 @@ class Promise:
         env: Env,
         catalog: Catalog,
         dispatcher: Dispatcher,
-        survey: Survey,
+        candidates: UploadCandidates,
         timing: Timing,
         trouble: Callable[[], str],
     ) -> None:
         self._env = env
         self._catalog = catalog
         self._dispatcher = dispatcher
-        self._survey = survey
+        self._candidates = candidates
         self._timing = timing
         self._trouble = trouble
         self.missed: dict[bytes, str] = {}
         self.episodes = 0
         self._not_before = 0.0
 
-    async def look(self) -> None:
+    async def scan(self) -> None:
         """Find out, and say what has changed."""
         now = self._env.clock.monotonic()
         if self._dispatcher.paused or now < self._not_before:
             return
-        looked = 0
+        scanned = 0
         missed: dict[bytes, str] = {}
         why = ""
         for candidate in list(self._dispatcher.candidates.values()):
             if candidate.late <= now:
-                looked += len(candidate.numbers)
-                self._note(missed, await self._survey.missed(candidate))
+                scanned += len(candidate.numbers)
+                self._note(missed, await self._candidates.missed(candidate))
                 if candidate.segment_id in self._dispatcher.candidates:
                     reason = self._dispatcher.why(candidate.segment_id, now)
                     why = why or f"{reason.reason.value} {reason.detail}".strip()
         self._note(missed, await self._timing.overdue())
         why = self._trouble() or self._dispatcher.trouble or why
-        self._not_before = now + looked / LOOKED_PER_S
+        self._not_before = now + scanned / SCANNED_PER_S
         self._say(missed, why or "the records are in the journals still")
 
     def _note(self, missed: dict[bytes, str], numbers: Iterable[int]) -> None:

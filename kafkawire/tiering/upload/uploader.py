@@ -33,7 +33,7 @@ from kafkawire.offsets.catalog.port import (
 from kafkawire.tiering.store.metering import charging
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.warnings import Warnings
-from kafkawire.tiering.upload.candidates import Survey, inherit, wanted
+from kafkawire.tiering.upload.candidates import UploadCandidates, inherit, wanted
 from kafkawire.tiering.upload.finisher import Finisher, Flight
 from kafkawire.tiering.upload.offsets import UploadProgress
 from kafkawire.tiering.upload.scheduler import Candidate, Dispatcher, Fault
@@ -71,7 +71,7 @@ class Uploader:
         segments: SegmentStore,
         store: ObjectStore,
         dispatcher: Dispatcher,
-        survey: Survey,
+        candidates: UploadCandidates,
         progress: UploadProgress,
         finisher: Finisher,
         topic_of: Callable[[int], str],
@@ -83,7 +83,7 @@ class Uploader:
         self._storage = storage
         self._segments = segments
         self._store = store
-        self._survey = survey
+        self._candidates = candidates
         self._progress = progress
         self._node_id = node_id
         self._finisher = finisher
@@ -112,7 +112,7 @@ class Uploader:
         """Begin with every segment there is."""
         self.note_all()
         self._tasks = [
-            self._env.spawn(self._repeat("uploading", self._look, self._wake), "upload"),
+            self._env.spawn(self._repeat("uploading", self._scan, self._wake), "upload"),
             self._env.spawn(self._repeat("publishing", self._round, self._publish), "publish"),
         ]
 
@@ -162,7 +162,7 @@ class Uploader:
             await event.wait()
             timer.cancel()
 
-    async def _look(self) -> float:
+    async def _scan(self) -> float:
         """Register, admit, begin; seconds until the next look."""
         await self._drop_garbage()
         await self._register()
@@ -197,7 +197,7 @@ class Uploader:
             raise
 
     async def _register_some(self, ids: Sequence[int], exchanged: Sequence[Candidate]) -> None:
-        found = {each.segment_id: each for each in await self._survey.candidates(ids)}
+        found = {each.segment_id: each for each in await self._candidates.candidates(ids)}
         for segment_id in ids:
             candidate = found.get(segment_id)
             before = self.dispatcher.candidates.get(segment_id)

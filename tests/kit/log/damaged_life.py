@@ -94,7 +94,7 @@ class DamagedLife(Life):
                     assert not self.clean, f"fsck does not know that offset {key} is lost"
                 model.excused.add(key)
             for offset, stored in found.items():
-                model.promise(partition, offset, stored)
+                model.upload_lag(partition, offset, stored)
 
     async def reader(self) -> None:
         """As of old, and where it is refused it goes elsewhere."""
@@ -111,7 +111,7 @@ class DamagedLife(Life):
                 continue
             if not self.over:
                 for offset, value in found.items():
-                    self.model.promise(partition, offset, value)
+                    self.model.upload_lag(partition, offset, value)
 
 
 class DamagedLastLife(DamagedLife, LastLife):

@@ -167,7 +167,7 @@ class Life:
                     assert found[offset] == value
             for offset, stored in found.items():
                 assert stored is not None
-                model.promise(partition, offset, stored)
+                model.upload_lag(partition, offset, stored)
 
     async def plain_writer(self) -> None:
         while True:
@@ -189,7 +189,7 @@ class Life:
         def acknowledged(failure: BaseException | None) -> None:
             if failure is None and not self.over:
                 for at, value in enumerate(sent):
-                    self.model.promise(partition, done[0] + at, value)
+                    self.model.upload_lag(partition, done[0] + at, value)
 
         if self.model.os_mode:
             commit_log.after_write(acknowledged)
@@ -215,7 +215,7 @@ class Life:
             if self.over:
                 return
             for at, value in enumerate(producer.answered()):
-                self.model.promise(partition, done[0] + at, value)
+                self.model.upload_lag(partition, done[0] + at, value)
                 self.model.exactly_once[value] = done[0] + at
 
     async def reader(self) -> None:
@@ -234,7 +234,7 @@ class Life:
             if not self.over:
                 for offset, value in got:
                     assert value is not None
-                    self.model.promise(partition, offset, value)
+                    self.model.upload_lag(partition, offset, value)
 
     async def deleter(self) -> None:
         while True:

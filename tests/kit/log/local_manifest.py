@@ -126,8 +126,8 @@ class ManifestWorld(LocalWorld):
 
     @property
     def _folding(self) -> bool:
-        keeping = self.manifest.keeping
-        return keeping is not None and keeping.folding is not None
+        maintained = self.manifest.maintained
+        return maintained is not None and maintained.folding is not None
 
     async def end(self) -> None:
         """A clean end, as Broker.close has it."""
@@ -142,8 +142,8 @@ class ManifestWorld(LocalWorld):
     @property
     def damaged(self) -> bool:
         """Whether a fold has found that the chain cannot be read."""
-        keeping = self.manifest.keeping
-        return keeping is not None and keeping._folder.damaged
+        maintained = self.manifest.maintained
+        return maintained is not None and maintained._folder.damaged
 
     def names(self) -> list[str]:
         """Files of the manifest."""

@@ -42,7 +42,7 @@ class Merging:
                 continue
             while found := next_merge(self.items, limits, max_small(self.size_bytes), now_ms):
                 self._merge(found)
-            self._look(now_ms)
+            self._scan(now_ms)
         return self
 
     def _merge(self, found: list[MergeCandidate]) -> None:
@@ -58,7 +58,7 @@ class Merging:
         self.merged_bytes += size
         self.merges += 1
 
-    def _look(self, now_ms: int) -> None:
+    def _scan(self, now_ms: int) -> None:
         if self.kept_ms:
             self.items = [item for item in self.items if item.made_ms > now_ms - self.kept_ms]
             self.size_bytes = sum(item.size_bytes for item in self.items)

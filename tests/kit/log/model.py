@@ -56,7 +56,7 @@ class Model:
         self.sent.add(value)
         return value
 
-    def promise(self, partition: Partition, offset: int, value: bytes) -> None:
+    def upload_lag(self, partition: Partition, offset: int, value: bytes) -> None:
         """From now on, this record is there."""
         key = partition.number, offset
         assert self.promised.setdefault(key, value) == value, f"offset {key} was given twice"

@@ -30,7 +30,7 @@ SLOWLY_S = 0.5
 def main(master: str, conf: str, source: str, topic: str, folder: str = "") -> None:
     spark = open_session(master, conf=json.loads(conf), app_name="cluster test")
 
-    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def scan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """A row for each batch: which worker read it (its executor has a folder of its own)."""
         import pyarrow as pa
 
@@ -51,7 +51,7 @@ def main(master: str, conf: str, source: str, topic: str, folder: str = "") -> N
         .load()
     )
     wanted = read.select("partition", "offset", "value")
-    rows = map_in_arrow(wanted, look, "partition int, offset bigint, value binary, w string")
+    rows = map_in_arrow(wanted, scan, "partition int, offset bigint, value binary, w string")
     found = [(row[0], row[1], bytes(row[2]).decode(), row[3]) for row in rows.collect()]
     workers = sorted({row[3].split("/work-")[-1].split("/")[0] for row in found})
     tasks = read.rdd.getNumPartitions()

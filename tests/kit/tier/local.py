@@ -62,9 +62,9 @@ class LocalWorld(World):
         self.local = self.tier()
         return self.find("t")
 
-    async def look(self) -> None:
+    async def scan(self) -> None:
         """One look of the local tier, and what follows from it at once."""
-        await self.local.look()
+        await self.local.scan()
         await settle()
 
     async def fill(self, partition: Partition, count: int, size: int = 500) -> None:

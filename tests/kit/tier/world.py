@@ -53,7 +53,7 @@ class PointStorage(MemoryStorage):
         process.points.hit(f"before sql {method}")
         process.may_fail("the database is locked")
         result = await super()._write(method, work)
-        process.look(process.committed, method)
+        process.scan(process.committed, method)
         process.points.hit(f"after sql {method}")
         process.may_fail("the connection was lost")
         return result
@@ -182,11 +182,11 @@ class TierProcess:
     def _on_request(self, moment: str, kind: str, key: str) -> None:
         self.world.now_s = self.loop.now
         if moment == "done":
-            self.look(self.requested, kind, key)
+            self.scan(self.requested, kind, key)
         if not self.store.closed:
             self.points.hit(f"{moment} {kind} {key.split('/')[0].split('-')[0]}")
 
-    def look(self, check: Callable[..., None], *args: str) -> None:
+    def scan(self, check: Callable[..., None], *args: str) -> None:
         """Check something in the middle of what is checked, which must not catch what comes of
         it: `run` raises the first failure in the end."""
         if self.violation is None and not self.over:

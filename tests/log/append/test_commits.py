@@ -62,7 +62,7 @@ async def test_while_writes_are_slow_a_thread_does_them_and_turns_pile_up() -> N
         await ticks(2)
     assert (order, partition.next_offset) == ([], 0)
     assert len(offload(world).held) == 1
-    offload(world).let_go("write")
+    offload(world).release("write")
     await commit_log.committed()
     assert order == ["first", "second", "third"]
     assert len(partition.rows) == 2  # the first alone, the others as they piled up
@@ -81,7 +81,7 @@ async def test_a_commit_covers_all_that_is_written_and_the_next_gathers_meanwhil
         await ticks(2)
     assert (partition.next_offset, partition.high_watermark, order) == (3, 0, [])
     assert len(offload(world).held) == 1
-    offload(world).let_go("commit")
+    offload(world).release("commit")
     await ticks()
     assert (partition.high_watermark, order) == (3, [0, 1, 2])
 
@@ -122,7 +122,7 @@ async def test_flush_os_answers_after_the_write() -> None:
     partition.append(batch(b"x"), EPOCH_MS)
     await log.commit_log.committed()
     assert (partition.high_watermark, log.commit_log.full) == (1, False)
-    offload(world).let_go("commit")
+    offload(world).release("commit")
 
 
 async def test_produces_wait_while_too_much_is_uncommitted() -> None:
@@ -140,7 +140,7 @@ async def test_produces_wait_while_too_much_is_uncommitted() -> None:
     assert (room, log.commit_log.full) == ([], True)
     log.commit_log.want_commit()
     await ticks()
-    offload(world).let_go("commit")
+    offload(world).release("commit")
     await ticks()
     assert room == [False]
 

@@ -111,7 +111,7 @@ async def test_a_volume_that_does_not_answer_stops_no_turn(
         second = appended(log, partition, b"queued while that is written")
         await ticks(2)
         if slow:
-            offload(world).let_go("write")
+            offload(world).release("write")
         await ticks()
     assert first == [None, None]
     assert second == [None, None]

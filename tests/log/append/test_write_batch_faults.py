@@ -129,7 +129,7 @@ async def test_what_was_queued_behind_a_failed_write_fails_with_it() -> None:
         log.commit_log.after_write(answers.append)
         await ticks(2)
     world.fs.faults.failing_writes = 1
-    offload(world).let_go("write")
+    offload(world).release("write")
     await ticks()
     assert [type(answer) for answer in answers] == [KafkaError, KafkaError]
     assert partition.append(batch(b"three"), EPOCH_MS).base_offset == 0

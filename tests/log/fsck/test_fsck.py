@@ -26,7 +26,7 @@ from tests.log.segments.test_cutting import cut, fill, started
 JOURNALS = f"{FOLDER}/journals"
 
 
-async def looked_at(world: World) -> FsckReport:
+async def scanned_at(world: World) -> FsckReport:
     """As the command does: nobody serves the folder."""
     return await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
 
@@ -58,7 +58,7 @@ def overwrite(world: World, path: str, position: int) -> None:
 @pytest.mark.parametrize("cut_first", [False, True])
 async def test_a_folder_that_was_closed_is_clean(cut_first: bool) -> None:
     world = await stopped(cut_first)
-    report = await looked_at(world)
+    report = await scanned_at(world)
     assert report.problems == []
     assert report.clean
     assert report.journals >= 1
@@ -77,7 +77,7 @@ async def test_a_folder_after_a_crash_is_clean_and_is_not_changed(power: bool) -
     metadata = MemoryMetadata(world.database)
     world.catalog = await metadata.open()
     world.storage = metadata.storage(world.env.clock.now_ms)
-    report = await looked_at(world)
+    report = await scanned_at(world)
     assert texts(report) == []
     assert before == {name: world.fs.open(f"{JOURNALS}/{name}").size() for name in files(world)}
 
@@ -91,7 +91,7 @@ async def test_a_flipped_bit_in_a_journal_is_named_with_its_offsets() -> None:
     rows = world.find("t0").rows
     place, base = rows.place[3], rows.base[3]
     overwrite(world, f"{JOURNALS}/{place >> 32:010d}.journal", (place & 0xFFFFFFFF) + 100)
-    report = await looked_at(world)
+    report = await scanned_at(world)
     assert not report.clean
     found = "\n".join(texts(report))
     assert f"offsets {base}-{base} of t0-0" in found
@@ -104,7 +104,7 @@ async def test_a_flipped_bit_in_a_segment_is_named() -> None:
     world = await stopped()
     (row,) = await world.storage.segments(1, [1], 10)
     overwrite(world, segment_path(f"{FOLDER}/segments", row.uuid), 1000)
-    report = await looked_at(world)
+    report = await scanned_at(world)
     assert not report.clean
     assert any(f"segment {row.uuid.hex()}" in text and "t0-0" in text for text in texts(report))
 
@@ -113,7 +113,7 @@ async def test_a_segment_that_is_gone_is_named_with_what_was_in_it() -> None:
     world = await stopped()
     (row,) = await world.storage.segments(1, [1], 10)
     world.fs.remove(segment_path(f"{FOLDER}/segments", row.uuid))
-    found = "\n".join(texts(await looked_at(world)))
+    found = "\n".join(texts(await scanned_at(world)))
     assert "its file is gone" in found
     assert "t0-0: offsets 0-" in found
 
@@ -122,19 +122,19 @@ async def test_a_segment_cut_short_is_named() -> None:
     world = await stopped()
     (row,) = await world.storage.segments(1, [1], 10)
     world.fs.open(segment_path(f"{FOLDER}/segments", row.uuid)).truncate(row.size_bytes - 8)
-    assert not (await looked_at(world)).clean
+    assert not (await scanned_at(world)).clean
 
 
 async def test_a_damaged_index_is_removed_and_made_again() -> None:
     world = await stopped(cut_first=False)
     first = min(int(name[:10]) for name in files(world) if name.endswith(".index"))
     overwrite(world, f"{JOURNALS}/{index_name(first)}", 70)
-    report = await looked_at(world)
+    report = await scanned_at(world)
     assert texts(report) == [f"journal {first}: its index {index_name(first)} is damaged"]
     await report.repair()
     assert report.clean
     assert index_name(first) not in files(world)
-    assert (await looked_at(world)).clean
+    assert (await scanned_at(world)).clean
 
 
 async def test_what_an_interrupted_cut_leaves_is_harmless_and_can_be_cleared_away() -> None:
@@ -142,7 +142,7 @@ async def test_what_an_interrupted_cut_leaves_is_harmless_and_can_be_cleared_awa
     started_row = SegmentRow(b"s" * 16, 1, 0)
     await world.storage.start_segments([started_row])
     world.fs.open(segment_path(f"{FOLDER}/segments", started_row.uuid), create=True).close()
-    report = await looked_at(world)
+    report = await scanned_at(world)
     assert report.clean
     assert len(report.problems) == 1
     await report.repair()
@@ -154,7 +154,7 @@ async def test_a_checkpoint_ahead_of_the_journals_means_missing_records() -> Non
     world = await stopped(cut_first=False)
     last = max(name for name in files(world) if name.endswith(".journal"))
     world.fs.remove(f"{JOURNALS}/{last}")
-    report = await looked_at(world)
+    report = await scanned_at(world)
     assert not report.clean
     assert f"journal {int(last[:10])}: is missing, though it was acknowledged" in "\n".join(
         texts(report)

@@ -30,7 +30,7 @@ from tests.kit.log.recovery import JOURNALS, spoil
 from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryMetadata
 from tests.kit.waiting import settle
-from tests.log.fsck.test_fsck import looked_at, stopped, texts
+from tests.log.fsck.test_fsck import scanned_at, stopped, texts
 from tests.log.segments.test_cutting import expected, fill, started
 
 FAR_MS = 1 << 40
@@ -47,15 +47,15 @@ async def cut_all(world: World) -> None:
 
 async def give_up(world: World) -> None:
     """Run `fsck --repair --skip-lost` on the stopped broker's folder."""
-    report = await looked_at(world)
+    report = await scanned_at(world)
     assert not report.clean
     await report.repair()
     assert not report.clean, "nothing is given up without --skip-lost"
     assert NAME not in world.fs.listdir(FOLDER)
-    report = await looked_at(world)
+    report = await scanned_at(world)
     await report.repair(skip_lost=True)
     assert report.clean
-    again = await looked_at(world)
+    again = await scanned_at(world)
     assert again.clean, texts(again)
     assert any("given up" in problem.text for problem in again.problems)
 
@@ -123,7 +123,7 @@ async def test_the_cut_goes_past_what_was_given_up(clean: bool) -> None:
         assert partition.next_offset == 40
         assert await read_all(partition) == sound
     await world.log.close()
-    report_after = await looked_at(world)
+    report_after = await scanned_at(world)
     assert report_after.problems == []
 
 
@@ -153,7 +153,7 @@ async def test_a_missing_journal_is_given_up(caplog: pytest.LogCaptureFixture) -
     assert partition.next_offset == end + 1
     assert [offset for offset, _ in await read_all(partition, end)] == [end]
     await world.log.close()
-    assert (await looked_at(world)).clean
+    assert (await scanned_at(world)).clean
     assert in_quarantine(world) == []
 
 
@@ -179,7 +179,7 @@ async def test_damage_that_comes_later_is_not_given_up() -> None:
     spoil(world, rows.place[3] + 100)
     await give_up(world)
     spoil(world, rows.place[9] + 100)
-    report = await looked_at(world)
+    report = await scanned_at(world)
     assert not report.clean
     assert "t0-0: offsets 9-9 are in no segment and no journal" in texts(report)
     await world.start()
@@ -200,10 +200,10 @@ async def test_an_account_that_is_damaged_gives_nothing_up(
     node.data[20] ^= 1
     assert read_given_up(world.fs, FOLDER) == GivenUp()
     assert "is damaged" in caplog.text
-    report = await looked_at(world)
+    report = await scanned_at(world)
     assert not report.clean
     await report.repair(skip_lost=True)
-    assert (await looked_at(world)).clean
+    assert (await scanned_at(world)).clean
 
 
 async def test_metadata_of_another_topic_gives_nothing_up() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from kafkawire.log.segments.file.open import read_lost_ranges, segment_path
 from tests.kit.log.logs import FOLDER, World, values
-from tests.log.fsck.test_fsck import looked_at, overwrite, stopped, texts
+from tests.log.fsck.test_fsck import overwrite, scanned_at, stopped, texts
 from tests.log.segments.test_cutting import ROOM
 
 
@@ -35,13 +35,13 @@ async def test_what_is_lost_is_left_out(harm: str) -> None:
         world.fs.remove(path)
     else:
         overwrite(world, path, 1000 if harm == "batch" else row.size_bytes - 250)
-    report = await looked_at(world)
+    report = await scanned_at(world)
     assert not report.clean
     await report.repair()
     assert not report.clean, "nothing is given up without --skip-lost"
-    report = await looked_at(world)
+    report = await scanned_at(world)
     await report.repair(skip_lost=True)
-    again = await looked_at(world)
+    again = await scanned_at(world)
     assert again.clean, texts(again)
     new = max(await world.storage.segments(1, [1], 10), key=lambda each: each.id)
     account = read_lost_ranges(world.fs, segment_path(f"{FOLDER}/segments", new.uuid))

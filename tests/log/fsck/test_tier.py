@@ -49,7 +49,7 @@ async def tiered() -> LocalWorld:
     return world
 
 
-async def looked_at(world: LocalWorld) -> FsckReport:
+async def scanned_at(world: LocalWorld) -> FsckReport:
     return await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
 
 
@@ -58,7 +58,7 @@ def texts(report: FsckReport) -> list[str]:
 
 
 async def test_segments_in_the_remote_tier_need_no_file() -> None:
-    report = await looked_at(await tiered())
+    report = await scanned_at(await tiered())
     assert report.problems == []
     assert (report.segments, report.partitions) == (2, 1)
 
@@ -68,21 +68,21 @@ async def test_a_file_that_was_to_go_is_harmless_and_removed() -> None:
     first, _ = await world.rows()
     path = segment_path(SEGMENTS, first.uuid)
     world.fs.open(path, create=True).close()
-    report = await looked_at(world)
+    report = await scanned_at(world)
     assert texts(report) == [
         f"segment {first.uuid.hex()}: it is in the remote tier, and its file is still here"
     ]
     assert report.clean
     await report.repair()
     assert path not in world.fs.files
-    assert (await looked_at(world)).problems == []
+    assert (await scanned_at(world)).problems == []
 
 
 async def test_a_segment_that_is_nowhere_is_named_with_its_offsets() -> None:
     world = await tiered()
     first, _ = await world.rows()
     await world.storage.delete_objects([first.object], 5)
-    report = await looked_at(world)
+    report = await scanned_at(world)
     assert not report.clean
     one, other = texts(report)
     assert one == (
@@ -101,12 +101,12 @@ async def test_two_finished_objects_of_a_segment_are_named_and_one_is_deleted() 
 
     await storage.relocate_objects({first.object: other})
     _swap_states(world, first.object)
-    report = await looked_at(world)
+    report = await scanned_at(world)
     (problem,) = report.problems
     assert problem.where == f"object {first.object.hex()}"
     assert problem.text.endswith(f"is read from {other.uuid.hex()}")
     await report.repair()
-    assert (await looked_at(world)).problems == []
+    assert (await scanned_at(world)).problems == []
 
 
 def _swap_states(world: LocalWorld, uuid: bytes) -> None:
@@ -129,7 +129,7 @@ async def test_a_pointer_to_nothing_is_named() -> None:
     writes.delete(layout.object_key(second.object))
     writes.delete(layout.state_key(1, COPY_FINISHED, second.object))
     world.database.offsets.write(writes)
-    assert texts(await looked_at(world)) == [
+    assert texts(await scanned_at(world)) == [
         f"segment {second.uuid.hex()}: its row points to the object {second.object.hex()}, which "
         "is not finished"
     ]
@@ -147,7 +147,7 @@ async def test_offsets_of_tiering_lie_within_the_partition(
 ) -> None:
     world = await tiered()
     await world.storage.save_tiering_offsets({1: (dispatch, commit)})
-    report = await looked_at(world)
+    report = await scanned_at(world)
     assert not report.clean
     assert any(text in each for each in texts(report)), texts(report)
 
@@ -203,4 +203,4 @@ async def test_a_restore_from_the_log_takes_from_the_bucket_what_is_there_only()
     assert [m[2:12] for m in partition.mappings] == [m[2:12] for m in mapped]
     assert partition.commit_offset == mapped[-1].end_offset
     world.storage = storage
-    assert (await looked_at(world)).problems == []
+    assert (await scanned_at(world)).problems == []

@@ -78,18 +78,18 @@ async def test_a_busy_disk_lets_go_of_those_who_wait() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     env.clock.ms += 1000
-    watch.look()
+    watch.scan()
     assert commit_log.refusal is None, "not longer than busy.disk.ms"
     woken: list[int] = []
     commit_log.full = True
     commit_log.when_room(lambda: woken.append(1))
     env.clock.ms += 1
-    watch.look()
+    watch.scan()
     assert commit_log.refusal == "the disk is busy: a write has been on its way for 1.0 s"
     await asyncio.sleep(0)
     assert woken, "it is told now, not when there is room"
-    env.offload.let_go("commit")
+    env.offload.release("commit")
     await committed
-    watch.look()
+    watch.scan()
     assert commit_log.refusal is None
     assert not commit_log.full

@@ -308,24 +308,24 @@ def test_answers_never_raise() -> None:
 
 
 def test_the_throttle_keeps_a_rate() -> None:
-    now, looks = [0.0], []
+    now, scans = [0.0], []
 
     def sleep(seconds: float) -> None:
         assert 0 < seconds <= worker.NAP_S
         now[0] += seconds
 
-    pace = Throttle(1000, lambda: looks.append(now[0]), lambda: now[0], sleep)
+    pace = Throttle(1000, lambda: scans.append(now[0]), lambda: now[0], sleep)
     for _ in range(10):
         pace(500)
     assert now[0] == pytest.approx(5.0)
     pace(10_000)
     assert now[0] == pytest.approx(15.0)
-    assert len(looks) >= 30  # whoever should end, ends within a nap
+    assert len(scans) >= 30  # whoever should end, ends within a nap
     now[0] += 60  # it waited for the disk: that is not made up for
     pace(1000)
     pace(1000)
     assert now[0] >= 75 + 1.4
-    free = Throttle(-1, lambda: looks.append(now[0]), lambda: now[0], sleep)
+    free = Throttle(-1, lambda: scans.append(now[0]), lambda: now[0], sleep)
     before = now[0]
     free(1 << 40)
     assert now[0] == before

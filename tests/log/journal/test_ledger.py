@@ -102,7 +102,7 @@ async def read_all_from(partition: Partition, offset: int) -> int:
     return next(at for at, _ in values(buffers) if at >= offset)
 
 
-async def looked_at(world: World) -> FsckReport:
+async def scanned_at(world: World) -> FsckReport:
     world.metadata = MemoryMetadata(world.database)
     world.catalog = await world.metadata.open()
     world.storage = world.metadata.storage(world.env.clock.now_ms)
@@ -121,7 +121,7 @@ async def test_a_removed_journal_is_noticed(
     remove(world, path)
     if not index:
         remove(world, f"{JOURNALS}/{index_name(number)}")
-    report = await looked_at(world)
+    report = await scanned_at(world)
     assert not report.clean
     texts = [f"{problem.where} {problem.text}" for problem in report.problems]
     assert any(text.startswith(f"journal {number} is missing") for text in texts), texts
@@ -147,7 +147,7 @@ async def test_a_journal_that_was_cut_short_is_noticed(
     end = next(journal.end for journal in world.log.journals if journal.path == path)
     ends = await stop(world)
     cut_short(world, path, end * part // 4)
-    assert not (await looked_at(world)).clean
+    assert not (await scanned_at(world)).clean
     with caplog.at_level(logging.CRITICAL):
         await world.start()
     assert ("was cut short" if part else "is missing") in caplog.text
@@ -286,7 +286,7 @@ async def test_a_ledger_of_which_a_record_is_damaged_misses_no_journal(
     assert "cannot detect missing journals" in caplog.text
     assert "is missing," not in caplog.text
     assert [world.find("t", index).next_offset for index in ends] == list(ends.values())
-    report = await looked_at(world)
+    report = await scanned_at(world)
     assert report.clean
 
 

@@ -95,19 +95,19 @@ async def test_partitions_are_looked_at_that_the_journals_name_or_that_were_touc
     world, partition = await started(retention_ms=str(HOUR_MS))
     idle = (await world.topic("idle"))[0]
     await append(world, partition, 1, EPOCH_MS)
-    looked: list[int] = []
+    scanned: list[int] = []
 
-    def look(partition: Partition, _: int) -> int:
-        looked.append(partition.number)
+    def scan(partition: Partition, _: int) -> int:
+        scanned.append(partition.number)
         return partition.log_start
 
     with monkeypatch.context() as patch:
-        patch.setattr("kafkawire.log.maintenance.retention.due", look)
+        patch.setattr("kafkawire.log.maintenance.retention.due", scan)
         await world.log.retention.run()
-        assert looked == [partition.number]
+        assert scanned == [partition.number]
         world.log.retention.touched.add(idle.number)
         await world.log.retention.run()
-        assert looked[1:] == [partition.number, idle.number]
+        assert scanned[1:] == [partition.number, idle.number]
     partition.config.retention_ms = 5  # acts at the next look
     move_clock(world, 6)
     await world.log.retention.run()

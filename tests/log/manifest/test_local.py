@@ -126,7 +126,7 @@ async def test_what_leaves_for_the_remote_tier_goes_from_it_and_comes_back() -> 
     assert len((await world.said()).objects) == 1
     await world.upload()
     world.later(10_000)
-    await world.look()
+    await world.scan()
     assert await world.locals() == [False]
     manifest = await world.said()
     assert len(manifest.objects) == 0

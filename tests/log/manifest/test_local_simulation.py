@@ -22,7 +22,7 @@ import pytest
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.fsck.report import FsckReport
 from kafkawire.log.manifest.files import ManifestFiles
-from kafkawire.log.manifest.maintenance import Keeping
+from kafkawire.log.manifest.maintenance import MaintainedManifest
 from kafkawire.log.manifest.service import LocalManifest
 from kafkawire.log.partition.index_eviction import evict
 from kafkawire.manifest.contents import Manifest
@@ -54,7 +54,7 @@ class ManifestModel(Model):
         self.readable = False
         self.known: Manifest | None = None
         self.calm = self.rng.random() < 0.5
-        self.looks = self.settled = self.kept = self.believed = 0
+        self.scans = self.settled = self.kept = self.believed = 0
 
 
 class ManifestLife(Life):
@@ -71,7 +71,7 @@ class ManifestLife(Life):
         self.sql_is_bad = bad
 
     async def start(self) -> None:
-        self.look(self.model.readable)
+        self.scan(self.model.readable)
         await super().start()
         self.manifest = LocalManifest(
             self.env, self.log, self.log.segments.storage, self.log._catalog
@@ -83,19 +83,21 @@ class ManifestLife(Life):
     @contextmanager
     def after_each_write(self) -> Iterator[None]:
         """Somebody reads the manifest whenever a file of it was written."""
-        write, begin = ManifestFiles.write, Keeping._begin
+        write, begin = ManifestFiles.write, MaintainedManifest._begin
 
         def write_and_look(files: ManifestFiles, key: str, data: bytes) -> None:
             write(files, key, data)
-            self.look(self.attached, False)
+            self.scan(self.attached, False)
 
-        def begin_and_count(keeping: Keeping, current: Current, sequence: int) -> None:
-            self.model.believed += not keeping.anew
-            begin(keeping, current, sequence)
+        def begin_and_count(
+            maintained: MaintainedManifest, current: Current, sequence: int
+        ) -> None:
+            self.model.believed += not maintained.rebuilds
+            begin(maintained, current, sequence)
 
         with (
             patch.object(ManifestFiles, "write", write_and_look),
-            patch.object(Keeping, "_begin", begin_and_count),
+            patch.object(MaintainedManifest, "_begin", begin_and_count),
         ):
             yield
 
@@ -114,13 +116,13 @@ class ManifestLife(Life):
     @property
     def attached(self) -> bool:
         """Whether there must be a manifest."""
-        keeping = self.manifest.keeping
-        return keeping is not None and keeping.attached
+        maintained = self.manifest.maintained
+        return maintained is not None and maintained.attached
 
     async def onlooker(self) -> None:
         while not self.over:
             await self.env.sleep(self.rng.random() * 0.1)
-            self.look(self.attached, self.rng.random() < 0.1)
+            self.scan(self.attached, self.rng.random() < 0.1)
             quiet = self.log.segments.swapper.quiet and not self.log.hooks.doubts
             if self.manifest.settled and quiet:
                 self.model.settled += 1
@@ -128,7 +130,7 @@ class ManifestLife(Life):
                 partitions = {p.number: p for p in self.partitions}
                 check_settled(self.model.fs, FOLDER, store, partitions, None, self.model.known)
 
-    def look(self, must: bool, whole: bool = True) -> None:
+    def scan(self, must: bool, whole: bool = True) -> None:
         """What a reader finds now; `whole`: in the segments, too."""
         fs, model = self.model.fs, self.model
         try:
@@ -138,7 +140,7 @@ class ManifestLife(Life):
         except (NoManifest, LostManifest, FormatError):
             assert not must
             return
-        model.looks += 1
+        model.scans += 1
         values = dict(model.promised)
         for number in manifest.numbers:
             offsets_of(manifest, number)
@@ -216,7 +218,9 @@ def simulate(seed: int) -> ManifestModel:
             life = kind(model)
             with life.after_each_write():
                 run(life.loop, life.main())
-            model.kept += 0 if life.manifest.keeping is None else life.manifest.keeping.anew
+            model.kept += (
+                0 if life.manifest.maintained is None else life.manifest.maintained.rebuilds
+            )
     return model
 
 
@@ -233,7 +237,7 @@ def test_the_simulation_looks_at_something() -> None:
             models.append(simulate(seed))
             if sum(model.believed for model in models) and len(models) >= 3:
                 break
-    assert sum(model.looks for model in models) > 100
+    assert sum(model.scans for model in models) > 100
     assert sum(model.kept for model in models) > 5
     assert sum(model.settled for model in models) > 20
     assert sum(model.believed for model in models) > 0

@@ -101,15 +101,15 @@ def live(act: Act, fatal: int) -> Points:
         try:
             read_local(world.fs, FOLDER)
         except (NoManifest, LostManifest, FormatError):
-            assert not getattr(first.manifest.keeping, "attached", False)
+            assert not getattr(first.manifest.maintained, "attached", False)
     second = ManifestLife(world)
 
     async def go_on() -> None:
         await second.start()
         await second.settle()
-        keeping = second.manifest.keeping
-        assert keeping is not None
-        assert keeping.anew == bool(points.dead)
+        maintained = second.manifest.maintained
+        assert maintained is not None
+        assert maintained.rebuilds == bool(points.dead)
         await second.close()
 
     second.run(go_on)

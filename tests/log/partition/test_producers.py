@@ -146,7 +146,7 @@ async def test_a_duplicate_in_the_same_turn_is_stored_once_and_answered_after_th
     for _ in range(5):
         await asyncio.sleep(0)
     assert (late.base_offset, answered) == (0, [])
-    world.env.offload.let_go("commit")
+    world.env.offload.release("commit")
     await log.commit_log.committed()
     assert answered == [None]
     assert await read_all(partition) == [(0, b"x")]

@@ -124,7 +124,7 @@ async def test_cold_reads_join_neighbours_and_are_bounded() -> None:
     assert len(world.env.offload.held) == 1, "the others wait for room"
     assert sum(journal.pins for journal in world.log.journals) == 3
     for _ in range(3):
-        world.env.offload.let_go("read")
+        world.env.offload.release("read")
         world.env.offload.hold("read")
         await settle()
     assert [task.result()[0] for task in tasks] == [0, 4, 8]
@@ -257,7 +257,7 @@ async def test_times_of_what_is_not_committed_are_not_found() -> None:
     assert partition.next_offset == 2
     assert await partition.offset_for_time(EPOCH_MS + 1) is None
     assert await partition.max_timestamp() == (0, EPOCH_MS)
-    world.env.offload.let_go("commit")
+    world.env.offload.release("commit")
 
 
 def test_the_running_maximum_follows_appends_and_drops() -> None:

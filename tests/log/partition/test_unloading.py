@@ -59,7 +59,7 @@ async def test_one_that_was_cut_keeps_its_offsets() -> None:
     await fill(other, 20)  # which fills the journal
     await cut(world)
     assert partition.cut_offset == 3
-    partition.soil()
+    partition.mark_dirty()
     await world.log.unloader.run(0)
     assert not partition.removed, "its checkpoint is not stored"
     await world.log.checkpoint()

@@ -189,7 +189,7 @@ async def test_a_journal_rolled_while_another_is_made_durable_is_not_indexed_wit
         world.find("t").append(batch(bytes(1000)), EPOCH_MS)
         for _ in range(10):
             await world.env.sleep(0)
-    world.env.offload.let_go("commit")
+    world.env.offload.release("commit")
     world.env.offload.hold("commit")
     for _ in range(20):
         await world.env.sleep(0)
@@ -197,7 +197,7 @@ async def test_a_journal_rolled_while_another_is_made_durable_is_not_indexed_wit
     rolled = [journal for journal in world.log.journals if journal.rolled]
     assert len(rolled) > 1
     assert all(journal.indexed is (journal.end_place <= committed) for journal in rolled)
-    world.env.offload.let_go("commit")
+    world.env.offload.release("commit")
     for _ in range(20):
         await world.env.sleep(0)
     await world.log.indexer.run()

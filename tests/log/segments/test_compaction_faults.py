@@ -95,7 +95,7 @@ async def test_what_changes_while_it_is_cleaned_is_not_undone(what: str) -> None
     else:
         await fill(partition, 20)
         await cut_all(world)
-    world.env.offload.let_go("worker")
+    world.env.offload.release("worker")
     await cleaning
     assert not await world.storage.segments(1, (STARTED,), 10)
     if what == "delete topic":

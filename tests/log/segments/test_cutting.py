@@ -202,7 +202,7 @@ def append_by_hand(partition: Partition, raw: bytearray, count: int) -> None:
     raw[:8] = base.to_bytes(8, "big")
     frame = Frame(partition, [memoryview(raw)], base, base + count, len(raw), EPOCH_MS)
     partition.log.frames.append(frame)
-    partition.log.turn_bytes += len(raw)
+    partition.log.batch_bytes += len(raw)
     partition.log.queued()
 
 
@@ -378,7 +378,7 @@ async def test_what_a_topic_is_deleted_of_while_it_is_cut_stays_deleted() -> Non
     await world.metadata.delete_topics([info.id])
     world.catalog.remove_topic(info.id)
     world.log.remove_topic(info)
-    world.env.offload.let_go("cut")
+    world.env.offload.release("cut")
     await cutting
     assert await read_all(world.find("t1")) == expected(0, 20)
     await world.crash()

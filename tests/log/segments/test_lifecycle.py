@@ -125,7 +125,7 @@ async def test_a_pinned_segment_outlives_its_grace() -> None:
     await world.log.segments.tend()
     assert len(segments(world)) == 1
     for _ in range(3):
-        world.env.offload.let_go("warm")
+        world.env.offload.release("warm")
         await settle()
     assert (await reading)[0]
     await world.log.segments.tend()

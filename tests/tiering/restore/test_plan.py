@@ -35,7 +35,7 @@ def silent(what: str, done: int, of: int) -> None:
     pass
 
 
-async def look(bucket: Bucket, progress: Progress = silent) -> Restored:
+async def scan(bucket: Bucket, progress: Progress = silent) -> Restored:
     return plan(await gather(memory_env(), FakeStore(bucket), progress))
 
 
@@ -133,7 +133,7 @@ async def test_everything_from_objects_alone() -> None:
     entries = [ProducerEntry(77, 1, [(0, 0, 2, 5), (1, 1, 99, 5)]), ProducerEntry(90, 0, [])]
     bucket.put(1, Share(3, 0, 5), Share(9, 0, 2))
     bucket.put(2, Share(3, 5, 8, 2, [(3, 0), (4, 6), (9, 8)], entries))
-    restored = await look(bucket)
+    restored = await scan(bucket)
     assert (restored.cluster_id, restored.node_id) == (CLUSTER, 1)
     orders, groups = sorted(restored.topics, key=lambda topic: topic.name)[::-1]
     assert (orders.id, orders.name, orders.configs) == (ORDERS.id, "orders", ORDERS.configs)
@@ -158,7 +158,7 @@ async def test_everything_from_objects_alone() -> None:
 
 
 async def test_an_empty_bucket_has_nothing() -> None:
-    restored = await look(Bucket())
+    restored = await scan(Bucket())
     assert (restored.topics, restored.used) == ([], [])
 
 
@@ -167,13 +167,13 @@ async def test_other_clusters_are_left_out() -> None:
     bucket.put(1, Share(3, 0, 5))
     bucket.put(2, Share(3, 0, 9), cluster="another")
     bucket.put(3, Share(3, 5, 6), cluster=None)
-    restored = await look(bucket)
+    restored = await scan(bucket)
     assert read_from(restored, 3) == [(0, 5, 1), (5, 6, 3)]
     assert kinds(restored) == ["manifest", "cluster", "cluster"]
     assert "1 objects are of cluster another, not of abc" in restored.doubts[1].text
     # The owner says whose bucket it is, whatever most of its objects say.
     bucket.store("owner", OwnerRecord("another", 1, 2, "00", 0).pack())
-    restored = await look(bucket)
+    restored = await scan(bucket)
     assert (restored.cluster_id, read_from(restored, 3)) == ("another", [(0, 9, 2)])
 
 
@@ -182,7 +182,7 @@ async def test_what_cannot_be_read_is_named() -> None:
     bucket.put(1, Share(3, 0, 5))
     bucket.truncate(bucket.put(2, Share(3, 5, 9)), 700)
     bucket.store("segments/notes.txt", b"what is this")
-    restored = await look(bucket)
+    restored = await scan(bucket)
     assert read_from(restored, 3) == [(0, 5, 1)]
     assert kinds(restored) == ["manifest", "unreadable", "unreadable"]
     assert "1 objects have strange names: segments/notes.txt" in restored.doubts[1].text
@@ -193,7 +193,7 @@ async def test_uploads_of_one_segment_are_one() -> None:
     bucket = Bucket(ORDERS)
     bucket.put(7, Share(3, 0, 5), segment=7)
     bucket.put(8, Share(3, 0, 5), segment=7)
-    restored = await look(bucket)
+    restored = await scan(bucket)
     assert read_from(restored, 3) == [(0, 5, 7)]
     assert kinds(restored) == ["manifest"]
 
@@ -202,7 +202,7 @@ async def test_two_objects_of_one_generation_are_doubtful() -> None:
     bucket = Bucket(ORDERS)
     bucket.put(1, Share(3, 0, 5))
     bucket.put(2, Share(3, 0, 5), created_ms=1_800_000_000_000)
-    restored = await look(bucket)
+    restored = await scan(bucket)
     assert read_from(restored, 3) == [(0, 5, 2)]
     assert kinds(restored) == ["manifest", "overlap"]
     assert "offsets 0-4 of orders-0 are in two objects of generation 0" in restored.doubts[1].text
@@ -213,7 +213,7 @@ async def test_lost_offsets_become_holes() -> None:
     bucket.put(1, Share(3, 2, 5), Share(4, 0, 3))
     bucket.put(2, Share(3, 8, 9))
     bucket.put(3, Share(3, 12, 13), Share(4, 7, 8))
-    restored = await look(bucket)
+    restored = await scan(bucket)
     assert [checkpoint(restored, 3).log_start, checkpoint(restored, 3).next_offset] == [2, 13]
     assert restored.holes == [[Hole(3, 5, 8), Hole(4, 3, 7)], [Hole(3, 9, 12)]]
     assert restored.committed == {3: 5, 4: 3}
@@ -229,7 +229,7 @@ async def test_of_topics_with_one_name_the_older_is_renamed() -> None:
     bucket = Bucket(old, ORDERS)
     bucket.put(1, Share(1, 0, 5))
     bucket.put(2, Share(3, 0, 2), created_ms=1_800_000_000_000)
-    restored = await look(bucket)
+    restored = await scan(bucket)
     other = recovered_name("orders", old.id)
     assert {topic.name: topic.id for topic in restored.topics} == {
         "orders": ORDERS.id,
@@ -243,7 +243,7 @@ async def test_of_topics_with_one_name_the_older_is_renamed() -> None:
 async def test_settings_of_objects_without_an_origin_are_lost() -> None:
     bucket = Bucket(ORDERS)
     bucket.put(1, Share(4, 0, 5), cluster=None)
-    restored = await look(bucket)
+    restored = await scan(bucket)
     (topic,) = restored.topics
     assert (topic.name, len(topic.partitions), topic.configs) == ("orders", 2, {})
     assert restored.cluster_id == ""
@@ -259,7 +259,7 @@ async def test_everything_from_the_manifest() -> None:
     bucket.put(1, Share(3, 0, 5), Share(9, 0, 2))
     bucket.put(2, Share(3, 5, 8, 0, [(3, 0), (5, 7)], entries))
     bucket.manifest({3: (1, 8), 9: (0, 2)})
-    restored = await look(bucket)
+    restored = await scan(bucket)
     assert kinds(restored) == []
     assert (restored.cluster_id, restored.configs) == (CLUSTER, {"log.retention.ms": "7"})
     assert [topic.name for topic in restored.topics] == ["__consumer_offsets", "orders"]
@@ -282,7 +282,7 @@ async def test_what_was_uploaded_last_is_newer_than_the_manifest() -> None:
     bucket.put(2, Share(3, 5, 8))
     bucket.put(3, Share(3, 0, 4), generation=2)  # the manifest tells of better ones
     bucket.manifest({3: (0, 5)}, [1])
-    restored = await look(bucket)
+    restored = await scan(bucket)
     assert read_from(restored, 3) == [(0, 5, 1), (5, 8, 2)]
     assert kinds(restored) == ["unnamed"]
     assert "1 objects are newer than the manifest" in restored.doubts[0].text
@@ -295,7 +295,7 @@ async def test_deleted_and_missing_objects_of_the_manifest() -> None:
     bucket.truncate(bucket.put(3, Share(3, 8, 9)), 10)
     bucket.put(4, Share(3, 0, 9), generation=1)
     bucket.manifest({3: (0, 9)}, [1, 2, 3], deleted=[4])
-    restored = await look(bucket)
+    restored = await scan(bucket)
     assert read_from(restored, 3) == [(0, 5, 1)]
     assert restored.holes == [[Hole(3, 5, 9)]]
     assert checkpoint(restored, 3).next_offset == 9
@@ -310,7 +310,7 @@ async def test_all_offsets_lost_is_an_empty_log() -> None:
     bucket = Bucket(ORDERS)
     bucket.forget(bucket.put(1, Share(3, 0, 5)))
     bucket.manifest({3: (0, 5)})
-    restored = await look(bucket)
+    restored = await scan(bucket)
     state = checkpoint(restored, 3)
     assert (state.log_start, state.next_offset, restored.holes) == (5, 5, [])
 
@@ -322,11 +322,11 @@ async def test_a_damaged_manifest_is_done_without_and_a_newer_one_is_refused() -
     data = bytearray(bucket.data(delta_key(1)))
     data[len(data) // 2] ^= 1
     bucket.store(delta_key(1), bytes(data))
-    restored = await look(bucket)
+    restored = await scan(bucket)
     assert (kinds(restored), read_from(restored, 3)) == (["manifest"], [(0, 5, 1)])
     bucket.store(CURRENT, b'{"format": 99, "snapshot": 0}')
     with pytest.raises(ValueError, match="start the newer version"):
-        await look(bucket)
+        await scan(bucket)
 
 
 # Asking

@@ -97,7 +97,7 @@ async def consume(client: Client, name: str, index: int) -> tuple[bytes, int]:
     raise AssertionError(f"{name}-{index} ends at {end}, nothing comes from {offset} on")
 
 
-async def look(client: Client) -> Seen:
+async def scan(client: Client) -> Seen:
     """Consume everything, and ask for the group's offset."""
     seen = Seen()
     for name in TOPICS:
@@ -166,7 +166,7 @@ async def lose(tmp_path: Path) -> Seen:
         client = await Client.connect(port_of(server))
         await fill(client)
         await uploaded(server)
-        seen = await look(client)
+        seen = await scan(client)
         await client.close()
     shutil.rmtree(tmp_path / "lost")
     return seen
@@ -193,7 +193,7 @@ async def test_all_of_it_comes_back(tmp_path: Path, manifest: str) -> None:
     assert result.exit_code == 0, result.output
     async with running(data, **SETTINGS, tier_url=str(tier)) as server:
         client = await Client.connect(port_of(server))
-        after = await look(client)
+        after = await scan(client)
         assert after.ends == before.ends
         assert after.committed == before.committed
         for index in range(2):

@@ -51,7 +51,7 @@ async def test_a_full_disk_takes_what_waits_for_its_grace_first(
 ) -> None:
     world = await two_uploaded(local_retention_ms=str(HOUR_MS))
     world.later(HOUR_MS + world.find("t").segments.end[0])
-    await world.look()
+    await world.scan()
     assert await world.locals() == [False, True]
     disk = Disk(world, monkeypatch)
     disk.total, disk.other = 100_000_000, 89_000_000 - disk.used() + 1
@@ -76,9 +76,9 @@ async def test_a_full_disk_leaves_what_is_read_or_never_read_remotely(
     assert await world.locals() == [False, False]
     assert len(world.files()) == 1
     segment.pins -= 1
-    await world.look()
+    await world.scan()
     world.later(GRACE_MS)
-    await world.look()
+    await world.scan()
     assert world.files() == []
 
 

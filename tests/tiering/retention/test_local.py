@@ -25,21 +25,21 @@ async def test_only_what_is_uploaded_leaves_and_readers_are_told_first() -> None
     await world.fill(partition, 40)
     await world.cut()
     world.later(HOUR_MS)
-    await world.look()
+    await world.scan()
     assert await world.locals() == [True], "it is nowhere else"
     await world.upload()
-    await world.look()
+    await world.scan()
     assert await world.locals() == [False]
     assert len(world.files()) == 1, "a reader may be at it"
     with pytest.raises(NotLocal):
         await read_all(partition)
     world.later(GRACE_MS - 1)
-    await world.look()
+    await world.scan()
     assert len(world.files()) == 1
     world.later(1)
-    await world.look()
+    await world.scan()
     assert world.files() == []
-    assert (world.local.let_go, world.local.files.removed) == (1, 1)
+    assert (world.local.evicted, world.local.files.removed) == (1, 1)
     partition = await world.again()
     assert await world.locals() == [False]
     assert await read_all(partition, partition.cut_offset)
@@ -47,14 +47,14 @@ async def test_only_what_is_uploaded_leaves_and_readers_are_told_first() -> None
 
 async def test_what_is_not_past_its_local_retention_stays() -> None:
     world = await two_uploaded(local_retention_ms=str(HOUR_MS))
-    await world.look()
+    await world.scan()
     assert await world.locals() == [True, True]
     border = world.find("t").segments.end[0]
     world.later(HOUR_MS + border)
-    await world.look()
+    await world.scan()
     assert await world.locals() == [False, True]
     world.later(HOUR_MS)
-    await world.look()
+    await world.scan()
     assert await world.locals() == [False, False]
 
 
@@ -67,10 +67,10 @@ async def test_a_shared_file_waits_for_the_last_of_its_partitions() -> None:
     await world.cut_all()
     assert len(await world.upload()) == 1
     world.later(HOUR_MS // 2)
-    await world.look()
+    await world.scan()
     assert await world.locals() == [True]
     world.later(HOUR_MS)
-    await world.look()
+    await world.scan()
     assert await world.locals() == [False]
 
 
@@ -86,37 +86,37 @@ async def test_a_partition_keeps_as_many_bytes_as_it_is_to_have(loaded: bool) ->
     if not loaded:
         world.local._config_of = {partition.number: partition.config}.get
         del world.log.partitions[partition.number]
-    await world.look()
+    await world.scan()
     assert await world.locals() == [True, True, True]
     partition.config.local_retention_bytes -= 1
     world.local.settings_changed()
-    await world.look()
+    await world.scan()
     assert await world.locals() == [False, True, True]
     partition.config.local_retention_bytes = 0
     world.later(world.config.log_retention_check_interval_ms)
-    await world.look()
+    await world.scan()
     assert await world.locals() == [False, False, False], "it is looked at again by itself"
 
 
 async def test_other_settings_count_at_the_next_look() -> None:
     world = await two_uploaded(local_retention_ms=str(24 * HOUR_MS))
-    await world.look()
+    await world.scan()
     partition = world.find("t")
     partition.config.local_retention_ms = 1000
     world.later(HOUR_MS // 2)
-    await world.look()
+    await world.scan()
     assert await world.locals() == [True, True], "nobody has said that they changed"
     world.local.settings_changed()
-    await world.look()
+    await world.scan()
     assert await world.locals() == [False, False]
 
 
 async def test_a_change_that_nobody_told_of_is_found_within_an_hour() -> None:
     world = await two_uploaded(local_retention_ms=str(24 * HOUR_MS))
-    await world.look()
+    await world.scan()
     world.find("t").config.local_retention_ms = 1000
     world.later(HOUR_MS)
-    await world.look()
+    await world.scan()
     assert await world.locals() == [False, False]
 
 
@@ -127,20 +127,20 @@ async def test_a_file_outlives_its_grace_while_it_is_read() -> None:
     world.later(HOUR_MS)
     for _ in range(3):
         world.later(GRACE_MS)
-        await world.look()
+        await world.scan()
     assert len(world.files()) == 1
     segment.pins -= 1
-    await world.look()
+    await world.scan()
     assert len(world.files()) == 1, "the grace is of the last reader"
     world.later(GRACE_MS)
-    await world.look()
+    await world.scan()
     assert world.files() == []
 
 
 async def two_looks(world: LocalWorld) -> None:
-    await world.look()
+    await world.scan()
     world.later(GRACE_MS)
-    await world.look()
+    await world.scan()
 
 
 async def failing(world: LocalWorld, step: str, patch: pytest.MonkeyPatch) -> None:
@@ -182,28 +182,28 @@ async def test_a_step_that_fails_is_done_at_a_later_look(
     if restarted:
         await world.again()
     for _ in range(2):
-        await world.look()
+        await world.scan()
         world.later(GRACE_MS)
-    await world.look()
+    await world.scan()
     assert await world.locals() == [False, False]
     assert world.files() == []
 
 
-@pytest.mark.parametrize("looks", [1, 2])
+@pytest.mark.parametrize("scans", [1, 2])
 @pytest.mark.parametrize("power", [True, False])
 async def test_a_crash_between_two_steps_leaves_no_file_and_no_dangling_row(
-    looks: int, power: bool
+    scans: int, power: bool
 ) -> None:
     world = await two_uploaded(local_retention_ms="1000")
     world.later(HOUR_MS)
-    for _ in range(looks):
-        await world.look()
+    for _ in range(scans):
+        await world.scan()
         world.later(GRACE_MS)
     partition = await world.again(power)
     assert await world.locals() == [False, False]
     assert world.files() == [], "the start removes what is left"
     assert await read_all(partition, partition.cut_offset)
-    await world.look()
+    await world.scan()
     await world.log.close()
     report = await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
     assert [problem.text for problem in report.problems] == []
@@ -214,14 +214,14 @@ async def test_a_file_is_kept_when_its_object_is_lost_meanwhile(restarted: bool)
     world = await two_uploaded(local_retention_ms="1000")
     before = await read_all(world.find("t"))
     world.later(HOUR_MS)
-    await world.look()
+    await world.scan()
     uuids = [row.object for row in await world.rows()]
     await world.storage.delete_objects(uuids[:1], 5)
     if restarted:
         await world.again()
     else:
         world.later(GRACE_MS)
-        await world.look()
+        await world.scan()
     assert await world.locals() == [True, False]
     assert len(world.files()) == 1
     partition = world.find("t")
@@ -233,7 +233,7 @@ async def test_a_file_is_kept_when_its_object_is_lost_meanwhile(restarted: bool)
 
 
 async def test_the_local_tier_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkawire.tiering.retention.local_retention.LOOKED_EVERY_S", 0.0)
+    monkeypatch.setattr("kafkawire.tiering.retention.local_retention.SCAN_INTERVAL_S", 0.0)
     world = await two_uploaded(local_retention_ms="1000")
     world.later(HOUR_MS)
     failures = [MetadataError("locked")]

@@ -42,15 +42,15 @@ async def test_a_segment_comes_back_whole_and_goes_after_its_grace() -> None:
         await read_all(world.find("t"), 0)
     for _ in range(2):
         world.later(GRACE_MS)
-        await world.look()
+        await world.scan()
     assert world.files() == [name], "a job reads it"
     segment.pins -= 1
-    await world.look()
+    await world.scan()
     assert world.files() == [name]
     await world.local.files.localize([segment])
     assert world.local.files.downloads == 1, "it was here still"
     world.later(GRACE_MS)
-    await world.look()
+    await world.scan()
     assert world.files() == []
 
 
@@ -81,7 +81,7 @@ async def test_a_job_that_was_cancelled_leaves_no_file_for_long() -> None:
     assert segment.pins == 1, "the download goes on"
     await until(lambda: not segment.pins)
     for _ in range(2):
-        await world.look()
+        await world.scan()
         world.later(GRACE_MS)
     assert world.files() == []
 
@@ -112,8 +112,8 @@ async def test_what_cannot_be_brought_back_leaves_nothing_behind(fault: str) -> 
     assert segment.name in str(caught.value)
     assert world.local.files.failures == 1
     segment.pins -= 1
-    await world.look()
-    await world.look()
+    await world.scan()
+    await world.scan()
     assert world.files() == []
     assert await world.locals() == [False], "what is broken is no file"
 
@@ -295,10 +295,10 @@ async def test_how_much_a_tiny_segment_had_is_asked_once() -> None:
     await world.again()
     world.config.segment_dead_max_ms = 1 << 40
     before = world.bucket.requests["get"]
-    await world.log.segments.rewriter.survey(1 << 30)
+    await world.log.segments.rewriter.find_candidates(1 << 30)
     await settle()
     assert world.log.segments.store.by_id[segment.row.id].payload_bytes == had
-    await world.log.segments.rewriter.survey(1 << 30)
+    await world.log.segments.rewriter.find_candidates(1 << 30)
     await settle()
     assert world.bucket.requests["get"] == before + 1
 

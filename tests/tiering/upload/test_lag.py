@@ -46,7 +46,7 @@ class Watch:
         await self.life.log.commit_log.committed()
         self.waiting.append((self.life.loop.now, self.partition.high_watermark))
 
-    def look(self) -> None:
+    def scan(self) -> None:
         now, partition = self.life.loop.now, self.partition
         for at, end in self.waiting:
             if self._cut_seen < end <= partition.cut_offset:
@@ -82,11 +82,11 @@ def worst(
                 await watch.append(rng.randint(1, burst))
                 life.append(local, 1)
                 next_at = life.loop.now + rng.uniform(*gap_s)
-            watch.look()
+            watch.scan()
             await life.env.sleep(STEP_S)
         assert partition.commit_offset == partition.high_watermark
         assert local.commit_offset == 0
-        assert not life.tiering.promise.episodes
+        assert not life.tiering.upload_lag.episodes
         await life.close()
 
     life.run(main)

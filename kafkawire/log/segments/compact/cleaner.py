@@ -67,6 +67,7 @@ class SegmentCleaner:
 
     __slots__ = (
         "_alone",
+        "_candidates",
         "_commit_log",
         "_config_of",
         "_damaged",
@@ -80,7 +81,6 @@ class SegmentCleaner:
         "_remote",
         "_storage",
         "_store",
-        "_survey",
         "_swapper",
         "_tries",
         "_unseen",
@@ -112,7 +112,7 @@ class SegmentCleaner:
         self._node_id = node_id
         self._load = load
         self._config_of = config_of
-        self._survey = True
+        self._candidates = True
         self._unseen: list[tuple[bool, int]] = []
         self._unseen_at_once = SURVEYED_AT_ONCE
         self._noted: set[int] = set()
@@ -129,7 +129,7 @@ class SegmentCleaner:
     def settings_changed(self, numbers: Iterable[int] | None) -> None:
         """These must be looked at anew, None: all."""
         if numbers is None:
-            self._survey, self._unseen_at_once = True, EVERYTHING
+            self._candidates, self._unseen_at_once = True, EVERYTHING
             return
         for number in numbers:
             self._noted.add(number)
@@ -139,21 +139,21 @@ class SegmentCleaner:
         """Clean all that is due. Raises what the storage raises."""
         if not self._commit_log.config.log_cleaner_enable:
             return
-        await self._survey_segments()
+        await self._scan_segments()
         self._wake()
         while self._noted:
-            found = await self._look()
+            found = await self._scan()
             for kind, batch in batches(found, self._alone):
                 await self._try(kind, batch)
 
-    async def _survey_segments(self) -> None:
+    async def _scan_segments(self) -> None:
         """Note the partitions of segments that were not written by the cleaner.
 
         After a start those cut from compacted topics; all others, whose topics may have become
         compacted since, a few at each look.
         """
-        if self._survey:
-            self._survey = False
+        if self._candidates:
+            self._candidates = False
             self._unseen = sorted(
                 (not segment.row.retention_class.startswith(COMPACTED), segment_id)
                 for segment_id, segment in self._store.by_id.items()
@@ -181,12 +181,12 @@ class SegmentCleaner:
                 del self._when[number]
                 self._noted.add(number)
 
-    def _look_at(self, number: int, when_ms: int) -> None:
+    def _scan_part(self, number: int, when_ms: int) -> None:
         if when_ms < NEVER and self._when.get(number, NEVER) > when_ms:
             self._when[number] = when_ms
             heappush(self._later, (when_ms, number))
 
-    async def _look(self) -> list[Dirty]:
+    async def _scan(self) -> list[Dirty]:
         """The noted partitions that are due; the others are checked when their time comes."""
         noted = sorted(self._noted)
         found: list[Dirty] = []
@@ -220,7 +220,7 @@ class SegmentCleaner:
             return None
         now_ms = self._env.clock.now_ms()
         dirty, more_ms = dirty_part(partition, self._is_clean, now_ms)
-        self._look_at(partition.number, more_ms)
+        self._scan_part(partition.number, more_ms)
         if dirty is None:
             return None
         first_ms = None
@@ -229,7 +229,7 @@ class SegmentCleaner:
         when_ms = due_ms(dirty, first_ms)
         if when_ms <= now_ms:
             return dirty
-        self._look_at(partition.number, when_ms)
+        self._scan_part(partition.number, when_ms)
         return None
 
     def _is_clean(self, segment_id: int) -> bool | None:
@@ -281,12 +281,12 @@ class SegmentCleaner:
         for number in numbers:
             tries = self._tries[number] = self._tries.get(number, 0) + 1
             after_ms = min(wait_ms << min(tries, 20), int(MAX_WAIT_S * 1000))
-            self._look_at(number, now_ms + after_ms)
+            self._scan_part(number, now_ms + after_ms)
 
     async def _clean(self, kind: str, batch: list[Dirty]) -> None:
         """From dirty partitions to segments that readers see."""
         await self._check_room(sum(dirty.size_bytes for dirty in batch))
-        batch = self._anew(batch)
+        batch = self._rebuild(batch)
         if not batch:
             return
         job = CleanJob(batch, kind, self._store)
@@ -334,7 +334,7 @@ class SegmentCleaner:
             text = f"cleaning {size_bytes} bytes needs as much room, and {free} bytes are free"
             raise OSError(errno.ENOSPC, text)
 
-    def _anew(self, batch: list[Dirty]) -> list[Dirty]:
+    def _rebuild(self, batch: list[Dirty]) -> list[Dirty]:
         """The same partitions as they are by now."""
         now_ms = self._env.clock.now_ms()
         fresh = [

@@ -110,7 +110,7 @@ class Scanner:
         pos = 0
         while pos < stop:
             head = head_at(data, pos, stop, self.next_offset)
-            self.fates.look(data, pos, head)
+            self.fates.scan(data, pos, head)
             self.next_offset = head.last_offset + 1
             pos += head.size_bytes
 

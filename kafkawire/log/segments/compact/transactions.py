@@ -49,7 +49,7 @@ class Fates:
         self.aborted: list[Aborted] = []
         self.opened: dict[int, int] = {}
 
-    def look(self, data: Buffer, at: int, head: BatchHead) -> None:
+    def scan(self, data: Buffer, at: int, head: BatchHead) -> None:
         """The next batch."""
         if head.attributes & CONTROL:
             kind = control_type(data, at, head)

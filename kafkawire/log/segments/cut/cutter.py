@@ -100,7 +100,7 @@ class Cutter:
     async def run(self) -> bool:
         """Roll what is old and cut all that is due; whether anything was cut."""
         await self._swapper.settle()
-        await self.timing.look()
+        await self.timing.scan()
         await self._roll_if_old()
         cut = False
         while await self._cut_once():
@@ -158,7 +158,7 @@ class Cutter:
     async def _plan(self, journals: list[Journal]) -> list[CutShare]:
         last = journals[-1].number if journals else 0
         shares: dict[int, CutShare] = {}
-        looked = 0
+        scanned = 0
         # A range at the end of a partition may lie in no journal.
         for numbers in [*(each.numbers for each in journals), self._given_up.ranges]:
             for number in list(numbers):
@@ -168,8 +168,8 @@ class Cutter:
                 share = share_of(partition, last, self._given_up_of(partition))
                 if share is not None and share.start > self.damaged.get(number, -1):
                     shares[number] = share
-                looked += 1
-                if looked % SLICE == 0:
+                scanned += 1
+                if scanned % SLICE == 0:
                     await self._env.sleep(0)
         return [shares[number] for number in sorted(shares)]
 

@@ -26,13 +26,13 @@ SLICE = 1024
 """Partitions looked at between two turns of the loop: a fraction of a millisecond."""
 CUT_PART = 0.5
 """The part of the lag within which records come into segments."""
-LOOKS_PER_LAG = 20
+SCANS_PER_LAG = 20
 """How often journals are looked at in the shortest lag: what a look comes too late is lost."""
-LOOK_AT_LEAST_S = 0.1
+MIN_SCAN_INTERVAL_S = 0.1
 ROLLS_PER_CHECK = 4
 """A short `retention.ms` rolls a journal so often between two checks of retention: more often would
 free nothing sooner."""
-LOOKS_AHEAD = 2
+SCANS_AHEAD = 2
 """A journal is rolled so many looks before its time, to be indexed and cut by then."""
 NEVER = float("inf")
 UNBOUNDED_BYTES = 1 << 62
@@ -65,9 +65,9 @@ class Timing:
         "_counted_at",
         "_env",
         "_held",
-        "_looked_at",
         "_partitions",
         "_room",
+        "_scanned_at",
     )
 
     def __init__(self, commit_log: CommitLog, partitions: Mapping[int, Partition]) -> None:
@@ -75,16 +75,16 @@ class Timing:
         self._env = commit_log.env
         self._partitions = partitions
         self._held: dict[int, JournalAge] = {}
-        self._looked_at: float | None = None
+        self._scanned_at: float | None = None
         self._counted_at = 0  # bytes appended when partitions were last counted, and how many
         self._room = 0  # more of them the fullest one could take then
 
-    async def look(self) -> None:
+    async def scan(self) -> None:
         """Measure what the journals hold."""
         now = self._env.clock.monotonic()
         journals = [each for each in self._commit_log.journals if each.numbers]
         held = {each.number: self._held.get(each.number) or JournalAge(now) for each in journals}
-        before = self._looked_at
+        before = self._scanned_at
         for journal in journals:
             one = held[journal.number]
             if one.known != len(journal.numbers):
@@ -96,7 +96,7 @@ class Timing:
                 one.found = before is None
         self._held = held
         await self._find_full(journals)
-        self._looked_at = now
+        self._scanned_at = now
 
     async def _measure(self, journal: Journal, held: JournalAge) -> None:
         """The least times of the partitions in it."""
@@ -155,11 +155,11 @@ class Timing:
         for held in self._held.values():
             held.known = -1
 
-    def look_s(self) -> float:
+    def scan_interval_s(self) -> float:
         """How long to wait until the next look."""
         least = min((held.lag_s for held in self._held.values()), default=NEVER)
         usual = self._commit_log.config.cut_interval_ms / 1000
-        return min(usual, max(LOOK_AT_LEAST_S, least / LOOKS_PER_LAG))
+        return min(usual, max(MIN_SCAN_INTERVAL_S, least / SCANS_PER_LAG))
 
     def is_old(self, journal: Journal) -> bool:
         """Whether it should be rolled, or cut if it is rolled."""
@@ -167,7 +167,7 @@ class Timing:
         if held is None:
             return False
         now = self._env.clock.monotonic()
-        if held.full or now + LOOKS_AHEAD * self.look_s() >= self._cut_by(held):
+        if held.full or now + SCANS_AHEAD * self.scan_interval_s() >= self._cut_by(held):
             return True
         if not journal.rolled:
             return now - held.since >= held.roll_s

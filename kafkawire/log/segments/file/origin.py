@@ -28,13 +28,13 @@ class Origins:
     async def of(self, numbers: Iterable[int]) -> JobOrigin:
         """The topics of these partitions as they are now; those deleted are left out."""
         wanted = list(numbers)
-        told: set[bytes] = set()
+        reported: set[bytes] = set()
         packed: list[bytes] = []
         for at in range(0, len(wanted), AT_ONCE):
             places = map(self._catalog.locate, wanted[at : at + AT_ONCE])
             ids = dict.fromkeys(place.topic_id for place in places if place is not None)
-            fresh = [topic_id for topic_id in ids if topic_id not in told]
-            told.update(fresh)
+            fresh = [topic_id for topic_id in ids if topic_id not in reported]
+            reported.update(fresh)
             if fresh:
                 packed += pack(map(self._topic, fresh))
             await self._env.sleep(0)

@@ -370,7 +370,7 @@ class Rewriter:
         mappings = [mapping._replace(due_ms=dues[mapping.number]) for mapping in mappings]
         return [(row, mappings)], left_out
 
-    async def survey(self, dead_max_s: float) -> None:
+    async def find_candidates(self, dead_max_s: float) -> None:
         """Give segments with dead bytes a deadline: these may be a deleted topic's.
 
         How much was once written to those of earlier starts is learned from their trailers.

@@ -64,9 +64,9 @@ class ParquetTable:
         return 0
 
     def files(self) -> list[FileFacts]:
-        return list(self._look(self._state.hint().snapshot).files)
+        return list(self._scan(self._state.hint().snapshot).files)
 
-    def _look(self, snapshot: int, upto: int | None = None) -> TableSnapshot:
+    def _scan(self, snapshot: int, upto: int | None = None) -> TableSnapshot:
         """The files after run `upto`, the last by default, seen from an earlier snapshot on."""
         state = self._state
         start = state.snapshot(snapshot) if snapshot else TableSnapshot(0, 0, ())
@@ -88,5 +88,5 @@ class ParquetTable:
 
     def _snapshot(self, run: int) -> None:
         state, hint = self._state, self._state.hint()
-        state.put_snapshot(self._look(hint.snapshot, run))
+        state.put_snapshot(self._scan(hint.snapshot, run))
         state.settled(hint._replace(snapshot=run))
