@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from kafkawire.cli.app import app
 from kafkawire.testing.broker import BrokerProcess
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("cli_admin")]
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")

@@ -113,7 +113,6 @@ def test_what_is_no_metadata_is_not_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("postgres")
 async def test_postgres_is_exported_and_filled(postgres_url: str, tmp_path: Path) -> None:
     import asyncio
 
@@ -181,7 +180,6 @@ def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, 
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("backup")
 class TestBackups:
     def test_a_backup_says_what_it_has(self, backed_up: tuple[Path, dict[str, Any]]) -> None:
         folder, manifest = backed_up

@@ -14,7 +14,7 @@ import pytest
 from kafkawire.testing.broker import BrokerProcess
 from tests.cli.test_offsets import Typed
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("cli_configs")]
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")

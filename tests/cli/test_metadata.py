@@ -59,7 +59,6 @@ def test_what_is_no_metadata(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("postgres")
 async def test_postgresql(postgres_url: str) -> None:
     url = await new_database(postgres_url)
     metadata = open_metadata(url, "")

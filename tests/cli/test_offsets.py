@@ -141,7 +141,7 @@ def server(data: Path) -> Iterator[str]:
         yield running.bootstrap
 
 
-real = [pytest.mark.real, pytest.mark.xdist_group("cli_offsets")]
+real = [pytest.mark.real]
 
 
 class TestAgainstABroker:

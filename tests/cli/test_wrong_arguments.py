@@ -120,7 +120,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("cli_wrong")
 @pytest.mark.parametrize(("path", "parameter"), list(cases()))
 def test_a_broker_is_asked_wrongly(
     path: tuple[str, ...], parameter: Any, broker: BrokerProcess

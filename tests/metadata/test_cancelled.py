@@ -135,7 +135,6 @@ async def test_no_lock_outlives_a_transaction_that_is_cancelled(
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("postgres")
 async def test_no_lock_outlives_a_cancelled_transaction_in_postgresql(postgres_url: str) -> None:
     url = await new_database(postgres_url)
     other = await asyncpg.connect(url)

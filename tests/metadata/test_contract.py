@@ -32,7 +32,7 @@ HERE = {"PLAIN": ("localhost", 9092), "INSIDE": ("broker", 29092)}
     params=[
         "sqlite",
         "memory",
-        pytest.param("postgres", marks=[pytest.mark.real, pytest.mark.xdist_group("postgres")]),
+        pytest.param("postgres", marks=pytest.mark.real),
     ]
 )
 async def process(

@@ -89,7 +89,6 @@ async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("postgres")
 async def test_a_lost_connection_is_made_again() -> None:
     with postgres() as url:
         admin = await asyncpg.connect(f"{url}/postgres")

@@ -89,7 +89,6 @@ async def test_the_steps_lead_to_the_tables_of_today(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("postgres")
 async def test_the_steps_lead_to_the_tables_of_today_in_postgres(postgres_url: str) -> None:
     fresh, stepped = [
         (await new_database(postgres_url)).replace("postgresql://", "postgresql+asyncpg://")

@@ -26,7 +26,7 @@ import pytest
 
 from kafkawire.testing.broker import BrokerProcess
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("packaging")]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 ROOT = Path(__file__).parent.parent.parent
 TIMEOUT_S = 120

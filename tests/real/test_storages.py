@@ -13,7 +13,7 @@ from kafkawire.testing.broker import BrokerProcess
 from tests.cli.test_offsets import Typed
 from tests.real.members import wait_for
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("offset_storage")]
+pytestmark = pytest.mark.real
 
 ROLL_MS = 300
 VALUE = os.urandom(1000)

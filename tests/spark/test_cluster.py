@@ -15,9 +15,7 @@ from tests.kit.spark.reports import KITCHEN, kitchen, tier
 from tests.kit.spark.session import need_java
 from tests.kit.spark.topics import QUICK, Topics
 
-pytestmark = [
-    pytest.mark.real, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600),
-]  # fmt: skip
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 JOB, REPORTS = "tests/kit/spark/job.py", "tests/kit/spark/report_job.py"
 BUCKET = "cluster"

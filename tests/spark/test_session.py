@@ -171,7 +171,6 @@ def test_what_workers_fork_from_keeps_the_memory_that_arrow_frees() -> None:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("spark")
 def test_an_active_session_is_taken_as_it_is(spark: SparkSession) -> None:
     assert open_session("spark://nowhere:7077", conf={"spark.ui.enabled": "true"}) is spark
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"

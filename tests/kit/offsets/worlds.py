@@ -30,7 +30,7 @@ WORLDS = [
     "memory",
     "rocksdb",
     "sqlite",
-    pytest.param("postgres", marks=[pytest.mark.real, pytest.mark.xdist_group("postgres")]),
+    pytest.param("postgres", marks=pytest.mark.real),
 ]
 numbers = itertools.count(1_000_000)
 

@@ -1,7 +1,6 @@
 """One Spark for all tests of a worker of the run that read through it: `local[2]`, no UI, UTC.
 
-Mark them `real` and `xdist_group("spark")`: one JVM is enough for two cores. Where there is no Java
-they are skipped, and fail where CI is set.
+Mark them `real`. Where there is no Java they are skipped, and fail where CI is set.
 """
 
 from __future__ import annotations

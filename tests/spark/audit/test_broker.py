@@ -41,7 +41,7 @@ from tests.kit.waiting import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.real
 
 NAMES = ("keyed", "short", "forged")
 COUNT = 300

@@ -221,7 +221,6 @@ def test_an_audit_beside_a_compaction_says_so(tier: str, tmp_path: Path) -> None
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("minio")
 @pytest.mark.parametrize("form", [PARQUET, DELTA, ICEBERG])
 def test_a_table_in_a_bucket(
     tier: str, form: str, minio: Minio, tier_url: str, tmp_path: Path

@@ -23,7 +23,7 @@ from tests.kit.spark.topics import START_MS, Topics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")

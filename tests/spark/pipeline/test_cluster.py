@@ -21,9 +21,7 @@ from tests.kit.spark.cluster import CONF, ROOT, cluster
 from tests.kit.spark.pipeline_topics import Tier, job_text
 from tests.kit.spark.session import need_java
 
-pytestmark = [
-    pytest.mark.real, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600),
-]  # fmt: skip
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 WITHIN_S = 200.0
 COMMAND = (sys.executable, "-P", "-m", "kafkawire", "pipeline", "run")

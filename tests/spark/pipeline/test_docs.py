@@ -219,7 +219,6 @@ class Round:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(1200)
 def test_the_page_from_an_empty_folder_to_reports(tmp_path: Path) -> None:
     need_java()

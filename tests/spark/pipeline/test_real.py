@@ -30,7 +30,7 @@ from tests.kit.spark.session import need_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.real
 
 ROOT = Path(__file__).parent.parent.parent.parent
 WITHIN_S = 120.0

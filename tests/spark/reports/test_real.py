@@ -27,7 +27,7 @@ from kafkawire.testing.broker import BrokerProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.real
 T0 = 1_690_000_000_000
 COUNT = 3000
 LATE_MS = 30_000

@@ -17,7 +17,7 @@ from tests.kit.spark.session import environment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.real
 
 
 def test_all_reports(spark: SparkSession, minio: Minio, tier_url: str) -> None:

@@ -26,7 +26,7 @@ from tests.kit.spark.topics import QUICK, START_MS, Row, Topics, odd
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.real
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -283,7 +283,6 @@ def test_nulls_and_large_values_and_empty_partitions(files: Files) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("minio")
 def test_a_bucket_is_no_other(minio: Minio, tier_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Damage, truncation, and objects that are replaced and gone, in a bucket."""
     for name, text in minio.environ.items():

@@ -45,7 +45,7 @@ from tests.kit.waiting import WITHIN_S, wait_until
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.real
 
 SELECTION = Selection(("offset", "key", "value"))
 LARGE = 10_000_000

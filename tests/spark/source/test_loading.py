@@ -197,7 +197,6 @@ def test_each_range_is_tried_again_by_itself(files: Files, monkeypatch: pytest.M
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("minio")
 def test_a_bucket(minio: Minio, tier_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     minio.client().create_bucket(Bucket=tier_url.split("/")[2])
     monkeypatch.setattr(loading, "RUN_BYTES", 50_000)
@@ -207,7 +206,6 @@ def test_a_bucket(minio: Minio, tier_url: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("spark")
 def test_a_worker_of_spark_keeps_no_thread(files: Files, spark: SparkSession) -> None:
     """Read to the end and left in the middle, in processes that were forked, and are used again."""
     task = filled(files, 4, 500)

@@ -103,7 +103,6 @@ def test_one_of_many_gets_a_file_of_a_folder(folder: Place) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("minio")
 def test_a_bucket(minio: Minio, tier_url: str) -> None:
     minio.client().create_bucket(Bucket=tier_url.split("/")[2])
     promises(open_place(tier_url))
@@ -111,7 +110,6 @@ def test_a_bucket(minio: Minio, tier_url: str) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("minio")
 def test_what_s3_refuses(minio: Minio, tier_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = tier_url.split("/")[2]
     place = open_place(tier_url)

@@ -16,7 +16,7 @@ from kafkawire.testing.plugin import Factory
 from tests.kit.minio import Minio
 from tests.kit.spark.topics import QUICK, Row, Topics
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("minio")]
+pytestmark = pytest.mark.real
 
 SELECTION = Selection(("topic", "partition", "offset", "timestamp", "key", "value", "headers"))
 

@@ -32,7 +32,7 @@ from tests.kit.spark.session import environment, need_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.real, pytest.mark.java, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.real, pytest.mark.java]
 
 NAME = "shop.orders"
 WITHIN_S = 120.0

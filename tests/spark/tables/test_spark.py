@@ -20,7 +20,7 @@ from tests.kit.jars import table_jars
 from tests.kit.spark.lake import DAY_US, SCHEMA, job, record, wrote
 from tests.kit.spark.session import need_java
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.real
 
 CITY = "a/b %2F=ü"
 WITHIN_S = 280.0

@@ -22,7 +22,7 @@ from kafkawire.spark.pipeline.values.spec import Format, ValueFormatError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.real
 
 DDL = (
     "id BIGINT NOT NULL, name STRING, at TIMESTAMP, deep STRUCT<a: INT, b: ARRAY<DOUBLE>>, "

@@ -287,7 +287,6 @@ def test_numbers_go_on_above_all_that_were_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("postgres")
 @pytest.mark.usefixtures("quick")
 def test_metadata_may_be_in_postgres(tmp_path: Path) -> None:
     tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
