@@ -1,8 +1,7 @@
 """Apache Kafka itself, from the jars of the tools: the oracle of answers.
 
-One node serves all workers of a test run: the first who needs it starts it, the last who has
-done with it ends it. (`xdist_group` would keep its tests in one worker, but pytest 9 and
-xdist 3.8 do not group.)
+One node serves all workers of a test run: the first that needs it starts it, the last that has
+finished with it ends it. (`--dist worksteal` may split these tests between workers.)
 """
 
 from __future__ import annotations
