@@ -25,7 +25,7 @@ from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, Top
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
-from tests.kit.waiting import until
+from tests.kit.waiting import WITHIN_S, until
 
 
 @pytest.fixture(params=["commit", "os"])
@@ -135,9 +135,10 @@ async def test_a_parked_fetch_is_woken_by_a_produce(server: Server, client: Clie
     other = await Client.connect(port_of(server))
     client.send(fetch("t", 0, wait_ms=30_000), 11)
     await client.writer.drain()
-    await asyncio.sleep(0.05)
+    handler = await fetch_handler(server)
+    await until(lambda: bool(handler.parked))
     await other.call(produce("t", batch(b"a"), acks=1), 9)
-    got = await asyncio.wait_for(client.receive(), 10)
+    got = await asyncio.wait_for(client.receive(), WITHIN_S)
     assert values(got.responses[0].partitions[0]) == [b"a"]
     await other.close()
 
@@ -168,7 +169,7 @@ async def test_a_client_that_goes_while_its_fetch_waits_pins_nothing(
     await make(client, "t")
     await client.call(produce("t", batch(b"a")), 9)
     going = await Client.connect(port_of(server))
-    asked = fetch("t", 0, wait_ms=200)
+    asked = fetch("t", 0, wait_ms=1500)  # parked long enough to be seen on a busy machine
     asked.min_bytes = 1 << 20
     going.send(asked, 12)
     handler = await fetch_handler(server)
@@ -321,9 +322,10 @@ async def test_closing_answers_parked_fetches(tmp_path: Path) -> None:
         await make(client, "t")
         client.send(fetch("t", 0, wait_ms=60_000), 11)
         await client.writer.drain()
-        await asyncio.sleep(0.05)
+        handler = await fetch_handler(server)
+        await until(lambda: bool(handler.parked))
         closing = asyncio.ensure_future(server.close())
-        got = await asyncio.wait_for(client.receive(), 10)
+        got = await asyncio.wait_for(client.receive(), WITHIN_S)
         assert got.responses[0].partitions[0].error_code == 0
         await closing
         await client.close()

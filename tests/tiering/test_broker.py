@@ -106,7 +106,7 @@ async def uploaded(server: Server, end: int, topic: str = "t") -> None:
 
 
 async def fetch_values(client: Client, topic: str) -> list[bytes]:
-    answer = await client.call(fetch(topic, 0, wait_ms=500), 12)
+    answer = await client.call(fetch(topic, 0, wait_ms=30_000), 12)
     return values(answer.responses[0].partitions[0])
 
 

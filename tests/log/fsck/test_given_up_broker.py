@@ -43,7 +43,7 @@ def partition_of(server: Server) -> Partition:
 
 async def read(client: Client, offset: int) -> tuple[int, list[bytes]]:
     """Error code and values of one Fetch."""
-    row = (await client.call(fetch("t", offset, wait_ms=500), 12)).responses[0].partitions[0]
+    row = (await client.call(fetch("t", offset, wait_ms=30_000), 12)).responses[0].partitions[0]
     return row.error_code, values(row)
 
 

@@ -26,6 +26,7 @@ from kafkawire.log.io.watchdog import Watchdog
 from kafkawire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.list_groups import ListedGroup, ListGroupsResponse
+from tests.kit.waiting import WITHIN_S
 
 
 class Hand:
@@ -73,7 +74,7 @@ async def test_a_cancelled_computation_leaves_its_slice_to_the_next() -> None:
     second = asyncio.create_task(slices.pause())
     await asyncio.sleep(0)
     first.cancel()
-    await asyncio.wait_for(second, 5)
+    await asyncio.wait_for(second, WITHIN_S)
 
 
 async def test_collections_are_built_and_freed_one_element_at_a_time() -> None:

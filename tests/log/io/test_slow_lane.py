@@ -6,6 +6,7 @@ import asyncio
 
 from kafkawire.log.io.slow_lane import MAX_POSTPONED, SHARED_S, SlowLane
 from tests.kit.env import SettableClock, memory_env
+from tests.kit.waiting import WITHIN_S
 
 
 async def test_one_has_its_turn_between_two_of_the_loop_in_order() -> None:
@@ -42,7 +43,7 @@ async def test_it_yields_to_what_is_urgent_but_not_for_ever() -> None:
 
     lane = SlowLane(env, busy)
     assert not lane.shared
-    await asyncio.wait_for(lane.turn(), 5)
+    await asyncio.wait_for(lane.turn(), WITHIN_S)
     assert asked == MAX_POSTPONED + 1
     assert lane.shared
     urgent, asked = False, 0

@@ -29,6 +29,7 @@ from tests.kit.log.local_manifest import (
 from tests.kit.log.logs import FOLDER
 from tests.kit.server import port_of, running
 from tests.kit.tier.local import GRACE_MS
+from tests.kit.waiting import WITHIN_S
 
 
 async def test_a_cut_is_in_the_manifest_and_what_is_not_cut_is_not() -> None:
@@ -174,7 +175,7 @@ async def test_a_real_broker_writes_one_where_spark_finds_it(tmp_path: Path) -> 
         def get(key: str) -> bytes:
             return (home / key).read_bytes()
 
-        for _ in range(500):
+        for _ in range(50 * WITHIN_S):
             await asyncio.sleep(0.02)
             if (home / "manifest/current").exists():
                 manifest = read_manifest(get)

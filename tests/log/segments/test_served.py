@@ -51,7 +51,10 @@ async def cut_until(partition: Partition, offset: int) -> None:
 async def fetch(client: Client, offset: int, max_bytes: int) -> list[int]:
     rows = [FetchPartition(0, fetch_offset=offset, partition_max_bytes=max_bytes)]
     request = FetchRequest(
-        max_wait_ms=1000, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic("t", partitions=rows)]
+        max_wait_ms=30_000,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=[FetchTopic("t", partitions=rows)],
     )
     row = (await client.call(request, 11)).responses[0].partitions[0]
     assert row.error_code == 0

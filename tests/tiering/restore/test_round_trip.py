@@ -72,7 +72,7 @@ class Seen:
 
 async def patiently(call: Any, code_of: Any) -> Any:
     """The answer, once a coordinator gives one."""
-    for _ in range(100):
+    for _ in range(20 * WAIT_S):
         answer = await call()
         if code_of(answer) not in BUSY:
             return answer
