@@ -141,10 +141,11 @@ class Fetch:
             return True
         return False
 
-    async def read(self, result: FetchResult, plan: Plan) -> None:
+    async def read(self, result: FetchResult, plan: Plan, patience_s: float | None = None) -> None:
         """Fill in what has to be read, or the error of that."""
         try:
-            fill(result, await self.commit_log.read(plan), plan.size_bytes)
+            buffers = await self.commit_log.read(plan, patience_s)
+            fill(result, buffers, sum(map(len, buffers)))
         except Exception as failure:
             name, index = plan.partition.topic, plan.partition.index
             result.error_code = self.code_of(failure, name, index, plan.offset)

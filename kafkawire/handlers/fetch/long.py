@@ -22,6 +22,7 @@ from kafkawire.codec.fetch import TOPIC_IDS_FROM, FetchAsk, FetchItem, FetchResu
 from kafkawire.codec.produce import Topic
 from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory, Pinned
 from kafkawire.handlers.slices import decoded, encoded, released
+from kafkawire.log.partition.read_plan import HotRead
 from kafkawire.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -184,7 +185,7 @@ class LongFetch:
 
     def _take(self, result: FetchResult, plan: Plan) -> None:
         self._size_bytes += plan.size_bytes
-        if not plan.hot:
+        if not isinstance(plan, HotRead):
             self._cold.append((result, plan))
             return
         views, release = self._handler.commit_log.views(plan)

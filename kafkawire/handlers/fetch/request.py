@@ -11,6 +11,7 @@ from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.fetch import FetchAsk, FetchResult, write_response
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory
+from kafkawire.log.partition.read_plan import HotRead
 
 if TYPE_CHECKING:
     from kafkawire.handlers.fetch.handler import Fetch
@@ -135,9 +136,10 @@ class Attempt:
         if copied > self.granted and not self._take_memory(results, plans, copied):
             return  # planned again within what was granted, or waiting
         self._give_back(keep_bytes=copied)
-        if all(plan.hot for _, plan in plans):
+        hot = [(result, plan) for result, plan in plans if isinstance(plan, HotRead)]
+        if len(hot) == len(plans):
             releases: list[Callable[[], None]] = []
-            for result, plan in plans:
+            for result, plan in hot:
                 self.cost += plan.size_bytes
                 views, release = self.handler.commit_log.views(plan)
                 if len(views) >= JOIN_VIEWS_FROM:
@@ -152,17 +154,15 @@ class Attempt:
 
     async def _read_then_answer(self, results: list[FetchResult], plans: Plans) -> None:
         """Read what is not mapped, of all partitions at once; the answer has its turn then."""
-        hot = sum(plan.size_bytes for _, plan in plans if plan.hot)
+        hot = sum(plan.size_bytes for _, plan in plans if isinstance(plan, HotRead))
         patience_s = self.handler.config.remote_fetch_max_wait_ms / 1000
         if hot and hot >= self.ask.min_bytes:
             patience_s = min(patience_s, CONCURRENT_HOT_S)
-        for _, plan in plans:
-            plan.patience_s = patience_s
         try:
             if len(plans) == 1:
-                await self.handler.read(*plans[0])
+                await self.handler.read(*plans[0], patience_s)
             else:
-                await gather(*[self.handler.read(result, plan) for result, plan in plans])
+                await gather(*[self.handler.read(*each, patience_s) for each in plans])
             await self.handler.commit_log.reader.lane.turn()
             copied = sum(result.size_bytes for result in results)
             if copied > self.granted:  # one batch is read whatever its size
@@ -215,7 +215,7 @@ class Attempt:
         if self.granted:
             self.try_answer(last=True)
             return False
-        plans[:] = [each for each in plans if each[1].hot and not _joins(each[1])]
+        plans[:] = [each for each in plans if isinstance(each[1], HotRead) and not _joins(each[1])]
         if plans:
             return True
         self.unread = results
@@ -321,11 +321,11 @@ class _ReleaseAll:
 
 def _reads(plans: Plans) -> bool:
     """Whether not all of it is mapped: then all of it is read into buffers."""
-    return not all(plan.hot for _, plan in plans)
+    return not all(isinstance(plan, HotRead) for _, plan in plans)
 
 
 def _joins(plan: Plan) -> bool:
-    return len(plan.runs) >= JOIN_VIEWS_FROM
+    return isinstance(plan, HotRead) and len(plan.runs) >= JOIN_VIEWS_FROM
 
 
 def _copied_bytes(plans: Plans) -> int:

@@ -38,7 +38,7 @@ from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.format import KIND_ROLL, write_catalog
 from kafkawire.log.journal.ledger import Ledger
-from kafkawire.log.partition.read_plan import Plan
+from kafkawire.log.partition.read_plan import HotRead, Plan
 from kafkawire.log.partition.reader import Reader, SegmentReads
 from kafkawire.log.recovery.losses import Loss
 
@@ -190,13 +190,14 @@ class CommitLog:
         else:
             self.env.call_soon(fn)
 
-    def views(self, plan: Plan) -> tuple[list[memoryview], Callable[[], None]]:
+    def views(self, plan: HotRead) -> tuple[list[memoryview], Callable[[], None]]:
         """Views of a hot plan's bytes, and what to call when they have been sent."""
         return self.reader.views(plan)
 
-    async def read(self, plan: Plan) -> list[Buffer]:
-        """The bytes of any plan, whole batches; sets plan.size_bytes to how many there are."""
-        return await self.reader.read(plan)
+    async def read(self, plan: Plan, patience_s: float | None = None) -> list[Buffer]:
+        """Return the bytes of any plan, whole batches. `patience_s`: how long to wait for a remote
+        tier; None: as long as it takes."""
+        return await self.reader.read(plan, patience_s)
 
     def append_catalog(self, kind: int, payload: bytes) -> Frame:
         """Queue a catalog frame; once it is written the Frame knows its place."""

@@ -7,13 +7,13 @@ kafkawire.log.partition.reader follows them.
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass, replace
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkawire.codec.batches import HEAD_BYTES, PREFIX_BYTES
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.log.io.ports import Buffer
-from kafkawire.log.partition.hot_index import HotIndex
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
@@ -28,50 +28,55 @@ _HEAD = Struct(">qi11xi")
 assert _HEAD.size <= HEAD_BYTES
 
 
-class Plan:
-    """Whole batches of one partition from `offset` on, below `end`.
+@dataclass(slots=True, eq=False)
+class HotRead:
+    """Whole batches of one partition from `offset` on, below `end`, in mapped journals:
+    CommitLog.views may be used.
 
-    `runs` are (place, length) in offset order; `size_bytes` their sum; `hot` whether all of them
-    are mapped, so that CommitLog.views may be used. If not, CommitLog.read must be, and
-    `size_bytes` is an estimate until it has returned: the bytes then may be fewer.
-    `journal` is the number of a journal whose index is not in memory: the runs are found there.
-    `warm` says that it begins in a segment; how much it is there is an estimate too.
-    `patience_s`: how long its reader waits for a remote tier; None: as long as it takes.
+    `runs` are (log position, length) in offset order, `size_bytes` their sum. With `first` the
+    first batch is taken whatever its size (KIP-74). Frozen for the type checker alone: a frozen
+    dataclass takes three times as long to make, and one is made for each partition of a Fetch.
     """
 
-    __slots__ = (
-        "end",
-        "first",
-        "hot",
-        "journal",
-        "max_bytes",
-        "offset",
-        "partition",
-        "patience_s",
-        "runs",
-        "size_bytes",
-        "warm",
-    )
+    partition: Final[Partition]
+    offset: Final[int]
+    max_bytes: Final[int]
+    end: Final[int]
+    first: Final[bool]
+    size_bytes: Final[int]
+    runs: Final[list[tuple[int, int]]]
 
-    def __init__(
-        self, partition: Partition, offset: int, max_bytes: int, end: int, first: bool
-    ) -> None:
-        self.partition = partition
-        self.offset = offset
-        self.max_bytes = max_bytes
-        self.end = end
-        self.first = first
-        self.runs: list[tuple[int, int]] = []
-        self.size_bytes = 0
-        self.hot = True
-        self.journal: int | None = None
-        self.warm = False
-        self.patience_s: float | None = None
 
-    def become(self, other: Plan) -> None:
-        """Go another way to the same batches: they have moved."""
-        self.runs, self.size_bytes, self.hot = other.runs, other.size_bytes, other.hot
-        self.journal, self.warm = other.journal, other.warm
+@dataclass(slots=True, eq=False)
+class JournalRead:
+    """As HotRead, but in journals that are not mapped: CommitLog.read must be used, and may find
+    fewer than `size_bytes`. `journal`: the number of a journal whose index is not in memory, in
+    whose index file the runs are found; None: they are in `runs`."""
+
+    partition: Final[Partition]
+    offset: Final[int]
+    max_bytes: Final[int]
+    end: Final[int]
+    first: Final[bool]
+    size_bytes: Final[int]
+    runs: Final[list[tuple[int, int]]]
+    journal: Final[int | None]
+
+
+@dataclass(slots=True, eq=False)
+class SegmentRead:
+    """Whole batches that begin in a segment: CommitLog.read must be used. `size_bytes` is an
+    estimate."""
+
+    partition: Final[Partition]
+    offset: Final[int]
+    max_bytes: Final[int]
+    end: Final[int]
+    first: Final[bool]
+    size_bytes: Final[int]
+
+
+Plan = HotRead | JournalRead | SegmentRead
 
 
 def skip_before(buf: Buffer, start: int, stop: int, offset: int) -> int:
@@ -147,21 +152,17 @@ def make_plan(partition: Partition, offset: int, max_bytes: int, end: int, first
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"offset {offset} is not in {partition.log_start}..{partition.next_offset}",
         )
-    plan = Plan(partition, offset, max_bytes, end, first)
     if offset >= end or (max_bytes <= 0 and not first):
-        return plan
+        return HotRead(partition, offset, max_bytes, end, first, 0, [])
     if offset < partition.cut_offset:
-        _plan_warm(plan)
-        return plan
+        return _plan_segments(partition, offset, max_bytes, end, first)
     index = partition.rows
     row = bisect_right(index.base, offset) - 1
     if row < 0 and partition.evicted and offset < partition.portions.end[partition.evicted - 1]:
-        _plan_evicted(plan)
-    elif row < 0 or offset >= index.base[row] + index.count[row]:
+        return _plan_evicted(partition, offset, max_bytes, end, first)
+    if row < 0 or offset >= index.base[row] + index.count[row]:
         raise damaged(partition, offset)
-    else:
-        _plan_rows(plan, index, row)
-    return plan
+    return _plan_rows(partition, offset, max_bytes, end, first, row)
 
 
 def damaged(partition: Partition, offset: int) -> DamagedOffsets:
@@ -177,26 +178,27 @@ def damaged(partition: Partition, offset: int) -> DamagedOffsets:
     )
 
 
-def _plan_warm(plan: Plan) -> None:
-    """It begins in a segment: CommitLog.read looks there, in a thread.
+def _plan_segments(
+    partition: Partition, offset: int, max_bytes: int, end: int, first: bool
+) -> SegmentRead:
+    """Plan a read that begins in a segment: CommitLog.read looks there, in a thread.
 
     How many bytes there are is estimated: a row's are taken to be spread evenly over its offsets.
     """
-    partition, segments = plan.partition, plan.partition.segments
-    plan.warm = True
-    plan.hot = False
-    size, offset = 0, plan.offset
+    segments = partition.segments
+    size = 0
     for at in range(segments.find(offset), len(segments)):
-        if size >= plan.max_bytes or segments.base[at] >= plan.end:
+        if size >= max_bytes or segments.base[at] >= end:
             break
-        base, end, length = segments.base[at], segments.end[at], segments.length[at]
-        size += -(-length * (end - max(base, offset)) // (end - base))
-    if size < plan.max_bytes and partition.cut_offset < plan.end:
+        base, stop, length = segments.base[at], segments.end[at], segments.length[at]
+        size += -(-length * (stop - max(base, offset)) // (stop - base))
+    plan = SegmentRead(partition, offset, max_bytes, end, first, 0)
+    if size < max_bytes and partition.cut_offset < end:
         size += rest_of(plan, partition.cut_offset, size).size_bytes
-    plan.size_bytes = min(size, max(plan.max_bytes, 1))
+    return replace(plan, size_bytes=min(size, max(max_bytes, 1)))
 
 
-def rest_of(plan: Plan, offset: int, size_bytes: int) -> Plan:
+def rest_of(plan: SegmentRead, offset: int, size_bytes: int) -> Plan:
     """The plan of what follows at `offset`, `size_bytes` being taken; empty where that is damaged,
     which is answered when a reader begins there."""
     first = plan.first and not size_bytes
@@ -206,40 +208,44 @@ def rest_of(plan: Plan, offset: int, size_bytes: int) -> Plan:
     except KafkaError:
         if first:
             raise
-        return Plan(plan.partition, offset, 0, offset, False)
+        return HotRead(plan.partition, offset, 0, offset, False, 0, [])
 
 
-def _plan_evicted(plan: Plan) -> None:
-    """The rows are in a journal's index file: CommitLog.read looks there, in a thread."""
-    partition = plan.partition
+def _plan_evicted(
+    partition: Partition, offset: int, max_bytes: int, end: int, first: bool
+) -> JournalRead:
+    """Plan a read of rows in a journal's index file: CommitLog.read looks there, in a thread."""
     portions = partition.portions
-    at = portions.find(plan.offset)
-    if at < 0 or plan.offset >= portions.end[at]:
-        raise damaged(partition, plan.offset)
-    plan.journal = portions.journal[at]
-    plan.hot = False
-    plan.size_bytes = min(portions.size[at], max(plan.max_bytes, 1))
+    at = portions.find(offset)
+    if at < 0 or offset >= portions.end[at]:
+        raise damaged(partition, offset)
+    size = min(portions.size[at], max(max_bytes, 1))
+    return JournalRead(partition, offset, max_bytes, end, first, size, [], portions.journal[at])
 
 
-def _plan_rows(plan: Plan, index: HotIndex, row: int) -> None:
+def _plan_rows(
+    partition: Partition, offset: int, max_bytes: int, end: int, first: bool, row: int
+) -> HotRead | JournalRead:
     """Take rows while they fit. Mapped rows are cut to the batches asked for right here."""
+    index = partition.rows
     base, places, lengths, counts = index.base, index.place, index.length, index.count
-    end, room, runs = plan.end, plan.max_bytes, plan.runs
-    log = plan.partition.log
+    log = partition.log
+    room = max_bytes
+    runs: list[tuple[int, int]] = []
     place, length = places[row], lengths[row]
-    plan.hot = hot = place >= log.journals.viewed_from
-    if hot and base[row] < plan.offset:
-        place, length = _skip(log, place, length, plan.offset)
+    hot = place >= log.journals.viewed_from
+    if hot and base[row] < offset:
+        place, length = _skip(log, place, length, offset)
     last = min(len(base), row + MAX_RUNS)
     while True:
         after = base[row] + counts[row]
         if hot and (length > room or after > end):
-            length = _cut(log, place, length, end, room, plan.first and not runs, bool(runs))
+            length = _cut(log, place, length, end, room, first and not runs, bool(runs))
             if length:
                 runs.append((place, length))
                 room -= length
             break
-        if length > room and (runs or not plan.first):
+        if length > room and (runs or not first):
             break
         runs.append((place, length))
         room -= length
@@ -247,7 +253,10 @@ def _plan_rows(plan: Plan, index: HotIndex, row: int) -> None:
         if row >= last or base[row] >= end or base[row] != after:
             break  # the last: a gap is damage, and answered when a reader comes to it
         place, length = places[row], lengths[row]
-    plan.size_bytes = plan.max_bytes - room
+    size = max_bytes - room
+    if hot:
+        return HotRead(partition, offset, max_bytes, end, first, size, runs)
+    return JournalRead(partition, offset, max_bytes, end, first, size, runs, None)
 
 
 def _skip(log: CommitLog, place: int, length: int, offset: int) -> tuple[int, int]:

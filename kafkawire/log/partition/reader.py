@@ -20,7 +20,15 @@ from kafkawire.log.io.slow_lane import SlowLane
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import PLACE_BITS, POSITION_MASK, Journal, Pins
 from kafkawire.log.journal.index_file import IndexCache
-from kafkawire.log.partition.read_plan import Plan, make_plan, skip_before, whole_batches
+from kafkawire.log.partition.read_plan import (
+    HotRead,
+    JournalRead,
+    Plan,
+    SegmentRead,
+    make_plan,
+    skip_before,
+    whole_batches,
+)
 from kafkawire.log.recovery.verification import Verifier, is_bad
 
 if TYPE_CHECKING:
@@ -49,7 +57,9 @@ ReadPlan = Callable[[Plan], Awaitable[list[Buffer]]]
 class SegmentReads(Protocol):
     """The port through which a Reader reads segments (kafkawire.log.segments.read.warm_reader)."""
 
-    async def read(self, plan: Plan, read_journals: ReadPlan) -> list[Buffer]:
+    async def read(
+        self, plan: SegmentRead, read_journals: ReadPlan, patience_s: float | None
+    ) -> list[Buffer]:
         """Return the bytes of a plan that begins in a segment; see WarmReader.read."""
         ...
 
@@ -85,9 +95,8 @@ class Reader:
         self._named: set[str] = set()
         self.segments = segments
 
-    def views(self, plan: Plan) -> tuple[list[memoryview], Callable[[], None]]:
+    def views(self, plan: HotRead) -> tuple[list[memoryview], Callable[[], None]]:
         """Views of a hot plan's bytes, in order; call the second when they are not needed."""
-        assert plan.hot, "only mapped journals can be viewed"
         pins = Pins()
         views: list[memoryview] = []
         number = -1
@@ -105,27 +114,26 @@ class Reader:
             views.append(view[position : position + length])
         return views, pins
 
-    async def read(self, plan: Plan) -> list[Buffer]:
-        """The bytes of a plan, cut to the whole batches it asks for.
+    async def read(self, plan: Plan, patience_s: float | None = None) -> list[Buffer]:
+        """Return the bytes of a plan, cut to the whole batches it asks for.
 
-        Raises OSError from the disk, and KafkaError where the plan's journals have gone since, or
-        with CORRUPT_MESSAGE where they do not hold whole batches at the plan's offset.
+        `patience_s`: how long to wait for a remote tier; None: as long as it takes. Raises OSError
+        from the disk, and KafkaError where the plan's journals have gone since, or with
+        CORRUPT_MESSAGE where they do not hold whole batches at the plan's offset.
         """
-        if plan.warm:
-            return await self.segments.read(plan, self.read)
-        numbers = [plan.journal] if plan.journal is not None else []
+        if isinstance(plan, SegmentRead):
+            return await self.segments.read(plan, self.read, patience_s)
+        indexed_in = plan.journal if isinstance(plan, JournalRead) else None
+        numbers = [indexed_in] if indexed_in is not None else []
         numbers += [place >> PLACE_BITS for place, _ in plan.runs]
         if any(number not in self._journals.by_number for number in numbers):
             if plan.partition.removed:  # another plan would name the same journals, for ever
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             # Recycled since the plan was made: cut into segments, or below the log start.
-            plan.become(
-                make_plan(plan.partition, plan.offset, plan.max_bytes, plan.end, plan.first)
-            )
-            return await self.read(plan)
-        if plan.journal is not None:
-            await self._look_up(plan)
-        groups = self._by_journal(plan.runs)
+            again = make_plan(plan.partition, plan.offset, plan.max_bytes, plan.end, plan.first)
+            return await self.read(again, patience_s)
+        runs = plan.runs if indexed_in is None else await self._look_up(plan, indexed_in)
+        groups = self._by_journal(runs)
         pins = Pins()
         for journal, _ in groups:
             pins.add(journal)
@@ -182,19 +190,15 @@ class Reader:
             logger.critical("%s. Reading them returns an error, all other offsets are served", text)
         return DamagedOffsets(end, text)
 
-    async def _look_up(self, plan: Plan) -> None:
-        """Find the runs of a plan whose rows are not in memory."""
-        assert plan.journal is not None
+    async def _look_up(self, plan: HotRead | JournalRead, number: int) -> list[tuple[int, int]]:
+        """Find the runs of a plan whose rows are in the index file of a journal."""
         pins = Pins()
-        pins.add(self._journals.by_number[plan.journal])
+        pins.add(self._journals.by_number[number])
         try:
-            index = await self.indexes.get(plan.journal)
+            index = await self.indexes.get(number)
         finally:
             pins.release()
-        plan.runs = index.runs(
-            plan.partition.number, plan.offset, plan.end, plan.max_bytes, plan.first
-        )
-        plan.journal = None
+        return index.runs(plan.partition.number, plan.offset, plan.end, plan.max_bytes, plan.first)
 
     def _by_journal(self, runs: list[tuple[int, int]]) -> list[Group]:
         groups: list[Group] = []
@@ -256,5 +260,4 @@ def _trim(plan: Plan, buffers: list[memoryview]) -> list[Buffer]:
             room -= stop - start
         if stop < len(buffer):
             break
-    plan.size_bytes = plan.max_bytes - room
     return kept

@@ -6,6 +6,7 @@ from typing import Any
 
 from kafkawire.codec.batches import Record, build, iter_batches, records
 from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.read_plan import HotRead
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import FOLDER, World
 from tests.kit.waiting import settle
@@ -67,7 +68,7 @@ async def read(partition: Partition, start: int | None = None, room: int = 1 << 
     offset = partition.log_start if start is None else start
     while offset < partition.high_watermark:
         plan = partition.plan(offset, room, partition.high_watermark, True)
-        if plan.hot:
+        if isinstance(plan, HotRead):
             views, release = partition.log.views(plan)
             buffers = [bytes(view) for view in views]
             release()

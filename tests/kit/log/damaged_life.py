@@ -19,6 +19,7 @@ from kafkawire.log.fsck.check import check as fsck
 from kafkawire.log.journal.file import POSITION_MASK, journal_name
 from kafkawire.log.journal.ledger import read_ledger
 from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.read_plan import HotRead
 from kafkawire.log.recovery.given_up import read_given_up
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.memory import MemoryStorage
@@ -146,7 +147,7 @@ async def read_left(
 async def read_some(partition: Partition, offset: int) -> dict[int, bytes]:
     """What one Fetch gives."""
     plan = partition.plan(offset, 1 << 20, partition.high_watermark, True)
-    if plan.hot:
+    if isinstance(plan, HotRead):
         views, release = partition.log.views(plan)
         got = values(list(views))
         release()

@@ -9,6 +9,7 @@ from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Buffer, Env
 from kafkawire.log.manager import Log
 from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.read_plan import HotRead
 from kafkawire.metadata.catalog import NewTopic
 from tests.kit.env import InlineOffload, OffloadWorker, memory_env
 from tests.kit.memfs import MemFileSystem
@@ -119,7 +120,7 @@ async def read_all(
     offset = partition.log_start if start is None else start
     while offset < partition.high_watermark:
         plan = partition.plan(offset, 1 << 20, partition.high_watermark, True)
-        if plan.hot:
+        if isinstance(plan, HotRead):
             views, release = partition.log.views(plan)
             got = values(list(views))
             release()

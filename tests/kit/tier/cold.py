@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from kafkawire.codec.batches import iter_batches
+from kafkawire.log.partition.read_plan import HotRead
 from kafkawire.log.segments.read.index_cache import WarmIndexes
 from kafkawire.log.segments.store import Segment
 from kafkawire.manifest.keys import segment_key
@@ -109,14 +110,13 @@ async def take(
     """The bytes of one read as a Fetch does it, and how many the plan says they are."""
     partition = world.find(name)
     plan = partition.plan(offset, room, partition.high_watermark, first)
-    plan.patience_s = patience_s
-    if plan.hot:
+    if isinstance(plan, HotRead):
         views, release = partition.log.views(plan)
         data = b"".join(views)
         release()
         return data, plan.size_bytes
-    data = b"".join(await partition.log.read(plan))
-    return data, plan.size_bytes
+    data = b"".join(await partition.log.read(plan, patience_s))
+    return data, len(data)
 
 
 def simulated(

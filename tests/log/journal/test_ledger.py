@@ -17,6 +17,7 @@ from kafkawire.log.journal.file import index_name, journal_name
 from kafkawire.log.journal.ledger import MIN_RESERVE, read_ledger
 from kafkawire.log.journal.ledger_file import NAMES, RECORD_MAGIC, RECORDS_AT
 from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.read_plan import HotRead
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import FOLDER, World, batch, read_all
 from tests.kit.log.recovery import JOURNALS
@@ -96,7 +97,11 @@ async def no_offset_again(world: World, ends: dict[int, int]) -> int:
 async def read_all_from(partition: Partition, offset: int) -> int:
     """The first offset that a Fetch at `offset` gives."""
     plan = partition.plan(offset, 1, partition.high_watermark, True)
-    buffers = list(partition.log.views(plan)[0]) if plan.hot else await partition.log.read(plan)
+    buffers = (
+        list(partition.log.views(plan)[0])
+        if isinstance(plan, HotRead)
+        else await partition.log.read(plan)
+    )
     from tests.kit.log.logs import values
 
     return next(at for at, _ in values(buffers) if at >= offset)

@@ -13,6 +13,7 @@ import pytest
 from kafkawire.codec.errors import DamagedOffsets
 from kafkawire.log.io.ports import WorkerError
 from kafkawire.log.journal.format import HEAD_BYTES
+from kafkawire.log.partition.read_plan import HotRead
 from kafkawire.log.recovery.verification import is_bad
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import World, batch, read_all
@@ -47,7 +48,9 @@ async def test_damage_in_an_indexed_journal_is_refused(
     assert partition.append(batch(b"d"), EPOCH_MS).base_offset == 3
     await world.log.commit_log.committed()
     assert await read_all(partition, 2) == [(2, b"c"), (3, b"d")]
-    assert partition.plan(3, 100, 4, True).hot, "what this process wrote is sent from memory"
+    assert isinstance(partition.plan(3, 100, 4, True), HotRead), (
+        "what this process wrote is sent from memory"
+    )
 
 
 async def read_all_until(world: World, end: int) -> list[tuple[int, bytes | None]]:
@@ -55,7 +58,7 @@ async def read_all_until(world: World, end: int) -> list[tuple[int, bytes | None
     from tests.kit.log.logs import values
 
     plan = world.find("t").plan(0, 1 << 20, 3, True)
-    assert not plan.hot
+    assert not isinstance(plan, HotRead)
     got = values(await world.log.commit_log.read(plan))
     assert len(got) == end
     return got
@@ -75,11 +78,11 @@ async def test_a_sound_journal_is_verified_once_and_then_read_from_memory() -> N
 
     world.env.worker.run = counted  # type: ignore[method-assign]
     partition = world.find("t")
-    assert not partition.plan(0, 1 << 20, 12, True).hot
+    assert not isinstance(partition.plan(0, 1 << 20, 12, True), HotRead)
     for _ in range(3):
         assert len(await read_all(partition)) == 12
     assert len(jobs) == len({journal.number for journal in world.log.journals if journal.end})
-    assert partition.plan(0, 1 << 20, 12, True).hot
+    assert isinstance(partition.plan(0, 1 << 20, 12, True), HotRead)
 
 
 async def test_without_a_worker_journals_are_read_unverified(

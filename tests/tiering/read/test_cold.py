@@ -77,8 +77,7 @@ def test_many_readers_at_once_over_a_small_cache_and_a_bad_storage(seed: int) ->
             for _ in range(rng.randrange(1, 12)):
                 room = rng.choice((0, 2000, 30_000))
                 plan = partition.plan(offset, room, partition.high_watermark, True)
-                plan.patience_s = rng.choice((None, 0.0, 0.05, 1.0))
-                views = await partition.log.read(plan)
+                views = await partition.log.read(plan, rng.choice((None, 0.0, 0.05, 1.0)))
                 held.append((offset, views))
                 assert len(cache) <= blocks
                 offset += len(split(b"".join(views)))

@@ -18,7 +18,13 @@ from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError, code_of
 from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.ports import Buffer, Env, File
-from kafkawire.log.partition.read_plan import Plan, next_offset, rest_of, skip_before, whole_batches
+from kafkawire.log.partition.read_plan import (
+    SegmentRead,
+    next_offset,
+    rest_of,
+    skip_before,
+    whole_batches,
+)
 from kafkawire.log.segments.read.index_cache import (
     DamagedSegment,
     WarmIndex,
@@ -77,13 +83,15 @@ class WarmReader:
         self.indexes = WarmIndexes()
         self.fallbacks = 0
 
-    async def read(self, plan: Plan, read_journals: ReadPlan) -> list[Buffer]:
+    async def read(
+        self, plan: SegmentRead, read_journals: ReadPlan, patience_s: float | None
+    ) -> list[Buffer]:
         """Return the bytes of a plan that begins in a segment, cut to the whole batches it asks
         for. What follows in the journals is read by `read_journals`.
 
-        Sets plan.size_bytes. Raises OSError from the disk, CORRUPT_MESSAGE for damage, and
+        Raises OSError from the disk, CORRUPT_MESSAGE for damage, and
         KAFKA_STORAGE_ERROR for what a remote tier cannot give. Nothing, if that does not answer
-        within the plan's patience; a reader that has something does not wait for more.
+        within `patience_s`; a reader that has something does not wait for more.
         """
         partition = plan.partition
         kept: list[Buffer] = []
@@ -93,10 +101,10 @@ class WarmReader:
             first = plan.first and not kept
             if room <= 0 and not first:
                 break
-            patience_s = 0.0 if kept else plan.patience_s
+            wait_s = 0.0 if kept else patience_s
             try:
                 taken = await self._take(
-                    RemoteReadRequest(partition, offset, plan.end, room, first, patience_s)
+                    RemoteReadRequest(partition, offset, plan.end, room, first, wait_s)
                 )
             except (KafkaError, OSError):
                 if kept:
@@ -116,8 +124,6 @@ class WarmReader:
                     raise
             else:
                 kept += more
-                size += rest.size_bytes
-        plan.size_bytes = size
         return kept
 
     async def since(self, partition: Partition, at: int, timestamp: int) -> int:
