@@ -1,6 +1,6 @@
 """`kafkawire backup` and `restore`: what a backup has, and that nothing else is restored from.
 
-Covers: kafkawire.cli.backup.backup, kafkawire.cli.backup.restore, kafkawire.metadata.exchange.
+Covers: kafkawire.cli.backup.backup, kafkawire.cli.backup.restore, kafkawire.metadata.copying.
 """
 
 from __future__ import annotations

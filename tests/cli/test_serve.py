@@ -104,6 +104,7 @@ def test_what_serve_has_loaded_when_it_listens(tmp_path: Path) -> None:
             "pydantic",
             "alembic",
             "sqlalchemy.orm",
+            "sqlalchemy.dialects.postgresql",
             "tomllib",
             "groups",
         )
