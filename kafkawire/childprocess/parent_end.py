@@ -85,7 +85,7 @@ class ChildProcess:
 
     async def ended(self, grace_s: float) -> int:
         """Return what it ended with, whose pipes have ended; it is killed if it has not within
-        `grace_s`. Not at once: Popen.kill looks first, and takes the code of one that has just
+        `grace_s`. Not at once: Popen.kill polls first, and takes the code of one that has just
         ended from asyncio, which then says 255."""
         self.busy()
         with contextlib.suppress(TimeoutError):

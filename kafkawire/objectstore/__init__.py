@@ -1,4 +1,4 @@
-"""Object storage by blocking calls: S3 and folders behind one port, for the tier and for Spark.
+"""Object storage by blocking calls: S3 and folders with one port, for the tier and for Spark.
 
 `port` says what is promised, in small roles; `s3` and `folder` are the providers, which `open`
 makes from a URL (`url`); `errors` are the failures. Imports nothing else of the project.

@@ -36,7 +36,7 @@ FOLDER = "EISDIR"
 
 
 class FolderProvider:
-    """See the module and kafkawire.objectstore.port.Provider. `staging`: of this folder."""
+    """A folder as a Provider (kafkawire.objectstore.port). `staging`: of this folder."""
 
     def __init__(self, folder: str, staging: Staging, max_get_bytes: int = MAX_GET_BYTES) -> None:
         self._folder = folder
@@ -45,14 +45,14 @@ class FolderProvider:
         self._paces = Paces(time.monotonic, time.sleep), Paces(time.monotonic, time.sleep)
 
     def upload(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
-        """See Provider."""
+        """Store a local file."""
         pace = self._paces[0].at(bytes_per_second)
         with open(path, "rb") as source:
             size = os.fstat(source.fileno()).st_size
             return self._write(key, lambda out: _copy(source, out, pace, call), size, Condition())
 
     def upload_from(self, key: str, source: Reading, size_bytes: int, call: Call) -> Stored:
-        """See Provider."""
+        """Store exactly so many bytes of a stream."""
         return self._write(key, lambda out: _copy(source, out, None, call), size_bytes, Condition())
 
     def put(
@@ -63,12 +63,12 @@ class FolderProvider:
         if_absent: bool,
         call: Call,
     ) -> Stored:
-        """See Provider."""
+        """Store a small object whole, if the condition holds."""
         condition = Condition(if_match, if_absent)
         return self._write(key, lambda out: out.write(data), len(data), condition)
 
     def get(self, key: str, start: int, length: int | None, call: Call) -> tuple[bytes, str]:
-        """See Provider."""
+        """Return (bytes, ETag) of a small object or of a part of one."""
         with self._open(key) as file, translated(key):
             stat = os.fstat(file.fileno())
             start = max(0, stat.st_size + start) if start < 0 else start
@@ -80,7 +80,7 @@ class FolderProvider:
         return data, etag_of(stat)
 
     def read(self, key: str, start: int, into: Sequence[memoryview], call: Call) -> None:
-        """See Provider."""
+        """Fill views with what begins at `start`."""
         with self._open(key) as file, translated(key):
             call.ends_by(_nothing, writing=True)
             for view in into:
@@ -93,7 +93,7 @@ class FolderProvider:
                     start += count
 
     def download(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
-        """See Provider."""
+        """Copy an object into a new local file."""
         pace = self._paces[1].at(bytes_per_second)
         with self._open(key) as file, new_file(path) as out:
             stat = os.fstat(file.fileno())
@@ -103,22 +103,22 @@ class FolderProvider:
 
     @contextlib.contextmanager
     def reading(self, key: str, call: Call) -> Iterator[Reading]:
-        """See Provider."""
+        """Open an object as a stream."""
         with self._open(key) as file:
             yield _Translated(file, key)
 
     def copy(self, source: Provider, source_key: str, key: str, call: Call) -> Stored | None:
-        """See Provider: a folder is copied as a stream."""
+        """Copy within the storage: a folder is copied as a stream."""
         return None
 
     def head(self, key: str, call: Call) -> Stored:
-        """See Provider."""
+        """Return ETag and size of an object."""
         with self._open(key) as file:
             stat = os.fstat(file.fileno())
         return Stored(etag_of(stat), stat.st_size)
 
     def delete(self, keys: Sequence[str], call: Call) -> int:
-        """See Provider."""
+        """Remove objects, absent ones too. How many requests it took."""
         paths = [self._path(key) for key in keys]
         self._staging.check()
         with translated(", ".join(keys[:3])):
@@ -129,19 +129,19 @@ class FolderProvider:
         return 1 if paths else 0
 
     def list(self, prefix: str, after: str, limit: int, call: Call) -> list[Listed]:
-        """See Provider."""
+        """Return a page of the objects with this prefix, by key."""
         self._staging.check()
         with translated(prefix):
             return list(islice(_walk(*self._above(prefix), prefix, after), limit))
 
     def scan(self, prefix: str, call: Call) -> Iterator[Listed]:
-        """See Provider."""
+        """Yield all objects with this prefix, by key."""
         self._staging.check()
         with translated(prefix):
             yield from _walk(*self._above(prefix), prefix, "")
 
     def clear_up(self, keys: Sequence[str]) -> None:
-        """See Provider."""
+        """Remove what is half stored under these keys."""
         self._staging.clear_up(keys)
 
     # What they share
@@ -277,4 +277,4 @@ def _walk(folder: str, key: str, prefix: str, after: str) -> Iterator[Listed]:
 
 
 def _nothing() -> None:
-    """A read of a file cannot be ended, but by looking between two pieces."""
+    """A read of a file can be ended between two pieces only."""

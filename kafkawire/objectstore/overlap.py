@@ -25,12 +25,10 @@ def overlap(first: str, second: str) -> bool:
         one, other = parse_tier(first), parse_tier(second)
     except ValueError:
         return False
-    if one.is_s3 != other.is_s3:
-        return False
-    if not one.is_s3:
-        return within(one.folder, other.folder)
     if (one.bucket, one.endpoint) != (other.bucket, other.endpoint):
         return False
+    if one.folder:
+        return within(one.folder, other.folder)
     short, long = sorted((_folder(one), _folder(other)), key=len)
     return long.startswith(short)
 
@@ -41,22 +39,20 @@ def same_place(first: str, second: str) -> bool:
         one, other = parse_tier(first), parse_tier(second)
     except ValueError:
         return False
-    if one.is_s3 and other.is_s3:
-        return (one.bucket, one.endpoint, one.prefix) == (
-            other.bucket,
-            other.endpoint,
-            other.prefix,
-        )
-    if one.is_s3 or other.is_s3:
-        return False
-    return os.path.realpath(one.folder) == os.path.realpath(other.folder)
+    return _identity(one) == _identity(other)
 
 
 def tier_in_data(tier: str, data: str) -> bool:
     """Whether the tier of a URL and a data folder share files."""
     url = parse_tier(tier)
-    return not url.is_s3 and within(url.folder, data)
+    return bool(url.folder) and within(url.folder, data)
 
 
 def _folder(url: TierUrl) -> str:
     return f"{url.prefix}/" if url.prefix else ""
+
+
+def _identity(url: TierUrl) -> tuple[str, str | None, str, str]:
+    """Return what two URLs of one tier have in common."""
+    folder = os.path.realpath(url.folder) if url.folder else ""
+    return url.bucket, url.endpoint, url.prefix, folder

@@ -31,7 +31,7 @@ class Pace:
     def take(self, size_bytes: int, call: Call) -> None:
         """So many bytes were moved: wait until that may have been."""
         with self._lock:
-            # Time nobody used is not saved up: after a pause there is no rush.
+            # Unused time is not saved up: after a pause there is no rush.
             self._due = max(self._due, self._now() - NAP_S) + size_bytes / self._rate
             due = self._due
         while (left := due - self._now()) > 0:
@@ -52,7 +52,7 @@ class Paces:
 
     def at(self, bytes_per_second: int) -> Pace | None:
         """The pace of this rate, None where there is none (-1). A rate that was not the last one
-        begins anew."""
+        begins again."""
         with self._lock:
             if self._last[0] != bytes_per_second:
                 limited = bytes_per_second > 0

@@ -35,19 +35,19 @@ class RetryingObjects:
         self._jitter = jitter
 
     def get(self, key: str, start: int, length: int | None, call: Call) -> tuple[bytes, str]:
-        """See Reader."""
+        """Return (bytes, ETag) of a small object or of a part of one."""
         return self._repeat(lambda: self._inner.get(key, start, length, call))
 
     def head(self, key: str, call: Call) -> Stored:
-        """See Reader."""
+        """Return ETag and size of an object."""
         return self._repeat(lambda: self._inner.head(key, call))
 
     def list(self, prefix: str, after: str, limit: int, call: Call) -> list[Listed]:
-        """See Lister."""
+        """Return a page of the objects with this prefix, by key."""
         return self._repeat(lambda: self._inner.list(prefix, after, limit, call))
 
     def scan(self, prefix: str, call: Call) -> Iterator[Listed]:
-        """See Lister; each page is repeated for itself."""
+        """Yield all objects with this prefix, by key; each page is repeated for itself."""
         return pages(self, prefix, call)
 
     def put(
@@ -58,8 +58,8 @@ class RetryingObjects:
         if_absent: bool,
         call: Call,
     ) -> Stored:
-        """See Writer. A condition that fails because an earlier attempt has stored the object,
-        and only its answer was lost, has not failed."""
+        """Store a small object whole, if the condition holds. One that fails because an earlier
+        attempt has stored the object, and only its answer was lost, has not failed."""
         attempts = 0
 
         def attempt() -> Stored:
@@ -78,7 +78,7 @@ class RetryingObjects:
             return Stored(etag, len(found))
 
     def delete(self, keys: Sequence[str], call: Call) -> int:
-        """See Deleter."""
+        """Remove objects, absent ones too. How many requests it took."""
         return self._repeat(lambda: self._inner.delete(keys, call))
 
     def _repeat(self, attempt: Callable[[], T]) -> T:

@@ -2,7 +2,7 @@
 
 Endpoint, region and credentials come from boto3's own chain (environment, profiles, roles);
 options of the tier's URL go before it. Buckets are addressed by path wherever the endpoint is not
-AWS's own, which is botocore's rule too. A request is tried once, since whoever asked knows when to
+AWS's own, which is botocore's rule too. A request is tried once, since the caller knows when to
 try again; only parts of a multipart transfer are tried again here, so that one of a hundred that
 fails does not cost the other ninety-nine.
 
@@ -69,7 +69,7 @@ class Access(NamedTuple):
 
 
 class S3Provider:
-    """See the module and kafkawire.objectstore.port.Provider. Raises Refused where no client
+    """A bucket as a Provider (kafkawire.objectstore.port). Raises Refused where no client
     can be made.
 
     `part_bytes`: files larger than this go in parts of this size; `calls`: at a time, so that many
@@ -129,7 +129,7 @@ class S3Provider:
         )
 
     def upload(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
-        """See Provider."""
+        """Store a local file."""
         size = os.stat(path).st_size
         name = self._name(key)
         if size <= self._part_bytes and bytes_per_second <= 0:
@@ -143,7 +143,7 @@ class S3Provider:
         return self._moved(key, size, call)
 
     def upload_from(self, key: str, source: Reading, size_bytes: int, call: Call) -> Stored:
-        """See Provider."""
+        """Store exactly so many bytes of a stream."""
         name = self._name(key)
         body: Any = Stream(source, call)  # what s3transfer needs of a file is `read`
         with translated(key):
@@ -168,7 +168,7 @@ class S3Provider:
         if_absent: bool,
         call: Call,
     ) -> Stored:
-        """See Provider."""
+        """Store a small object whole, if the condition holds."""
         condition = {"IfNoneMatch": "*"} if if_absent else {}
         if if_match is not None:
             condition["IfMatch"] = f'"{if_match}"'
@@ -193,7 +193,7 @@ class S3Provider:
             return Stored(_bare(answer["ETag"]), size_bytes)
 
     def get(self, key: str, start: int, length: int | None, call: Call) -> tuple[bytes, str]:
-        """See Provider."""
+        """Return (bytes, ETag) of a small object or of a part of one."""
         if length is not None and length <= 0:
             return b"", self.head(key, call).etag
         asked = range_of(start, None if start < 0 else length)
@@ -209,7 +209,7 @@ class S3Provider:
         return (data if length is None else data[:length]), etag
 
     def read(self, key: str, start: int, into: Sequence[memoryview], call: Call) -> None:
-        """See Provider."""
+        """Fill views with what begins at `start`."""
         wanted = sum(map(len, into))
         with self._body(key, range_of(start, wanted)) as (body, size, _):
             expect_size(f"what {key} holds from {start} on", size, wanted)
@@ -218,7 +218,7 @@ class S3Provider:
                 fill(body, view, call)
 
     def download(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
-        """See Provider."""
+        """Copy an object into a new local file."""
         name = self._name(key)
         manager = self._manager("down", bytes_per_second)
         with new_file(path) as out:
@@ -235,12 +235,12 @@ class S3Provider:
 
     @contextlib.contextmanager
     def reading(self, key: str, call: Call) -> Iterator[Reading]:
-        """See Provider."""
+        """Open an object as a stream."""
         with self._body(key, {}) as (body, _, _):
             yield Stream(body, call)
 
     def copy(self, source: Provider, source_key: str, key: str, call: Call) -> Stored | None:
-        """See Provider: by the storage itself, where both are at one endpoint."""
+        """Copy within the storage: by the storage itself, where both are at one endpoint."""
         if not isinstance(source, S3Provider) or source._place() != self._place():
             return None
         origin: Any = {"Bucket": source._tier.bucket, "Key": source._name(source_key)}
@@ -257,7 +257,7 @@ class S3Provider:
         return self.head(key, call)._replace(requests=parts + 4 if parts > 1 else 3)
 
     def head(self, key: str, call: Call) -> Stored:
-        """See Provider."""
+        """Return ETag and size of an object."""
         name = self._name(key)
         with self._looking(), translated(key):
             answer = self._client.head_object(Bucket=self._tier.bucket, Key=name)
@@ -275,7 +275,7 @@ class S3Provider:
             raise
 
     def delete(self, keys: Sequence[str], call: Call) -> int:
-        """See Provider."""
+        """Remove objects, absent ones too. How many requests it took."""
         named: Any = [{"Key": self._name(key)} for key in keys]
         with translated(f"{len(keys)} objects"):
             answer = self._client.delete_objects(
@@ -290,7 +290,7 @@ class S3Provider:
         return 1
 
     def list(self, prefix: str, after: str, limit: int, call: Call) -> list[Listed]:
-        """See Provider."""
+        """Return a page of the objects with this prefix, by key."""
         self._ready()
         found: list[Listed] = []
         more = True
@@ -311,7 +311,7 @@ class S3Provider:
         return found
 
     def scan(self, prefix: str, call: Call) -> Iterator[Listed]:
-        """See Provider."""
+        """Yield all objects with this prefix, by key."""
         return pages(self, prefix, call)
 
     def access(self) -> Access:
@@ -328,7 +328,8 @@ class S3Provider:
         return Access(region, endpoint, frozen.access_key or "", frozen.secret_key or "", token)
 
     def clear_up(self, keys: Sequence[str]) -> None:
-        """See Provider. Parts that nobody joins are paid for and shown by no listing."""
+        """Remove what is half stored under these keys. Parts that are never joined are paid for
+        and shown by no listing."""
         bucket = self._tier.bucket
         for key in keys:
             name = self._name(key)
@@ -368,8 +369,8 @@ class S3Provider:
             self._asked = True
 
     def _has_bucket(self) -> bool:
-        """False only if S3 says so. Who may not look at it may be allowed to use it: then the
-        next request will tell, and better than an answer to HEAD, which has no text."""
+        """False only if S3 says so. A program that may not see it may be allowed to use it:
+        the answer to the next request says more than one to HEAD, which has no text."""
         try:
             self._client.head_bucket(Bucket=self._tier.bucket)
         except ClientError as failure:

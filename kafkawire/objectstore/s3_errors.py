@@ -23,7 +23,7 @@ _SLOW = {"SlowDown", "SlowDownRead", "SlowDownWrite", "Throttling", "ThrottlingE
          "RequestThrottled", "BandwidthLimitExceeded", "429", "503"}  # fmt: skip
 _LATER = {"RequestTimeout", "RequestTimeoutException", "InternalError", "OperationAborted",
           "PriorRequestNotComplete", "408",
-          # Bytes were harmed on their way, or a multipart upload was ended by somebody.
+          # Bytes were harmed on their way, or a multipart upload was ended by another program.
           "BadDigest", "InvalidDigest", "IncompleteBody", "XAmzContentSHA256Mismatch",
           "XAmzContentChecksumMismatch", "NoSuchUpload", "InvalidPart",
           # The object is shorter than it should be; the storage as such is well.
@@ -35,7 +35,7 @@ _REFUSED = (
     boto.EndpointProviderError, boto.SSLError, boto.InvalidProxiesConfigError,
     boto.InvalidRetryConfigurationError, boto.InvalidChecksumConfigError,
 )  # fmt: skip
-"""What only a person mends, found out before a request was sent."""
+"""What only a person can repair, found before a request was sent."""
 
 
 def kind_of(status: int, code: str) -> type[StoreError]:

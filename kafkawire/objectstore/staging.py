@@ -55,13 +55,14 @@ class Staging(Protocol):
         ...
 
     def clear_up(self, keys: Sequence[str]) -> None:
-        """See Transfers."""
+        """Remove what is half stored under these keys."""
         ...
 
 
 class OwnStaging:
-    """See the module. `create`: the folder may be made; `seen`: it was there, so it is not made
-    again if it goes: what it held is lost, and an empty one in its place would hide that."""
+    """Staging in a folder of one tier. `create`: the folder may be made; `seen`: it
+    was there, so it is not made again if it goes: what it held is lost, and an empty one in its
+    place would hide that."""
 
     def __init__(self, folder: str, create: bool, seen: bool) -> None:
         self._folder = folder
@@ -72,7 +73,7 @@ class OwnStaging:
         self._opening = Lock()
 
     def check(self) -> None:
-        """See Staging: the folder is made if it is missing and may be."""
+        """Refused unless the folder may be used; it is made if it is missing and may be."""
         with self._opening, translated(self._folder):
             if os.path.isdir(self._folder):
                 self._seen = True
@@ -92,12 +93,12 @@ class OwnStaging:
                     os.remove(path)
 
     def begin(self, key: str, path: str) -> str:
-        """See Staging."""
+        """Return the path of a new temporary file."""
         self.check()
         return os.path.join(self._unfinished, f"{_begun_name(key)}{os.urandom(6).hex()}")
 
     def settle(self, key: str, temporary: str, path: str, condition: Condition) -> os.stat_result:
-        """See Staging: checked and renamed while the lock is held."""
+        """Give a synced file its own name, durably: checked and renamed while the lock is held."""
         with translated(key):
             try:
                 _make_folders(os.path.dirname(path))
@@ -122,13 +123,13 @@ class OwnStaging:
             yield
 
     def removed(self, folders: Iterable[str]) -> None:
-        """See Staging."""
+        """Make removals durable."""
         for folder in folders:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 sync_folder(folder)
 
     def clear_up(self, keys: Sequence[str]) -> None:
-        """See Transfers."""
+        """Remove what is half stored under these keys."""
         self.check()
         begun = tuple(_begun_name(key) for key in keys)
         with translated(UNFINISHED):
@@ -139,21 +140,22 @@ class OwnStaging:
 
 
 class SharedStaging:
-    """See the module. It takes no lock, which not every file system of several machines has: of
-    several that store what must be absent, the one whose link is made succeeds."""
+    """Staging in a folder that others use too. It takes no lock, which not every file
+    system of several machines has: of several that store what must be absent, the one whose link
+    is made succeeds."""
 
     def check(self) -> None:
-        """See Staging: a missing folder is an empty one."""
+        """Do nothing: a missing folder is an empty one."""
 
     def begin(self, key: str, path: str) -> str:
-        """See Staging."""
+        """Return the path of a new temporary file."""
         folder, name = os.path.split(path)
         with translated(key):
             os.makedirs(folder, exist_ok=True)
         return os.path.join(folder, f".{name[:100]}.{os.urandom(8).hex()}{UNFINISHED}")
 
     def settle(self, key: str, temporary: str, path: str, condition: Condition) -> os.stat_result:
-        """See Staging."""
+        """Give a synced file its own name, durably."""
         with translated(key):
             try:
                 if condition.if_match is not None:
@@ -173,10 +175,10 @@ class SharedStaging:
         return stat
 
     def removed(self, folders: Iterable[str]) -> None:
-        """See Staging: not promised."""
+        """Do nothing: it is not promised."""
 
     def clear_up(self, keys: Sequence[str]) -> None:
-        """See Transfers: nothing, since others may be writing."""
+        """Do nothing: others may be writing."""
 
 
 def etag_of(stat: os.stat_result) -> str:

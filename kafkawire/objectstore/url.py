@@ -46,6 +46,15 @@ class TierUrl:
         return bool(self.bucket)
 
     @property
+    def location(self) -> str:
+        """The URL without options and quoting, as other libraries take it."""
+        return (
+            f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+            if self.bucket
+            else (f"file://{self.folder}")
+        )
+
+    @property
     def url(self) -> str:
         """The one way to write it: what two spellings of the same tier have in common."""
         options = {
@@ -62,7 +71,7 @@ class TierUrl:
 
 
 def parse_tier(url: str, base: str = "") -> TierUrl:
-    """The tier of a URL. ValueError: one sentence, for whoever wrote it.
+    """The tier of a URL. ValueError: one sentence that names what is allowed.
 
     A relative folder begins at `base` (the working folder).
     """
@@ -118,7 +127,7 @@ def _bucket(url: str, parts: SplitResult) -> TierUrl:
     if sse is not None and sse not in _ENCRYPTIONS:
         raise ValueError(f"sse={sse!r} in {url!r} must be {' or '.join(_ENCRYPTIONS)}")
     if key is not None and sse != "aws:kms":
-        raise ValueError(f"sse_kms_key_id={key!r} in {url!r} needs sse=aws:kms beside it")
+        raise ValueError(f"sse_kms_key_id={key!r} in {url!r} needs sse=aws:kms too")
     return TierUrl(
         bucket=parts.netloc,
         prefix=prefix,

@@ -9,7 +9,7 @@ standard input and output. Both ends are the same program of the same installati
 danger and no version is needed.
 
 A child is nice, lets the terminal's Ctrl-C pass (the broker decides when it ends), and does not
-outlive the broker: Linux kills it with its parent, elsewhere it looks for itself before each piece
+outlive the broker: Linux kills it with its parent, elsewhere it checks for itself before each piece
 of work; and when it waits for a job, the end of its input is its own.
 """
 

@@ -123,7 +123,7 @@ class Meter:
         self.month = Usages()
 
     def count(self, kind: str, requests: int, in_bytes: int = 0, out_bytes: int = 0) -> None:
-        """Requests were made, for whoever is charged now."""
+        """Requests were made, for the topics that are charged now."""
         self.requests[kind] += requests
         self.in_bytes += in_bytes
         self.out_bytes += out_bytes

@@ -2,8 +2,8 @@
 
 `ObjectStore` is what tiering knows of S3 or of a folder. Its failures are those of
 `kafkawire.objectstore.errors`. The real one
-(`kafkawire.tiering.store.process`) speaks to a child process, so that no Python of boto3 ever runs
-beside the event loop; the simulation's is tests/kit/tier/fake_store.py. One contract suite holds
+(`kafkawire.tiering.store.process`) speaks to a child process, so that boto3 never runs next
+to the event loop; the simulation's is tests/kit/tier/fake_store.py. One contract suite holds
 the providers and both of these to what is promised here.
 
 Keys are relative to the bucket and prefix of the tier and never contain them.
@@ -28,7 +28,7 @@ class Part:
 
 
 class ObjectStore(Protocol):
-    """Each call is tried once by whatever is behind it: who calls decides about trying again.
+    """Each call is tried once: the caller decides about repeating it.
 
     Raises StoreError and its kinds; OSError only for local files (`upload`, `download`).
     A cancelled call may have been done; a cancelled `read` raises only when nothing is going to be

@@ -1,6 +1,6 @@
 """Object storage in a child process: the broker's end. A device.
 
-No Python of boto3 may run beside the event loop, so it runs in a process of its own, started at
+boto3 must not run next to the event loop, so it runs in a process of its own, started at
 the first call, started again after it died, ended when nothing was asked for a while or when the
 broker ends. Calls go to it as small messages, many at a time; what `read` brings lies in memory
 both processes have mapped, so a cold byte goes from the socket to where the answer is sent from.
@@ -171,7 +171,7 @@ class StoreProcess:
         try:
             loop = asyncio.get_running_loop()
             if self._child is not None:
-                await self._child.gone()  # nothing may write into the memory beside the next one
+                await self._child.gone()  # two must not write into the memory at the same time
             if loop.time() < self._not_before:
                 raise StoreError("ChildDied", "the storage process ends as soon as it begins")
             hello = Hello(

@@ -18,8 +18,8 @@ from kafkawire.tiering.store.process_protocol import (
 )
 
 MAX_WAITING = 2000
-"""Calls of one lane that wait for the child. Each belongs to a task that waits; with more than
-this behind a store that does not answer, another one is better told so."""
+"""Calls of one lane that wait for the child. Each belongs to a task that waits; beyond
+this the store does not answer, and a further call fails at once."""
 PING_S = 10.0
 MAX_PINGS_MISSED = 2
 """A child that gives no sign of life so long, with calls under way, is killed."""
@@ -90,7 +90,7 @@ class Child:
         self._watching: asyncio.TimerHandle | None = None
         self._listening: asyncio.Task[Any]
         self.alive = True
-        """It was not told to end, and its output has not ended."""
+        """Its input was not closed, and its output has not ended."""
         self.heard = False
         """It has answered something."""
         self.left: list[str] = []
@@ -127,7 +127,7 @@ class Child:
         return number, pending.answer
 
     def cancel(self, number: int) -> asyncio.Future[None]:
-        """Nobody waits for this call any more; done when its memory is free."""
+        """Give a call up; the future is done when its memory is free."""
         pending = self._pending.get(number)
         if pending is None:
             done = self._loop.create_future()

@@ -38,7 +38,8 @@ LANES = {
 }
 """Which threads do which operation: nothing long stands before a read, or before a manifest."""
 REST_THREADS = 4
-"""Small requests: a manifest's PUT goes beside a scrub's listing and a batch of deletions."""
+"""Small requests: a manifest's PUT, a scrub's listing and a batch of deletions run at the same
+time."""
 CALLS_PER_THREAD = 2
 """Calls of a lane that are in the child: a thread that is done finds the next one. All others wait
 in the broker, where giving up costs nothing."""

@@ -1,5 +1,5 @@
-"""Failures that pass, told once and then now and then: an hour without the bucket is one trouble,
-not a thousand. Shell; whoever tries again and again has one of its own."""
+"""Rate-limited log lines about failures that pass: an hour without the bucket is one trouble, not a
+thousand. Shell; each loop that retries has one of its own."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ EVERY_S = 60.0
 
 
 class Warnings:
-    """Rate-limited warnings about temporary failures. `count` of all that was to be told."""
+    """Rate-limited warnings about temporary failures. `count` of all failures."""
 
     def __init__(self, env: Env, logger: logging.Logger) -> None:
         self._env = env
         self._logger = logger
-        self._reported: dict[str, float] = {}  # what failed -> when that was told last
+        self._reported: dict[str, float] = {}  # what failed -> when that was logged last
         self._silent = 0
         self.count = 0
 
     def warn(self, what: str, failure: BaseException, *, known: bool) -> None:
-        """WARN that something failed and is tried again. A failure that is not `known` is told
-        with where it came from."""
+        """WARN that something failed and is tried again. A failure that is not `known` is logged
+        with its traceback."""
         self.count += 1
         now = self._env.clock.monotonic()
         last = self._reported.get(what)

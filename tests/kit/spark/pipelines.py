@@ -92,6 +92,9 @@ class MemoryPlace(Place):
             self.files.pop(key, None)
             self.hook("after", "delete", key)
 
+    def access(self) -> None:
+        return None
+
     def _objects(self) -> Objects:
         raise NotImplementedError
 

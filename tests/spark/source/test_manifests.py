@@ -70,6 +70,9 @@ class Far(Place):
     def delete(self, keys: Iterable[str]) -> None:
         raise NotImplementedError
 
+    def access(self) -> None:
+        return None
+
     def _objects(self) -> Objects:
         raise NotImplementedError
 

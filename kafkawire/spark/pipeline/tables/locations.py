@@ -15,15 +15,12 @@ if TYPE_CHECKING:
 
 def location(place: Place) -> str:
     """The table's root as a URL that Spark's formats take, without options."""
-    tier = place.tier
-    if tier.is_s3:
-        return f"s3://{tier.bucket}/{tier.prefix}".rstrip("/")
-    return f"file://{tier.folder}"
+    return place.tier.location
 
 
 def delta_location(place: Place) -> tuple[str, dict[str, str]]:
     """URL and storage_options for delta-rs. The folder is made if it is missing."""
-    access = _access(place)
+    access = place.access()
     if access is None:
         os.makedirs(place.tier.folder, exist_ok=True)
         return place.tier.folder, {}
@@ -41,7 +38,7 @@ def delta_location(place: Place) -> tuple[str, dict[str, str]]:
 
 def iceberg_properties(place: Place) -> dict[str, str]:
     """Of pyiceberg's FileIO."""
-    access = _access(place)
+    access = place.access()
     if access is None:
         return {}
     found = {"s3.region": access.region}
@@ -49,15 +46,6 @@ def iceberg_properties(place: Place) -> dict[str, str]:
         found["s3.endpoint"] = access.endpoint
         found["s3.force-virtual-addressing"] = str(_virtual(place))
     return found | _named(access, "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
-
-
-def _access(place: Place) -> Access | None:
-    """Return how to use the place's bucket, None for a folder."""
-    if not place.tier.is_s3:
-        return None
-    from kafkawire.spark.source.files.bucket import BucketPlace  # boto3: a third of a second
-
-    return BucketPlace(place.tier).access()
 
 
 def _virtual(place: Place) -> bool:

@@ -40,14 +40,15 @@ _WHO = (
 
 
 class BucketPlace(Place):
-    """See the module and Place."""
+    """Files of a bucket."""
 
     at_once: ClassVar[int] = 8
     """Of 8 MiB each, 64 MiB of memory: all of a usual task. A far bucket gives a connection 20 to
     50 MB/s, its wait included; so many give as much as a core decodes. Near ones lose nothing."""
 
     def arrow(self) -> tuple[Any, str]:
-        """See Place. With boto3's credentials, as they are now."""
+        """Return a pyarrow.fs.FileSystem and the path of this place in it. It has boto3's
+        credentials, as they are now."""
         from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
         found = self.access()
@@ -93,7 +94,7 @@ def _sentence(failure: StoreError, text: str) -> str:
 
 _making = Lock()
 _made: dict[tuple[object, ...], Any] = {}
-"""By process, as a child must not use its parent's connections, and by what boto3 looks at."""
+"""By process, as a child must not use its parent's connections, and by what boto3 reads of it."""
 
 
 def _environment() -> tuple[object, ...]:

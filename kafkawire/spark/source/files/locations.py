@@ -1,4 +1,4 @@
-"""Where files lie: a folder, or a bucket with a prefix, behind one small class.
+"""Where files lie: a folder, or a bucket with a prefix, with one small class.
 
 The URL is written as a tier's is (kafkawire.objectstore.url). A place is small, pickles, and opens
 its store (kafkawire.objectstore) when it is first used in a process. Keys are relative, with
@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafkawire.objectstore.calls import Call
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
@@ -23,6 +23,9 @@ from kafkawire.objectstore.port import MAX_DELETE, TOO_LARGE, Objects
 from kafkawire.objectstore.staging import UNFINISHED, SharedStaging
 from kafkawire.objectstore.url import TierUrl, parse_tier
 from kafkawire.spark.source.model import SourceError
+
+if TYPE_CHECKING:
+    from kafkawire.objectstore.s3 import Access
 
 __all__ = ["MAX_GET_BYTES", "UNFINISHED", "FolderPlace", "Place", "PlaceError", "open_place"]
 
@@ -97,6 +100,10 @@ class Place(ABC):
         needed the caller makes them."""
 
     @abstractmethod
+    def access(self) -> Access | None:
+        """Return what other libraries need to use this bucket; None for a folder. PlaceError."""
+
+    @abstractmethod
     def _objects(self) -> Objects:
         """Return the store of this process."""
 
@@ -146,10 +153,14 @@ class FolderPlace(Place):
     """A folder of this machine, or one that all machines see."""
 
     def arrow(self) -> tuple[Any, str]:
-        """See Place."""
+        """Return a pyarrow.fs.FileSystem and the path of this place in it."""
         from pyarrow.fs import LocalFileSystem
 
         return LocalFileSystem(), self.tier.folder
+
+    def access(self) -> None:
+        """Return None: a folder is used by its path."""
+        return None
 
     def _objects(self) -> Objects:
         return FolderProvider(self.tier.folder, SharedStaging(), MAX_GET_BYTES)
