@@ -33,7 +33,7 @@ from kafkawire.log.io import slices
 from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange
 
 if TYPE_CHECKING:
-    from kafkawire.broker.broker import Broker
+    from kafkawire.broker.parts import BrokerParts
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Resource:
 class ConfigService:
     """One for the broker's life."""
 
-    def __init__(self, broker: Broker, changing: asyncio.Lock) -> None:
+    def __init__(self, broker: BrokerParts, changing: asyncio.Lock) -> None:
         self._broker = broker
         self._changing = changing
 

@@ -35,7 +35,7 @@ from kafkawire.log.io import slices
 from kafkawire.metadata.catalog import NewTopic, alike_key
 
 if TYPE_CHECKING:
-    from kafkawire.broker.broker import Broker
+    from kafkawire.broker.parts import BrokerParts
     from kafkawire.log.partition.partition import Partition
     from kafkawire.messages.create_partitions import CreatePartitionsTopic
     from kafkawire.messages.create_topics import CreatableTopic
@@ -62,7 +62,7 @@ class Created:
 class TopicService:
     """One for the broker's life. `answers` holds prepared Metadata answers."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
         self._changing = asyncio.Lock()
         self.configs = ConfigService(broker, self._changing)

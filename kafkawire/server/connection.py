@@ -17,17 +17,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.produce import skip_tags
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import MAX_REPEATED, Exchange, Repeating
 from kafkawire.server.memory import Block
-from kafkawire.server.ports import ConnectionHost, Wire
+from kafkawire.server.ports import ReceivingHost, Wire
 from kafkawire.server.receiving import Receiver
 
 if TYPE_CHECKING:
+    from kafkawire.broker.answer_memory import AnswerMemory
     from kafkawire.handlers.table import Api
 
 HELD, DRAINING, BUSY, FULL, CLOSED, STOPPING = 1, 2, 4, 8, 16, 32
@@ -51,6 +52,28 @@ _HEAD = Struct(">ihhih")  # frame size, API key, version, correlation id, client
 _HEAD_BYTES = 14
 
 
+class ConnectionHost(ReceivingHost, Protocol):
+    """State and bounds that all connections of a server share.
+
+    `frame_bytes_max` is the largest request; `applying_bytes_max` the Produces of one connection
+    that are not written yet, and the bytes of its answers that have not left.
+    """
+
+    answers: AnswerMemory
+    apis: dict[int, Api]
+    frame_bytes_max: int
+    applying_bytes_max: int
+
+    def serve(
+        self, connection: Connection, exchange: Exchange, api: Api, block: Block, body: Buffer
+    ) -> None: ...
+    def unsupported(self, exchange: Exchange, key: int, version: int) -> bool: ...
+    def log_defect(self, connection: Connection, what: str) -> None: ...
+    def flush_soon(self, connection: Connection) -> None: ...
+    def flush_all(self) -> None: ...
+    def call_soon(self, fn: Callable[[], None], /) -> object: ...
+
+
 class Connection(Receiver):
     """The state of one connection. `closed` once the socket is gone."""
 
@@ -59,6 +82,8 @@ class Connection(Receiver):
         "flush_due", "frame_at", "held_bytes", "last_key", "listener", "memo", "more", "pins",
         "repeat", "serving", "unsent",
     )  # fmt: skip
+
+    host: ConnectionHost
 
     def __init__(self, host: ConnectionHost, wire: Wire, client_host: str, listener: str) -> None:
         super().__init__(host, wire)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kafkawire.server.run import Server
+    from kafkawire.server.monitored import MonitoredServer
 
 
-def health(server: Server) -> tuple[bool, dict[str, object]]:
+def health(server: MonitoredServer) -> tuple[bool, dict[str, object]]:
     """(is it well, the facts as they are sent)."""
     broker = server.broker
     commit_log = broker.log.commit_log

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 from kafkawire.server.health import health
 
 if TYPE_CHECKING:
-    from kafkawire.server.run import Server
+    from kafkawire.server.monitored import MonitoredServer
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ Page = tuple[str, str, bytes]  # status line's end, content type, body
 class PageProtocol(asyncio.Protocol):
     """One monitor's connection."""
 
-    def __init__(self, server: Server, open_ones: set[PageProtocol]) -> None:
+    def __init__(self, server: MonitoredServer, open_ones: set[PageProtocol]) -> None:
         self._server = server
         self._open = open_ones
         self._head = bytearray()
@@ -83,7 +83,11 @@ class PageProtocol(asyncio.Protocol):
             page = await self._page(method, path)
         except Exception:  # the monitor must hear that something is wrong, not nothing
             logger.exception("rendering page %s failed, answered with status 500", path)
-            page = ("500 Internal Server Error", TEXT_TYPE, b"the page failed: see the log\n")
+            page = (
+                "500 Internal Server Error",
+                TEXT_TYPE,
+                b"the page failed: see the log\n",
+            )
         self._send(page, method != "HEAD")
 
     async def _page(self, method: str, path: str) -> Page:
@@ -125,7 +129,7 @@ def request_of(head: bytes) -> tuple[str, str]:
     return words[0], words[1].split("?", 1)[0]
 
 
-def _renderer() -> Callable[[Server], Iterator[bytes]]:
+def _renderer() -> Callable[[MonitoredServer], Iterator[bytes]]:
     """Imported at the first scrape: a broker that nobody watches does without."""
     from kafkawire.server.metrics.render import render
 

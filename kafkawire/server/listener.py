@@ -21,7 +21,7 @@ from kafkawire.server.connection import Connection
 
 if TYPE_CHECKING:
     from kafkawire.server.host import Host
-    from kafkawire.server.run import Server
+    from kafkawire.server.monitored import MonitoredServer
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ def _set_options(sock: socket.socket) -> None:
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-async def listen_for_monitors(server: Server, address: str, port: int) -> asyncio.Server:
+async def listen_for_monitors(server: MonitoredServer, address: str, port: int) -> asyncio.Server:
     """Serve /metrics and /health on one address. AddressError where it cannot be listened on."""
     from kafkawire.server.http_pages import CONNECTIONS_MAX, PageProtocol  # most brokers do without
 

@@ -13,7 +13,7 @@ from kafkawire.server.memory import POOLED_BYTES_MAX, READ_BYTES, SHORT_READ_BYT
 
 if TYPE_CHECKING:
     from kafkawire.codec.types import Buffer
-    from kafkawire.server.ports import ConnectionHost, Wire
+    from kafkawire.server.ports import ReceivingHost, Wire
 
 KEPT_BYTES_MAX = 1 << 16
 """Bytes kept of a client that sends while it has to wait; then its socket is not read."""
@@ -29,7 +29,7 @@ class Receiver:
         "start_at", "tick", "waits", "wants_memory", "wire",
     )  # fmt: skip
 
-    def __init__(self, host: ConnectionHost, wire: Wire) -> None:
+    def __init__(self, host: ReceivingHost, wire: Wire) -> None:
         self.host = host
         self.memory = host.memory
         self.wire = wire

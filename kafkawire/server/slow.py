@@ -17,8 +17,7 @@ from kafkawire.server.connection import DRAINING
 
 if TYPE_CHECKING:
     from kafkawire.codec.counts import Counts
-    from kafkawire.server.connection import Connection
-    from kafkawire.server.ports import ConnectionHost
+    from kafkawire.server.connection import Connection, ConnectionHost
 
 WINDOW_TICKS = 3
 """Rates are measured over so many seconds: longer than a lost packet is repeated for."""

@@ -3,7 +3,7 @@ between.
 
 A device. `WorkerProcess` is the broker's end: a child for short jobs, cuts above all, and one for
 all else, so that a cut never waits for a compaction. A child, `python -P -m
-kafkawire.log.io.worker_process`, is started at its first job and ended when it had none for a
+kafkawire.log.io.worker_main`, is started at its first job and ended when it had none for a
 while. Requests and answers are pickled, each in a frame with its length before it, over the child's
 standard input and output. Both ends are the same program of the same installation, so pickle is no
 danger and no version is needed.
@@ -16,14 +16,11 @@ of work; and when it waits for a job, the end of its input is its own.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import pickle
-import signal
 import time
 from collections.abc import Callable
 from typing import Any
 
-from kafkawire.childprocess.child_end import begin
 from kafkawire.childprocess.frames import LENGTH, FrameError, pack, read_frame, write_frame
 from kafkawire.childprocess.parent_end import ChildProcess, exit_words
 from kafkawire.log.io.ports import FileSystem, WorkerError
@@ -31,7 +28,6 @@ from kafkawire.log.segments.jobs import SHORT, run_job
 
 IDLE_S = 60.0
 """An idle child costs 30 MB; starting one costs a tenth of a second."""
-NICE = 10
 ENDS_S = 1.0
 """For a child whose pipes have ended to end itself: the system does that at once."""
 NAP_S = 0.5
@@ -122,7 +118,7 @@ class Child:
     async def _running(self) -> ChildProcess:
         process = self._process
         if process is None or process.pid is None:
-            process = self._process = await ChildProcess.start("kafkawire.log.io.worker_process")
+            process = self._process = await ChildProcess.start("kafkawire.log.io.worker_main")
         return process
 
     def _rest(self) -> None:
@@ -194,17 +190,3 @@ def serve(fs: FileSystem, source: int, sink: int, scan: Callable[[], None]) -> N
     while (request := read_frame(source)) is not None:
         reply = answer(fs, request, scan)
         write_frame(sink, LENGTH.pack(len(reply)), reply)
-
-
-def main() -> None:
-    """Run the child."""
-    # kafkawire.log.io.disk hands out the other end of this module, so it cannot be imported above.
-    from kafkawire.log.io.disk import DiskFileSystem
-
-    sink, check_parent = begin(NICE, (signal.SIGHUP, signal.SIGINT), killed_with_parent=True)
-    with contextlib.suppress(BrokenPipeError):
-        serve(DiskFileSystem(), 0, sink, check_parent)
-
-
-if __name__ == "__main__":
-    main()

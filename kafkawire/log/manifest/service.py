@@ -21,16 +21,13 @@ import os.path
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kafkawire.log.io.ports import Env
 from kafkawire.log.manager import Log
 from kafkawire.log.manifest.pending_changes import Changes
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog, SegmentRow
-
-if TYPE_CHECKING:
-    from kafkawire.log.manifest.maintenance import MaintainedManifest
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +53,27 @@ class Noted:
         return bool(self.new) or bool(self.changes)
 
 
+class ManifestWriter(Protocol):
+    """Writes the manifest (kafkawire.log.manifest.maintenance). `sequence`: the number of the last
+    delta; `attached`: the files go on from there; `anew`: how often all was written again."""
+
+    sequence: int
+    attached: bool
+    anew: int
+
+    async def write(self) -> None:
+        """Write all that is noted."""
+        ...
+
+    async def mark(self) -> None:
+        """Mark a clean end."""
+        ...
+
+    async def close(self) -> None:
+        """End the tasks of the writer."""
+        ...
+
+
 class LocalManifest:
     """The local manifest of a broker. `maintained`: whoever writes it, once there is one;
     `failures`: tries in a row that failed."""
@@ -66,7 +84,7 @@ class LocalManifest:
         self.storage = storage
         self.catalog = catalog
         self.noted = Noted()
-        self.maintained: MaintainedManifest | None = None
+        self.maintained: ManifestWriter | None = None
         self.failures = 0
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -200,7 +218,7 @@ class LocalManifest:
     def _in_doubt(self) -> bool:
         return bool(self.log.hooks.doubts) or not self.log.segments.swapper.quiet
 
-    async def _end(self, maintained: MaintainedManifest) -> None:
+    async def _end(self, maintained: ManifestWriter) -> None:
         if self._in_doubt():
             return  # nobody knows what SQL has, so the next start looks
         await maintained.write()

@@ -13,12 +13,12 @@ from kafkawire.server.metrics.families import counter, counters, gauge
 
 if TYPE_CHECKING:
     from kafkawire.log.io.watchdog import Watchdog
-    from kafkawire.server.run import Server
+    from kafkawire.server.monitored import MonitoredServer
 
 PRODUCE, FETCH, HEARTBEAT = 0, 1, 12
 
 
-def broker_families(server: Server) -> Iterator[Metric]:
+def broker_families(server: MonitoredServer) -> Iterator[Metric]:
     """Yield the metric families of this module."""
     broker, host = server.broker, server.host
     counts = broker.counts
@@ -89,7 +89,7 @@ def _stretches(watchdog: Watchdog) -> Iterator[Metric]:
     )
 
 
-def _memory_families(server: Server) -> Iterator[Metric]:
+def _memory_families(server: MonitoredServer) -> Iterator[Metric]:
     host = server.host
     yield gauge(
         "receive_memory_bytes",
@@ -121,7 +121,7 @@ def error_name(code: int) -> str:
         return str(code)
 
 
-def metadata_families(server: Server) -> Iterator[Metric]:
+def metadata_families(server: MonitoredServer) -> Iterator[Metric]:
     """Of the check of an SQLite file; nothing where the metadata is in PostgreSQL."""
     check = server.metadata_check
     if check is not None:
@@ -137,7 +137,7 @@ def metadata_families(server: Server) -> Iterator[Metric]:
         )
 
 
-def backup_families(server: Server) -> Iterator[Metric]:
+def backup_families(server: MonitoredServer) -> Iterator[Metric]:
     """Of scheduled backups; nothing where there are none."""
     if server.backups is not None:
         yield gauge(

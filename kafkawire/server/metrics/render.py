@@ -19,7 +19,7 @@ from kafkawire.server.metrics.log import log_families, partition_families
 from kafkawire.server.metrics.tier import tier_families
 
 if TYPE_CHECKING:
-    from kafkawire.server.run import Server
+    from kafkawire.server.monitored import MonitoredServer
 
 
 class _One:
@@ -33,13 +33,13 @@ class _One:
         return (self._family,)
 
 
-def render(server: Server) -> Iterator[bytes]:
+def render(server: MonitoredServer) -> Iterator[bytes]:
     """The page in pieces of a few milliseconds; the caller lets others run in between."""
     for family in families(server):
         yield generate_latest(_One(family))
 
 
-def families(server: Server) -> Iterator[Metric]:
+def families(server: MonitoredServer) -> Iterator[Metric]:
     """Everything there is to say."""
     broker = server.broker
     yield from broker_families(server)

@@ -19,7 +19,6 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from kafkawire.spark.source.datasource import TaskReader, open_current
 from kafkawire.spark.source.ranges import (
     Positions,
     assigned,
@@ -32,6 +31,7 @@ from kafkawire.spark.source.ranges import (
     to_json,
     waiting,
 )
+from kafkawire.spark.source.task_reader import TaskReader, open_current
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

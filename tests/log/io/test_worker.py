@@ -22,6 +22,7 @@ from kafkawire.childprocess import frames
 from kafkawire.log.io import worker_process as worker
 from kafkawire.log.io.disk import DiskFileSystem, real_env
 from kafkawire.log.io.ports import FileSystem, Worker, WorkerError
+from kafkawire.log.io.worker_main import NICE
 from kafkawire.log.io.worker_process import Child, Throttle, WorkerProcess, answer
 from kafkawire.log.segments import jobs
 from kafkawire.log.segments.jobs import ScrubArguments, ScrubResult, entries_of
@@ -140,7 +141,7 @@ async def test_it_starts_at_the_first_job_and_is_nice(process: Child, tmp_path: 
     assert first is not None
     assert os.getsid(first) == first, "a terminal's Ctrl-C is for the broker alone"
     assert first is not None
-    assert os.getpriority(os.PRIO_PROCESS, first) >= min(19, os.nice(0) + worker.NICE)
+    assert os.getpriority(os.PRIO_PROCESS, first) >= min(19, os.nice(0) + NICE)
     await scrubbed(process, put(tmp_path))
     assert process.pid == first
 
@@ -285,13 +286,13 @@ def test_it_does_not_outlive_the_broker(tmp_path: Path) -> None:
 
 
 def test_it_ends_when_its_input_does() -> None:
-    command = [sys.executable, "-P", "-m", "kafkawire.log.io.worker_process", str(os.getpid())]
+    command = [sys.executable, "-P", "-m", "kafkawire.log.io.worker_main", str(os.getpid())]
     ended = subprocess.run(command, input=b"\0\0\0\1", capture_output=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
 
 def test_it_does_not_begin_without_its_broker() -> None:
-    command = [sys.executable, "-P", "-m", "kafkawire.log.io.worker_process", "0"]
+    command = [sys.executable, "-P", "-m", "kafkawire.log.io.worker_main", "0"]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=60)
     assert ended.returncode == 1
 

@@ -1,0 +1,26 @@
+"""The program of a worker process: it serves jobs from its standard input until that ends.
+
+Started by kafkawire.log.io.worker_process, whose protocol it answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+
+from kafkawire.childprocess.child_end import begin
+from kafkawire.log.io.disk import DiskFileSystem
+from kafkawire.log.io.worker_process import serve
+
+NICE = 10
+
+
+def main() -> None:
+    """Run the child."""
+    sink, check_parent = begin(NICE, (signal.SIGHUP, signal.SIGINT), killed_with_parent=True)
+    with contextlib.suppress(BrokenPipeError):
+        serve(DiskFileSystem(), 0, sink, check_parent)
+
+
+if __name__ == "__main__":
+    main()

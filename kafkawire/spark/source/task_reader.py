@@ -1,0 +1,117 @@
+"""What batches and streams have in common: the tasks Spark runs, and the catalog they are planned
+from.
+
+Runs in Spark's planning processes and, `TaskReader.read`, in its tasks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from kafkawire.spark.source.columns import Selection
+from kafkawire.spark.source.limits import SourceOptionError
+from kafkawire.spark.source.model import PartitionRange, Source, Task
+from kafkawire.spark.source.options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from kafkawire.spark.source.catalog import SourceCatalog
+    from kafkawire.spark.source.files.locations import Place
+
+
+def selected(schema: StructType) -> Selection:
+    """The columns of a schema. SourceOptionError for one that is none, or is of another type."""
+    selection = Selection(tuple(field.name for field in schema.fields))
+    for field, column in zip(schema.fields, selection.fields(), strict=True):
+        wanted = column.ddl.lower().replace(" ", "")
+        if field.dataType.simpleString() != wanted:
+            raise SourceOptionError(
+                f"the column {field.name} is {column.ddl}, "
+                f"not {field.dataType.simpleString().upper()}: cast it after reading"
+            )
+    return selection
+
+
+class TaskPartition(InputPartition):
+    """What one Spark task reads, and where."""
+
+    def __init__(self, task: Task, places: Sequence[Place]) -> None:
+        self.task, self.places = task, tuple(places)
+
+
+class TaskReader:
+    """What batches and streams have in common: tasks, and how they are read."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self.options, self.schema = options, schema
+        self.selection = selected(schema)
+
+    def plan(
+        self, catalog: SourceCatalog, wanted: Sequence[PartitionRange]
+    ) -> list[InputPartition]:
+        """Tasks for ranges, in the order of topic, partition and offset."""
+        from kafkawire.spark.source.plan import plan_tasks
+
+        options = self.options
+        if options.max_records:
+            # Each range is a task of its own then, however small.
+            tasks = [
+                Task((catalog.part(part),))
+                for whole in wanted
+                for part in _pieces(whole, options.max_records)
+            ]
+        else:
+            parts = catalog.parts(each for each in wanted if each.base < each.end)
+            tasks = plan_tasks(
+                parts, task_bytes=options.task_bytes, min_tasks=max(1, options.min_partitions)
+            )
+        return [TaskPartition(task, catalog.places) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task. Spark hands a partition of nothing to a reader that has none."""
+        from kafkawire.spark.source.read_task import read_task
+
+        if isinstance(partition, TaskPartition):
+            yield from read_task(
+                self.options.source, partition.places, partition.task, self.selection
+            )
+
+
+def _pieces(whole: PartitionRange, most: int) -> Iterator[PartitionRange]:
+    """A range in equal pieces of at most so many offsets."""
+    offsets = whole.end - whole.base
+    count = -(-offsets // most)
+    for index in range(count):
+        yield whole._replace(
+            base=whole.base + offsets * index // count,
+            end=whole.base + offsets * (index + 1) // count,
+        )
+
+
+_opened: dict[Source, tuple[SourceCatalog, float]] = {}
+OPENED_MAX = 2
+"""Catalogs kept by a process that plans, which Spark uses again: a manifest may be 100 MB."""
+
+
+def open_current(source: Source, within_s: float = 0.0) -> SourceCatalog:
+    """The catalog as it is now, or was `within_s` seconds ago at most. Where this process had it
+    before only what is new is read."""
+    from kafkawire.spark.source.catalog import open_catalog
+
+    known, scanned_at = _opened.pop(source, (None, 0.0))
+    if known is None:
+        known = open_catalog(source)
+        scanned_at = time.monotonic()
+    elif time.monotonic() - scanned_at > within_s:
+        known = known.refreshed()
+        scanned_at = time.monotonic()
+    while len(_opened) >= OPENED_MAX:
+        del _opened[next(iter(_opened))]
+    _opened[source] = known, scanned_at
+    return known
