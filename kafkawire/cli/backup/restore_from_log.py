@@ -3,7 +3,9 @@
 For a stopped broker whose metadata.db is damaged, missing, outdated or from another folder.
 Everything is read and decided before anything is written; the new file is built under a temporary
 name and renamed. The previous file is kept as metadata.db.damaged-<n> or, if it was valid, as
-metadata.db.replaced-<n>. Lost information is listed. Called by kafkawire.cli.offsets.app.
+metadata.db.replaced-<n>. Offsets in RocksDB are kept as they are if all of them can be read;
+otherwise they are restored too, and the previous folder is kept as offsets.damaged-<n>. Lost
+information is listed. Called by kafkawire.cli.offsets.app.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
@@ -41,7 +44,15 @@ from kafkawire.metadata.open import open_metadata, sqlite_metadata
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import MetadataError, SqlStore, sqlite_file
 from kafkawire.objectstore.errors import StoreError
-from kafkawire.offsets.catalog.open import SQL, holds_rocks, open_storage
+from kafkawire.offsets.catalog.open import (
+    RESTORING,
+    ROCKSDB,
+    SQL,
+    holds_rocks,
+    open_storage,
+    rocks_damaged,
+    rocks_folder,
+)
 from kafkawire.offsets.catalog.port import CURRENT, TierRow
 
 if TYPE_CHECKING:
@@ -92,8 +103,10 @@ def _restore(folder: str, url: str, node: int, tier: str, progress: Progress) ->
     try:
         found = inspect_folder(env.fs, folder, home, node)
         seen = gather(env, home, progress)
-        why = "" if path is None else _replaced(path, found, seen)
-        tier = _join_tier(env, found, home, seen, tier, progress)
+        damaged = rocks_damaged(home)
+        why = "" if path is None else _replaced(path, found, seen, damaged)
+        keep = holds_rocks(home) and not damaged  # the offsets as RocksDB has them
+        tier = "" if keep else _join_tier(env, found, seen, tier, progress)
         rebuilt = rebuild(seen, node)
         before = found.identity
         cluster_id = before.cluster_id if before is not None else seen.cluster_id()
@@ -109,10 +122,15 @@ def _restore(folder: str, url: str, node: int, tier: str, progress: Progress) ->
         _remove(env, building)
         metadata = open_metadata(url, folder) if path is None else sqlite_metadata(building)
         rows = TierRow(0, tier, CURRENT, env.clock.now_ms()) if tier else None
-        asyncio.run(_enter(env, metadata, home, found, rebuilt, cluster_id, seen.configs, rows))
+        into = None if keep else ROCKSDB if damaged else SQL
+        asyncio.run(
+            _enter(env, metadata, home, found, rebuilt, cluster_id, seen.configs, rows, into)
+        )
         if conversion is not None:
             conversion.publish()
         kept = "" if path is None else _exchange(env, path, building, why)
+        if damaged:
+            _exchange_rocks(env, home)
         _set_aside(env, home, rebuilt)
         if conversion is not None:
             conversion.set_aside()
@@ -122,13 +140,16 @@ def _restore(folder: str, url: str, node: int, tier: str, progress: Progress) ->
     return RestoredMetadata(rebuilt, kept, cluster_id)
 
 
-def _replaced(path: str, found: Folder, seen: Evidence) -> str:
+def _replaced(path: str, found: Folder, seen: Evidence, damaged: bool) -> str:
     """Return why the file is replaced: `damaged`, or `replaced` for a file of another folder or
-    state. MetadataError if it is valid and has everything that the log has."""
+    state, or where the offsets in RocksDB are damaged. MetadataError if it is valid and has
+    everything that the log has."""
     try:
         check_sqlite(path)
     except MetadataError:
         return "damaged"
+    if damaged:
+        return "replaced"
     ids = {p.topic_id for p in seen.partitions.values() if p.topic} | seen.topics.keys()
     ids -= seen.deleted
     try:
@@ -146,15 +167,13 @@ def _replaced(path: str, found: Folder, seen: Evidence) -> str:
     )
 
 
-def _join_tier(
-    env: Env, found: Folder, home: str, seen: Evidence, tier: str, progress: Progress
-) -> str:
+def _join_tier(env: Env, found: Folder, seen: Evidence, tier: str, progress: Progress) -> str:
     """Add the content of the remote tier to the evidence; return the tier's URL (empty: none).
     StoreError if it cannot be read, ValueError for an invalid URL, LogError for the tier of another
     cluster."""
     before = found.identity
     tier = tier or (before.tier if before is not None else "")
-    if not tier or holds_rocks(home):  # RocksDB has its rows still
+    if not tier:
         return ""
     from kafkawire.objectstore.url import parse_tier
     from kafkawire.tiering.restore.merge_evidence import join
@@ -191,7 +210,9 @@ async def _enter(
     cluster_id: str,
     configs: Mapping[str, str],
     tier: TierRow | None,
+    into: str | None,
 ) -> None:
+    """Fill the metadata, and the storage `into` with offsets (None: they are kept)."""
     node, before = found.node_id, found.identity
     now_ms = env.clock.now_ms()
 
@@ -214,8 +235,12 @@ async def _enter(
     try:
         await metadata.open()
         await metadata.transact(enter_all)
-        if not holds_rocks(home):  # else RocksDB has its rows still
-            storage = open_storage(SQL, metadata, home, node, env.clock.now_ms, lambda _: node)
+        if into is not None:
+            if into == ROCKSDB:
+                shutil.rmtree(rocks_folder(home) + RESTORING, ignore_errors=True)
+            storage = open_storage(
+                into, metadata, home, node, env.clock.now_ms, lambda _: node, RESTORING
+            )
             await enter(storage, rebuilt, node, tier)
             await storage.close()
     finally:
@@ -251,6 +276,16 @@ def _exchange(env: Env, path: str, building: str, why: str) -> str:
     env.fs.rename(building, path)
     env.fs.sync_dir(os.path.dirname(path))
     return kept
+
+
+def _exchange_rocks(env: Env, home: str) -> None:
+    """Replace RocksDB's folder by the new one; keep the old one. A broker does not start between
+    the two steps: see check_storage."""
+    place = rocks_folder(home)
+    if os.path.exists(place):
+        env.fs.rename(place, _free(place, "damaged"))
+    env.fs.rename(place + RESTORING, place)
+    env.fs.sync_dir(home)
 
 
 def _free(path: str, why: str) -> str:

@@ -10,10 +10,12 @@ import os.path
 from collections.abc import Callable
 
 from kafkawire.metadata.session import Session
-from kafkawire.metadata.store import MetadataError, Transactions
+from kafkawire.metadata.store import DamagedMetadata, MetadataError, Transactions
 from kafkawire.offsets.catalog.port import SegmentCatalog
 
 SQL, ROCKSDB, MEMORY = "sql", "rocksdb", "memory"
+RESTORING = ".restoring"
+"""Suffix of the folder in which `restore --from-log` builds the offsets for RocksDB."""
 
 
 def open_storage(
@@ -23,9 +25,10 @@ def open_storage(
     node_id: int,
     now_ms: Callable[[], int],
     leader_of: Callable[[int], int | None],
+    suffix: str = "",
 ) -> SegmentCatalog:
     """The storage of a broker. `sql` lies in the database of the metadata; `rocksdb` in
-    `<folder>/offsets`; `memory` nowhere."""
+    `<folder>/offsets<suffix>`; `memory` nowhere."""
     if kind == SQL:
         from kafkawire.offsets.catalog.sql.storage import SqlStorage
 
@@ -33,7 +36,7 @@ def open_storage(
     if kind == ROCKSDB:
         from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
 
-        return RocksStorage(rocks_folder(folder), node_id, now_ms, leader_of)
+        return RocksStorage(rocks_folder(folder) + suffix, node_id, now_ms, leader_of)
     assert kind == MEMORY, kind
     from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
 
@@ -41,7 +44,13 @@ def open_storage(
 
 
 async def check_storage(kind: str, transactions: Transactions, folder: str, node_id: int) -> None:
-    """MetadataError if another storage than `kind` holds the offsets of this broker."""
+    """MetadataError if another storage than `kind` holds the offsets of this broker, or if they
+    were not restored to the end."""
+    if is_restoring(folder):
+        raise MetadataError(
+            f"{rocks_folder(folder)}{RESTORING} is left of a restore that was interrupted: run "
+            "`kafkawire restore --from-log` again"
+        )
     if kind != ROCKSDB and holds_rocks(folder):
         held = ROCKSDB
     elif kind != SQL and await transactions.transact(lambda session: holds_sql(session, node_id)):
@@ -61,8 +70,32 @@ def rocks_folder(folder: str) -> str:
 
 
 def holds_rocks(folder: str) -> bool:
-    """Whether RocksDB keeps the offsets of the broker in this folder."""
-    return os.path.exists(rocks_folder(folder))
+    """Whether RocksDB keeps the offsets of the broker in this folder, or will after a restore."""
+    return os.path.exists(rocks_folder(folder)) or is_restoring(folder)
+
+
+def is_restoring(folder: str) -> bool:
+    """Whether a restore of RocksDB's folder has not come to its end."""
+    return os.path.exists(rocks_folder(folder) + RESTORING)
+
+
+def rocks_damaged(folder: str) -> bool:
+    """Whether RocksDB keeps the offsets of the broker in this folder and cannot read all of them.
+    MetadataError if that cannot be found out."""
+    if not holds_rocks(folder):
+        return False
+    if not os.path.exists(rocks_folder(folder)):
+        return True  # a restore of it was interrupted
+    from kafkawire.offsets.catalog.kv.rocksdb import RocksStore
+
+    store = RocksStore(rocks_folder(folder))
+    try:
+        store.check()
+    except DamagedMetadata:
+        return True
+    finally:
+        store.close()
+    return False
 
 
 def holds_sql(session: Session, node_id: int) -> bool:

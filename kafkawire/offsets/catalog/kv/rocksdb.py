@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.metadata import engine
-from kafkawire.metadata.store import MetadataError
+from kafkawire.metadata.store import DamagedMetadata, MetadataError
 from kafkawire.offsets.catalog.kv import layout
 from kafkawire.offsets.catalog.kv.base import LeaderOf
 from kafkawire.offsets.catalog.kv.storage import KeyValueStorage
@@ -32,6 +32,9 @@ NOT_INSTALLED = (
     "offset.storage=rocksdb needs the package rocksdict: install kafkawire[rocksdb], "
     "or use offset.storage=sql"
 )
+
+DAMAGE_SIGNS = ("Corruption: ", "No such file or directory")
+"""In messages of RocksDB: a file is damaged or missing. Others pass: a lock, a full disk."""
 
 
 class RocksStore:
@@ -90,6 +93,13 @@ class RocksStore:
                 self._refusal = "could not be synced: the broker must start again"
                 raise
 
+    def check(self) -> None:
+        """Read every pair, which compares each block with its checksum. DamagedMetadata if that
+        fails, MetadataError if the folder cannot be used."""
+        with self._usable() as database:
+            for _ in database.items():
+                pass
+
     def close(self) -> None:
         """Close the files."""
         self._refusal = "is closed"
@@ -110,6 +120,8 @@ class RocksStore:
             raise
         except Exception as error:
             detail = str(error).partition("\n")[0]
+            if any(sign in detail for sign in DAMAGE_SIGNS):
+                raise DamagedMetadata(self._folder, detail) from error
             raise MetadataError(f"{self._folder} failed ({detail})") from error
 
     def _open(self) -> None:
