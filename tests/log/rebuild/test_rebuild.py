@@ -279,7 +279,7 @@ def test_the_command_on_the_folder_of_a_real_broker(tmp_path: Path) -> None:
         manifest = tmp_path / "brokers" / "1" / "manifest" / "current"
         wait_until(manifest.exists, "the local manifest, which is first written after 2 s")
     sound = Typed("", "restore", "--from-log", *folder)
-    assert (sound.code, "is sound" in sound.err) == (1, True)
+    assert (sound.code, "nothing to restore" in sound.err) == (1, True)
     (tmp_path / "metadata.db").write_bytes(b"SQLite format 3\0" + bytes(4080))
     done = Typed("", "restore", "--from-log", *folder, "--json")
     reported = json.loads(done.out)

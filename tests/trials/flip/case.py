@@ -229,6 +229,11 @@ class Case:
         for words in self._repairs(before):
             done = await asyncio.to_thread(command, *words)
             self.context.tried("repairs run")
+            if done.code == 2 and (named := COMMAND.findall(done.text)):
+                # Damage that the start did not read: fsck found it and names the repair.
+                words = shlex.split(named[0])[1:]
+                done = await asyncio.to_thread(command, *words)
+                self.context.tried("repairs run")
             if done.code not in (0, 1) or TRACEBACK in done.text:
                 line = f"kafkawire {' '.join(words)}"
                 before.faults.append(f"`{line}` ended with {done.code}: {done.text[-1000:]}")
