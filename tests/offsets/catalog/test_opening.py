@@ -91,5 +91,5 @@ async def test_a_newer_or_damaged_rocksdb_folder_is_refused_in_one_sentence(
         await (await opened("rocksdb")).load_place(1)
     (tmp_path / "offsets" / "CURRENT").write_text("nonsense")
     with pytest.raises(MetadataError, match="offsets is damaged") as caught:
-        await (await opened(tmp_path, "rocksdb")).load_place(1)
+        await (await opened("rocksdb")).load_place(1)
     assert "\n" not in str(caught.value)
