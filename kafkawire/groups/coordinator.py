@@ -10,7 +10,7 @@ The order that makes group state safe (design: the life of a group offset):
 If a commit fails, what was applied may be wrong: the partition is unloaded, everybody waiting
 hears NOT_COORDINATOR and comes again, and the partition is loaded from what is committed.
 
-OffsetCommits that arrive in one turn of the loop share a batch. Decisions about groups never
+OffsetCommits that arrive in one event-loop iteration share a batch. Decisions about groups never
 depend on offsets, so only what reads or deletes offsets makes them go first.
 
 Shell; one per led partition of `__consumer_offsets`, held by kafkawire.groups.service.
@@ -54,7 +54,7 @@ SNAPSHOT_LOG_BYTES = 512 * 1024
 a start, five seconds if all fifty partitions are that far. A large partition waits for twice its
 snapshot, so that it is not written more than the log."""
 EXPIRY_SLICE = 100
-"""Groups looked at between two turns of the loop; each may hold a thousand offsets."""
+"""Groups checked per event-loop iteration; each may hold a thousand offsets."""
 NOT_YET = math.inf
 _EXPIRY = "expiry"
 
@@ -207,7 +207,8 @@ class Coordinator:
         if not self.settling.unsettled:
             self._consider_snapshot()
 
-    # -- commits of one turn --------------------------------------------------------------
+    # -- commits of one event-loop iteration
+    # --------------------------------------------------------------
 
     def _queue_commit(self, token: int, decision: Decision) -> None:
         if not decision.steps:
@@ -218,8 +219,8 @@ class Coordinator:
         self._commits.append((token, decision))
 
     def _append_commits(self) -> None:
-        """Append the commits of this turn together, or, if that fails, each by itself: one that
-        is too large must not fail the others."""
+        """Append the commits of this event-loop iteration together, or, if that fails, each by
+        itself: one that is too large must not fail the others."""
         commits, self._commits = self._commits, []
         if not commits:
             return
@@ -335,7 +336,7 @@ class Coordinator:
         self.snapshot_bytes = loaded.snapshot_bytes
         self.phase = Phase.ACTIVE
         now_ms = self.env.clock.now_ms()
-        # Deleted just before a crash, or while nobody was there to forget their offsets.
+        # Deleted just before a crash, or while no one was there to forget their offsets.
         gone = {topic for topic in self.shard.topics() if topic not in self.topics}
         self._forget_topics(gone | self.owed.keys())
         for decision in self.shard.decide_loaded(now_ms):

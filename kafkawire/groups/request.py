@@ -3,7 +3,7 @@
 An Ask is a decoded request with what the machine may know of its sender: the token to answer
 under, the version, who sent it, and a fresh id in case a member id has to be made (machines
 have no randomness of their own). Settings is the part of BrokerConfig that the machines read;
-they read it anew each time, so a dynamic change holds from the next request on.
+they read it again each time, so a dynamic change holds from the next request on.
 
 Made by kafkawire.groups.service; `error_answer` is also used by kafkawire.groups.coordinator when a
 request cannot be decided at all (still loading) or its record cannot be appended.

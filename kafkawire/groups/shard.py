@@ -284,7 +284,7 @@ def _answer(ask: Ask, body: object) -> Decision:
 
 
 def _new_group(now_ms: int) -> GroupMetadataValue:
-    """The first record of a group that somebody is about to join (Kafka writes it so)."""
+    """The first record of a group that someone is about to join (Kafka writes it so)."""
     return GroupMetadataValue(
         protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=now_ms
     )

@@ -3,7 +3,7 @@
 The rules are Kafka's (GroupMetadataManager.classicGroupJoin and what it calls). A join that
 has to wait is parked as a token in its Member. Versions matter in two places only: from 4 on a
 new dynamic member must come back with the id it is given (KIP-394), and from 9 on a returning
-static leader is told who is in the group, with the word that the assignment stands (KIP-814).
+static leader is notified who is in the group, with the word that the assignment stands (KIP-814).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
 """How long a member may wait in its first join without being heard of. It cannot send
-heartbeats yet, and a client that gave up and joined anew would otherwise stay for ever
+heartbeats yet, and a client that gave up and joined again would otherwise stay for ever
 (Kafka: CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS)."""
 
 MAX_PENDING = 10_000
@@ -221,8 +221,8 @@ def _replace(
 def _keep_round(draft: Draft, ask: Ask, new_id: str, led: str | None) -> None:
     """Write the group with the new id and answer with the generation as it stands.
 
-    Before version 9 a returning leader must not lead: it would assign anew, without a round.
-    So it hears its old id as the leader's, which is nobody (Kafka does the same).
+    Before version 9 a returning leader must not lead: it would assign again, without a round.
+    So it receives its old id as the leader's, which no member has (Kafka does the same).
     """
     assignments = {member.id: member.assignment for member in draft.group.members.values()}
     draft.do(draft.record(assignments))

@@ -105,8 +105,8 @@ def heartbeat(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
 def check_heartbeat(
     group: ClassicGroup, request: HeartbeatRequest
 ) -> tuple[ErrorCode, Member | None]:
-    """All there is to decide about a Heartbeat: the answer, and the member whose session begins
-    anew with it. Hot."""
+    """All there is to decide about a Heartbeat: the answer, and the member whose session starts
+    again with it. Hot."""
     state = group.state
     if state is _DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
