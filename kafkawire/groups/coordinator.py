@@ -30,7 +30,7 @@ from kafkawire.groups import load as loading
 from kafkawire.groups.append import Appender, names_of
 from kafkawire.groups.decision import CancelTimer, Decision, Reply, SetTimer, session
 from kafkawire.groups.replies import Settling
-from kafkawire.groups.request import Ask, Client, Request, Settings, error_answer
+from kafkawire.groups.request import Client, GroupRequest, Request, Response, Settings, error_answer
 from kafkawire.groups.shard import Shard
 from kafkawire.groups.snapshot import SnapshotLocation
 from kafkawire.groups.timers import Timers
@@ -96,7 +96,7 @@ class Coordinator:
         self.snapshot_bytes = 0
         self.owed: dict[str, float] = {}  # deleted topics -> the batch that has their tombstones
         self._tokens = 0
-        self._waiting: dict[int, tuple[asyncio.Future[object], Request]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[Response], Request]] = {}
         self._commits: list[tuple[int, Decision]] = []
         self._life = 0  # one more at each unload: tasks of an earlier life do nothing
         self._storing = False
@@ -106,9 +106,9 @@ class Coordinator:
 
     def ask(
         self, request: Request, version: int, client: Client, fresh_id: str = ""
-    ) -> asyncio.Future[object]:
+    ) -> asyncio.Future[Response]:
         """Decide a request now; the future gets its answer, now or when it is due."""
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         if self.phase is not Phase.ACTIVE:
             future.set_result(error_answer(request, self._refusal(request)))
             return future
@@ -116,7 +116,7 @@ class Coordinator:
         token = self._tokens
         self._waiting[token] = (future, request)
         now_ms = self.env.clock.now_ms()
-        ask = Ask(token, version, request, client, fresh_id)
+        ask = GroupRequest(token, version, request, client, fresh_id)
         try:
             self._decide(ask, now_ms)
         except Exception:  # a defect: this client gets an error, all others go on
@@ -140,7 +140,7 @@ class Coordinator:
             self.timers.set(request.group_id, session(member.id), member.session_timeout_ms)
         return code
 
-    def _decide(self, ask: Ask, now_ms: int) -> None:
+    def _decide(self, ask: GroupRequest[Request], now_ms: int) -> None:
         if isinstance(ask.request, OffsetCommitRequest):
             self._queue_commit(ask.token, self.shard.decide(ask, now_ms))
             return
@@ -158,7 +158,7 @@ class Coordinator:
     def _reply(self, reply: Reply) -> None:
         self._answer(reply.token, reply.body)
 
-    def _answer(self, token: int, body: object) -> None:
+    def _answer(self, token: int, body: Response) -> None:
         future, _ = self._waiting.pop(token, (None, None))
         if future is not None and not future.done():  # the connection may have gone
             future.set_result(body)
