@@ -38,7 +38,7 @@ from kafkawire.offsets.catalog.open import ROCKSDB, SQL, holds_rocks, open_stora
 
 def run(data: str, metadata_url: str, repair: bool, skip_lost: bool, as_json: bool) -> None:
     """Run the command; ends the process with the exit code described in the module."""
-    logging.disable(logging.CRITICAL)  # what is found is told once, below
+    logging.disable(logging.CRITICAL)  # findings are printed once, below
     folder = os.path.abspath(data)
     try:
         brokers = node_ids(folder)

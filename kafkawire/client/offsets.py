@@ -74,7 +74,7 @@ def committed(cluster: Cluster, group: str) -> dict[Partition, tuple[int, str | 
     from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
     coordinator = cluster.coordinator(group)
-    # v9 at most: v10 speaks of topic ids (KIP-848), which would have to be looked up again
+    # v9 at most: v10 speaks of topic ids (KIP-848), which would need another request
     if coordinator.version(9, 9) >= 8:
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
         answer = coordinator.request(9, asked, at_most=9).groups[0]

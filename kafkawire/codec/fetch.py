@@ -22,7 +22,7 @@ TOPIC_IDS_FROM = 13
 
 
 MAX_ITEMS = 256
-"""Partitions of a request that are decoded and looked at together, in about a millisecond; for a
+"""Partitions of a request that are decoded and handled together, in about a millisecond; for a
 request with more `read_request` raises ManyItems."""
 
 

@@ -32,7 +32,7 @@ RecordErrors = tuple[tuple[int, str], ...]
 
 ProduceResult = tuple[Topic, int, int, int, int, int, str | None, RecordErrors]
 """(topic, index, error code, base offset, log append time in ms, log start offset, message,
-record errors): what one partition is told. Offsets are -1 where there was an error."""
+record errors): the response for one partition. Offsets are -1 where there was an error."""
 
 
 MAX_ITEMS = 64

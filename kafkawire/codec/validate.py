@@ -43,7 +43,7 @@ from kafkawire.codec.varint import read_uvarint, read_uvarlong
 from kafkawire.codec.walk import Walked, walk_records, walk_steps
 
 Head = tuple[int, ...]
-"""The 13 fields of `batches.HEAD`, in its order, and four of the first record as `walk` looks at it
+"""The 13 fields of `batches.HEAD`, in its order, and four of the first record as `walk` reads it
 when it is the only one: length, the deltas of time and offset in one, key length, value length."""
 
 MAX_RECORDS_AT_ONCE = 2000
@@ -67,7 +67,7 @@ _SHORT_BYTES_MAX = 126
 """A batch of one record up to this size has its length in one byte, if it is as short as can be."""
 _LONG_BYTES_MAX = HEAD_BYTES + 2 + (1 << 13) - 1
 """... and up to this in two."""
-# One call for all that a batch of one small record must be looked at for.
+# One call for all checks of a batch of one small record.
 _unpack_short = Struct(HEAD.format + "BxHBB").unpack_from
 _unpack_long = Struct(HEAD.format + "HxHBB").unpack_from
 _LEAD_BYTES = HEAD_BYTES + RECORD_BYTES_MIN

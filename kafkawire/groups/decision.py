@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 from kafkawire.groups.classic.changes import Change
 from kafkawire.groups.records import GroupRecord, OffsetRecord, Record
-from kafkawire.groups.request import Response
 
 Step = Record | Change
 
@@ -45,7 +44,7 @@ class Reply:
     """Answer the request `token` with `body`, a response message."""
 
     token: Token
-    body: Response
+    body: object
 
 
 @dataclass(slots=True)

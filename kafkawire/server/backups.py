@@ -122,7 +122,7 @@ class ScheduledBackups:
         return wait
 
     async def close(self) -> None:
-        """Release the store."""
+        """Let go of the store."""
         await self._store.close()
 
 

@@ -1,10 +1,10 @@
-"""The process that Spark's Python workers fork from, with what they need imported already.
+"""The process from which Spark's Python workers fork, with their modules already imported.
 
 Spark starts one for each kind of worker (`spark.python.daemon.module`), with the worker's module as
 its argument. pyspark's own imports nothing before it forks, so each worker would import pyarrow,
 numba and the kernels again: 0.6 s of a core, more where numba has not compiled them yet. Here it
-is 2 ms. What is imported before a fork must not start threads, whose locks would be taken for ever
-in the child: a test looks.
+is 2 ms. What is imported before a fork must not start threads, whose locks would be held for ever
+in the child: a test checks that.
 
 Two things more cost each task: pyspark collects garbage after it, 75 ms with all these modules in
 memory, unless they are frozen; and buffers of megabytes that go back to the kernel come again page
@@ -66,7 +66,7 @@ def keep_memory() -> None:
 
 
 def main() -> None:
-    """What pyspark's own daemon does, after the imports."""
+    """Run pyspark's own daemon after the imports."""
     from pyspark import daemon
 
     if sys.argv[1:2] == [_TASKS]:

@@ -20,7 +20,8 @@ def map_in_arrow(
     work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     ddl: str,
 ) -> DataFrame:
-    """What `work` makes of the batches of each of the partitions of `frame`, of this schema."""
+    """Data frame with the results of `work` for the batches of each partition of `frame`, of this
+    schema."""
     from pyspark.sql import DataFrame as AnyFrame
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType

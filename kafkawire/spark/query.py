@@ -1,7 +1,7 @@
 """SQL over topics: each is a table by its name, made known to Spark when it is first named.
 
-A table has the data source's columns, and `key_text` and `value_text` beside them: the same as
-strings, null where the bytes are no UTF-8. Names with dots or dashes go into backticks.
+A table has the data source's columns, and `key_text` and `value_text`: the same as strings, null
+where the bytes are no UTF-8. Names with dots or dashes go into backticks.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Result:
 
 
 class Shell:
-    """Runs statements. The session is given, and stopped by whoever started it."""
+    """A runner of statements. The session is given, and stopped by the caller that started it."""
 
     def __init__(self, spark: SparkSession, source: Source) -> None:
         from kafkawire.spark.source.catalog import open_catalog
@@ -51,7 +51,7 @@ class Shell:
         self._spark, self._source = spark, source
         self._catalog = open_catalog(source)
         self._known: set[str] = set()
-        # Spark logs each error at length; it is told in a sentence here.
+        # Spark logs each error at length; it is reported in a sentence here.
         logging.getLogger("SQLQueryContextLogger").disabled = True
 
     def close(self) -> None:
@@ -143,9 +143,9 @@ class Shell:
 
 
 def names_once(statement: str, names: set[str]) -> bool:
-    """Whether each of these tables is surely read once. Spark plans a table that is read twice with
-    the filters of one of both (its PythonDataSourceV2 keeps what it has planned), so filters are
-    handed to the source only where there is nothing to mix up."""
+    """Return True if each of these tables is certainly read once. Spark plans a table that is read
+    twice with the filters of one of both (its PythonDataSourceV2 keeps what it has planned), so
+    filters are handed to the source only where there is nothing to mix up."""
     text = statement.lower()
     return not re.search(r"\bwith\b", text) and all(text.count(name.lower()) == 1 for name in names)
 
@@ -210,7 +210,7 @@ def _semicolons(text: str) -> Iterator[int]:
 
 
 def is_blank(text: str) -> bool:
-    """Whether there is nothing but space and comments."""
+    """Return True if there is nothing but space and comments."""
     return not re.sub(r"--[^\n]*|/\*.*?(?:\*/|\Z)", "", text, flags=re.DOTALL).strip()
 
 

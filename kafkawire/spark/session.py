@@ -44,7 +44,7 @@ DEFAULTS: dict[str, str] = {
     # Rows of a batch from Spark to Python: 10,000, the default, is a MB of small records.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
-"""Settings of sessions started here, where nobody set them."""
+"""Default settings of sessions started here."""
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -60,8 +60,8 @@ def open_session(
 ) -> SparkSession:
     """The active session as it is, else a new one; `format("kafkawire")` is known to it.
 
-    `master` and `app_name` hold where neither `conf` nor spark-submit has them. Whoever gets a new
-    session stops it. Raises SessionError.
+    `master` and `app_name` hold where neither `conf` nor spark-submit has them. The caller stops a
+    new session. SessionError.
     """
     if importlib.util.find_spec("pyspark") is None:
         raise SessionError("PySpark is not installed: pip install 'kafkawire[spark]'")
@@ -88,7 +88,7 @@ def _start(master: str, app_name: str, conf: dict[str, str]) -> SparkSession:
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit's JVM is there already
     given: dict[str, str] = {}
     if submitted:
-        SparkContext._ensure_initialized()  # else Spark shows nothing of what spark-submit was told
+        SparkContext._ensure_initialized()  # else Spark does not show the settings of spark-submit
         given = dict(SparkConf().getAll())
     else:
         find_java()

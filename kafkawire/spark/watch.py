@@ -1,4 +1,4 @@
-"""A Spark job that is watched while it runs, and that ends with whoever waits for it."""
+"""Progress of a running Spark job, which is cancelled with its waiting caller."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_S = 0.25
-"""Between two looks: often enough for a bar, and costs nothing beside a job."""
+"""Between two checks: often enough for a progress bar, and free compared with a job."""
 MAX_POLLS = 20
 """For tasks of a job that was ended: one that does not notice in five seconds is left to itself."""
 
 
 def watched(frame: DataFrame, scan: Callable[[str], None]) -> list[Any]:
-    """All rows of a job. `scan` is called now and then with the name of the job's group, and once
-    at the end. Whatever ends the wait, Ctrl-C for one, ends the job."""
+    """Return all rows of a job. `scan` is called periodically with the name of the job's group, and
+    once at the end. Whatever ends the wait, Ctrl-C for one, ends the job."""
     rows: list[Any] = watching(frame.sparkSession.sparkContext, frame.collect, scan)
     return rows
 
 
 def watching(context: SparkContext, work: Callable[[], T], scan: Callable[[str], None]) -> T:
-    """What `work` gives, whose jobs are watched as `watched` does it."""
+    """Result of `work`, whose jobs are watched as by `watched`."""
     from pyspark import InheritableThread  # has the properties of the calling one in Spark
 
     group = f"kafkawire-{id(work)}"
@@ -69,7 +69,7 @@ def _until_idle(context: SparkContext, group: str) -> None:
 
 
 def completed(context: SparkContext, group: str) -> int:
-    """How many tasks of a group's jobs are done."""
+    """Return how many tasks of a group's jobs are done."""
     tracker = context.statusTracker()
     done = 0
     for job in tracker.getJobIdsForGroup(group):

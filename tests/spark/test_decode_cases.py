@@ -347,7 +347,7 @@ def test_what_is_wrong_is_said(change: object, text: str) -> None:
         (HEAD_BYTES, 0x01, "record 0 .* does not fit"),  # a negative length
         (HEAD_BYTES, 0x7E, "record 0 .* does not fit"),
         (HEAD_BYTES + 3, 0x02, "record 0 .* does not fit|does not rise"),
-        (60, 6, "left behind the 6 records"),
+        (60, 6, "left after the 6 records"),
         (60, 9, "record 8 .* does not fit"),
         (22, 0x07, "no codec 7"),
         (22, 0x04, "zstd data is damaged"),

@@ -64,7 +64,7 @@ BESIDE = ("", "-wal", "-shm")
 
 def run(data: str, metadata_url: str, tier: str, as_json: bool) -> None:
     """Run the command. An empty `tier` means the one the folder was last used with."""
-    logging.disable(logging.CRITICAL)  # what is found is told once, below
+    logging.disable(logging.CRITICAL)  # findings are printed once, below
     folder = os.path.abspath(data)
     try:
         nodes = node_ids(folder)

@@ -102,7 +102,7 @@ def _show(outcomes: Sequence[RunOutcome], as_json: bool) -> None:
 
     runs = [outcome for outcome in outcomes if outcome.record is not None]
     if len(runs) == 1 and runs[0].record is not None and not as_json:
-        rows = summary.partitions(runs[0].record, runs[0].behind)
+        rows = summary.partitions(runs[0].record, runs[0].lags)
         few = [summary.shown(row) for row in rows[: summary.ROWS_SHOWN]]
         print_table(few, summary.PARTITION_COLUMNS, f"run {runs[0].record.run}")
         if len(rows) > len(few):

@@ -51,7 +51,7 @@ def restore(
     tier: str, data: str, metadata_url: str, dry_run: bool, yes: bool, deep: bool, as_json: bool
 ) -> None:
     """Run the command. `yes`: do not ask for confirmation; `deep`: read every restored byte."""
-    logging.disable(logging.CRITICAL)  # what is found is told once, below
+    logging.disable(logging.CRITICAL)  # findings are printed once, below
     try:
         url = parse_tier(tier)
         _refuse_full(Path(data))

@@ -45,7 +45,7 @@ def find(name: str, table: Mapping[str, Config]) -> Config:
     row = table.get(name)
     if row is not None:
         return row
-    from difflib import get_close_matches  # only when somebody has mistyped
+    from difflib import get_close_matches  # only after a typing error
 
     close = get_close_matches(name, table, 1)
     hint = f", did you mean {close[0]}?" if close else ""

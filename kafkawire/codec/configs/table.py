@@ -116,7 +116,7 @@ _TOPIC_ROWS = (
            "segment after as long again; if journal.roll.ms is less, after that.",
            1, units=(("log.roll.hours", HOUR_MS, 168),)),
     of_topic("unclean.leader.election.enable", B, False, "unclean.leader.election.enable",
-           "Lets a replica that lags behind lead. There is one replica, which always leads.",
+           "Lets an out-of-sync replica become leader. There is one replica, which always leads.",
            effect=NO),
     *TIER_TOPIC_ROWS,
 )
@@ -166,7 +166,7 @@ _BROKER_ROWS = (
            "Age at which the newest journal is rolled though it is not full, and at which a rolled "
            "one is cut into segments though it is hot. Topics may ask for less: segment.ms, "
            "segment.bytes, retention.ms, max.compaction.lag.ms, tiering.max.lag.ms.", at_least=1),
-    Config("cut.interval.ms", L, 1_000, "How often it is looked for journals to be cut.",
+    Config("cut.interval.ms", L, 1_000, "Interval of the check for journals to cut.",
            at_least=1),
     Config("worker.bytes.per.second", L, -1,
            "The most bytes a second that cutting reads, and so does merging; -1: as fast as it "
@@ -191,7 +191,7 @@ _BROKER_ROWS = (
            "The most bytes the cleaner reads in a second; it writes no more than it reads.",
            at_least=0, dynamic=True),
     Config("log.cleaner.backoff.ms", L, 15_000,
-           "How often it is looked for partitions to be cleaned.", at_least=1, dynamic=True),
+           "Interval of the check for partitions to clean.", at_least=1, dynamic=True),
     Config("disk.warn.percent", I, 85, "From this use of its disk on the broker warns.",
            at_least=1, at_most=100),
     Config("disk.delete.percent", I, 90,
@@ -227,7 +227,7 @@ _BROKER_ROWS = (
            "How long the state of an idempotent producer is kept after its last batch.",
            at_least=1, dynamic=True),
     Config("producer.id.expiration.check.interval.ms", I, 600_000,
-           "How often expired producer state is looked for.", at_least=1),
+           "Interval of the check for expired producer state.", at_least=1),
     # the network
     Config("socket.request.max.bytes", I, 100 * MIB, "The largest request taken, in bytes.",
            at_least=1),
@@ -271,7 +271,7 @@ _BROKER_ROWS = (
     Config("offsets.retention.minutes", I, 10_080,
            "How long the offsets of an empty group are kept.", at_least=1),
     Config("offsets.retention.check.interval.ms", L, 600_000,
-           "How often expired offsets are looked for.", at_least=1),
+           "Interval of the check for expired offsets.", at_least=1),
     Config("offsets.topic.num.partitions", I, 50,
            "Partitions of __consumer_offsets; not to be changed once it is there. Each is a log "
            "with a coordinator in memory.", at_least=1, at_most=10_000),

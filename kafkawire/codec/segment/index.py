@@ -19,7 +19,8 @@ from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.types import Buffer
 
 BLOCK_BYTES = 4096
-"""A new block begins with the first batch this far behind the last one's beginning."""
+"""A new block begins with the first batch at least this many bytes after the start of the last
+one."""
 ENTRY_BYTES = 28
 
 
@@ -61,7 +62,7 @@ class SparseIndex:
         self._positions = _column("q", view[8 * count : 16 * count])
         self._newest = _column("q", view[16 * count : 24 * count])
         self._sums = _column("I", view[24 * count :])
-        # The checksum holds, so a fault here is one of the writer; looked at all the same.
+        # The checksum holds, so a fault here is one of the writer; checked nevertheless.
         if bool(count) != bool(entry_length) or (
             count and (self._positions[0] or self._positions[-1] >= entry_length)
         ):

@@ -52,7 +52,7 @@ class JournalContents:
 
 
 class JournalCheck:
-    """One check of `<home>/journals`."""
+    """One look at `<home>/journals`."""
 
     def __init__(
         self,

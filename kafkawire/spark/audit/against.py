@@ -1,8 +1,9 @@
-"""An audited table against the source its records came from: bounds, and what gaps really are.
+"""Comparison of an audited table with the source of its records: bounds, and reasons of gaps.
 
-A gap that no account explains is read again from the source: what has no record there is explained
-by why, what has one is a missing row. Below the source's log start nothing can be told any more,
-nor where it is damaged. Records are then counted (kafkawire.spark.audit.counting).
+A gap that no run report explains is read again from the source: an offset without a record there is
+explained by the reason, one with a record is a missing row. Below the source's log start, and where
+the source is damaged, nothing can be verified. Records are then counted
+(kafkawire.spark.audit.counting).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def compare(
     there are between the borders of `counting`. SourceError if the source cannot be read."""
     for done, each in enumerate(report.partitions, 1):
         if each.topic in others:
-            each.notes.append("the source's topic of this name is another, made anew since the run")
+            each.notes.append("the topic was deleted and created again in the source since the run")
         else:
             _compare_one(each, catalog)
         progress("partitions compared with the source", done, len(report.partitions))
@@ -68,8 +69,8 @@ def _compare_one(each: PartitionReport, catalog: SourceCatalog) -> None:
 def hold_against(
     each: PartitionReport, state: SourceState, read: Reread, *, whole: bool = True
 ) -> None:
-    """What the source's bounds and, where something is unexplained, its records say. `whole`: its
-    end is that of the log, not just of the segments."""
+    """Bounds of the source and, for unexplained offsets, its records, compared with the table.
+    `whole`: its end is that of the log, not just of the segments."""
     each.source = state
     if each.last >= state.end:
         text = f"there are rows up to offset {each.last}, and the source ends at {state.end}"
@@ -78,7 +79,7 @@ def hold_against(
         else:
             each.notes.append(f"{text}, as its segments do: --bootstrap asks a broker for the rest")
     if 0 <= each.next < state.end:
-        each.notes.append(f"{state.end - each.next} offsets behind the source")
+        each.notes.append(f"{state.end - each.next} offsets less than the source")
     if 0 <= each.first < state.start:
         each.notes.append(f"the source has deleted offsets below {state.start}, the table has not")
     found = each.found.pop(UNEXPLAINED, None)
@@ -91,9 +92,9 @@ def hold_against(
 def _explain(
     each: PartitionReport, found: Found, state: SourceState, read: Reread
 ) -> Found:  # fmt: skip
-    """What stays unexplained; reasons and missing rows are entered into the report."""
+    """Offsets that stay unexplained; reasons and missing rows are entered into the report."""
     sizes = sum(one.end - one.base for one in found.first)
-    if sizes != found.offsets:  # not all are listed, or not exactly: look at the whole partition
+    if sizes != found.offsets:  # not all are listed, or not exactly: check the whole partition
         return _explain_all(each, found, state, read)
     left = Found()
     missing: list[Range] = []

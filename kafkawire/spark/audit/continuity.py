@@ -55,9 +55,9 @@ class Found:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a partition. `gaps`: explained offsets without a row, by reason; `found`: by
-    kind what is wrong; `rows` with duplicates; `first`, `last`: -1 without any row. `counts`: how
-    many offsets have a row between each two of the borders that were asked for."""
+    """Result of the audit of one partition. `gaps`: explained offsets without a row, by reason;
+    `found`: problems by kind; `rows` with duplicates; `first`, `last`: -1 without any row.
+    `counts`: how many offsets have a row between each two of the requested borders."""
 
     rows: int = 0
     first: int = -1
@@ -81,7 +81,7 @@ class Continuity:
         self._outcome = Outcome()
         self._count_borders = np.empty(0, np.int64) if borders is None else borders
         self._counts = np.zeros(max(0, len(self._count_borders) - 1), np.int64)
-        self._reach: int | None = None  # behind the last offset seen
+        self._reach: int | None = None  # after the last offset seen
         if coverage is not None and coverage.stretches:
             self._reach = coverage.base
             self._borders = coverage.borders()
@@ -114,7 +114,7 @@ class Continuity:
             self._counts += between(fresh[some], end[some], self._count_borders)
 
     def finish(self) -> Outcome:
-        """What was found, the end of the coverage included."""
+        """Findings, including the end of the coverage."""
         if self._coverage is not None and self._reach is not None:
             if self._reach < self._coverage.end:
                 self._miss(np.array([self._reach]), np.array([self._coverage.end]))
@@ -126,7 +126,7 @@ class Continuity:
         return outcome
 
     def _take_outside(self, base: Longs, end: Longs) -> tuple[Longs, Longs]:
-        """What lies before or behind the coverage is a finding; the rest is given back."""
+        """Report islands before or after the coverage as findings; return the rest."""
         if self._coverage is None:
             return base, end
         found = self._outcome.finding(OUTSIDE)
@@ -160,7 +160,7 @@ class Continuity:
         self._outcome.finding(UNEXPLAINED).add(base[full], end[full])
 
     def _settle(self, stretch: CoveredRange, missed: int) -> None:
-        """Is as much missing from the stretch as its account says?"""
+        """Check that as many offsets are missing from the stretch as the run report says."""
         base, end = stretch.base, stretch.end
         finding = self._outcome.finding
         if stretch.kind == UNCOVERED and missed < end - base:

@@ -1,8 +1,8 @@
-"""The counts of an audited table's source: taken from its manifests, read where they say nothing.
+"""Record counts of an audited table's source: from its manifests, or by reading it.
 
-Before rows are looked at, `Counting.borders` says between which offsets they are to be counted;
-`Counting.compare` holds what came of it against the source. What is no whole segment of the table's
-range is read, offsets only, if that is little; so is what differs, before anybody is told.
+Before rows are scanned, `Counting.borders` gives the offsets between which they are counted;
+`Counting.compare` compares the result with the source. Ranges that are not a whole segment are
+read, offsets only, if they are small; so are ranges that differ, before they are reported.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ FEWER, MORE = "fewer rows", "more rows"
 MAX_READ = 64 << 20
 """Stored bytes of one stretch that is read to count it: a second's work, from a disk or S3."""
 READ_IN_ALL = 1 << 30
-"""Of all of them, and of all that differ: half a minute, beside an audit of a whole table."""
+"""Of all of them, and of all that differ: half a minute, compared with an audit of a whole
+table."""
 
 
 @dataclass(slots=True)
@@ -64,7 +65,7 @@ class _One:
 
 
 class Counting:
-    """Of one audit. `coverages`: None for a table whose runs nobody knows; `others`: topics of the
+    """Counts for one audit. `coverages`: None for a table of unknown runs; `others`: topics of the
     source that are not those of the table."""
 
     def __init__(
@@ -128,7 +129,7 @@ class Counting:
         return _One(each, own, np.array([count]), _as_explained(each))
 
     def _read_open(self, made: Sequence[_One], progress: Progress) -> None:
-        """What no manifest counts; what is too much is left out, for that reason."""
+        """Ranges that no manifest counts; too large ones are left out, with that reason."""
         wanted: list[tuple[_One, int]] = []
         parts: list[Part] = []
         left = READ_IN_ALL
@@ -147,7 +148,8 @@ class Counting:
     def _read_differing(
         self, found: Sequence[tuple[_One, ComparedCounts]], progress: Progress
     ) -> None:
-        """What differs is read again, if it was not read to count it: that has the last word."""
+        """Read differing ranges again, if they were not counted by reading: that result is
+        final."""
         parts: list[Part] = []
         differing: list[tuple[_One, Difference, int]] = []
         left = READ_IN_ALL
@@ -180,14 +182,14 @@ def _too_much(part: Part, left: int) -> str:
 
 
 def _as_explained(each: PartitionReport) -> Coverage:
-    """What is known of the gaps of a table without accounts, once the source was asked."""
+    """Gaps of a table without run reports, as explained by the source."""
     unknown = each.found.get(UNEXPLAINED)
     counts = dict(each.gaps) | ({UNEXPLAINED: unknown.offsets} if unknown else {})
     return Coverage((CoveredRange(each.first, each.last + 1, CUT_OFF, counts),))
 
 
 def _counts(made: Stretches) -> AuditCounts:
-    """What the source counts, before anything is compared."""
+    """Counts of the source, before the comparison."""
     sizes = np.diff(made.borders)
     known = made.records >= 0
     found = AuditCounts(

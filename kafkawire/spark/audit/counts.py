@@ -1,10 +1,9 @@
-"""How many records the source counts between offsets, against the rows of a table. Pure.
+"""Comparison of record counts of the source with the rows of a table. Pure.
 
-The offsets that a table has read are cut into *stretches*, one beside the other: those that one
-segment holds whole, of which the manifest says how many records it has, and what lies before,
-between and behind them. A segment's records are those of all its batches: a table has a row or a
-dead letter for each, but for those of control batches and of aborted transactions, which the
-accounts of its runs count.
+The offsets that a table has read are cut into adjacent *stretches*: those that one segment contains
+completely, whose number of records is in the manifest, and the ranges before, between and after
+them. A segment's records are those of all its batches: a table has a row or a dead letter for each,
+but for those of control batches and of aborted transactions, which the accounts of its runs count.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ PERHAPS = (DAMAGED, UNEXPLAINED)
 @dataclass(slots=True)
 class Stretches:
     """Offsets [borders[i], borders[i + 1]). `records`: how many the source has, -1 if that is not
-    known; `cleanable`: 1 if it may have had more once, 0 for a segment that nobody has rewritten;
+    known; `cleanable`: 1 if it may have had more once, 0 for a segment that was never rewritten;
     `whys`: of some that are not known, why they cannot be; `read`: counted by reading them."""
 
     borders: Longs
@@ -52,7 +51,7 @@ class Stretches:
         return [at for at in unknown if at not in self.whys]
 
     def counted(self, at: int, account: Account) -> None:
-        """What reading one has shown."""
+        """Record the result of reading stretch `at`."""
         if account.counts.keys() <= {*WITHOUT_ROW, COMPACTED}:
             self.records[at] = records_of(account)
             self.read.append(at)
@@ -72,7 +71,8 @@ class Stretches:
 
 
 def stretches(base: int, end: int, bounds: Bounds, counted: Counted) -> Stretches:
-    """Of the offsets [base, end) of a partition, of which the source has those of `bounds`."""
+    """Stretches of the offsets [base, end) of a partition, of which the source has those of
+    `bounds`."""
     low, high = max(base, bounds.start), min(end, bounds.end)
     bases, ends = np.maximum(counted.bases, low), np.minimum(counted.ends, high)
     there = bases < ends
@@ -93,13 +93,13 @@ def stretches(base: int, end: int, bounds: Bounds, counted: Counted) -> Stretche
 
 
 def records_of(account: Account) -> int:
-    """What a manifest counts of a range that was read."""
+    """Count of a manifest for a range that the table has read."""
     return account.rows + sum(account.counts.get(reason, 0) for reason in WITHOUT_ROW)
 
 
 def without_row(coverage: Coverage, borders: Longs) -> tuple[Longs, Longs]:
-    """How many records between each two borders are no rows, at least and at most: an account that
-    lists no more gaps says how many there are in all, and not where."""
+    """Return minimum and maximum number of records without a row between each two borders: a run
+    report with a truncated list of gaps has only their total."""
     least = between(*_gaps(coverage, WITHOUT_ROW), borders)
     most = least + between(*_gaps(coverage, PERHAPS), borders)
     for stretch in coverage.stretches:
@@ -143,12 +143,12 @@ class Difference(NamedTuple):
 
     @property
     def short(self) -> bool:
-        """Whether the table has fewer."""
+        """True if the table has fewer records."""
         return self.records > self.most
 
     def holds(self, account: Account) -> bool:
-        """Whether it is one by what the source says when it is read; what it cannot be read of
-        counts for the table."""
+        """True if the difference remains after reading the source; unreadable ranges count for the
+        table."""
         read = records_of(account)
         if self.short:
             return read > self.most
@@ -191,7 +191,7 @@ def compare(made: Stretches, rows: Longs, coverage: Coverage) -> ComparedCounts:
 
 
 def _known_runs(known: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Stretches [first, last) beside each other that are known: together they say more where it is
-    not known in which of them a control record is."""
+    """Adjacent stretches [first, last) with known counts: together they are more precise if it is
+    not known which of them has a control record."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], known, [0]))))
     return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

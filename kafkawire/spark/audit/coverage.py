@@ -1,6 +1,6 @@
-"""What the accounts of all runs say of every offset of one partition: its coverage. Pure.
+"""Coverage of one partition: the state of every offset by the reports of all runs. Pure.
 
-The axis of offsets is cut into *stretches*, one beside the other: `rows` (each gave a row, or a
+The axis of offsets is cut into adjacent *stretches*: `rows` (each gave a row, or a
 dead letter), `gap` (none did, for one reason), `cut off` (the account lists no more gaps, only how
 many offsets there were for each reason) and `uncovered` (no run has read them).
 """
@@ -40,12 +40,12 @@ class Coverage:
 
     @property
     def base(self) -> int:
-        """Of the first offset."""
+        """Position of the first offset."""
         return self.stretches[0].base
 
     @property
     def end(self) -> int:
-        """Behind the last offset."""
+        """Position after the last offset."""
         return self.stretches[-1].end
 
     def borders(self) -> Longs:
@@ -54,7 +54,7 @@ class Coverage:
 
 
 def coverage(accounts: Iterable[Account | Share]) -> Coverage:
-    """Of one partition's accounts, in any order."""
+    """Build the coverage from one partition's run reports, in any order."""
     stretches: list[CoveredRange] = []
     twice: list[tuple[int, int]] = []
     unbalanced: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""The Parquet files of a table that somebody else wrote: any with partition and offset columns."""
+"""The Parquet files of a table of another writer: any with partition and offset columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNREADABLE_FEATURES = {"deletionVectors", "columnMapping"}
 
 
 def files_of(place: Place, kind: str) -> list[ScanFile]:
-    """Of the table's newest version. SourceError."""
+    """Return the files of the table's newest version. SourceError."""
     if kind == DELTA:
         return [ScanFile(0, path, size) for path, size in _delta(place)]
     if kind == ICEBERG:
@@ -24,7 +24,8 @@ def files_of(place: Place, kind: str) -> list[ScanFile]:
 
 
 def _is_data(key: str) -> bool:
-    """As Spark reads a folder: names that begin with _ or . are not data, but for `_x=...`."""
+    """Return True for a data file by Spark's rule: names that begin with _ or . are hidden, but for
+    `_x=...`."""
     hidden = any(part.startswith("_") and "=" not in part for part in key.split("/"))
     return key.endswith(".parquet") and not hidden
 

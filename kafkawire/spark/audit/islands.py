@@ -55,13 +55,13 @@ def keep(found: Islands, wanted: NDArray[np.bool_]) -> Islands:
 
 
 def join(many: list[Islands]) -> Islands:
-    """One behind the other."""
+    """Concatenate islands."""
     return Islands(*(np.concatenate(columns) for columns in zip(*many, strict=True)))
 
 
 def between(base: Longs, end: Longs, borders: Longs) -> Longs:
-    """How many offsets of islands [base[i], end[i]), rising and apart from each other, lie in each
-    [borders[i], borders[i + 1]); borders rise."""
+    """Count how many offsets of islands [base[i], end[i]), rising and apart from each other, lie in
+    each [borders[i], borders[i + 1]); borders rise."""
     sums = np.concatenate(([0], np.cumsum(end - base)))
     begun = np.searchsorted(base, borders, "left")  # islands that begin below a border
     below = sums[begun]

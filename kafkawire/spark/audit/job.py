@@ -1,4 +1,4 @@
-"""An audit: files listed, looked at, held against the accounts and the source, a report."""
+"""An audit: list files, scan them, compare them with run reports and source, make a report."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def judge(
 def _portions(
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[tuple[Where, Longs, Longs, NDArray[np.bool_]]]:
-    """The rows of one partition that lie beside each other in a batch."""
+    """The adjacent rows of one partition in a batch."""
     import pyarrow.compute as pc
 
     for batch in batches:
@@ -114,12 +114,12 @@ def _portions(
 
 
 def dump(judgement: Judgement) -> str:
-    """As JSON."""
+    """Return as JSON."""
     return json.dumps(asdict(judgement))
 
 
 def load(text: str) -> Judgement:
-    """Of JSON."""
+    """Parse JSON."""
     plain: dict[str, Any] = json.loads(text)
     outcome = Outcome(**plain["outcome"])
     outcome.found = {

@@ -35,10 +35,10 @@ class AuditError(SourceError):
 
 @dataclass(slots=True)
 class ListedTable:
-    """A table as it says it is. `coverages`, `nexts`: None, {} for a table of unknown runs; `nexts`
-    are the offsets at which the next run begins; `merged`: were files replaced since? `borders`:
-    between which offsets rows are to be counted, set by whoever wants that; `ids`: of its topics,
-    as the last run knew them."""
+    """The content of a table by its own metadata. `coverages`, `nexts`: None, {} for a table of
+    unknown runs; `nexts` are the offsets at which the next run begins; `merged`: were files
+    replaced since? `borders`: between which offsets rows are counted, set by the caller; `ids`: of
+    its topics, as the last run knew them."""
 
     report: TableReport
     places: list[Place]
@@ -51,7 +51,7 @@ class ListedTable:
 
 
 def scan(url: str) -> ListedTable:
-    """What there is to audit at a table's path or URL. SourceError."""
+    """Files to audit at a table's path or URL. SourceError."""
     place = open_place(url)
     kind = format_of(place)
     state = TableState(place)
@@ -127,8 +127,8 @@ def coverages_of(shares: Iterable[Share]) -> dict[Where, Coverage]:
 
 
 def scan_of(place: int, file: FileFacts, *, dead: bool = False) -> ScanFile:
-    """A file to look at, of what its commit says."""
-    if file.partition < 0:  # merged by somebody else: it may hold anything
+    """A file to scan, from its commit entry."""
+    if file.partition < 0:  # merged by another tool: it may hold anything
         return ScanFile(place, file.path, file.size_bytes, rows=file.rows, dead=dead)
     where = (file.topic, file.partition, file.base, file.end)
     return ScanFile(place, file.path, file.size_bytes, *where, file.rows, dead)

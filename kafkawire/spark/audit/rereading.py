@@ -22,8 +22,8 @@ def accounts_of(
     parts: Sequence[Part],
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[Account]:
-    """One for each part, in order; what cannot be read is DAMAGED, what is not there any more LOST.
-    `progress` hears how many are done. SourceError."""
+    """Return one account for each part, in order; unreadable offsets are DAMAGED, deleted ones
+    LOST. `progress` is called with the number done. SourceError."""
     found: list[Account] = []
     for at in range(0, len(parts), PARTS_AT_ONCE):
         some = tuple(parts[at : at + PARTS_AT_ONCE])

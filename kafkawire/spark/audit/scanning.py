@@ -36,9 +36,9 @@ TOPICS, PARTITIONS, OFFSETS = ("_topic", "topic"), ("_partition", "partition"), 
 
 @dataclass(frozen=True, slots=True)
 class ScanFile:
-    """A Parquet file to look at. `place`: which of the places it is in; `path`: its name there;
-    `topic`: "" if the file must say; `partition`: -1 likewise; `rows`, `base`, `end`: what it
-    should hold, -1 if nobody said; `dead`: of dead letters."""
+    """A Parquet file to scan. `place`: index of its location; `path`: its name there;
+    `topic`: "" if the file must say; `partition`: -1 likewise; `rows`, `base`, `end`: its expected
+    content, -1 if unknown; `dead`: of dead letters."""
 
     place: int
     path: str

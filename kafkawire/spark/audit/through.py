@@ -1,4 +1,4 @@
-"""How the files of an audit are looked at: by Spark's tasks, or in this process.
+"""Scans of the files of an audit: by Spark's tasks, or in this process.
 
 Files are spread over tasks by their bytes; their islands are shuffled, so that one task judges all
 of a partition's. What crosses to the driver is a judgement for each partition.
@@ -47,7 +47,7 @@ Batches = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
 def silent(what: str, done: int, of: int) -> None:
-    """Nobody wants to know."""
+    """Ignore progress."""
 
 
 def through_spark(spark: SparkSession, progress: Progress = silent) -> Through:

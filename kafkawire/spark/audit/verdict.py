@@ -1,4 +1,4 @@
-"""What an audit says, for people and programs. Pure."""
+"""Report of an audit, as text and as data. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SourceState:
 
 
 class Uncompared(NamedTuple):
-    """Offsets [base, end) of which nobody says how many records the source has, and why not."""
+    """Offsets [base, end) whose number of records in the source is unknown, with the reason."""
 
     base: int
     end: int
@@ -81,7 +81,7 @@ class AuditCounts:
         return f"{words}, {left} offsets not compared" if left else words
 
     def notes(self) -> Iterator[str]:
-        """What is worth knowing, and no fault."""
+        """Note that are not problems."""
         if self.cleaned:
             records = "1 record" if self.cleaned == 1 else f"{self.cleaned} records"
             yield f"the source was compacted after the run: the table has {records} more"
@@ -201,7 +201,7 @@ class TableReport:
 
     @property
     def clean(self) -> bool:
-        """Whether the exit code is 0."""
+        """True if there are no problems (exit code 0)."""
         return not self.problems and all(each.clean for each in self.partitions)
 
     def sentences(self) -> Iterator[str]:

@@ -42,7 +42,7 @@ Aborted = Sequence[tuple[int, int, int]]
 
 BATCH_ROWS, BATCH_BYTES = 32768, 4 << 20
 """Of an Arrow batch. For decoding a quarter or four times as much is all the same; this much keeps
-small what a task holds of one, and rare what each costs whoever takes it."""
+small what a task holds of one, and the cost per batch of the consumer rare."""
 
 _BLOCK_ROWS = 2048  # what is noted of them stays in the processor's second cache
 _GAPS = 4 * GAPS_LISTED  # `note` wants these taken when half of them are there
@@ -58,7 +58,7 @@ _HEAD_WRONG = {
 _RECORD_WRONG = {
     walk.RECORD: "record {} of a batch does not fit its bytes",
     walk.DELTAS: "the offset of record {} of a batch does not rise or is not in the batch",
-    walk.LEFT: "bytes are left behind the {} records of a batch",
+    walk.LEFT: "bytes are left after the {} records of a batch",
 }
 
 
@@ -95,8 +95,8 @@ class Decoder:
         addresses = [array.ctypes.data for array in (self._notes, self._gaps, self._state)]
         self._memory = (addresses[0], _BLOCK_ROWS, *addresses[1:])
         self.broken = (0, 0)
-        """After DamagedData: from where to where the bytes fed last cannot be read. Behind it
-        feeding may go on, if anything is there."""
+        """After DamagedData: the unreadable range of the last fed bytes. Feeding may continue after
+        it."""
 
     def begin(self, account: Account, aborted: Aborted | Callable[[], Aborted] = ()) -> None:
         """A new range, or the rest of one; the cursor is at its first unexplained offset.
@@ -121,7 +121,8 @@ class Decoder:
         Rows outside the range, or below the cursor, are left out. Holes are accounted as
         COMPACTED, control batches as CONTROL, data of aborted transactions as ABORTED. Raises
         DamagedData for a batch that cannot be read: nothing of it was given, all before it is
-        given or kept. Then `broken` says which bytes; `skip` their offsets, feed what is behind.
+        given or kept. Then `broken` is the range of bytes; `skip` their offsets and feed the bytes
+        after them.
         """
         listing, end = self._listing, self._known().range.end
         listing.open(data, NO_LIMIT if upto is None else upto)
@@ -135,14 +136,14 @@ class Decoder:
                     yield from self._read(source, first, stop)
             except Unreadable as wrong:
                 self.broken = listing.span(wrong.row)
-                behind = max(min(listing.end_offset(wrong.row), end), self.cursor + 1)
-                raise self._damaged(str(wrong), self.cursor, behind) from None
+                after = max(min(listing.end_offset(wrong.row), end), self.cursor + 1)
+                raise self._damaged(str(wrong), self.cursor, after) from None
             if why == heads.OVER or self.cursor >= end:
                 return
             if why != heads.ALL:
                 self.broken = (listing.position, listing.size_bytes)
-                behind = end if upto is None else max(min(upto, end), self.cursor + 1)
-                raise self._damaged(_HEAD_WRONG[why], self.cursor, behind)
+                after = end if upto is None else max(min(upto, end), self.cursor + 1)
+                raise self._damaged(_HEAD_WRONG[why], self.cursor, after)
 
     def skip(self, upto: int, reason: str) -> None:
         """Offsets from the cursor to `upto` have no row."""
@@ -155,7 +156,7 @@ class Decoder:
         self._account = None
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """What is kept."""
+        """Buffered rows."""
         output, self._output = self._output, None
         if output is not None and output.runs:
             yield output.batch()
@@ -204,7 +205,7 @@ class Decoder:
         self._state[walk.ROWS], self._state[walk.NOTED] = output.rows, 0
 
     def _prepare(self) -> Output:
-        """What `note` needs to know of the range and of the room there is."""
+        """Arguments of `note`: the range and the available space."""
         state, account = self._state, self._known()
         if self._output is None:
             size = max(self._batch_bytes, int(state[walk.NEED]))

@@ -41,7 +41,7 @@ def heads(
     """List the whole batches from `pos` on of the `size` bytes at the address `data`, as the rows
     of a table at the address `table`, at most `most`.
 
-    No batch may begin below `floor` or end beyond `upto`; those from `end` on are not looked at.
+    No batch may begin below `floor` or end beyond `upto`; those from `end` on are not read.
     Returns how many, where the next one begins, why it stopped, and their attributes, or-ed.
     """
     n = attributes = 0

@@ -70,7 +70,7 @@ class Listing:
     def groups(self, check_crc: bool, low: int) -> Iterator[tuple[int, int, int]]:
         """(where records lie, first, end row of the table), each to be used before the next.
 
-        Batches that end below `low` are not looked at. Raises Unreadable.
+        Batches that end below `low` are skipped. Raises Unreadable.
         """
         good = self._first_bad_crc(low) if check_crc else self.n
         if not self.flags & CODEC_MASK:
@@ -93,9 +93,9 @@ class Listing:
         base, last = int(self.table[row, heads.BASE]), int(self.table[row, heads.LAST])
         stop = self.span(row)[1]
         if len(self._view) - stop >= HEAD_BYTES:
-            behind = read_head(self._view, stop)
-            if behind.magic == MAGIC and base < behind.base_offset < self._limit:
-                return behind.base_offset
+            following = read_head(self._view, stop)
+            if following.magic == MAGIC and base < following.base_offset < self._limit:
+                return following.base_offset
         return last + 1 if self._limit == NO_LIMIT else self._limit
 
     def _first_bad_crc(self, low: int) -> int:
@@ -141,7 +141,7 @@ class Listing:
     def _unpack(self, row: list[int], low: int) -> tuple[int, int]:
         """Where the records of a listed batch are unpacked to."""
         _, start, stop, _, last, flags, *_ = row
-        if flags & CONTROL or last < low:  # nobody will look into it
+        if flags & CONTROL or last < low:  # it will not be read
             return 0, 0
         limit = unpacked_limit(stop - start)
         return self._unpacker.add(flags & CODEC_MASK, self._view[start:stop], limit)

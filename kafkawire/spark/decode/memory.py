@@ -1,9 +1,9 @@
 """Bytes and numbers at addresses, for compiled loops.
 
 An address is a plain number there, so it costs nothing to hand on; numba counts the references of
-arrays, with atomic operations, for each function that one is handed to. Whoever has the address
-keeps what lies there alive, and knows its bounds. Whoever changes this file removes numba's cache
-of those that use it.
+arrays, with atomic operations, for each function that one is handed to. The owner of an address
+keeps its memory alive and knows its bounds. After a change of this file, delete numba's cache of
+the modules that use it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Compressed batches unpacked one behind the other into one reused buffer, its size bounded.
+"""Decompression of batches one after the other into one reused buffer of bounded size.
 
-What the codecs are and how snappy is framed is as in `kafkawire.codec.compression`; only that its
-bytes end up where the loops over records read them, without an object for each batch.
+Codecs and snappy framing are as in `kafkawire.codec.compression`, but the bytes are written where
+the loops over records read them, without an object for each batch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FULL = "failed to write whole buffer"  # cramjam's (Rust's) words for a buffer 
 
 
 class NoRoom(Exception):
-    """The buffer has room, but not for this batch beside those that are in it."""
+    """The buffer is large enough, but not for this batch in addition to its content."""
 
 
 class Unpacker:
@@ -51,7 +51,7 @@ class Unpacker:
 
     @property
     def is_full(self) -> bool:
-        """Whether it should be read and cleared before more is added."""
+        """True if the buffer should be read and cleared before more is added."""
         return self.used >= GROUP_BYTES
 
     def add(self, codec: int, packed: memoryview, limit_bytes: int) -> tuple[int, int]:

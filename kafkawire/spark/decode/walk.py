@@ -4,8 +4,8 @@
 checks no bounds, so each read is preceded by a check here.
 
 What is compiled, and every constant in it, is in this file, but for `memory`: numba's cache knows
-of changes to no other. Importing loads the compiled code from that cache (beside this file, or
-where NUMBA_CACHE_DIR says), or compiles it: some seconds, once on a machine.
+of changes to no other. Importing loads the compiled code from that cache (next to this file, or in
+NUMBA_CACHE_DIR), or compiles it: some seconds, once on a machine.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _walk(
 ) -> tuple[int, int, int, int, int, int]:  # fmt: skip
     """Check records of a batch from its `index`th at `at` on; note those that are in the range.
 
-    Stops behind the last record; at `most` notes: PART; where a record has more bytes than `room`:
+    Stops after the last record; at `most` notes: PART; where a record has more bytes than `room`:
     FULL. Returns what it goes on with, (at, index, delta, n, room), and why it stopped.
     """
     stop, count, base = get(batch, STOP), get(batch, COUNT), get(batch, BASE)
@@ -153,7 +153,7 @@ def _walk(
         if finish - start > room:
             put(state, NEED, finish - start)
             return start, index, delta, n, room, FULL
-        shift, at = _varlong(data, at + 1, finish)  # behind the attributes, which mean nothing
+        shift, at = _varlong(data, at + 1, finish)  # after the attributes, which are unused
         moved, at = _varint(data, at, finish)
         key_at, key_length, at = _field(data, at, finish)
         value_at, value_length, at = _field(data, at, finish)
@@ -271,7 +271,7 @@ def _begin(
     if not fits and rows:
         put(state, NEED, 0)
         return FULL
-    if not fits or count > block:  # it will be given in parts, so all of it is looked at first
+    if not fits or count > block:  # it will be returned in parts, so all of it is checked first
         why, index = _wrong_in(data, batch, state, notes, block)
         if why != DONE:
             put(state, NEED, index)

@@ -18,7 +18,7 @@ from kafkawire.spark.source.columns import HEADERS, KEY, TIMESTAMP, VALUE
 from kafkawire.spark.source.model import SourceError
 
 SEQUENCES = 1 << 31
-"""A producer's sequence numbers start again at 0 behind this many."""
+"""A producer's sequence numbers start again at 0 after this many."""
 
 NO_PRODUCER = (-1, -1, -1)
 _HEADER_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -33,11 +33,11 @@ def encode_batches(
 ) -> Iterator[tuple[bytearray, int]]:
     """Record batches of at most `batch_bytes`, in order, each with the number of its rows.
 
-    Columns key, value, timestamp, headers by either name; one that is absent is null, others are
-    not looked at. Base offsets are 0. `producer`: id, epoch, and the sequence of the first row
-    (it rises by 1 a row). One record that is too large gives a larger batch of its own, which a
-    broker may refuse. A batch that `codec` would make larger is left as it is. SourceError for
-    headers without a name.
+    Columns key, value, timestamp, headers by either name; a missing one is null, others are
+    ignored. Base offsets are 0. `producer`: id, epoch, and the sequence of the first row (it rises
+    by 1 a row). One record that is too large gives a larger batch of its own, which a broker may
+    refuse. A batch that `codec` would make larger is left as it is. SourceError for headers without
+    a name.
     """
     columns = _Columns(batch)
     out = np.empty(max(batch_bytes - HEAD_BYTES, 1), np.uint8)

@@ -18,7 +18,7 @@ from kafkawire.spark.decode.memory import byte, compiled, copy, get, int32, put,
 ) = range(15)  # fmt: skip
 COLUMNS = 15
 
-# What `write` says: the row behind the last one written, the bytes written, the newest timestamp.
+# Result of `write`: the row after the last one written, the bytes written, the newest timestamp.
 NEXT, BYTES, NEWEST = range(3)
 RESULTS = 3
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place
 
 UNFINISHED_AFTER_S = 600.0
-"""What nobody has written to for so long nobody is writing: a file is put in seconds."""
+"""A temporary file that was not written for this long is abandoned: a file is put in seconds."""
 GROUPS_MAX = 1000
 """New files of one compaction of a format that replaces files at once: its intent stays small."""
 
@@ -78,7 +78,7 @@ class Merging:
     hides: bool
 
     def do(self, index: int) -> Done | None:
-        """See kafkawire.spark.pipeline.executors.Tasks."""
+        """Tasks of a compaction, for the executors."""
         state, number = TableState(self.place), self.compaction.number
         group = self.compaction.groups[index]
         ranges = [PartitionRange(file.topic, file.partition, file.base, file.end) for file in group]

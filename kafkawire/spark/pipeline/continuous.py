@@ -1,4 +1,4 @@
-"""Run after run, until it is told to end: a run that is under way is brought to its end."""
+"""Continuous mode: run after run until stopped; a run in progress is completed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def until_signalled() -> Iterator[threading.Event]:
         if event.is_set():
             raise KeyboardInterrupt
         event.set()
-        print("kafkawire: ends after this run; once more interrupts it", file=sys.stderr)
+        print("kafkawire: stopping after this run; signal again to interrupt it", file=sys.stderr)
 
     for number in before:
         signal.signal(number, on_signal)
@@ -46,9 +46,9 @@ def run_on(
     report: Callable[[RunOutcome], None],
     failed: Callable[[SourceError, float], None],
 ) -> None:
-    """Begin a run each `every_s` seconds, at once where the last one took longer or left something
-    behind that a bound of its own kept it from. `report` of each run, `failed` of one that will be
-    tried again after so many seconds. SourceError where trying again is no use, or has been."""
+    """Begin a run each `every_s` seconds, at once if the last one took longer or stopped at one of
+    its limits. `report` is called for each run, `failed` for one that is retried after so many
+    seconds. SourceError if retrying cannot help or has failed too often."""
     tries = 0
     while not stopped.is_set():
         begun = time.monotonic()

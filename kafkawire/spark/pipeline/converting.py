@@ -49,7 +49,7 @@ class JsonWork:
         return cls(work, parsed) if parsed else None  # type: ignore[arg-type]
 
     def run(self, executor: OnSpark, indexes: Sequence[int], progress: TaskProgress) -> list[Done]:
-        """See Executor.run."""
+        """Run the given tasks on Spark; return their results."""
         if not indexes:
             return []
         count, numbers = len(indexes), tuple(indexes)

@@ -43,26 +43,26 @@ from kafkawire.spark.source.model import DataLoss, Part, PartitionRange, SourceE
 
 TIDY_EVERY = 100
 """Runs between two times that a table's old states are given up: a commit must not get slower with
-each one before it, and looking for what may go takes as long as a run."""
+each one before it, and the search for old states takes as long as a run."""
 
 Progress = Callable[[str, int, int], None]
 """What is worked on, how many of them are done, of how many."""
 
 
 def silent(what: str, done: int, of: int) -> None:
-    """Nobody wants to know."""
+    """Ignore progress."""
 
 
 @dataclass
 class RunOutcome:
-    """`record`: the run that is now in the table, None if there was nothing to do; `resumed`: it
-    had been begun before; `planned_less`: a bound kept it from reading all there was; `behind`:
-    offsets that are there by now and not in the table, by partition."""
+    """Result of a run. `record`: the run that is now in the table, None if there was nothing to do;
+    `resumed`: it had been begun before; `planned_less`: a bound kept it from reading all there was;
+    `lags`: lag, the offsets that exist by now and are not in the table, by partition."""
 
     record: RunRecord | None = None
     resumed: bool = False
     planned_less: bool = False
-    behind: dict[tuple[str, int], int] = field(default_factory=dict)
+    lags: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
 class Engine:
@@ -94,14 +94,14 @@ class Engine:
         if run is None:
             planned, less = self._plan(catalog, last)
             if planned is None:
-                return RunOutcome(None, behind=self._behind(last))
+                return RunOutcome(None, lags=self._lags(last))
             self._own(planned)
             run = self.state.intend(planned)
             resumed = run != planned
         record = self._finish(catalog, run, resumed, begun)
         if run.number % TIDY_EVERY == 0:
             self.table.tidy()
-        return RunOutcome(record, resumed, less, self._behind(run.number))
+        return RunOutcome(record, resumed, less, self._lags(run.number))
 
     def close(self) -> None:
         """End the connections to brokers, if there are any."""
@@ -140,7 +140,7 @@ class Engine:
         return merged
 
     def encoding(self) -> Encoding:
-        """How the job's files are encoded."""
+        """Return the encoding of the job's files."""
         spec = self.job.table
         return Encoding(spec.compression, plain=spec.format == ICEBERG)
 
@@ -220,7 +220,7 @@ class Engine:
                     continue
             except SourceError:
                 pass
-            hint = f"; nothing is in {self.job.table.path} yet: begin anew without it"
+            hint = f"; nothing is in {self.job.table.path} yet: remove that folder and start again"
             raise JobError(
                 f"{problem}; run {run.number} was begun with another [{name}], and ends with "
                 f"it{hint if run.number == 1 else ''}"
@@ -232,8 +232,8 @@ class Engine:
         read = {part.topic for index in pending for part in run.tasks[index]}
         if others := read & remade(catalog, run.ids):  # a broker would give theirs in their place
             raise DataLoss(
-                f"the topic {min(others)} was made anew since a run began that is to read it, and "
-                "so were its offsets: it needs another table"
+                f"the topic {min(others)} was deleted and created again since the run began, "
+                "so its offsets are new: use another table"
             )
         tasks = {index: self._task(catalog, run.tasks[index]) for index in pending}
         spec = self.job.table
@@ -301,7 +301,7 @@ class Engine:
     def _is_committed(self, run: Run) -> bool:
         return self.table.committed() >= run.number
 
-    def _behind(self, last: int) -> dict[tuple[str, int], int]:
+    def _lags(self, last: int) -> dict[tuple[str, int], int]:
         record = self.state.record(last) if last else None
         catalog = self._opened()
         return {

@@ -1,7 +1,7 @@
-"""Who does the tasks: Spark, wherever its master has them done, or this process itself.
+"""Executors of tasks: Spark on its cluster, or this process.
 
-An executor is given work that pickles and the numbers of the tasks to do, and says what each of
-them did. What a task of Spark's raised is raised here by its own sentence.
+An executor gets picklable work and the numbers of the tasks to do, and returns the result of each.
+An error in a Spark task is raised here with its own sentence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
 
 
 class Tasks(Protocol):
-    """What an executor does; kafkawire.spark.pipeline.tasks.Work, or merging."""
+    """Work for an executor; kafkawire.spark.pipeline.tasks.Work, or merging."""
 
     def do(self, index: int) -> Done | None:
         """Task `index`; None if that is not needed any more."""
@@ -41,7 +41,7 @@ class Executor(Protocol):
 
     @property
     def parallelism(self) -> int:
-        """How many tasks are done at once."""
+        """Return how many tasks run at the same time."""
 
     def run(self, tasks: Tasks, indexes: Sequence[int], progress: TaskProgress) -> list[Done]:
         """Do these tasks; what each did, without those that were not needed. SourceError."""
@@ -112,7 +112,7 @@ def result_batch(done: Done | None) -> pa.RecordBatch:
 
 
 def translated(problem: BaseException) -> BaseException:
-    """What a task of Spark's raised, in a sentence: one of ours if it had one, else its cause."""
+    """Text of an error in a Spark task: kafkawire's own sentence if it has one, else its cause."""
     if not isinstance(problem, Exception):
         return problem
     text = sentence(problem)

@@ -1,10 +1,10 @@
-"""How files of a table are called: by partition columns, offsets and run. Pure.
+"""Names of the files of a table: by partition columns, offsets and run. Pure.
 
     date=2026-11-21/orders-p00003-o00000000000000001000-00000000000000002000-r7.parquet
 
 A name says which offsets may be in the file and which run wrote it (r) or which compaction (c), so
-that a repeat writes the same names and nobody takes one file for another. Where a file must not
-change its bytes under its name, something of the attempt follows: -r7-3f9c.parquet.
+that a retry writes the same names and files cannot be confused. Where a file must not change its
+bytes under its name, something of the attempt follows: -r7-3f9c.parquet.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def folder(values: Values) -> str:
 
 
 def escape(text: str) -> str:
-    """As Spark writes a value into a path (its ExternalCatalogUtils.escapePathName), and what of
-    the first 256 characters cannot be printed as well: Spark reads these back all the same."""
+    """Escape a value for a path as Spark does (its ExternalCatalogUtils.escapePathName), and what
+    of the first 256 characters cannot be printed as well: Spark reads these back all the same."""
     return "".join(f"%{ord(char):02X}" if _is_escaped(char) else char for char in text)
 
 

@@ -29,8 +29,9 @@ def partitions(
     """
     if remade and reading.source.fail_on_data_loss:
         raise DataLoss(
-            f"the topic {min(remade)} was made anew since the last run, and so were its offsets: "
-            "it needs another table; fail_on_data_loss = false goes on without it"
+            f"the topic {min(remade)} was deleted and created again since the last run, "
+            "so its offsets are new: use another table; "
+            "fail_on_data_loss = false goes on without it"
         )
     named = reading.subscribe or tuple(reading.assign or ())
     gone = [name for name in named if name not in catalog.topics and name in known]
@@ -93,9 +94,9 @@ def ranges(
     max_offsets: int,
     remade: Collection[str] = (),
 ) -> tuple[list[PartitionRange], Positions, bool]:
-    """What a run reads, a range for each partition that has something new, where the next one
-    begins, and whether there is more. `known`: where the last run ended, None for the first.
-    SourceError, DataLoss."""
+    """Plan of a run: a range for each partition with new offsets, the start of the next run, and
+    whether there is more. `known`: where the last run ended, None for the first. SourceError,
+    DataLoss."""
     keys = partitions(catalog, reading, known or {}, remade)
     begin = starts(catalog, reading, keys, known)
     latest = {key: _end(catalog, reading, key, begin[key]) for key in keys}
@@ -108,7 +109,7 @@ def ranges(
 
 
 def _end(catalog: CatalogContents, reading: SourceSection, key: Key, begin: int) -> int:
-    """How far a partition is read; DataLoss if it has been made anew since."""
+    """Return the end of the range of a partition; DataLoss if it was created again since."""
     topic, partition = key
     bounds = catalog.bounds(topic, partition)
     source = reading.source
@@ -118,7 +119,7 @@ def _end(catalog: CatalogContents, reading: SourceSection, key: Key, begin: int)
         )
         raise DataLoss(
             f"{topic}-{partition} was read up to offset {begin} and ends at {bounds.end}: it was "
-            f"made anew (then it needs another table){tail}"
+            f"deleted and created again (use another table){tail}"
         )
     if bounds.start > begin and source.fail_on_data_loss:
         raise DataLoss(
@@ -157,5 +158,5 @@ def _joined(task: Task) -> tuple[PartitionRange, ...]:
 def is_worth_a_run(
     found: Sequence[PartitionRange], reading: SourceSection, known: Positions | None
 ) -> bool:
-    """Whether there is anything to write, or to remember: from where `latest` was."""
+    """True if there is anything to write, or a starting offset `latest` to remember."""
     return bool(found) or (known is None and reading.starting == LATEST)

@@ -47,7 +47,7 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What became of the offsets of one range: rows + dead + all of `counts` = end - base.
+    """Account of the offsets of one range: rows + dead + all of `counts` = end - base.
 
     `rows` are in the table, `dead` with the dead letters; `counts`: how many offsets have no row,
     by reason (kafkawire.spark.source.model.REASONS); `gaps`: the first runs of those.
@@ -74,7 +74,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The intent: whoever repeats run `number` reads these ranges and writes files of these names.
+    """Intent of a run: every retry of run `number` reads these ranges and writes files of these
+    names.
 
     `tasks`: the ranges of each task, one of a partition at most; `ends`: where the next run begins,
     also for partitions of which this one reads nothing; `value`, `key`: formats with their schemas
@@ -97,7 +98,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a task wrote: its files, those of dead letters, and its ranges' accounts, in order.
+    """Result of a task: its files, those of dead letters, and its ranges' accounts, in order.
 
     `retried`: it was not the first try of it in its Spark job.
     """
@@ -147,7 +148,7 @@ class RunRecord:
 
 
 def dump(value: Run | Done | RunRecord) -> bytes:
-    """As JSON, with the version of the form."""
+    """Return as JSON, with the format version."""
     plain = {"version": VERSION, **asdict(value)}
     return json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -173,7 +174,7 @@ def load_record(data: bytes) -> RunRecord:
 
 
 def positions(plain: Mapping[str, Mapping[str, int]]) -> Positions:
-    """Of JSON, whose keys are strings."""
+    """Parse JSON, whose keys are strings."""
     return {
         topic: {int(partition): offset for partition, offset in parts.items()}
         for topic, parts in plain.items()

@@ -1,4 +1,4 @@
-"""What a table's folder `_kafkawire/` says: intents, results of tasks, records, what is settled.
+"""State of a table in its folder `_kafkawire/`: intents, task results, records.
 
     table.json                      whose table it is, and its columns
     runs/<number>.json              the intent of a run, for ever: it keeps a late driver from
@@ -10,8 +10,8 @@
     snapshots/<number>.json         a Parquet table's files after that many runs
     expiry.json                     files of an Iceberg table that go with snapshots that expire
     replays/<name>.json             what a replay to a topic has fixed (replay.record)
-    latest.json                     up to which number everything is settled: a hint, from which on
-                                    is looked; it may be behind
+    latest.json                     up to which number everything is settled: a hint for the
+                                search, which may be outdated
 
 Numbers have 20 digits. All but the hint are written if absent and never changed, so that any number
 of processes may do the same work: the first one's word holds.
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 FOLDER = "_kafkawire"
 RUNS, COMPACTIONS = "runs", "compactions"
 SNAPSHOT_EVERY = 64
-"""Runs between two snapshots: `files()` reads so many records at most, beside one snapshot."""
+"""Runs between two snapshots: `files()` reads at most so many records in addition to one
+snapshot."""
 
 
 class Hint(NamedTuple):
@@ -92,7 +93,7 @@ class TableState:
         self.place.put(f"{FOLDER}/latest.json", json.dumps(hint._asdict()).encode())
 
     def table(self) -> dict[str, Any] | None:
-        """What `describe` wrote, None for a new table."""
+        """Description written by `describe`, None for a new table."""
         return self._json("table.json")
 
     def describe(self, plain: Mapping[str, Any], *, new: bool) -> None:
@@ -120,11 +121,11 @@ class TableState:
         return self._is_there(f"commits/{number:020}.json")
 
     def put_record(self, record: RunRecord) -> bool:
-        """Whether it is this one; False if the run had its record."""
+        """Write the record; return False if the run had one."""
         return self._put(f"commits/{record.run:020}.json", dump(record))
 
     def records(self, first: int = 1) -> Iterator[RunRecord]:
-        """Of runs from `first` on, in order."""
+        """Return the records of runs from `first` on, in order."""
         while (record := self.record(first)) is not None:
             yield record
             first += 1
@@ -137,7 +138,7 @@ class TableState:
         return number
 
     def done(self, kind: str, number: int, task: int) -> Done | None:
-        """What `task` of a run or compaction did, None if it is not done."""
+        """Result of `task` of a run or compaction, None if it is not done."""
         data = self._get(_task(kind, number, task))
         return load_done(data) if data is not None else None
 
@@ -145,11 +146,11 @@ class TableState:
         return self._is_there(_task(kind, number, task))
 
     def put_done(self, kind: str, number: int, done: Done) -> bool:
-        """Whether it is this one; False if the task had been done."""
+        """Write the result; return False if the task had one."""
         return self._put(_task(kind, number, done.task), dump(done))
 
     def all_done(self, kind: str, number: int) -> dict[int, Done]:
-        """What there is of a run's or compaction's tasks, by task."""
+        """Existing results of a run's or compaction's tasks, by task."""
         prefix = f"{FOLDER}/{kind}/{number:020}/"
         loaded = (load_done(self.place.get(key)) for key in self.place.list(prefix))
         return {done.task: done for done in loaded}
@@ -179,7 +180,7 @@ class TableState:
         return (plain["old"], list(load_files(plain["new"]))) if plain else None
 
     def put_replaced(self, number: int, old: Sequence[str], new: Sequence[FileFacts]) -> bool:
-        """Whether it is this one; False if that replacement was there."""
+        """Write the replacement; return False if it existed."""
         plain = {"old": list(old), "new": [asdict(file) for file in new]}
         return self._put(f"replaced/{number:020}.json", _json(plain))
 
@@ -192,7 +193,7 @@ class TableState:
         self._put(f"snapshots/{snapshot.run:020}.json", _json(asdict(snapshot)))
 
     def expiry(self) -> Expiry | None:
-        """What was noted and not yet done."""
+        """Pending deletions that were noted and not yet done."""
         plain = self._json("expiry.json")
         return Expiry(tuple(plain["snapshots"]), tuple(plain["files"])) if plain else None
 

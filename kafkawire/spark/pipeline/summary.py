@@ -12,9 +12,9 @@ ROWS_SHOWN = 50
 """Partitions in the table for people; a cluster may have thousands. JSON has all."""
 
 
-def partitions(record: RunRecord, behind: dict[tuple[str, int], int]) -> list[dict[str, Any]]:
-    """What the run read of each partition: [from, to), rows in the table, dead letters, offsets
-    without a row by reason, and the lag: offsets that are there and not in the table yet."""
+def partitions(record: RunRecord, lags: dict[tuple[str, int], int]) -> list[dict[str, Any]]:
+    """Rows of a summary by partition: range read [from, to), rows in the table, dead letters,
+    offsets without a row by reason, and the lag: existing offsets that are not in the table yet."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for share in record.shares:
         topic, partition, base, end = share.range
@@ -28,7 +28,7 @@ def partitions(record: RunRecord, behind: dict[tuple[str, int], int]) -> list[di
                 "rows": 0,
                 "dead letters": 0,
                 "no row": {},
-                "lag": behind.get((topic, partition)),
+                "lag": lags.get((topic, partition)),
             },
         )
         row["from"], row["to"] = min(row["from"], base), max(row["to"], end)
@@ -42,7 +42,7 @@ def partitions(record: RunRecord, behind: dict[tuple[str, int], int]) -> list[di
 def totals(outcome: RunOutcome) -> dict[str, Any]:
     """A run as a whole, as JSON."""
     record = outcome.record
-    lag = sum(outcome.behind.values())
+    lag = sum(outcome.lags.values())
     if record is None:
         return {"run": None, "lag": lag}
     shares = record.shares
@@ -56,14 +56,14 @@ def totals(outcome: RunOutcome) -> dict[str, Any]:
         "bytes": record.size_bytes,
         "lag": lag,
         "seconds": record.seconds,
-        "partitions": partitions(record, outcome.behind),
+        "partitions": partitions(record, outcome.lags),
     }
 
 
 def sentence(outcome: RunOutcome) -> str:
     """A run in one line."""
     record = outcome.record
-    lag = sum(outcome.behind.values())
+    lag = sum(outcome.lags.values())
     if record is None:
         return f"nothing new, lag {lag}"
     dead = sum(share.dead for share in record.shares)

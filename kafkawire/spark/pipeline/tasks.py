@@ -41,9 +41,9 @@ NOTE = "_note"
 
 @dataclass(frozen=True)
 class Work:
-    """What the tasks of one run need. `tasks`: by number, only those that are to be done.
+    """Work of the tasks of one run. `tasks`: by number, only those that are to be done.
 
-    `key`, `value`: None where bytes stay bytes. `keep_damage`: what cannot be read becomes a dead
+    `key`, `value`: None where bytes stay bytes. `keep_damage`: an unreadable range becomes a dead
     letter.
     """
 
@@ -153,7 +153,7 @@ class Work:
 
 
 def _is_retried() -> bool:
-    """Whether Spark tries this task again; False outside Spark."""
+    """Return True if this is a retry of the task by Spark; False outside Spark."""
     if "pyspark" not in sys.modules:
         return False
     from pyspark import TaskContext

@@ -1,9 +1,9 @@
-"""What one task does: Arrow batches of its ranges into Parquet files, a file for each range and
-each value of the partition columns, and one word of it all at the end.
+"""Work of one task: Arrow batches of its ranges into Parquet files, a file for each range and each
+value of the partition columns, and one result at the end.
 
 Files are made in memory and put whole, so a reader never sees half of one; a range is about
 `file_bytes` of stored batches at most. A task that is repeated, or runs twice at once, writes the
-same rows under the same names; whoever is second finds that out before it writes, or does no harm.
+same rows under the same names; the second one detects that before it writes, or does no harm.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TaskWriter:
             self._add(part, rows)
 
     def add_dead(self, batch: pa.RecordBatch) -> None:
-        """Records that have no place in the table, with `_reason` and DEAD_SCHEMA's columns or
+        """Record that have no place in the table, with `_reason` and DEAD_SCHEMA's columns or
         fewer. JobError if there is no place for dead letters."""
         for part, rows in self._by_part(batch):
             self._dead.add(part, rows)
@@ -107,7 +107,9 @@ class TaskWriter:
             share = Share.of(account, self._dead.records.get(key, 0))
             written = self._rows.get(key, 0)
             if account.range != part or share.missing or share.rows != written:
-                raise AssertionError(f"{written} rows of {part} were written, told are {account}")
+                raise AssertionError(
+                    f"{written} rows of {part} were written, the accounts have {account}"
+                )
             shares.append(share)
         done = Done(self._task, tuple(self._files), dead, tuple(shares), self._retried)
         if self._state.put_done(RUNS, self._target.number, done):
@@ -185,8 +187,8 @@ class TaskWriter:
         self._open = {}
 
     def _is_done(self) -> bool:
-        """Whether another attempt has finished the task, or another driver the run: what this one
-        would write could then be a file that a compaction has replaced."""
+        """Return True if another attempt has finished the task, or another driver the run: this
+        attempt could then write a file that a compaction has replaced."""
         if self._target.hides:
             return False  # a file that no record names is not seen
         number = self._target.number

@@ -53,7 +53,7 @@ def parse_bound(option: str, text: str) -> Bound:
 
 def parse_partitions(text: str) -> Mapping[int, int] | None:
     """`same` (None), or `FROM:TO[,...]`: only these partitions of the table, to those of the
-    target. ReplayError; two partitions cannot become one, whose order nobody could say."""
+    target. ReplayError; two partitions cannot become one, whose order would be undefined."""
     if text.strip().lower() == SAME:
         return None
     pairs = [_PAIR.fullmatch(one.strip()) for one in text.split(",")]

@@ -42,8 +42,8 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """What is asked for. `name`: of the replay, "" for the target's; `topic`: of the table, "" for
-    its only one; `partitions`: of the table to those of the target, None for the same."""
+    """Request of a replay. `name`: of the replay, "" for the target's; `topic`: of the table, ""
+    for its only one; `partitions`: of the table to those of the target, None for the same."""
 
     table: str
     to: str
@@ -58,7 +58,7 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True)
 class LaneReport:
-    """What became of one partition: `written` now, `rows` in all, at [begin, end) of the target."""
+    """Result for one partition: `written` now, `rows` in all, at [begin, end) of the target."""
 
     partition: int
     to_partition: int
@@ -172,7 +172,7 @@ def _partitions(opened: Opened) -> list[int]:
 
 
 def _begin(wish: ReplayRequest, opened: Opened, there: TopicState) -> Replay:
-    """What would be fixed if the replay began now."""
+    """Plan of a replay that starts now."""
     to = (
         {part: part for part in _partitions(opened)} if wish.partitions is None else wish.partitions
     )
@@ -253,7 +253,7 @@ def _encoder(fixed: Replay) -> Encode:
 
 
 def _files(files: Sequence[FileFacts], partition: int) -> list[RowFile]:
-    """Those with rows of a partition; those of somebody else may have any."""
+    """Return the files with rows of a partition; files of other writers may have any."""
     own = [RowFile(f.path, f.base, f.end) for f in files if f.partition == partition]
     return own + [RowFile(f.path, 0, EVERYTHING) for f in files if f.partition < 0]
 
@@ -263,7 +263,7 @@ class _Stopped(Exception):
 
 
 class _LaneProgress:
-    """Of all lanes together; how it becomes known to them that they are to end."""
+    """Progress of all lanes together; also stops them."""
 
     def __init__(self, fixed: Replay, progress: Progress) -> None:
         self.there: dict[int, int] = {lane.partition: 0 for lane in fixed.lanes}
@@ -279,7 +279,7 @@ class _LaneProgress:
         self._stopped = True
 
     def counted(self, lane: ReplayLane) -> Callable[[int], None]:
-        """To be told how many more rows of a lane were counted."""
+        """Return a callback for the number of further rows counted in a lane."""
 
         def count_more(rows: int) -> None:
             with self._going_on():
@@ -289,7 +289,7 @@ class _LaneProgress:
         return count_more
 
     def of(self, lane: ReplayLane) -> Callable[[int], None]:
-        """To be told how many rows of a lane are there, once all of them are counted."""
+        """Return a callback for the number of rows written in a lane, once all are counted."""
 
         def count_written(there: int) -> None:
             with self._going_on():

@@ -1,8 +1,8 @@
-"""Writes one partition of a replay: from wherever it stands to the end of its rows.
+"""Write one partition of a replay, from its current state to the end of its rows.
 
-Nothing is believed but the target itself. Its end says how many rows are there; the last of them
-is read back and compared with the row it should be; each batch must get the offset that follows.
-So an interruption at any point, and an answer that never came, cost nothing but a look.
+Only the target itself is trusted. Its end offset gives the number of written rows; the last of them
+is read back and compared with the expected row; each batch must get the following offset. So an
+interruption at any point, or a lost response, costs only one check.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Unanswered(Exception):
 
 
 class ComparedRow(NamedTuple):
-    """What of a record is compared. `timestamp_ms`: -1 for none."""
+    """Compared fields of a record. `timestamp_ms`: -1 for none."""
 
     timestamp_ms: int
     key: bytes | None
@@ -67,7 +67,7 @@ Encode = Callable[["pa.RecordBatch", int], Iterator[Encoded]]
 
 
 def unheard(rows: int) -> None:
-    """Nobody wants to know."""
+    """Ignore progress."""
 
 
 class TableRows:
@@ -114,7 +114,7 @@ RECORD_COLUMNS = ("_offset", "_timestamp", "_key", "_value", "_headers")
 
 
 class RowSource(Protocol):
-    """What TableRows is."""
+    """Interface of TableRows."""
 
     def offset_of(self, number: int) -> int | None: ...
     def count(self) -> int: ...
@@ -171,7 +171,7 @@ def _compare(target: Target, lane: ReplayLane, rows: RowSource, there: int) -> i
     if target.row(lane.to_partition, at) != wanted:
         raise ReplayError(
             f"partition {lane.to_partition} of the target has another record at offset {at} than "
-            f"the row {offset} of partition {lane.partition}: somebody else wrote to it"
+            f"the row {offset} of partition {lane.partition}: another producer wrote to it"
         )
     return offset
 
@@ -215,5 +215,5 @@ def _append(target: Target, lane: ReplayLane, encoded: Encoded, there: int) -> N
     if base != lane.begin + there:
         raise ReplayError(
             f"partition {lane.to_partition} of the target gave the offset {base} where "
-            f"{lane.begin + there} should follow: somebody else writes to it"
+            f"{lane.begin + there} should follow: another producer writes to it"
         )

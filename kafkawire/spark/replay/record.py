@@ -1,4 +1,4 @@
-"""What a replay has fixed before it writes its first row, kept beside the table. Pure.
+"""Plan of a replay, fixed before its first row is written and stored next to the table. Pure.
 
 `_kafkawire/replays/<name>.json`, written once. With it a replay that was interrupted goes on: the
 target's end offset, less what it was at the beginning, is the number of rows that are there; and
@@ -64,12 +64,12 @@ def key_of(name: str) -> str:
 
 
 def dump(replay: Replay) -> bytes:
-    """As JSON."""
+    """Return as JSON."""
     return json.dumps({"version": VERSION, **asdict(replay)}, indent=1).encode()
 
 
 def load(data: bytes, key: str) -> Replay:
-    """Of JSON. ReplayError."""
+    """Parse JSON. ReplayError."""
     try:
         plain: dict[str, Any] = json.loads(data)
         if plain.pop("version") != VERSION:
@@ -107,13 +107,13 @@ def same(asked: Replay, kept: Replay) -> None:
 
 
 def progress(lane: ReplayLane, end: int, rows: int) -> int:
-    """How many of the lane's `rows` are in the target, whose end is `end`. ReplayError where that
-    cannot be: somebody else has written, or the topic is another."""
+    """Return how many of the lane's `rows` are in the target, whose end is `end`. ReplayError if
+    that is impossible: another producer has written, or the topic is another."""
     there = end - lane.begin
     if not 0 <= there <= rows:
         what = f"{there} records were written since" if there > 0 else f"it ends at {end}"
         raise ReplayError(
             f"partition {lane.to_partition} of the target ended at {lane.begin} when the replay "
-            f"began, and {what}, which {rows} rows cannot be: somebody else wrote to it"
+            f"began, and {what}, which {rows} rows cannot be: another producer wrote to it"
         )
     return there

@@ -85,7 +85,7 @@ def merge(streams: Sequence[Iterator[pa.RecordBatch]], offset: str) -> Iterator[
 
 
 def _count_upto(offsets: Any, bound: int) -> int:
-    """How many of the rising offsets are at most `bound`."""
+    """Return how many of the rising offsets are at most `bound`."""
     return int(offsets.to_numpy().searchsorted(bound, "right"))
 
 

@@ -116,7 +116,7 @@ class WireTarget:
         pause(self._tries)
 
     def scan(self) -> TopicState | None:
-        """Whether the topic is there, and how. ReplayError if it stamps records itself."""
+        """Check that the topic exists. ReplayError if it sets timestamps itself."""
 
         def work(cluster: Cluster) -> TopicState | None:
             answer = cluster.metadata([self.topic])
@@ -179,7 +179,7 @@ class WireTarget:
         return self._ask(work)
 
     def _ask(self, work: Callable[[Cluster], T]) -> T:
-        """What `work` gives, tried again where that may help. ReplayError."""
+        """Result of `work`, retried if that may help. ReplayError."""
         for attempt in range(1, TRIES + 1):
             try:
                 return work(self._open())

@@ -89,8 +89,8 @@ span is more than so many times as long."""
 
 
 def window(buckets: Buckets) -> tuple[int, int, int]:
-    """What a picture shows: the level of the width that suits it, and [first, end) in ms: all there
-    is, but for strays. (0, 0, 0) for nothing."""
+    """Time range of a picture: the level of the width that suits it, and [first, end) in ms: all
+    there is, but for strays. (0, 0, 0) for nothing."""
     if not len(buckets.starts):
         return 0, 0, 0
     starts, width = buckets.starts, buckets.width

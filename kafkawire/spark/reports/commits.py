@@ -1,8 +1,8 @@
-"""What a record of `__consumer_offsets` says: a commit, its removal, a group and its end. Pure.
+"""Parsing of records of `__consumer_offsets`: a commit, its removal, a group and its end. Pure.
 
 Keys begin with the kind of record as int16, values with their version; a null value is a tombstone
 (kafkawire.messages.stored has the formats, which are Kafka's). Runs inside Spark's tasks, once for
-each record: the topic is small beside those that it speaks of. Not done: share groups and streams
+each record: the topic is small compared with those it is about. Not done: share groups and streams
 groups, whose records come out as `OTHER`.
 """
 

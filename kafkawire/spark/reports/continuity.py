@@ -100,7 +100,7 @@ def run(spark: SparkSession, scope: ReportScope) -> Report:
 def checker(
     bounds: Mapping[tuple[str, int], tuple[int, int]],
 ) -> Work:
-    """What each task does: a row for each of its parts."""
+    """Work of each task: a row for each of its parts."""
 
     def check(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]:
         for part in task.parts:
@@ -113,7 +113,7 @@ def checker(
 def check_part(
     source: Source, places: Sequence[Place], part: Part, start: int, end: int
 ) -> dict[str, Any]:
-    """Reads a range to its end; `start`, `end`: of its partition."""
+    """Read a range to its end; `start`, `end`: of its partition."""
     from kafkawire.spark.source.read_task import read_task
 
     strip = Strip(part.range, start, end)
@@ -128,7 +128,7 @@ def check_part(
 
 
 def _noted(error: DamagedData, data: bytes) -> None:
-    """Damage is in the account; reading goes on behind it."""
+    """Record damage in the account; reading continues after it."""
 
 
 def judged(strip: Strip, account: Account) -> dict[str, Any]:

@@ -64,8 +64,8 @@ class BucketEnds:
 
 
 def finder(first: int, until: int) -> Work:
-    """What tasks do: a row for each partition in a task. Only times in [first, until] (ms) count:
-    what is older is below every end asked for, and what is newer is from the future."""
+    """Work of the tasks: a row for each partition in a task. Only times in [first, until] (ms)
+    count: what is older is below every end asked for, and what is newer is from the future."""
 
     def find(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]:
         every = runs(source, places, task, (OFFSET, TIMESTAMP))

@@ -1,6 +1,6 @@
 """The reports by name, and how one is made: `report(spark, name, request)`.
 
-Called by the command, and by whoever has a Spark session.
+Called by the command, and by programs with a Spark session.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 REPORTS = {
     "continuity": "is every offset there once, and if not, why not",
-    "lag": "how far each group was behind, over time, by what it committed",
+    "lag": "lag of each group over time, by its commits",
     "sizes": "bytes, records and rates by topic and partition, and how uneven keys are",
-    "late": "how far behind records are in event time",
+    "late": "how late records are in event time",
 }
 INTERNAL_TOO = frozenset({"continuity"})
-"""Reports that look at internal topics, too, where no topic is named."""
+"""Reports that include internal topics if no topic is named."""
 
 
 def report(spark: SparkSession, name: str, request: Request, progress: Progress = silent) -> Report:
-    """Runs the Spark jobs of one report. Raises SourceError; without a single offset to look at,
-    the report is one sentence."""
+    """Run the Spark jobs of one report. Raises SourceError; without a single offset, the report is
+    one sentence."""
     scope = prepared(name, request, progress)
     try:
         return made(spark, name, scope) if scope.offsets else nothing(name, scope)
@@ -37,8 +37,8 @@ def report(spark: SparkSession, name: str, request: Request, progress: Progress 
 
 
 def prepared(name: str, request: Request, progress: Progress = silent) -> ReportScope:
-    """What the report will be on, found out without Spark; to be closed. SourceError for a name,
-    a source or a topic that is none."""
+    """Scope of the report, determined without Spark; must be closed. SourceError for an invalid
+    name, source or topic."""
     from kafkawire.spark.source.catalog import open_catalog
 
     if name not in REPORTS:

@@ -89,7 +89,7 @@ def add_keys(
 
 @compiled(types.void(_U64, _I32))
 def index_keys(hashes: Any, slots: Any) -> None:
-    """Slots anew for the entries of these hashes."""
+    """Rebuild the slots for the entries of these hashes."""
     mask = len(slots) - 1
     slots[:] = -1
     for entry in range(len(hashes)):

@@ -67,7 +67,7 @@ class Keys:
         self._add(hashes, np.ones(len(keys), np.int64), sizes, lengths, keys)
 
     def merge(self, packed: bytes) -> None:
-        """What another one has packed."""
+        """Unpack the result of `pack`."""
         import pyarrow as pa
 
         with pa.ipc.open_stream(packed) as stream:
@@ -79,7 +79,7 @@ class Keys:
         self._add(hashes, records, sizes, lengths, batch.column(4))
 
     def pack(self) -> bytes:
-        """What `merge` takes."""
+        """Pack for `merge`."""
         import pyarrow as pa
 
         n = self.count

@@ -128,7 +128,7 @@ def _all_of(scope: ReportScope, topic: str) -> list[PartitionRange]:
 
 
 def _events(spark: SparkSession, scope: ReportScope, tasks: Sequence[Task]) -> DataFrame:
-    """What the records of `__consumer_offsets` say, of the topics and the time asked for."""
+    """Events from the records of `__consumer_offsets`, for the requested topics and time."""
     events = scope.scan(spark, tasks, decoded, EVENTS_DDL)
     if scope.request.until is not None:
         events = events.where(events["at"] < scope.request.until)
@@ -138,9 +138,9 @@ def _events(spark: SparkSession, scope: ReportScope, tasks: Sequence[Task]) -> D
 
 
 def decoded(source: Source, places: Sequence[Place], task: Task) -> Iterator[pa.RecordBatch]:
-    """What a task does: its records as events (EVENTS_DDL)."""
+    """Work of a task: its records as events (EVENTS_DDL)."""
     import pyarrow as pa
-    import pyarrow.compute as pc  # not there by itself, and nobody else may have imported it
+    import pyarrow.compute as pc  # a submodule, which may not have been imported yet
 
     from kafkawire.spark.source.read_task import read_task
 
@@ -209,7 +209,7 @@ def by_group(found: Sequence[Row]) -> list[Row]:
 
 
 def _bounds(scope: ReportScope, committed: Sequence[Row]) -> list[PartitionRange]:
-    """The ranges of partitions that anybody committed and that are there."""
+    """The ranges of existing partitions with commits of any group."""
     known = scope.catalog.topics
     places = {(row["topic"], row["partition"]) for row in committed}
     return scope.ranges_of(
@@ -292,11 +292,11 @@ def _summary(groups: Sequence[Row], lines: pa.Table, at: int) -> pa.Table:
 
 
 def _sentences(groups: Sequence[Row], now: Sequence[Row], unreadable: int) -> list[str]:
-    behind = sum(row["lag"] for row in now)
+    total_lag = sum(row["lag"] for row in now)
     with_lag = {row["group_id"] for row in now if row["lag"]}
     sentences = [
         f"{len(groups):,} groups, {sum(row['commits'] for row in groups):,} commits; at the end "
-        f"{len(with_lag):,} are behind, by {behind:,} records ({number(behind)}) in all."
+        f"{len(with_lag):,} have lag, by {total_lag:,} records ({number(total_lag)}) in all."
     ]
     deleted = [row["group_id"] for row in groups if row["deleted_ms"]]
     if deleted:

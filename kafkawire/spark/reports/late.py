@@ -1,4 +1,4 @@
-"""Late data: how far records are behind the newest one before them in their partition.
+"""Late data: how much older records are than the newest one before them in their partition.
 
 Tasks count the records of their ranges by class of lateness (measures.LATE_EDGES_MS), each as if
 nothing preceded its range, and say what the newest time in it is. What precedes a range is known
@@ -79,11 +79,11 @@ class Lateness:
             self.first = int(stamps[0])
         running = np.maximum(np.maximum.accumulate(stamps), self.newest)
         self.newest = int(running[-1])
-        behind = running - stamps
-        behind = behind[behind > 0]
-        self.counts += by_class(behind)
-        self.counts[0] += len(stamps) - len(behind)
-        self.latest = max(self.latest, int(behind.max(initial=0)))
+        lateness = running - stamps
+        lateness = lateness[lateness > 0]
+        self.counts += by_class(lateness)
+        self.counts[0] += len(stamps) - len(lateness)
+        self.latest = max(self.latest, int(lateness.max(initial=0)))
         self.append_time += int((kinds == 1).sum())
         if len(self._ends):
             at = self._times[np.searchsorted(self._ends, offsets, side="right")]
@@ -100,7 +100,7 @@ class Lateness:
 
 
 def by_class(ms: Any) -> Any:
-    """How many of these are in each class of lateness."""
+    """Count records in each class of lateness."""
     return np.bincount(np.searchsorted(LATE_EDGES_MS, ms, side="left"), minlength=CLASSES)
 
 
@@ -112,7 +112,7 @@ def run(spark: SparkSession, scope: ReportScope) -> Report:
     tasks = scope.tasks(spark)
     counted = scope.scan(spark, tasks, counter(until, uploads), DDL)
     found = rows_of(scope.watch(spark, "ranges read", tasks, counted.toArrow))
-    again = behind(found)
+    again = to_read_again(found)
     if again:
         parts = scope.catalog.parts(sorted(again))
         many = min(len(parts), 4 * spark.sparkContext.defaultParallelism)
@@ -142,7 +142,7 @@ def uploads_of(scope: ReportScope) -> Uploads:
 
 
 def counter(until: int, uploads: Uploads) -> Work:
-    """What each task does: a row (DDL) for each of its ranges, as if nothing preceded it."""
+    """Work of each task: a row (DDL) for each of its ranges, as if nothing preceded it."""
 
     def count(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]:
         ranges = spans_of(task)
@@ -163,7 +163,7 @@ def spans_of(task: Task) -> dict[tuple[str, int], PartitionRange]:
     return spans
 
 
-def behind(found: Sequence[Mapping[str, Any]]) -> dict[PartitionRange, int]:
+def to_read_again(found: Sequence[Mapping[str, Any]]) -> dict[PartitionRange, int]:
     """Ranges whose first record is older than the newest of all before them, and that newest."""
     again = {}
     order = sorted(found, key=lambda row: (row["topic"], row["partition"], row["base"]))
@@ -177,7 +177,7 @@ def behind(found: Sequence[Mapping[str, Any]]) -> dict[PartitionRange, int]:
 
 
 def corrector(newest: Mapping[PartitionRange, int], until: int) -> Work:
-    """What tasks do the second time: what is to be added to the counts of each range, a row of
+    """Work of the tasks of the second pass: corrections of the counts of each range, a row of
     MORE_DDL."""
 
     def correct(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]:

@@ -98,7 +98,7 @@ def _arrival(rows: Sequence[Row], known: bool) -> list[str]:
 
 
 def _apart(rows: Sequence[Row]) -> list[str]:
-    """What was not counted, or says little."""
+    """Note on records that were not counted."""
     stamped, future, timeless = (
         sum(row[name] for row in rows) for name in ("append_time", "future", "timeless")
     )

@@ -1,4 +1,4 @@
-"""What the reports measure with: inequality, classes of lateness, widths of time. Pure.
+"""Measures of the reports: inequality, classes of lateness, widths of time. Pure.
 
 Called by the jobs of kafkawire.spark.reports, on aggregates, never on records.
 """
@@ -81,7 +81,7 @@ def lorenz(values: Iterable[tuple[float, int]]) -> tuple[list[float], list[float
 
 
 def largest_share(values: Sequence[float]) -> float:
-    """What the largest has of the sum; 0 for nothing."""
+    """Share of the largest in the sum; 0 for nothing."""
     total = sum(values)
     return max(values) / total if total else 0.0
 

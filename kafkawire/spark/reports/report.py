@@ -1,4 +1,4 @@
-"""What a report is: sentences, tables and a picture, and how they are put into a folder or bucket.
+"""A report: sentences, tables and a picture, and writing them to a folder or bucket.
 
 Tables are aggregates of at most `ROWS_MAX` rows: the driver may hold them. It never sees records.
 Called by the jobs of this package and by the command.
@@ -54,7 +54,7 @@ class Report:
         return data
 
     def write(self, place: Place) -> list[str]:
-        """Puts NAME.png, and TABLE.parquet and TABLE.csv of each table; gives their names."""
+        """Put NAME.png, and TABLE.parquet and TABLE.csv of each table; gives their names."""
         files = {}
         for table in self.tables:
             files[f"{table.name}.parquet"] = parquet(table.data)

@@ -1,6 +1,6 @@
-"""The records of a task, partition by partition, as columns: what a report's tasks look at.
+"""The records of a task, partition by partition, as columns, for the tasks of reports.
 
-A task is read as a whole, so that small pieces of a file that lie side by side are one request.
+A task is read as a whole, so that small adjacent pieces of a file are one request.
 """
 
 from __future__ import annotations

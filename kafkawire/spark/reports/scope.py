@@ -1,4 +1,4 @@
-"""What a report is on: which topics, which offsets of each partition, read by which tasks.
+"""Scope of a report: its topics, the offsets of each partition, and the tasks that read them.
 
 The offsets are fixed once, when the report begins, so that all its jobs speak of the same records.
 Tasks reduce what they read where they read it (`scan`), so that few rows go through Java; what they
@@ -36,12 +36,12 @@ Merge = Callable[[Iterator[dict[str, Any]]], Iterator[dict[str, Any]]]
 
 
 def silent(what: str, done: int, of: int) -> None:
-    """Nobody wants to know."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for. No topics: all. Times in ms since 1970: from the first record not older
+    """Request of a report. No topics: all. Times in ms since 1970: from the first record not older
     than `since`, up to the first that is not older than `until`, as ListOffsets finds them."""
 
     source: Source
@@ -72,8 +72,8 @@ class ReportScope:
         )
 
     def watch(self, spark: SparkSession, what: str, tasks: Sequence[Task], work: Make[T]) -> T:
-        """What `work` gives, for which Spark does these tasks first: progress is told in them, and
-        Ctrl-C ends them."""
+        """Result of `work`, for which Spark runs these tasks: progress is reported for them, and
+        Ctrl-C cancels them."""
         context = spark.sparkContext
         self._progress(what, 0, len(tasks))
 
@@ -116,7 +116,7 @@ class ReportScope:
 
     @property
     def offsets(self) -> int:
-        """How many there are in all; 0: nothing to report on."""
+        """Return the number of offsets; 0: nothing to report on."""
         return sum(range_.end - range_.base for range_ in self.ranges)
 
     def words(self) -> str:
@@ -129,13 +129,13 @@ class ReportScope:
     def tasks(
         self, spark: SparkSession, ranges: Sequence[PartitionRange] | None = None
     ) -> list[Task]:
-        """What is to be read, of these ranges or of all."""
+        """Tasks that read these ranges, or all."""
         parts = self.parts if ranges is None else self.catalog.parts(list(ranges))
         return plan_tasks(parts, min_tasks=spark.sparkContext.defaultParallelism)
 
     def scan(self, spark: SparkSession, tasks: Sequence[Task], work: Work, ddl: str) -> DataFrame:
-        """What `work` gives for each task: it runs there, once for each, and may run again.
-        `ddl`: the schema of its rows. Raises SourceError where there is nothing to read."""
+        """Data frame with the results of `work`, which runs in each task and may be retried. `ddl`:
+        the schema of its rows. SourceError if there is nothing to read."""
         if not tasks:
             raise SourceError("there is nothing to read")
         places = self.catalog.places
@@ -170,8 +170,7 @@ def merge(found: DataFrame, work: Merge, ddl: str) -> DataFrame:
 
 
 def _arrow_schema(ddl: str) -> pa.Schema:
-    """What Spark expects of a task that gives rows of this schema. On the driver only: Java parses
-    it."""
+    """Schema of the rows of a task for Spark. On the driver only: Java parses it."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 

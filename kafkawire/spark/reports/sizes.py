@@ -205,7 +205,7 @@ def _sentences(topics: Sequence[Row], rows: Sequence[Row]) -> list[str]:
 
 
 def _estimates(found: Sequence[Row]) -> list[str]:
-    """What is not exact: topics of more keys than are counted one by one."""
+    """Note on estimates: topics of more keys than are counted one by one."""
     return [
         f"{row['topic']}: about {number(row['keys'])} keys (to {_error(row['sampled'])}): more "
         f"than the {keys_.ROOM:,} that are counted one by one, so how uneven they are is estimated "

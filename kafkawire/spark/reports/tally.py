@@ -1,4 +1,4 @@
-"""What tasks find for the report of sizes, and how it becomes one row for each topic.
+"""Results of tasks for the report of sizes, merged into one row for each topic.
 
 A task adds up what it reads, so that only sums leave it: for each topic its partitions, records and
 bytes by bucket of time, and a summary of its keys. What tasks found of a topic is merged by another
@@ -77,7 +77,7 @@ class Tally:
         self._partition(row)
 
     def merge(self, row: Mapping[str, Any]) -> None:
-        """What a task found (FOUND_DDL)."""
+        """Result of a task (FOUND_DDL)."""
         for partition in row["partitions"]:
             self._partition(partition)
         self.times.merge(row["level"], row["starts"], row["counts"], row["sums"])
@@ -122,7 +122,7 @@ class Tally:
 
 
 def tally(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]:
-    """What a task does: a row (FOUND_DDL) for each topic."""
+    """Work of a task: a row (FOUND_DDL) for each topic."""
     every = runs(source, places, task, (TIMESTAMP, KEY, VALUE_SIZE))
     for topic, own in groupby(every, key=lambda run: run.topic):
         found = Tally(topic)

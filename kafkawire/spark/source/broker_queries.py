@@ -1,7 +1,7 @@
-"""What a broker is asked by a catalog: topics, ends, times, and where its segments lie.
+"""Requests of a catalog to a broker: topics, ends, times, and the location of its segments.
 
-Any Kafka answers all but the last. Connections are opened when they are needed, and anew when they
-broke; what may pass (a leader that moves) is asked again a few times.
+Any Kafka broker answers all but the last. Connections are opened when they are needed, and again
+after a failure; temporary errors (a leader that moves) are retried a few times.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class TopicMeta(NamedTuple):
-    """What Metadata says of a topic; `id` is zeros where the broker knows none."""
+    """Metadata of a topic; `id` is zeros where the broker knows none."""
 
     id: bytes
     partitions: int
@@ -47,7 +47,7 @@ def isolation_level(source: Source) -> int:
 
 
 def passes(error: ClientError) -> bool:
-    """Whether it may go well in a moment: anything but an answer that is final."""
+    """Return True if a retry may help: for any error but a final answer."""
     if not isinstance(error, BrokerError):
         return True
     final = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -60,7 +60,7 @@ def pause(attempt: int) -> None:
 
 
 class BrokerQueries:
-    """The cluster behind a source's bootstrap servers. SourceError for whatever fails."""
+    """The cluster at a source's bootstrap servers. SourceError for whatever fails."""
 
     def __init__(self, source: Source) -> None:
         self._cluster: Cluster | None = None
@@ -76,10 +76,10 @@ class BrokerQueries:
         self._leaders.clear()
 
     def __del__(self) -> None:
-        self.close()  # a catalog lives as long as its stream, and nobody knows when that is over
+        self.close()  # a catalog lives as long as its stream, whose end is not reported
 
     def ask(self, work: Callable[[Cluster], T]) -> T:
-        """What `work` gives, tried again where that may help."""
+        """Result of `work`, retried if that may help."""
         until = time.monotonic() + ASKED_WITHIN_S
         for attempt in range(1, TRIES + 1):
             try:

@@ -1,4 +1,4 @@
-"""What there is to read: topics, the bounds of their partitions, and which bytes hold what.
+"""Catalog of readable data: topics, the bounds of their partitions, and the location of offsets.
 
 Made of manifests (a bucket's, a broker's local one, or both) and, where there are bootstrap
 servers, of what the broker says: then its topics and bounds hold, and a manifest counts where it
@@ -35,10 +35,10 @@ from kafkawire.spark.source.model import Part, PartitionRange, Piece, Source, So
 logger = logging.getLogger(__name__)
 
 TRIES = 3
-"""How often files may be replaced while a time is looked for in them."""
+"""How often files may be replaced while a time is searched in them."""
 TIMES_AT_ONCE = 16
-"""Partitions a time is looked for in, each with a quarter of a megabyte and an index: a topic has a
-hundred, and a far bucket takes half a second for one."""
+"""Partitions in which a time is searched, each with a quarter of a megabyte and an index: a topic
+has a hundred, and a far bucket takes half a second for one."""
 RECORD_BYTES = 1000
 """What a record is taken to have where nothing of its partition is in a segment."""
 
@@ -54,10 +54,10 @@ class Bounds(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """How many records segments are said to hold, in arrays of one length: the offsets [bases[i],
+    """Record counts of segments, in arrays of one length: the offsets [bases[i],
     ends[i]), rising and apart from each other, have records[i], those of control batches and of
     aborted transactions too; -1: only a part of the segment's share holds here. `generations`: 0
-    for segments that nobody has rewritten."""
+    for segments that were never rewritten."""
 
     bases: Any
     ends: Any
@@ -75,7 +75,7 @@ class _Layout(NamedTuple):
 
 
 class SourceCatalog:
-    """See the module. `places`: where files lie, in the order in which they are preferred."""
+    """Catalog of a source. `places`: locations of files, in order of preference."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class SourceCatalog:
         self._ends: dict[str, dict[int, tuple[int, int]]] = {}
 
     def refreshed(self) -> SourceCatalog:
-        """As it is now. Of manifests only what is new is read; what was found in them stays."""
+        """Refresh the catalog; of manifests only new parts are read."""
         holdings = [refreshed(holding) for holding in self._holdings]
         if not holdings and self.source.url:  # nothing was uploaded yet
             return SourceCatalog(self.source, _found(self.source, self._broker), self._broker)
@@ -188,8 +188,8 @@ class SourceCatalog:
         return Part(wanted, tuple(self._pieces(spans)), size)
 
     def parts(self, wanted: Iterable[PartitionRange]) -> list[Part]:
-        """`part` of each. A million pieces are in no cycles, and looking for some again and again
-        while they are made would take longer than making them."""
+        """`part` of each. A million pieces are in no cycles, and the search for cycles while they
+        are made would take longer than making them."""
         collects = gc.isenabled()
         gc.disable()
         try:
@@ -199,7 +199,8 @@ class SourceCatalog:
                 gc.enable()
 
     def counted(self, topic: str, partition: int) -> Counted:
-        """What the manifests say of a partition's segments. SourceError if there is no such."""
+        """Spans of a partition's segments by the manifests. SourceError for an unknown
+        partition."""
         spans = self._layout(topic, partition).spans
         whole = spans.bases == self._values("base_offset", spans)
         whole &= spans.ends == self._values("end_offset", spans)

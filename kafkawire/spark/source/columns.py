@@ -67,15 +67,16 @@ class Selection(NamedTuple):
         )
 
     def kinds(self) -> frozenset[str]:
-        """What must be read for these columns."""
+        """Record fields to read for these columns."""
         return frozenset(column.kind for column in self.fields())
 
     def ddl(self) -> str:
-        """As Spark's schema strings are written."""
+        """Return the schema as a Spark DDL string."""
         return ", ".join(f"`{column.name}` {column.ddl}" for column in self.fields())
 
     def arrow_schema(self) -> pa.Schema:
-        """What Spark makes of `ddl()` (pyspark's to_arrow_schema with timezone UTC)."""
+        """Arrow schema that Spark makes of `ddl()` (pyspark's to_arrow_schema with timezone
+        UTC)."""
         import pyarrow as pa
 
         header = pa.struct([("key", pa.string()), ("value", pa.binary())])

@@ -1,6 +1,6 @@
 """`spark.read.format("kafkawire")`: topics as a table.
 
-Spark makes the source in a Python worker beside the driver, asks it for a schema, and for each
+Spark creates the source in a Python worker next to the driver, asks it for a schema, and for each
 query asks a reader for partitions, one for each task; the tasks run `read` in their own workers.
 So nothing that planning needs is imported before it plans, and what goes to the tasks is small.
 Spark plans a loaded frame once: its later queries read up to the same offsets; load it again to see
@@ -37,7 +37,8 @@ _PLANS_WITH_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class KafkawireSource(DataSource):
-    """What `spark.dataSource.register` takes. The options: `kafkawire.spark.source.options`."""
+    """Data source for `spark.dataSource.register`. The options:
+    `kafkawire.spark.source.options`."""
 
     @classmethod
     def name(cls) -> str:
@@ -75,7 +76,7 @@ class KafkawireSource(DataSource):
 
 
 def _plans_with_filters() -> bool:
-    """Whether this process plans with filters.
+    """Return True if this process plans with filters.
 
     Where spark.sql.python.filterPushdown.enabled is off, Spark refuses a reader that has
     `pushFilters` at all, and the setting is nowhere to be seen here; but it plans with filters in

@@ -84,7 +84,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one Spark task reads: parts in order, by topic, partition and offset."""
+    """Input of one Spark task: parts in order, by topic, partition and offset."""
 
     parts: tuple[Part, ...]
 
@@ -111,7 +111,7 @@ the log start by now, in nothing that could be read (only without failOnDataLoss
 
 @dataclass(slots=True)
 class Account:
-    """What became of every offset of a range: end - base = rows + all in `gaps`.
+    """Account of every offset of a range: end - base = rows + all in `gaps`.
 
     `gaps` has at most `GAPS_LISTED` runs, neighbours of the same reason joined; `counts` has all.
     """
@@ -154,7 +154,8 @@ class Account:
 
     @property
     def missing(self) -> int:
-        """Offsets that nobody has explained yet; 0 for a range that was read to its end."""
+        """Return the number of offsets that are not accounted for yet; 0 for a range read to its
+        end."""
         return self.range.end - self.range.base - self.rows - sum(self.counts.values())
 
 
@@ -163,7 +164,8 @@ GAPS_LISTED = 1000
 
 
 class SourceError(Exception):
-    """It cannot be read; the text is one sentence for whoever wrote the options or the job."""
+    """The source cannot be read; the text is one sentence for the user of the options or the
+    job."""
 
 
 class DataLoss(SourceError):

@@ -78,7 +78,7 @@ class TopicSubscription:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What the options say, checked. `max_*`, `min_*`: 0 where not given."""
+    """Validated options. `max_*`, `min_*`: 0 if not given."""
 
     source: Source
     subscription: TopicSubscription
@@ -160,7 +160,7 @@ def _refuse_what_contradicts(said: Mapping[str, str], streaming: bool | None) ->
 
 
 def _check_limits(options: SourceOptions, streaming: bool | None) -> None:
-    """What cannot be, whatever the topics hold."""
+    """Checks of options against each other, independent of the topics."""
     starting, ending = options.starting, options.ending
     if streaming is False and LATEST in offsets_of(starting):
         raise SourceOptionError(
@@ -184,7 +184,7 @@ def _check_limits(options: SourceOptions, streaming: bool | None) -> None:
         for (topic, partition), value in first.items():
             if 0 <= last[topic, partition] < value:
                 raise SourceOptionError(
-                    f"starting{what} of {topic}-{partition} is {value}, behind ending{what}, "
+                    f"starting{what} of {topic}-{partition} is {value}, after ending{what}, "
                     f"which is {last[topic, partition]}"
                 )
     if isinstance(starting, AtTime) and isinstance(ending, AtTime) and ending.ms < starting.ms:

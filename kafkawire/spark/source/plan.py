@@ -1,6 +1,6 @@
 """Splitting what is to be read into tasks of about the same bytes. Pure.
 
-The same parts give the same tasks, whoever asks. Order is kept: by part, and within a part by
+The same parts always give the same tasks. Order is kept: by part, and within a part by
 offset; every offset is in exactly one task.
 """
 
@@ -30,7 +30,7 @@ def plan_tasks(
     offsets.
 
     A part is cut where its bytes say, within a piece in proportion to its offsets, so a cut lies
-    anywhere in a batch; whoever reads finds the place by the index. Small parts share a task.
+    anywhere in a batch; the reader finds the position by the index. Small parts share a task.
     Parts without offsets are left out. ValueError for bounds below 1.
     """
     if task_bytes < 1 or min_tasks < 1:

@@ -2,7 +2,7 @@
 
 A filter on topic or partition, and a bound of the offset, is used up here: all rows that come
 fulfil it. Of a timestamp only the lower bound helps, and only to begin later: records need not be
-in the order of their times, so Spark looks at each again. Everything else is handed back.
+in the order of their times, so Spark checks each again. Everything else is handed back.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Condition:
 
 @dataclass(slots=True)
 class Pruning:
-    """What is left of all there is: offsets [low, high), of partitions that fulfil `conditions`.
+    """Selection: offsets [low, high), of partitions that fulfil `conditions`.
 
     `since_ms`: records before the first of this time or later are not wanted; -1: no such bound.
     """
@@ -60,8 +60,8 @@ class Pruning:
     since_ms: int = -1
 
     def push(self, filters: Iterable[Any], kinds: Mapping[str, str]) -> list[Any]:
-        """Take pyspark.sql.datasource filters, all of which must hold; those that Spark still has
-        to look at. `kinds`: of columns by their names in the query."""
+        """Apply pyspark.sql.datasource filters, all of which must hold; return those that Spark
+        still has to check. `kinds`: of columns by their names in the query."""
         return [each for each in filters if not self._take(each, kinds)]
 
     def _take(self, given: Any, kinds: Mapping[str, str]) -> bool:
@@ -102,7 +102,7 @@ class Pruning:
             self.since_ms = max(self.since_ms, int(ms) if ms >= 0 else -1)
 
     def keeps(self, topic: str, partition: int) -> bool:
-        """Whether anything of a partition is wanted."""
+        """Return True if any offset of a partition is selected."""
         values = {TOPIC: topic, PARTITION: partition}
         return all(each.holds(values[each.kind]) for each in self.conditions)
 
@@ -111,7 +111,8 @@ class Pruning:
         wanted: Iterable[PartitionRange],
         times: Callable[[Sequence[tuple[str, int, int]]], Sequence[int | None]],
     ) -> list[PartitionRange]:
-        """What is left of ranges, without empty ones. `times`: a catalog's `offsets_for_times`."""
+        """Selected parts of ranges, without empty ones. `times`: a catalog's
+        `offsets_for_times`."""
         found = [
             each._replace(base=max(each.base, self.low), end=min(each.end, self.high))
             for each in wanted
@@ -128,7 +129,8 @@ class Pruning:
 
 
 def _comparable(name: str, value: Any, kind: type) -> bool:
-    """Whether the value is of the column's type; among many, null has rules of its own in SQL."""
+    """Return True if the value is of the column's type; among many, null has rules of its own in
+    SQL."""
     values = value if name == "In" else (value,)
     return bool(values) and all(
         isinstance(each, kind) and not isinstance(each, bool) for each in values

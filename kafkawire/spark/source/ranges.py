@@ -25,7 +25,7 @@ NAMED = 5
 
 
 class OffsetBounds(Protocol):
-    """See `catalog.Bounds`."""
+    """Bounds of a partition, as `catalog.Bounds`."""
 
     @property
     def start(self) -> int: ...
@@ -34,14 +34,14 @@ class OffsetBounds(Protocol):
 
 
 class Facts(Protocol):
-    """See `manifest.state.TopicFacts`."""
+    """Facts of a topic, as `manifest.state.TopicFacts`."""
 
     @property
     def internal(self) -> bool: ...
 
 
 class CatalogContents(Protocol):
-    """What is asked of a catalog."""
+    """Interface of a catalog as used here."""
 
     @property
     def source(self) -> Source: ...
@@ -127,7 +127,7 @@ def _at_times(
 def _check_same(
     given: Mapping[tuple[str, int], int], partitions: Iterable[tuple[str, int]], side: str
 ) -> None:
-    """As in the connector, all partitions are to be named or none."""
+    """Check that all partitions are named or none, as in Spark's Kafka connector."""
     there = set(partitions)
     missing, unknown = sorted(there - given.keys()), sorted(given.keys() - there)
     if missing:
@@ -143,7 +143,7 @@ def _check_same(
 
 
 def batch_ranges(catalog: CatalogContents, options: SourceOptions) -> list[PartitionRange]:
-    """What a batch reads: a range for each partition, empty ones too. SourceError, DataLoss."""
+    """Ranges of a batch query: one for each partition, empty ones too. SourceError, DataLoss."""
     partitions = assigned(catalog, options.subscription)
     first = resolve(catalog, options.starting, partitions, options, starting=True)
     last = resolve(catalog, options.ending, partitions, options, starting=False)
@@ -182,7 +182,7 @@ def begin_at(catalog: CatalogContents, key: tuple[str, int], offset: int) -> int
 
 
 def lost(source: Source, what: str) -> None:
-    """Records that are not there: an error with failOnDataLoss, else a line in the log."""
+    """Record that are not there: an error with failOnDataLoss, else a line in the log."""
     if source.fail_on_data_loss:
         raise DataLoss(f"{what}; failOnDataLoss=false goes on without them")
     logger.warning("%s; going on without them, as failOnDataLoss=false says", what)
@@ -205,10 +205,11 @@ def ends_of(catalog: CatalogContents, wanted: TopicSubscription) -> Positions:
 def stream_ranges(
     catalog: CatalogContents, start: Positions, end: Positions
 ) -> list[PartitionRange]:
-    """What a micro batch reads. DataLoss where it is not there any more, unless that is allowed.
+    """Ranges of a micro batch.
 
-    As in the connector: a partition that was not there at the start is read from its beginning,
-    which is to be offset 0; one that is not in `end` any more was deleted.
+    DataLoss if offsets are deleted, unless that is allowed. As in Spark's Kafka connector: a
+    partition that was not there at the start is read from its beginning, which is to be offset 0;
+    one that is not in `end` any more was deleted.
     """
     source = catalog.source
     gone = start.keys() - end.keys()
@@ -229,14 +230,18 @@ def stream_ranges(
             if begin > 0:
                 lost(source, f"{name} is new, but begins at offset {begin}")
         elif first > last:
-            lost(source, f"{name} ended at {first} before and ends at {last} now: it was made anew")
+            lost(
+                source,
+                f"{name} ended at {first} before and ends at {last} now: it was deleted and "
+                "created again",
+            )
             first = begin
         if first < last:
             found.append(within(catalog, PartitionRange(topic, partition, first, last)))
     return found
 
 
-class Behind(NamedTuple):
+class Unread(NamedTuple):
     """A partition's offsets that were not read yet: [base, end)."""
 
     base: int
@@ -247,28 +252,29 @@ def limited(catalog: CatalogContents, start: Positions, latest: Positions, rows:
     """`latest`, or at most about `rows` offsets after `start`, of each partition in proportion to
     what it has. None starves: each that has any gets at least one (Kafka's connector's rateLimit).
     """
-    behind = {}
+    unread = {}
     for key, end in latest.items():
         base = start[key] if key in start else catalog.bounds(*key).start
         if end > base:
-            behind[key] = Behind(base, end)
-    total = sum(end - base for base, end in behind.values())
+            unread[key] = Unread(base, end)
+    total = sum(end - base for base, end in unread.values())
     if total <= rows:
         return latest
     cut = {
         key: min(end, base + max(1, rows * (end - base) // total))
-        for key, (base, end) in behind.items()
+        for key, (base, end) in unread.items()
     }
     return latest | cut
 
 
 def waiting(start: Positions, latest: Positions) -> int:
-    """How many offsets were not read yet; of a new partition all of them."""
+    """Return how many offsets were not read yet; of a new partition all of them."""
     return sum(max(0, end - start.get(key, 0)) for key, end in latest.items())
 
 
 def to_json(positions: Positions) -> dict[str, dict[str, int]]:
-    """As Spark keeps it; topics and partitions in order, so that equal ones are equal texts."""
+    """Return as Spark stores it; topics and partitions in order, so that equal ones are equal
+    texts."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(positions.items()):
         found.setdefault(topic, {})[str(partition)] = offset

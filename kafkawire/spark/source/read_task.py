@@ -1,4 +1,4 @@
-"""What a Spark task does: its parts, from segments and the broker, to Arrow batches.
+"""Work of a Spark task: its parts, from segments and the broker, to Arrow batches.
 
 Every offset of a part is accounted for: given as a row, or in a gap with its reason. Blocks are
 checked by the sums of the sparse index, and what comes without one by the batches' CRCs. A file
@@ -209,7 +209,7 @@ class _Reader:
                 view = view[stop:]
 
     def _harmed(self, error: DamagedData, data: Buffer) -> None:
-        """Bytes that cannot be read: hand them over and go on behind them, or fail."""
+        """Handle unreadable bytes: pass them on and continue after them, or fail."""
         if error.base >= error.end:
             return
         if self._on_damage is None:
@@ -232,7 +232,7 @@ class _Reader:
         if self._source.fail_on_data_loss:
             raise DataLoss(
                 f"offsets [{base}, {upto}) of partition {partition} of topic {topic!r} are lost: "
-                f"{why} (failOnDataLoss=false reads on behind them)"
+                f"{why} (failOnDataLoss=false continues after them)"
             )
         self._decoder.skip(upto, LOST)
 

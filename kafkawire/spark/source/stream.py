@@ -1,8 +1,8 @@
 """`spark.readStream.format("kafkawire")`: topics as a stream of micro batches.
 
-One process beside the driver is asked for offsets and partitions as long as the query runs; what it
-is asked twice, as after a restart from a checkpoint, it answers alike, so each offset is in exactly
-one micro batch. New partitions, and new topics of a pattern, join while it runs.
+One process next to the driver is asked for offsets and partitions as long as the query runs; what
+it is asked twice, as after a restart from a checkpoint, it answers alike, so each offset is in
+exactly one micro batch. New partitions, and new topics of a pattern, join while it runs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Offsets = dict[str, Any]
 LOOK_EVERY_S = 1.0
-"""Spark asks for the newest offsets a hundred times a second where there is nothing new. Looking
+"""Spark asks for the newest offsets a hundred times a second where there is nothing new. A check
 costs a bucket three requests, which is one dollar a month at this pace."""
 
 
@@ -80,7 +80,8 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         return self._latest
 
     def _is_too_little(self, known: Positions, latest: Positions) -> bool:
-        """Whether to wait for minOffsetsPerTrigger; not behind a target, where no more comes."""
+        """Return True to wait for minOffsetsPerTrigger; not after a target end, where no more
+        comes."""
         now, options = time.monotonic(), self.options
         is_patient = now - self._began_at < options.max_trigger_delay_ms / 1000
         if self._target is None and is_patient and waiting(known, latest) < options.min_offsets:
@@ -90,7 +91,7 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """As maxOffsetsPerTrigger and minOffsetsPerTrigger say. Spark knows no limit of both: the
-        lower one is looked at here in any case."""
+        lower one is always checked here."""
         if self.options.max_offsets:
             return ReadMaxRows(self.options.max_offsets)
         return (
@@ -100,11 +101,11 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         )
 
     def reportLatestOffset(self) -> Offsets | None:
-        """For the progress of the query: what there was when it last looked."""
+        """Return the latest offsets for the query's progress, as of the last check."""
         return to_json(self._latest) or None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What there is now is all the query will read."""
+        """Fix the current end offsets as the end of the query."""
         self._target = self._ends(open_current(self.options.source))
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:

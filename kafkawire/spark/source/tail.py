@@ -1,4 +1,5 @@
-"""What is in no segment yet, through the Kafka protocol: blocking Fetches of the leader."""
+"""Records that are in no segment yet, through the Kafka protocol: blocking Fetches of the
+leader."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ Damaged = Callable[[DamagedData, Buffer], None]
 
 
 class LiveTail:
-    """Partitions of the cluster behind a source's bootstrap servers; connects when first used."""
+    """Partitions of the cluster at a source's bootstrap servers; connects when first used."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -74,9 +75,9 @@ class LiveTail:
             found = _whole(got, f"{topic}-{partition}")
             batches = [(at, head) for at, head in found if head.base_offset < upto]
             if batches:
-                behind = batches[-1][1].last_offset + 1
-                if behind < upto:
-                    self._fetch_ahead((topic, partition), behind)
+                after = batches[-1][1].last_offset + 1
+                if after < upto:
+                    self._fetch_ahead((topic, partition), after)
                 decoder.begin(account, _aborted(got, batches))
                 yield from self._decode(decoder, got, batches, damaged)
             elif found:
@@ -93,7 +94,7 @@ class LiveTail:
     def _fetched(
         self, place: tuple[str, int], cursor: int, upto: int, lost: Lost
     ) -> Fetched | None:
-        """What is there at the cursor; None if it is lost, and accounted for."""
+        """Fetched data at the cursor; None if it is lost, and accounted for."""
         for attempt in range(1, TRIES + 1):
             try:
                 try:
@@ -126,7 +127,7 @@ class LiveTail:
         )
 
     def _fetch_ahead(self, place: tuple[str, int], offset: int) -> None:
-        """Fetch what is behind an answer while that is decoded: one answer waits at most. Nothing
+        """Fetch the data after an answer while that is decoded: one answer waits at most. Nothing
         else uses the connections meanwhile."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "kafkawire-fetch")
@@ -135,7 +136,7 @@ class LiveTail:
     def _take_coming(
         self, place: tuple[str, int] | None = None, offset: int = -1
     ) -> Future[Fetched] | None:
-        """What was fetched ahead, if it is this; it has ended in any case."""
+        """Prefetched answer, if it is for this position; the prefetch has ended in any case."""
         if self._coming is None:
             return None
         found, self._coming = self._coming, None
@@ -150,7 +151,7 @@ class LiveTail:
     def _is_lost(
         self, code: int, place: tuple[str, int], cursor: int, upto: int, lost: Lost
     ) -> bool:
-        """Whether an error says that records are gone; then they are accounted for."""
+        """Return True if an error says that records are deleted; they are then accounted for."""
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             lost(upto, "the topic is gone")
             return True
@@ -172,10 +173,10 @@ class LiveTail:
     ) -> Iterator[pa.RecordBatch]:
         at, last = batches[-1]
         view = memoryview(got.records)[: at + last.size_bytes]
-        behind = last.last_offset + 1
+        after = last.last_offset + 1
         while len(view):
             try:
-                yield from decoder.feed(view, check_crc=True, upto=behind)
+                yield from decoder.feed(view, check_crc=True, upto=after)
                 return
             except DamagedData as error:
                 start, stop = decoder.broken
@@ -212,7 +213,7 @@ def _aborted(got: Fetched, batches: Sequence[tuple[int, BatchHead]]) -> list[tup
 
 
 def _aborts(data: Buffer, at: int) -> bool:
-    """Whether a control batch ends a transaction by aborting it (Kafka: ControlRecordType)."""
+    """Return True if a control batch aborts a transaction (Kafka: ControlRecordType)."""
     try:
         key = next(records(data, at)).key or b""
     except (KafkaError, StopIteration):

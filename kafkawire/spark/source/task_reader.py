@@ -1,5 +1,4 @@
-"""What batches and streams have in common: the tasks Spark runs, and the catalog they are planned
-from.
+"""Shared part of batch and stream readers: the tasks Spark runs, and their catalog.
 
 Runs in Spark's planning processes and, `TaskReader.read`, in its tasks.
 """
@@ -39,7 +38,7 @@ def selected(schema: StructType) -> Selection:
 
 
 class TaskPartition(InputPartition):
-    """What one Spark task reads, and where."""
+    """Input of one Spark task."""
 
     def __init__(self, task: Task, places: Sequence[Place]) -> None:
         self.task, self.places = task, tuple(places)

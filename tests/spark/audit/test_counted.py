@@ -100,7 +100,7 @@ def test_whole_segments_are_counted_by_the_manifest(
     assert world.counts().verdict == "equal"
 
 
-def test_a_topic_made_anew_at_the_source_says_nothing_of_the_table(world: World) -> None:
+def test_a_topic_recreated_at_the_source_says_nothing_of_the_table(world: World) -> None:
     topics = world.files.topics
     world.files.drop(topics["orders"].id)
     topics["orders"] = topics["orders"]._replace(id=b"another".ljust(16))
@@ -110,7 +110,7 @@ def test_a_topic_made_anew_at_the_source_says_nothing_of_the_table(world: World)
     assert report.clean
     assert only.source is None
     assert only.counts is None
-    assert only.notes == ["the source's topic of this name is another, made anew since the run"]
+    assert only.notes == ["the topic was deleted and created again in the source since the run"]
 
 
 def test_a_row_that_is_gone_with_its_account_is_told_by_the_count_alone(world: World) -> None:

@@ -92,4 +92,4 @@ def test_rows_that_the_source_cannot_have_had_are_a_problem() -> None:
     each.next = 3
     hold_against(each, SourceState(0, 7), source([ROW] * 7))
     assert each.clean
-    assert each.notes == ["4 offsets behind the source"]
+    assert each.notes == ["4 offsets less than the source"]

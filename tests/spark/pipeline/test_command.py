@@ -40,7 +40,7 @@ def outcome(run: int = 3) -> RunOutcome:
     files = (FileFacts("x.parquet", 8, 3 << 20, "a", 10, 0, 8, (("d", None),), run, "{}"),)
     ends = {"a": {10: 8}, "b": {0: 9}}
     record = RunRecord("j", run, files, (), shares, ends, 1, 2.0, "file:///dead")
-    return RunOutcome(record, behind={("a", 10): 4, ("b", 0): 0})
+    return RunOutcome(record, lags={("a", 10): 4, ("b", 0): 0})
 
 
 def test_records_and_intents_are_read_back() -> None:
@@ -56,7 +56,7 @@ def test_records_and_intents_are_read_back() -> None:
 def test_a_run_in_rows_and_in_a_line() -> None:
     record = outcome().record
     assert record is not None
-    rows = summary.partitions(record, outcome().behind)
+    rows = summary.partitions(record, outcome().lags)
     assert rows[0] == {
         "topic": "a", "partition": 10, "from": 0, "to": 8, "rows": 8, "dead letters": 0,
         "no row": {}, "lag": 4,
@@ -64,7 +64,7 @@ def test_a_run_in_rows_and_in_a_line() -> None:
     assert summary.shown(rows[1])["no row"] == "1 lost"
     line = summary.sentence(outcome())
     assert line == "run 3: 10 rows in 1 files, 3.0 MiB, 1 dead letters, 2.0 s (5 rows/s), lag 4"
-    assert summary.sentence(RunOutcome(behind={("a", 0): 2})) == "nothing new, lag 2"
+    assert summary.sentence(RunOutcome(lags={("a", 0): 2})) == "nothing new, lag 2"
     totals = summary.totals(outcome())
     assert (totals["rows"], totals["offsets"], totals["bytes"], totals["lag"]) == (
         10,
@@ -132,7 +132,7 @@ def test_the_first_signal_asks_and_the_second_interrupts(
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) is before
-    assert "ends after this run" in capsys.readouterr().err
+    assert "stopping after this run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_a_run_writes_what_is_there_and_the_next_what_is_new(bench: Bench) -> No
     second = bench.run()
     assert second.record is not None
     assert second.record.run == 2
-    assert not any(second.behind.values())
+    assert not any(second.lags.values())
     bench.check()
 
 

@@ -37,19 +37,21 @@ def test_offsets_that_were_deleted_stop_it_unless_that_is_allowed(
     assert len(bench.rows()) == before + 8
 
 
-def test_a_topic_made_anew_is_refused(bench: Bench) -> None:
+def test_a_recreated_topic_is_refused(bench: Bench) -> None:
     bench.run()
     bench.world.topics["a"][0] = (0, 3)
     with pytest.raises(DataLoss, match=r"a-0 was read up to offset 45 and ends at 3"):
         bench.run()
 
 
-def test_a_topic_made_anew_is_told_by_its_id_however_long_it_is(bench: Bench) -> None:
+def test_a_recreated_topic_is_known_by_its_id_however_long_it_is(bench: Bench) -> None:
     bench.run()
     bench.run()  # of nothing: ids are kept from run to run
     bench.world.ids["a"] = b"another".rjust(16)
     grow(bench)
-    with pytest.raises(DataLoss, match="the topic a was made anew since the last run"):
+    with pytest.raises(
+        DataLoss, match="the topic a was deleted and created again since the last run"
+    ):
         bench.run()
     bench.job = replace(bench.job, reading=job(source={"fail_on_data_loss": False}).reading)
     for _ in range(2):
@@ -60,7 +62,7 @@ def test_a_topic_made_anew_is_told_by_its_id_however_long_it_is(bench: Bench) ->
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_topic_made_anew_within_a_run_is_not_read_in_its_place(bench: Bench, fails: bool) -> None:
+def test_a_recreated_topic_within_a_run_is_not_read_in_its_place(bench: Bench, fails: bool) -> None:
     def hook(when: str, what: str, key: str) -> None:
         if key.startswith("_kafkawire/runs/") and when == "after":
             raise Killed
@@ -69,7 +71,7 @@ def test_a_topic_made_anew_within_a_run_is_not_read_in_its_place(bench: Bench, f
         bench.engine(hook).run()
     bench.world.ids["b"] = b"another".rjust(16)
     bench.job = replace(bench.job, reading=job(source={"fail_on_data_loss": fails}).reading)
-    with pytest.raises(DataLoss, match="b was made anew"):
+    with pytest.raises(DataLoss, match="b was deleted and created again"):
         bench.run()
 
 

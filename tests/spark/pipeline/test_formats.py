@@ -58,7 +58,7 @@ def test_runs_and_a_compaction(tier: Tier, tmp_path: Path, format: str) -> None:
         outcome = Engine(wanted, Inline()).run()
         assert outcome.record is not None
         assert outcome.record.seconds > 0
-        assert not any(outcome.behind.values())
+        assert not any(outcome.lags.values())
         tier.grow(40)
     Engine(wanted, Inline()).run()
     assert rows(open_table(wanted)) == Counter(tier.offsets())

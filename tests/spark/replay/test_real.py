@@ -100,7 +100,7 @@ def test_records_of_others_end_it(
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce("shared", b"x", partition=0)
     producer.flush(20)
-    with pytest.raises(ReplayError, match="somebody else wrote"):
+    with pytest.raises(ReplayError, match="another producer wrote"):
         replay(wish, silent)
     with pytest.raises(ReplayError, match="no partition 7"):
         replay(

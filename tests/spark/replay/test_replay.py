@@ -1,5 +1,5 @@
 """Replaying a table, with a target in memory: each row once and in order, whatever is interrupted,
-and nothing where somebody else writes.
+and nothing where another producer writes.
 
 Covers: kafkawire.spark.replay.target.
 """
@@ -158,7 +158,7 @@ def test_records_of_others_are_noticed(table: MadeTable) -> None:
     with pytest.raises(ReplayError, match="another record at offset 11"):
         run(target, source(table))
     target.rows += [foreign] * 100
-    with pytest.raises(ReplayError, match="somebody else wrote"):
+    with pytest.raises(ReplayError, match="another producer wrote"):
         run(target, source(table))
     target.rows.clear()
     target.begin = 3
@@ -173,7 +173,7 @@ def test_records_of_others_in_between_are_noticed(table: MadeTable) -> None:
                 self.rows.append(ComparedRow(1, None, b"x", ()))
             return super().append(partition, data)
 
-    with pytest.raises(ReplayError, match="somebody else writes to it"):
+    with pytest.raises(ReplayError, match="another producer writes to it"):
         run(Shared(), source(table))
 
 

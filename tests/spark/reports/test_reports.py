@@ -22,7 +22,7 @@ from kafkawire.spark.reports import late_tables as latetables
 from kafkawire.spark.reports.commits import Event, decode_event
 from kafkawire.spark.reports.continuity import judged
 from kafkawire.spark.reports.lag import series
-from kafkawire.spark.reports.late import CLASSES, Lateness, behind, by_partition
+from kafkawire.spark.reports.late import CLASSES, Lateness, by_partition, to_read_again
 from kafkawire.spark.reports.measures import (
     DAY_MS,
     LATE_EDGES_MS,
@@ -240,7 +240,7 @@ def test_ranges_that_begin_behind_what_precedes_them_are_read_again() -> None:
     rows = [("t", 0, 20, 30, 8, 9), ("t", 0, 0, 10, 1, 9), ("t", 0, 10, 20, -1, -1),
             ("t", 0, 30, 40, 9, 12), ("t", 0, 40, 50, 11, 12), ("t", 1, 0, 9, 4, 4)]  # fmt: skip
     reported = [dict(zip(names, row, strict=True)) for row in rows]
-    assert behind(reported) == {
+    assert to_read_again(reported) == {
         PartitionRange("t", 0, 20, 30): 9,
         PartitionRange("t", 0, 40, 50): 12,
     }

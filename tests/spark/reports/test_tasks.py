@@ -142,7 +142,7 @@ def test_nothing_but_records_without_a_time_is_reported_and_written(
 def test_late_is_what_counting_gives(scope: ReportScope, records: list[Record]) -> None:
     until = T0 + 10 * DAY_MS
     found = done(scope, late.counter(until, {}))
-    again = late.behind(found)
+    again = late.to_read_again(found)
     assert again, "some ranges begin with late records"
     parts = scope.catalog.parts(sorted(again))
     found += done(scope, late.corrector(again, until), [Task(tuple(parts))])

@@ -128,9 +128,9 @@ def places_of_harm(data: bytes) -> list[int]:
     trailer = read_trailer(data[-TAIL_BYTES:], len(data))
     end = trailer.batches_end
     inside = range(HEADER_BYTES, end, max(1, (end - HEADER_BYTES) // 15))
-    behind = range(end, len(data), max(1, (len(data) - end) // 25))
+    after = range(end, len(data), max(1, (len(data) - end) // 25))
     borders = [0, HEADER_BYTES - 1, HEADER_BYTES, end - 1, end, len(data) - 1]
-    return sorted({*inside, *behind, *borders})
+    return sorted({*inside, *after, *borders})
 
 
 def harmed(files: Files, key: str) -> Iterator[tuple[str, int]]:

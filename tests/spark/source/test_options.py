@@ -165,7 +165,7 @@ REFUSED = [
     ),
     (
         {"startingOffsets": '{"a": {"0": 5}}', "endingOffsets": '{"a": {"0": 4}}'},
-        "of a-0 is 5, behind endingOffsets, which is 4",
+        "of a-0 is 5, after endingOffsets, which is 4",
     ),
     ({"startingOffsetsByTimestampStrategy": "guess"}, "neither error nor latest"),
     ({"includeHeaders": "yes"}, "includeHeaders='yes' is neither true nor false"),

@@ -150,7 +150,12 @@ STREAM_LOSSES = [
     ({("old", 0): 5}, {}, "old-0 gone", []),
     ({("old", 0): 5}, {("old", 0): 9}, "old-0 was deleted", []),
     ({}, {("orders", 1): 20}, "is new, but begins at offset 10", [("orders", 1, 10, 20)]),
-    ({("orders", 0): 500}, {("orders", 0): 100}, "made anew", [("orders", 0, 0, 100)]),
+    (
+        {("orders", 0): 500},
+        {("orders", 0): 100},
+        "deleted and created again",
+        [("orders", 0, 0, 100)],
+    ),
 ]
 
 

@@ -135,7 +135,7 @@ def test_garbage_is_told_row_by_row() -> None:
     payloads = [good, b"", good + b"x", good[:-1], b"\xff" * 30, b"\x02\x06a\xff\xfe", None, good]
     column, bad = columns(schema, payloads)
     assert sorted(bad) == [1, 2, 3, 4, 5]
-    assert bad[2] == "1 bytes behind the value"
+    assert bad[2] == "1 bytes after the value"
     assert all(
         reason.startswith("not Avro of its schema") for row, reason in bad.items() if row != 2
     )

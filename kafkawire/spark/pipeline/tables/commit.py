@@ -1,7 +1,7 @@
-"""What commits of Delta and Iceberg have in common: what they say of a run, and trying again.
+"""Shared parts of commits to Delta and Iceberg: their description of a run, and retries.
 
-A commit is optimistic: look at the table, see whether the run is in it, commit if nobody committed
-in between, else look again. So who committed is never a question of who was told so.
+A commit is optimistic: read the table, check whether the run is in it, commit if there was no other
+commit in between, else read again. So a lost response never makes a commit uncertain.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafkawire.spark.pipeline.runs import FileFacts, RunRecord
 from kafkawire.spark.source.model import PartitionRange, SourceError
 
 TRIES = 20
-"""Of a commit, each after somebody else's: a minute at most, with the waits."""
+"""Attempts of a commit, each after another writer's commit: a minute at most, with the waits."""
 GIVE_UP_S = 300.0
 """For where each try waits for an answer: after so long there is no other."""
 WAIT_S, WAIT_S_MAX = 0.05, 5.0
@@ -31,13 +31,13 @@ class CommitError(SourceError):
 
 
 class Conflict(Exception):
-    """Somebody else committed meanwhile, or it is not known what became of a commit: look at the
-    table again."""
+    """Another writer committed meanwhile, or the result of a commit is unknown: read the table
+    again."""
 
 
 def properties(record: RunRecord) -> dict[str, str]:
-    """What a commit says of its run. `kafkawire.offsets`: topic -> partition -> [base, end), left
-    out where there are very many; they are in the run's record too."""
+    """Properties of a commit that describe its run. `kafkawire.offsets`: topic -> partition ->
+    [base, end), left out where there are very many; they are in the run's record too."""
     ranges: dict[str, dict[str, list[int]]] = {}
     for share in record.shares:
         topic, partition, base, end = share.range
@@ -55,8 +55,8 @@ def properties(record: RunRecord) -> dict[str, str]:
 
 
 def is_next(last: int, number: int, what: str, where: str) -> bool:
-    """Whether `number` is to be committed after `last`; not if it is there. Raises CommitError if
-    one between them is missing: its rows would never come."""
+    """Return True if `number` is to be committed after `last`; False if it already is. CommitError
+    if a run between them is missing: its rows would never be committed."""
     if number > last + 1:
         raise CommitError(
             f"{what} {number} cannot be committed to {where}: the last one it has is {last}"
@@ -77,16 +77,16 @@ def until_settled(attempt: Callable[[], Found], what: str, where: str) -> Found:
             time.sleep(random.uniform(0, wait))
             wait = min(2 * wait, WAIT_S_MAX)
     raise CommitError(
-        f"{what} cannot be settled with {where}: {tries} times others came before it, or nobody "
-        f"answered{reason}"
+        f"{what} cannot be settled with {where}: {tries} times other commits came "
+        f"first, or there was no answer{reason}"
     )
 
 
 def facts(
     path: str, rows: int, size_bytes: int, values: Sequence[tuple[str, str | None]], stats: str
 ) -> FileFacts:
-    """What a table's metadata says of a file. One that is not ours (somebody compacted the table)
-    has the topic "" and the partition -1."""
+    """Description of a file in a table's metadata. A file of another tool (which compacted the
+    table) has the topic "" and the partition -1."""
     name = described(path)
     part, run = (name[0], name[2] if name[1] == "r" else 0) if name else (_NOBODYS, 0)
     return FileFacts(path, rows, size_bytes, *part, tuple(values), run, stats)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class DeltaTable:
-    """See kafkawire.spark.pipeline.tables.port.Table.
+    """A Delta table, see kafkawire.spark.pipeline.tables.port.Table.
 
     Merged files stay for readers of older versions until VACUUM, as in every Delta table.
     """
@@ -100,8 +100,8 @@ class DeltaTable:
         until_settled(attempt, f"run {record.run}", self._where)
 
     def replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:
-        """See Table. Where somebody else has removed an old file meanwhile nothing is replaced: its
-        rows are elsewhere by now. Raises CommitError."""
+        """Replace files, see Table. If another writer has removed an old file meanwhile nothing is
+        replaced: its rows are elsewhere by now. CommitError."""
 
         def attempt() -> None:
             table = self._needed()
@@ -171,7 +171,7 @@ class DeltaTable:
         said: dict[str, str],
     ) -> None:
         """Commit on top of what `table` has seen, or not at all. Raises Conflict, CommitError."""
-        # No retries by the library: it would not look whether what is removed is still there.
+        # No retries by the library: it would not check that removed files still exist.
         commit = CommitProperties(
             custom_metadata=said,
             max_commit_retries=0,

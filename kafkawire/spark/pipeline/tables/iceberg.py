@@ -2,7 +2,7 @@
 
 A run is one snapshot that says its job, run and offset ranges in its summary; the number of the
 last run is in the table's properties too, set by the same commit, so that it outlives snapshots
-that expire. A commit holds only if the table is as it was when that was looked at.
+that expire. A commit succeeds only if the table has not changed since it was read.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ HISTORY_S = 86_400.0
 
 
 class IcebergTable:
-    """See kafkawire.spark.pipeline.tables.port.Table.
+    """An Iceberg table, see kafkawire.spark.pipeline.tables.port.Table.
 
     `catalog` of the job are pyiceberg's properties (type, uri, ...), with `name` the table in it as
     NAMESPACE.TABLE and `catalog_name` the catalog's own. Without them it is an SQLite file in the
@@ -69,7 +69,7 @@ class IcebergTable:
     hides = True
 
     def __init__(self, job: Job, place: Place) -> None:
-        """Raises CommitError."""
+        """Raise CommitError."""
         self.place = place
         self._partition_by = job.table.partition_by
         self._catalog = OpenedCatalog(job, place)
@@ -164,8 +164,8 @@ class IcebergTable:
                         append.append_data_file(data_file(file, _root(table), table.metadata))
 
     def replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:
-        """See Table. Where somebody else has removed an old file meanwhile nothing is replaced: its
-        rows are elsewhere by now. Raises CommitError."""
+        """Replace files, see Table. If another writer has removed an old file meanwhile nothing is
+        replaced: its rows are elsewhere by now. CommitError."""
         until_settled(lambda: self._replace(old, new, number), f"compaction {number}", self._name)
 
     def _replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:
@@ -212,7 +212,7 @@ class IcebergTable:
             state.put_expiry(Expiry(tuple(ids), tuple(paths)))
             try:
                 table.maintenance.expire_snapshots().by_ids(ids).commit()
-            except ValueError as error:  # somebody else has let one of them end meanwhile
+            except ValueError as error:  # another writer has expired one of them meanwhile
                 raise Conflict(str(error)[:100]) from None
 
     def _sweep(self, state: TableState) -> int:
@@ -233,7 +233,8 @@ class IcebergTable:
         return len(noted.files) if gone else 0
 
     def files(self) -> list[FileFacts]:
-        """See Table. A file of which somebody has deleted rows counts as not ours."""
+        """Return the files, see Table. A file of which rows were deleted counts as another
+        tool's."""
         return until_settled(self._files, "the list of its files", self._name)
 
     def _files(self) -> list[FileFacts]:
@@ -266,9 +267,9 @@ class IcebergTable:
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
         self._check_location(table.location())
-        # For this process alone: the library would commit again without looking for the run.
+        # For this process alone: the library would commit again without checking for the run.
         table.metadata.properties["commit.retry.num-retries"] = "0"
-        # It merges manifests only if told to; by the specification it is to unless told not to.
+        # The library merges manifests only if set; the specification has it on by default.
         table.metadata.properties.setdefault("commit.manifest-merge.enabled", "true")
         if isinstance(catalog, RestCatalog):
             table.metadata.metadata_log.clear()  # old ones are its server's to delete

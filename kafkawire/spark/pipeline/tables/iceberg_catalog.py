@@ -1,9 +1,9 @@
-"""The catalog of an Iceberg table: opened as the job says, and what it raises in our words.
+"""The catalog of an Iceberg table: opened by the job's properties, with its errors converted.
 
 The properties are pyiceberg's own, REST catalogs' among them. `${NAME}` in a value is taken from
 the environment, so that neither the job's file nor the table's folder has a secret in it, and no
-message has one either. What may go away by itself is a Conflict: the table is to be looked at
-again, for an answer that was lost says nothing of the commit that it was the answer to.
+message has one either. A temporary error is a Conflict: the table is read again, since after a lost
+response the result of the commit is unknown.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ NAMESPACE = "kafkawire"
 CATALOG = "kafkawire"
 CATALOG_FILE = "_kafkawire/catalog.db"
 TIMEOUT_S = (10.0, 60.0)
-"""To connect to a REST catalog, and to wait for its answer: a commit that was not answered by then
-is looked for."""
+"""To connect to a REST catalog, and to wait for its answer: after that the table is read to see
+whether the commit succeeded."""
 
 
 class OpenedCatalog:
     """Which catalog a job means. `table`: the table's name in it; nothing is asked yet."""
 
     def __init__(self, job: Job, place: Place) -> None:
-        """Raises CommitError, JobError."""
+        """Raise CommitError, JobError."""
         self._place = place
         said = dict(job.table.catalog or {})
         last = re.sub(r"\W", "_", location(place).rpartition("/")[2])
         self.table = str(said.pop("name", f"{NAMESPACE}.{last}"))
         if not self.table.strip(".").count("."):
             raise JobError(f"[table] catalog name is {self.table!r}, it must be NAMESPACE.TABLE")
-        self._own = not said  # a name alone is known to pyiceberg's configuration, or to nobody
+        self._own = not said  # a name alone must be in pyiceberg's configuration
         self._name = said.pop("catalog_name", CATALOG)
         self._said = said
         if self._own and place.tier.is_s3:
@@ -120,7 +120,8 @@ def _variable(key: str, name: str) -> str:
 
 
 def same_place(one: str, other: str) -> bool:
-    """Whether two URLs of a table are the same place: catalogs write them in ways of their own."""
+    """Return True if two URLs of a table mean the same location: catalogs write them
+    differently."""
 
     def plain(url: str) -> str:
         url = re.sub(r"^s3[an]://", "s3://", url)
@@ -130,9 +131,9 @@ def same_place(one: str, other: str) -> bool:
 
 
 def _guard(catalog: Catalog) -> None:
-    """Look after a refused commit whether it is there all the same: a proxy may have sent it twice.
+    """Check after a refused commit whether it is in the table: a proxy may have sent it twice.
 
-    The library takes a refusal for the truth, and deletes the files of the commit's metadata."""
+    The library trusts a refusal and deletes the files of the commit's metadata."""
     commit = catalog.commit_table
 
     def commit_table(
@@ -167,7 +168,7 @@ class _Bounded(requests.Session):
 
 vars(rest)["Session"] = _Bounded
 
-# Somebody else was quicker, nobody knows, or nobody is there: the table is looked at again.
+# Another commit was first, or the result is unknown: the table is read again.
 _PASSING = (
     CommitFailedException,
     CommitStateUnknownException,
@@ -192,7 +193,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def _secrets(said: Mapping[str, Any]) -> Iterator[str]:
-    """What no message may have: values of variables, and what the job itself says of the kind."""
+    """Secrets to remove from messages: values of variables, and those in the job itself."""
     for name, value in said.items():
         if isinstance(value, Mapping):
             yield from _secrets(value)

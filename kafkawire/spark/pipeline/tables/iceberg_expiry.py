@@ -2,8 +2,8 @@
 
 The library takes snapshots out of the metadata and leaves all files. Deleted here is, as by
 Iceberg's own expireSnapshots, what no snapshot that stays has: lists of manifests, manifests, and
-data files that a compaction replaced. What is to go is noted before the snapshots do, so that an
-interruption leaves nothing behind that nobody knows of.
+data files that a compaction replaced. The files to delete are noted before the snapshots expire, so
+that an interruption leaves no unknown files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 NEVER = "gc.enabled"
-"""Iceberg's property of tables whose files nobody may delete, since others have them too."""
+"""Iceberg's property of tables whose files must not be deleted, since other tables share them."""
 
 
 def expirable(table: Loaded, before_ms: int) -> list[Snapshot]:

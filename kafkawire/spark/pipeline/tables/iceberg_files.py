@@ -57,7 +57,7 @@ def _with_id(field: pa.Field, path: str, table: Schema) -> pa.Field:
 def check_spec(
     spec: PartitionSpec, schema: Schema, columns: Sequence[PartitionColumn], where: str
 ) -> None:
-    """Whether the table is partitioned as the job says. Raises CommitError."""
+    """Check that the table is partitioned as the job says. CommitError."""
     there = [(field.name, type(field.transform)) for field in spec.fields]
     wanted = [(c.name, DayTransform if c.by_date else IdentityTransform) for c in columns]
     if there != wanted:
@@ -68,7 +68,7 @@ def check_spec(
 
 
 def data_file(file: FileFacts, location: str, metadata: TableMetadata) -> DataFile:
-    """What a commit says of a new file."""
+    """Description of a new file for a commit."""
     schema, spec = metadata.schema(), metadata.spec()
     said = json.loads(file.stats) if file.stats else {}
     nulls = {
@@ -138,7 +138,7 @@ def _partition(file: FileFacts, spec: PartitionSpec, schema: Schema) -> list[Any
 
 
 def file_facts(file: DataFile, location: str, spec: PartitionSpec, schema: Schema) -> FileFacts:
-    """What the table says of a file of it."""
+    """Description of a file by the table's metadata."""
     path = file.file_path.removeprefix(f"{location}/")
     values = [
         (field.name, _text(file.partition[at], field.transform, schema, field.source_id))

@@ -49,7 +49,7 @@ def iceberg_properties(place: Place) -> dict[str, str]:
 
 
 def _virtual(place: Place) -> bool:
-    """Whether the bucket is in the host's name: seldom where it is not AWS's."""
+    """Return True if the bucket is in the host name: rarely outside AWS."""
     return place.tier.path_style is False
 
 

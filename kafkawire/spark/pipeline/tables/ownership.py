@@ -1,4 +1,4 @@
-"""Whose a table is, and which columns it has: `_kafkawire/table.json`.
+"""Owner and columns of a table: `_kafkawire/table.json`.
 
 A table belongs to one job, by its name: two would each count its own runs. The file also has what
 is needed to open the table without the job.
@@ -73,7 +73,7 @@ def _without_secrets(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a catalog's property is not to be written down. The name of a variable may be."""
+    """Return True if a catalog property must not be stored. The name of a variable may be."""
     if VARIABLE.search(value):
         return False
     return bool(_LOGIN.search(value) or (_SECRET.search(name) and not _ADDRESS.search(name)))
@@ -100,8 +100,7 @@ def _check(known: Mapping[str, Any], job: Job) -> None:
 
 
 def described_job(url: str, known: Mapping[str, Any]) -> Job:
-    """What can be said of the job of a table that was found at `url`, to open the table: its
-    source is not known."""
+    """Job for opening the table found at `url`; its source is unknown."""
     return Job(
         known["job"],
         SourceSection(Source(url="/")),

@@ -4,8 +4,8 @@ The record of a run is its commit. `ParquetTable.files()` is always right. Who r
 nothing but `spark.read.parquet(path)` sees the same rows when neither run nor compaction is in
 progress; during a run, also some of the run's files that are whole but not committed yet (an
 object store shows no half file, and in a folder each is renamed into place); during a compaction,
-rows twice from when a merged file is there until the files it was made of are deleted. Whoever must
-not see that reads `files()`, or has a Delta or Iceberg table made.
+rows twice from when a merged file is there until the files it was made of are deleted. Readers that
+must not see that use `files()`, or a Delta or Iceberg table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ParquetTable:
-    """See kafkawire.spark.pipeline.tables.port.Table."""
+    """A Parquet table, see kafkawire.spark.pipeline.tables.port.Table."""
 
     hides = False
 
@@ -60,7 +60,8 @@ class ParquetTable:
         self.place.delete([file.path for file in old])
 
     def tidy(self) -> int:
-        """See Table: there are no older states; `sweep` removes what compaction has left."""
+        """Do nothing, see Table: there are no older states; `sweep` removes leftovers of
+        compactions."""
         return 0
 
     def files(self) -> list[FileFacts]:

@@ -30,7 +30,7 @@ TEXT_STATISTICS = 64
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How files are encoded. `plain`: nothing that an older reader of Iceberg does not know."""
+    """Encoding of files. `plain`: only features that older readers of Iceberg support."""
 
     compression: str = "zstd"
     plain: bool = False

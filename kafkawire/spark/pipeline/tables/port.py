@@ -1,4 +1,4 @@
-"""What a table must offer, whatever its format: commit a run once, replace files, list them.
+"""Interface of a table of any format: commit a run once, replace files, list them.
 
 Which of its files are rows is the table's to say: `files()`. Delta and Iceberg readers see just
 these. In a Parquet table they are the files under its path that are not in `_kafkawire/`; while a

@@ -95,7 +95,7 @@ class AvroDecoder:
         return self._readers.setdefault(number, found)
 
     def _reader(self, writer: Any) -> Read:
-        """What decodes a payload written with `writer`, whole."""
+        """Decoder of a payload written with the schema `writer`."""
         read, start, stream = fastavro.schemaless_reader, self._start, io.BytesIO
         schema = None if writer == self._schema else self._schema
         names = self.columns.unions
@@ -105,7 +105,7 @@ class AvroDecoder:
             data.seek(start)
             found = read(data, writer, schema, return_named_type=names)
             if data.tell() != len(payload):
-                raise BadValue(f"{len(payload) - data.tell()} bytes behind the value")
+                raise BadValue(f"{len(payload) - data.tell()} bytes after the value")
             return found
 
         return value

@@ -1,7 +1,7 @@
 """Avro schemas: as one self-contained text, and as columns (a tree of shred.SchemaNode).
 
 The types are those Spark's from_avro gives: times of day stay numbers, unions of more than one type
-beside null become a struct member0, member1, ...; times finer than microseconds are cut off.
+besides null become a struct member0, member1, ...; times finer than microseconds are cut off.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class AvroColumns:
     def __init__(self, schema: Any) -> None:
         """`schema`: self-contained, of fastavro.parse_schema. Raises ValueFormatError."""
         self._named: dict[str, Any] = {}
-        self._open: list[str] = []  # names of the records around the one that is looked at
+        self._open: list[str] = []  # names of the records around the current one
         self.unions = _has_unions(schema)
         self.root = self._node(schema, "the value")
 
@@ -180,7 +180,7 @@ class AvroColumns:
         return shred.struct(members)
 
     def _is_branch(self, branch: Any) -> Callable[[Any], bool]:
-        """Whether a value is of this branch; those of named types come as (name, value)."""
+        """Return True if a value is of this branch; those of named types come as (name, value)."""
         schema = self._named.get(branch, branch) if isinstance(branch, str) else branch
         kind = schema if isinstance(schema, str) else schema["type"]
         if kind in NAMED:

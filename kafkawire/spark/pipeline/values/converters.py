@@ -102,8 +102,7 @@ def _file(path: str) -> bytes:
 
 
 def converter(form: Format, *, key: bool = False) -> Converter:
-    """What converts values, or keys, of a resolved format other than JSON. Raises
-    ValueFormatError."""
+    """Converter of values, or keys, of a resolved format other than JSON. ValueFormatError."""
     name = "_key" if key else "_value"
     if form.format == spec.BYTES:
         return Bytes(name)
@@ -124,7 +123,7 @@ def converter(form: Format, *, key: bool = False) -> Converter:
 
 
 class Bytes:
-    """As they are."""
+    """Return the bytes unchanged."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -192,7 +191,7 @@ class Decoded:
         return (column.flatten() if self._flat else [column]), bad
 
     def __reduce__(self) -> tuple[Any, tuple[Format, bool]]:
-        """As its format: what decodes is made anew in each process."""
+        """Pickle as its format: the decoder is built again in each process."""
         return _made, (self._form, self._name == "_key")
 
 

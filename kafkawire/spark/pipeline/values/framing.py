@@ -1,4 +1,4 @@
-"""What stands before a value written with a schema registry: Confluent's wire format. Pure.
+"""Header of a value written with a schema registry: Confluent's wire format. Pure.
 
 A zero byte, the number of the schema (four bytes, big-endian), the value. In Protobuf, between
 number and value, which message of the schema it is: how many indexes, then each, all as zigzag

@@ -1,9 +1,9 @@
-"""JSON by Spark's own from_json: a column in the engine, and behind it a Converter that tells good
-from bad and finds out why.
+"""JSON by Spark's own from_json: a column in the engine, followed by a Converter that finds invalid
+values and the reason.
 
 The mode is PERMISSIVE: fields that the schema does not have are left out, missing ones are null; a
-value that does not parse, or has a field of another type, is bad. What follows a whole value is
-not looked at, as everywhere in Spark.
+value that does not parse, or has a field of another type, is bad. Anything after a complete value
+is ignored, as everywhere in Spark.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class JsonConverter:
     """Made on the driver, sent to the tasks."""
 
     def __init__(self, form: Format, *, key: bool = False) -> None:
-        """Raises ValueFormatError."""
+        """Raise ValueFormatError."""
         self._name = KEY if key else VALUE
         self._schema = struct_type(form.schema)
         names = self._schema.fieldNames()
@@ -74,11 +74,11 @@ class JsonConverter:
 
     @property
     def parsed(self) -> str:
-        """What the column must be called."""
+        """Name of the column."""
         return PARSED[self._name]
 
     def column(self) -> Column:
-        """What Spark makes of the binary column `_value` (or `_key`), for a select."""
+        """Spark expression for the binary column `_value` (or `_key`), for a select."""
         from pyspark.sql import functions
         from pyspark.sql.types import StringType, StructType
 
@@ -100,7 +100,7 @@ class JsonConverter:
         return [field.with_nullable(True) for field in self._arrow]
 
     def convert(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], dict[int, str]]:
-        """See Converter; the batch has what `column` made, too."""
+        """Convert a batch, see Converter; it also has the result of `column`."""
         payloads, parsed = batch.column(self._name), batch.column(self.parsed)
         columns = parsed.flatten()
         corrupt = columns.pop(parsed.type.get_field_index(CORRUPT))

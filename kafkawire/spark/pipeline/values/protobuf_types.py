@@ -61,8 +61,8 @@ def set_of(data: bytes, name: str) -> list[FileDescriptorProto]:
 
 
 def complete(files: Iterable[FileDescriptorProto]) -> str:
-    """A descriptor set in base64 with what the files import of the protobuf library in it. What is
-    imported stands before whoever imports it. Raises ValueFormatError."""
+    """A descriptor set in base64 with what the files import of the protobuf library in it. Imported
+    files come before those that import them. ValueFormatError."""
     there: dict[str, FileDescriptorProto] = {}
     for file in files:
         _add(file, there)

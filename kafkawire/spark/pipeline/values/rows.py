@@ -9,7 +9,7 @@ from kafkawire.spark.pipeline.values.converters import Converter
 
 KEY, VALUE, REASON = "_key", "_value", "_reason"
 PARSED = {KEY: "_key_parsed", VALUE: "_value_parsed"}
-"""What Spark made of JSON comes beside the bytes it is of."""
+"""The column parsed by Spark comes together with the bytes of the JSON."""
 REASON_CHARACTERS_MAX = 500
 
 

@@ -98,7 +98,7 @@ def _check(item: SchemaNode) -> None:
 
 
 def _present(values: list[Any]) -> tuple[list[Any], list[bool]]:
-    """What is there; and for each value whether it is null, or nothing if none is."""
+    """Return the present values; and for each value whether it is null, or nothing if none is."""
     mask = [value is None for value in values]
     if not any(mask):
         return values, []
@@ -118,7 +118,7 @@ def _offsets(values: list[Any]) -> pa.Array:
 
 def build_all(node: SchemaNode, values: list[Any]) -> tuple[pa.Array, dict[int, str]]:
     """The column, and by row why a value cannot be in it (it is null then): a number too large
-    for its type, say. Rows are only looked for where there is one."""
+    for its type, say. Rows are searched only if there is one."""
     try:
         return node.build(values), {}
     except _MISFITS:

@@ -1,4 +1,4 @@
-"""What [value] and [key] of a job say, held to what can be. Pure."""
+"""The sections [value] and [key] of a job, validated. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class ValueFormatError(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How bytes become columns. As written in the job, or, `resolved`, with `schema` in full.
+    """Format of values: how bytes become columns. As written in the job, or, `resolved`, with
+    `schema` in full.
 
     `schema`: Avro as JSON; for json a Spark schema, DDL or JSON. `schema_file`: a file with it.
     `registry`: URL of a schema registry; then values have Confluent's five bytes before them.
@@ -88,7 +89,7 @@ class Format:
 
 
 def checked_columns(names: list[str], where: str) -> None:
-    """Whether a table can have these columns: none reserved, none twice but for its case, which
+    """Check that a table can have these columns: none reserved, none twice but for its case, which
     Spark does not tell apart. Raises ValueFormatError."""
     seen: dict[str, str] = {}
     for name in names:

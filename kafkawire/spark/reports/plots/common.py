@@ -1,4 +1,4 @@
-"""What all plots of the reports share: figure, colours, time axes, PNG bytes.
+"""Shared parts of all plots of the reports: figure, colours, time axes, PNG bytes.
 
 Figures are made without pyplot, by the Agg canvas: no display, no state of the process. Called by
 the plot_* modules; nothing here knows Spark.
@@ -23,7 +23,7 @@ INK, GREY, PALE, RED = "#22303c", "#6b7785", "#e4e8ec", "#d1495b"
 COLOURS = (
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c6bb1", "#b5a642",
 )  # fmt: skip
-"""Told apart by colour-blind people, too (Okabe and Ito 2008, with two more)."""
+"""Distinguishable by colour-blind people (Okabe and Ito 2008, with two more)."""
 LAST_MS = 253_402_214_400_000
 """The last day that there is a date for."""
 SERIES = len(COLOURS)

@@ -24,7 +24,7 @@ WRONG_COUNTS = ("lost", "damaged", "unexplained", "duplicates")
 
 
 def cell_sizes(span: int) -> Any:
-    """How many of `span` offsets fall in each cell: offset i in cell i * CELLS // span."""
+    """Return how many of `span` offsets fall in each cell: offset i in cell i * CELLS // span."""
     edges = -(-np.arange(CELLS + 1, dtype=np.int64) * span // CELLS)
     return np.diff(edges)
 

@@ -1,4 +1,5 @@
-"""Lag of groups over time, and where they are behind now. Called by kafkawire.spark.reports.lag."""
+"""Lag of groups over time, and their current lag by partition. Called by
+kafkawire.spark.reports.lag."""
 
 from __future__ import annotations
 
@@ -79,12 +80,12 @@ def draw(
 
 
 def _now(axes: Any, now: Sequence[Mapping[str, Any]]) -> None:
-    behind = sorted((row for row in now if row["lag"]), key=lambda row: -row["lag"])
-    if not behind:
-        plots.nothing(axes, "At the end no group is behind.")
+    lagging = sorted((row for row in now if row["lag"]), key=lambda row: -row["lag"])
+    if not lagging:
+        plots.nothing(axes, "At the end no group has lag.")
         return
-    shown = behind[:BARS]
-    more = f", {len(shown)} of {len(behind)} that are behind" if len(behind) > BARS else ""
+    shown = lagging[:BARS]
+    more = f", {len(shown)} of {len(lagging)} with lag" if len(lagging) > BARS else ""
     plots.plain(axes, f"Lag at the end, by partition{more}")
     labels = [
         f"{plots.shortened(row['group_id'], 20)}  "

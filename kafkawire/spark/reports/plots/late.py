@@ -1,5 +1,5 @@
-"""Histograms of late data: how far behind the newest record before it in its partition each one
-is, and how old it was when its segment was there. Called by kafkawire.spark.reports.late.
+"""Histograms of late data: how much older each record is than the newest one before it in its
+partition, and how old it was when its segment was written. Called by kafkawire.spark.reports.late.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def draw(
     counts = np.sum([row["counts"] for row in partitions], axis=0)
     wide = 0.42 if arrivals is not None else 0.9
     left = plots.axes_at(made, 0.06, base, wide, 2.7 / height)
-    _histogram(left, counts, "Behind the newest record before it in its partition")
+    _histogram(left, counts, "Lateness after the newest earlier record of its partition")
     if arrivals is not None:
         right = plots.axes_at(made, 0.55, base, 0.42, 2.7 / height)
         _histogram(right, np.asarray(arrivals), "Age when its segment was there", ordered=False)

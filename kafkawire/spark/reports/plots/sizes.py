@@ -17,7 +17,7 @@ STEPS = 10
 
 
 class TimeSpan(NamedTuple):
-    """What is shown of time: [first, end) in ms, by buckets of `width` ms."""
+    """Time axis: [first, end) in ms, by buckets of `width` ms."""
 
     first: int
     end: int

@@ -3,8 +3,8 @@
 Endpoint, region and credentials come from boto3's own chain (environment, profiles, roles), as the
 broker's do; options of the URL go before them. Throttling, timeouts, 5xx and bodies that break off
 are tried again (kafkawire.objectstore.retrying). Reading through pyarrow.fs was measured: as much
-CPU for ranges of 4 MiB, one more request for each file, and an object that is gone cannot be told
-from a fault.
+CPU for ranges of 4 MiB, one more request for each file, and a missing object cannot be
+distinguished from a fault.
 
 One client for a process and its environment: a Spark worker does many tasks.
 """
@@ -40,7 +40,7 @@ _WHO = (
 
 
 class BucketPlace(Place):
-    """Files of a bucket."""
+    """A bucket with a prefix, see Place."""
 
     at_once: ClassVar[int] = 8
     """Of 8 MiB each, 64 MiB of memory: all of a usual task. A far bucket gives a connection 20 to

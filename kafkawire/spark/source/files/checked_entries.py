@@ -16,7 +16,7 @@ from kafkawire.spark.source.model import DamagedData, PartitionRange, Piece
 
 class BatchRun(NamedTuple):
     """Whole batches, with the offsets [base, upto) at most. `damaged`: they are not what was
-    written; `check_crc`: nobody has looked yet."""
+    written; `check_crc`: not checked yet."""
 
     data: Buffer
     base: int
@@ -40,7 +40,7 @@ class CheckedEntry:
         return self._damage(str(error), error.base, min(error.end, self.stop))
 
     def damage(self, cursor: int, run: BatchRun) -> DamagedData:
-        """What is to be said of a damaged run, from the cursor on."""
+        """DamagedData error for a damaged run, from the cursor on."""
         base, end = max(cursor, run.base), min(run.upto, self.stop)
         topic, partition = self._wanted[:2]
         text = (
@@ -74,8 +74,8 @@ class CheckedEntry:
             position = bad + length
 
     def _sound(self, index: SparseIndex, position: int, data: memoryview) -> BatchRun:
-        """Whole blocks, without the batches that begin behind the piece's end: another file's
-        hold there."""
+        """Whole blocks, without the batches that begin after the piece's end: there another file's
+        are valid."""
         first, after = index.find(position), index.find(position + len(data) - 1) + 1
         base, upto = index.block(first)[2], self._offset(index, after)
         if self.stop < upto and self.stop < self._wanted.end:
@@ -119,19 +119,19 @@ def _damaged(index: SparseIndex, position: int, view: memoryview, stop: int) -> 
 
 
 def _before(data: memoryview, offset: int) -> int:
-    """How many bytes the batches have that begin below an offset."""
+    """Return the size of the batches that begin below an offset."""
     try:
         for at, head in iter_batches(data):
             if head.base_offset >= offset:
                 return at
     except KafkaError:
-        pass  # whoever decodes it will say so
+        pass  # the decoder reports it
     return len(data)
 
 
 def _whole(data: bytearray, left: int) -> int:
-    """How many bytes whole batches have at the beginning, with `left` bytes still to come. All, if
-    none follows, or if what begins there is no batch: whoever decodes it will say so."""
+    """Return the size of the whole batches at the beginning, with `left` bytes still to come. All,
+    if none follows, or if what begins there is no batch: the decoder reports it."""
     size = 0
     try:
         for at, head in iter_batches(data):

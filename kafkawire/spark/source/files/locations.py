@@ -1,4 +1,4 @@
-"""Where files lie: a folder, or a bucket with a prefix, with one small class.
+"""Locations of files: a folder, or a bucket with a prefix, with one interface.
 
 The URL is written as a tier's is (kafkawire.objectstore.url). A place is small, pickles, and opens
 its store (kafkawire.objectstore) when it is first used in a process. Keys are relative, with

@@ -1,4 +1,4 @@
-"""The manifests behind a URL, read, and read again where only little is new."""
+"""The manifests at a URL, read once and then refreshed incrementally."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from kafkawire.spark.source.model import SourceError
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 32
-"""Deltas fetched at a time, beside a snapshot: an hour has hundreds, each is one round trip, and a
-client keeps some more connections."""
+"""Deltas fetched at a time, concurrently with a snapshot: an hour has hundreds, each is one round
+trip, and a client keeps some more connections."""
 
 
 class NothingThere(SourceError):
@@ -36,7 +36,7 @@ class Holding(NamedTuple):
 
     @property
     def manifest(self) -> Manifest:
-        """As it was read."""
+        """Return the manifest as read before."""
         return self.sheet.manifest
 
 
@@ -79,7 +79,7 @@ def readable_holdings(broker: BrokerQueries) -> list[Holding]:
 
 
 def refreshed(holding: Holding) -> Holding:
-    """What is there now; the same object if nothing is new."""
+    """Current manifest; the same object if nothing is new."""
     known = holding.manifest
     manifest = _reading(holding.place, lambda get: refresh_manifest(known, get))
     return holding if manifest is known else Holding(holding.place, Sheet(manifest))
@@ -120,9 +120,9 @@ def _reading(place: Place, read: Callable[[Callable[[str], bytes]], Manifest]) -
 
 
 class _Ahead:
-    """Fetches from a bucket what will be asked for next, so that a manifest takes three round trips
-    where it has few deltas: `current` and a list of the deltas; the snapshot, the deltas behind it,
-    and the one that is not there yet; `current` again.
+    """A prefetcher of the objects that will be read next, so that a manifest takes three round
+    trips where it has few deltas: `current` and a list of the deltas; the snapshot, the deltas
+    after it, and the one that does not exist yet; `current` again.
     """
 
     def __init__(self, place: Place, pool: ThreadPoolExecutor) -> None:
@@ -153,8 +153,8 @@ class _Ahead:
         return [number for number in found if number is not None]
 
     def _fetch_behind(self, key: str) -> None:
-        """Fetch the deltas behind a snapshot or delta, unless that was done, and the one behind
-        them: that it is not there is true when it is looked for, and `current` is read later."""
+        """Fetch the deltas after a snapshot or delta, unless that was done, and the one after them:
+        it is missing at the time of the request, and `current` is read later."""
         if self._coming or isinstance(self._place, FolderPlace):
             return
         known, self._listing = self._listing, None

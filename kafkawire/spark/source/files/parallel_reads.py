@@ -1,9 +1,9 @@
 """Ranges of files, several requests under way at a time, taken in the order of a plan.
 
-A far bucket takes a fifth of a second to the first byte and gives a connection 50 MB/s, so who asks
-for one range after the other waits most of the time. Whoever takes also asks: there is no thread
-but those that wait for an answer. They are started when there is something to ask, so never before
-a fork, and end when the taking ends, by itself or by an error.
+A far bucket takes a fifth of a second to the first byte and gives a connection 50 MB/s, so a reader
+that asks for one range after the other waits most of the time. The consumer also sends the
+requests: there is no thread but those that wait for an answer. They are started when there is
+something to ask, so never before a fork, and end when the taking ends, by itself or by an error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Step(NamedTuple, Generic[T]):
 
 
 Plan = Iterator["Step[T] | Future[Any]"]
-"""Steps in order, told when there is room for more. A future among them: what follows is not known
+"""Steps in order, taken when there is room for more. A future among them: what follows is not known
 before it is done."""
 
 
@@ -65,14 +65,14 @@ class ReadsInFlight(Generic[T]):
         return self._pool.submit(work, *arguments)
 
     def taken(self, plan: Plan[T]) -> Generator[T, None, None]:
-        """What is made of the steps, in order. An error is raised in the place of its step: all
+        """Results of the steps, in order. An error is raised in the place of its step: all
         before it was given."""
         try:
             self._next = next(plan, None)
             while self._ask(plan, patient=True):
                 yield from self._made(plan)
         finally:
-            # Requests under way end by their own time limits; nobody waits for them.
+            # Requests under way end by their own time limits; no caller waits for them.
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, plan: Plan[T], *, patient: bool) -> bool:
@@ -95,7 +95,7 @@ class ReadsInFlight(Generic[T]):
         return bool(self._asked)
 
     def _made(self, plan: Plan[T]) -> Iterator[T]:
-        """Of the first step; its place is given to others before anybody works on it."""
+        """Return the result of the first step; its slot is freed before the caller processes it."""
         step, coming = self._asked.popleft()
         found = [each.result() for each in coming]
         self._bytes -= step.size_bytes

@@ -2,7 +2,7 @@
 
 A large piece comes in runs of whole index blocks, small ones (thousands of little partitions in one
 file) many at a time: what lies close together in a file is one request. Of what is wanted whole the
-index is asked for beside the bytes; else before them, some pieces ahead.
+index is requested together with the bytes; else before them, some pieces ahead.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Planning:
         self._looked = 0
 
     def steps(self) -> Plan[Load]:
-        """See inflight.Plan."""
+        """Plan of the reads, see parallel_reads.Plan."""
         at = 0
         while at < len(self._pieces):
             self._look_ahead()
@@ -143,7 +143,7 @@ class _Planning:
         place = self._places[piece.place]
         asked = self._indexes.pop(at)
         yield asked
-        if asked.exception() is not None:  # its turn has not come yet
+        if asked.exception() is not None:  # not started yet
             yield Step((), partial(_unread, piece, at, asked))
             return
         index = asked.result()
@@ -159,7 +159,7 @@ class _Planning:
 
 
 def _is_large(piece: Piece) -> bool:
-    """Whether it is looked up what of it is needed, and in which runs."""
+    """Return True if the needed runs are looked up in the index."""
     is_whole = (piece.base, piece.end) == (piece.entry_base, piece.entry_end)
     most = RUN_BYTES if is_whole else min(SMALL_BYTES, RUN_BYTES)
     return piece.length + piece.index_length > most
@@ -209,7 +209,7 @@ class _Held:
         self._parts = [memoryview(b"" if part is None else part) for part in parts]
 
     def part(self, start: int, length: int) -> memoryview:
-        """What lies within one of the ranges; shorter where the file ended."""
+        """Bytes within one of the ranges; shorter at the end of the file."""
         at = bisect_right(self._starts, start) - 1
         begin = start - self._starts[at]
         return self._parts[at][begin : begin + length]

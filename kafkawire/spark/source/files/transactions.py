@@ -1,7 +1,7 @@
-"""Which transactions of a partition were aborted, as the state of its segments says.
+"""Aborted transactions of a partition, from the state of its segments.
 
 A segment's state has those whose marker is in it, so a transaction's fate may stand in a later
-segment than its records: all of them from a range's first one on are looked at. Asked only where
+segment than its records: all of them from a range's first one on are read. Asked only where
 there is a transactional batch.
 """
 
