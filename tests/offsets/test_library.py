@@ -219,3 +219,8 @@ def test_statistics_add_up() -> None:
 def test_everything_that_is_promised_can_be_imported() -> None:
     for name in kafkawire.offsets.__all__:
         assert getattr(kafkawire.offsets, name) is not None
+
+
+def test_former_names_can_be_imported() -> None:
+    assert kafkawire.offsets.OffsetStorage is kafkawire.offsets.SegmentCatalog
+    assert kafkawire.offsets.Mapping is kafkawire.offsets.SegmentRange

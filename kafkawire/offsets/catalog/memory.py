@@ -1,4 +1,4 @@
-"""`OffsetStorage` in memory, for tests, the simulation and throw-away brokers.
+"""`SegmentCatalog` in memory, for tests, the simulation and throw-away brokers.
 
 `MemoryRows` is what survives a crash; `MemoryStorage` is one process's way to it. A write pauses
 (where a crash or a fault may strike), then checks and changes everything at once: that moment is
@@ -31,7 +31,7 @@ async def _at_once() -> None:
 
 
 class MemoryStorage(KeyValueStorage):
-    """`OffsetStorage` over MemoryRows.
+    """`SegmentCatalog` over MemoryRows.
 
     `pause` is awaited before and after each commit and before each read; `fault(method)` may give
     an exception to raise instead of committing. After `crash` no call commits or reads any more.

@@ -175,14 +175,8 @@ def unpack_ranges(packed: bytes) -> list[Range]:
     return list(_RANGE.iter_unpack(packed))
 
 
-class SegmentCatalog(Protocol):
-    """Each call is one transaction: when it returns, its effect is durable and whole; when it
-    raises, nothing has changed, except after a lost connection or a cancelled call, where either
-    may be the case. MetadataError: the store is broken. Writes are ordered.
-
-    Rows of partitions that do not exist (any more) are left out of every write;
-    NOT_LEADER_OR_FOLLOWER when another broker leads one of them, and then nothing is written.
-    """
+class CheckpointCatalog(Protocol):
+    """How far the state of one broker's partitions is known. Promises: see SegmentCatalog."""
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Store the place and the given partitions."""
@@ -195,6 +189,10 @@ class SegmentCatalog(Protocol):
     async def load_partitions(self, numbers: Sequence[int]) -> list[PartitionRow]:
         """A row for each of the numbers, in their order; empty where nothing is stored."""
         ...
+
+
+class RangeCatalog(Protocol):
+    """Segments, and which offsets of which partitions lie in them. Promises: see SegmentCatalog."""
 
     async def start_segments(self, rows: Sequence[SegmentRow]) -> list[int]:
         """Insert segments that will be written, as STARTED; their ids."""
@@ -253,13 +251,9 @@ class SegmentCatalog(Protocol):
         again goes on."""
         ...
 
-    async def stats(self, numbers: Sequence[int]) -> list[StoredStats]:
-        """Partitions in numbers, in the order given."""
-        ...
 
-    async def metrics(self) -> StorageMetrics:
-        """The storage in numbers."""
-        ...
+class ObjectCatalog(Protocol):
+    """Objects in the remote tier and what they are the copies of. Promises: see SegmentCatalog."""
 
     async def start_objects(
         self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]
@@ -346,6 +340,24 @@ class SegmentCatalog(Protocol):
         """Insert segments that lie in the remote tier only, LIVE with all that their rows say,
         their finished objects and their mappings; the ids of the segments. For a restore: the
         partitions are there. StaleSwap when a mapping covers offsets that are taken."""
+        ...
+
+
+class SegmentCatalog(CheckpointCatalog, RangeCatalog, ObjectCatalog, Protocol):
+    """Each call is one transaction: when it returns, its effect is durable and whole; when it
+    raises, nothing has changed, except after a lost connection or a cancelled call, where either
+    may be the case. MetadataError: the store is broken. Writes are ordered.
+
+    Rows of partitions that do not exist (any more) are left out of every write;
+    NOT_LEADER_OR_FOLLOWER when another broker leads one of them, and then nothing is written.
+    """
+
+    async def stats(self, numbers: Sequence[int]) -> list[StoredStats]:
+        """Partitions in numbers, in the order given."""
+        ...
+
+    async def metrics(self) -> StorageMetrics:
+        """The storage in numbers."""
         ...
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The life of an object in the remote tier, as every `OffsetStorage` keeps it.
+"""The life of an object in the remote tier, as every `SegmentCatalog` keeps it.
 
 Covers: kafkawire.offsets.catalog.kv.objects, kafkawire.offsets.catalog.object_rules.
 """

@@ -1,4 +1,4 @@
-"""Which objects an `OffsetStorage` finds, by whom and for what: asked of every implementation."""
+"""Which objects an `SegmentCatalog` finds, by whom and for what: asked of every implementation."""
 
 from __future__ import annotations
 

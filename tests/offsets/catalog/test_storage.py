@@ -1,4 +1,4 @@
-"""What `OffsetStorage` promises, asked of every implementation: memory, SQLite with and without
+"""What `SegmentCatalog` promises, asked of every implementation: memory, SQLite with and without
 SQLAlchemy, PostgreSQL, RocksDB.
 
 Covers: kafkawire.offsets.catalog.kv.base, kafkawire.offsets.catalog.kv.storage,

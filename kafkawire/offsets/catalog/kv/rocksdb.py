@@ -1,4 +1,4 @@
-"""`OffsetStorage` in RocksDB, for very many partitions on one broker (extra `kafkawire[rocksdb]`).
+"""`SegmentCatalog` in RocksDB, for very many partitions on one broker (extra `kafkawire[rocksdb]`).
 
 One atomic WriteBatch a transaction, and a sync of RocksDB's log before it returns. The batch is
 written without sync and the log synced after it: the driver (rocksdict) holds the interpreter lock
@@ -159,7 +159,7 @@ class RocksStore:
 
 
 class RocksStorage(KeyValueStorage):
-    """`OffsetStorage` in a RocksDB folder."""
+    """`SegmentCatalog` in a RocksDB folder."""
 
     def __init__(
         self,

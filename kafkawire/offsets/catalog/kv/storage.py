@@ -1,4 +1,4 @@
-"""`OffsetStorage` over an ordered key-value store: the logic of `memory_storage` and of
+"""`SegmentCatalog` over an ordered key-value store: the logic of `memory_storage` and of
 `rocks_storage`. The layout is in `kv_layout`.
 
 Each method collects its changes from what is stored now and hands them over in one atomic write.
@@ -32,7 +32,7 @@ ORPHAN_STEPS = 1_000
 
 
 class KeyValueStorage(KeyValueObjects):
-    """Implementation of `OffsetStorage`."""
+    """Implementation of `SegmentCatalog`."""
 
     _orphans_from = 0
 
@@ -235,7 +235,7 @@ class KeyValueStorage(KeyValueObjects):
                     yield layout.unpack_mapping(key, value)
 
     async def orphans(self, limit: int) -> list[int]:
-        """Stored partitions of deleted topics; see `OffsetStorage.orphans`. The catalog lies
+        """Stored partitions of deleted topics; see `SegmentCatalog.orphans`. The catalog lies
         elsewhere, so partitions are looked at."""
 
         def work() -> list[int]:

@@ -1,4 +1,4 @@
-"""`OffsetStorage` in the database of the metadata, SQLite or PostgreSQL.
+"""`SegmentCatalog` in the database of the metadata, SQLite or PostgreSQL.
 
 It shares the write turn of the metadata, so a process is one writer to the database. With an
 SQLite file a broker may use it before SQLAlchemy is imported. The statements are in
@@ -30,7 +30,7 @@ from kafkawire.offsets.catalog.sql.objects import SqlObjects
 
 
 class SqlStorage(SqlObjects):
-    """Implementation of `OffsetStorage`."""
+    """Implementation of `SegmentCatalog`."""
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Store the place and the given partitions."""
@@ -215,7 +215,7 @@ class SqlStorage(SqlObjects):
         await self._transact(work)
 
     async def orphans(self, limit: int) -> list[int]:
-        """Stored partitions of deleted topics; see `OffsetStorage.orphans`. Complete: deleting a
+        """Stored partitions of deleted topics; see `SegmentCatalog.orphans`. Complete: deleting a
         topic marks its mappings."""
         query = (
             "SELECT DISTINCT partition_number FROM offset_mappings"
