@@ -36,7 +36,7 @@ class AnswerCache:
 
     async def get(self, key: Hashable, make: Callable[[], Awaitable[list[Buffer]]]) -> list[Buffer]:
         """The answer under `key`, made if there is none. It is never older than this call:
-        whoever has seen a change answered finds it in here."""
+        a client that has seen a change answered finds it in here."""
         found = self._current().get(key)
         if found is not None:
             return found

@@ -198,7 +198,7 @@ class Broker:
             self.tiering.producer_ids_leased(end)
 
     async def close(self) -> None:
-        """Commit what was accepted and let go. Calling it again does nothing."""
+        """Commit what was accepted and close. Calling it again does nothing."""
         if "groups" in self.__dict__:
             await self.groups.close()
         if self.tiering is not None:

@@ -1,9 +1,9 @@
 """Settings of topics and brokers changed while the broker runs.
 
-A change is checked, stored in one SQL transaction, entered in the catalog, and then put in force
-by changing the config objects in place: whoever holds one (a partition, the server) sees it with
-the next record. What a request makes of the stored texts is in overrides (pure). Part of the
-topic service, whose lock it shares; called by the alter handlers.
+A change is checked, stored in one SQL transaction, entered in the catalog, and then put in force by
+changing the config objects in place: a caller that holds one (a partition, the server) sees it with
+the next record. What a request makes of the stored texts is in overrides (pure). Part of the topic
+service, whose lock it shares; called by the alter handlers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MAX_WISHES = 1_200
 
 
 def as_kafka_error(failure: Exception) -> KafkaError:
-    """One of FAILURES as what a client is told."""
+    """One of FAILURES as the error that a client gets."""
     return (
         failure if isinstance(failure, KafkaError) else KafkaError(code_of(failure), str(failure))
     )

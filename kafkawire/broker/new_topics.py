@@ -1,6 +1,6 @@
 """Validation of new topics: names, partition counts, replica assignments.
 
-Pure: it looks at the request and at what exists and answers with the leaders of the new
+Pure: it checks the request and at what exists and answers with the leaders of the new
 partitions or a KafkaError. It writes nothing; the transaction and the log are broker.topics'.
 Config values are checked in broker.overrides. Rules are those of Kafka's controller
 (ReplicationControlManager, common.internals.Topic).
@@ -34,7 +34,7 @@ _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 # Kafka's MAX_PARTITIONS_PER_BATCH: one request is one transaction and one answer, and 10,000
 # rows hold both for a few hundred milliseconds.
 MAX_PARTITIONS_PER_REQUEST = 10_000
-# Of the whole catalog: one that nobody uses takes 400 bytes in memory (metadata.directory) and
+# Of the whole catalog: one that no one uses takes 400 bytes in memory (metadata.directory) and
 # 4 us of a start, so this is 4 GB and most of a minute: what one broker can be asked to hold.
 MAX_PARTITIONS = 10_000_000
 

@@ -1,10 +1,10 @@
 """The partitions this broker leads and has in memory, found by topic name or id and index.
 
-This is the table behind Produce, Fetch and ListOffsets: two plain dicts of lists, so the hot path
+This is the table after Produce, Fetch and ListOffsets: two plain dicts of lists, so the hot path
 pays one lookup and one list index. What is not in it is asked of the catalog, which knows every
 topic of the cluster and who leads it; a partition that is led here and not in memory yet is
 `NotLoaded` (kafkawire.log.partition.loader). A hole (None) in a list is a partition that another
-broker leads, or one that nobody has touched.
+broker leads, or one that no one has touched.
 
 Filled by the log's loader, emptied by broker.topics when a topic is deleted; read by the handlers.
 Both dicts share one list per topic, which grows in place.
@@ -86,7 +86,7 @@ class PartitionTable:
         return self._missing(self._catalog.by_name.partition_of(topic, index))
 
     def identified(self, topic_id: bytes, index: int) -> Partition:
-        """As `named`; an id nobody knows is UNKNOWN_TOPIC_ID (Kafka: ReplicaManager)."""
+        """As `named`; an id no one knows is UNKNOWN_TOPIC_ID (Kafka: ReplicaManager)."""
         rows = self.by_id.get(topic_id)
         if rows is not None and 0 <= index < len(rows):
             partition = rows[index]
@@ -130,7 +130,7 @@ class PartitionTable:
         return ()
 
     async def load(self, keys: Iterable[Key]) -> None:
-        """Have partitions in memory before they are looked up. Never raises for one that cannot
+        """Load partitions into memory before they are found. Never raises for one that cannot
         be: looking it up says why."""
         numbers: list[int] = []
         slices = self._loader.slices
@@ -148,7 +148,7 @@ class PartitionTable:
 
     def load_then(self, numbers: Iterable[int], resume: Callable[[], None]) -> None:
         """Start to load partitions and call `resume` when it is over, well or badly: who then
-        looks them up finds them or is told why not."""
+        looks them up finds them or gets the reason."""
         wanted = list(numbers)
 
         async def go() -> None:

@@ -36,7 +36,7 @@ class ProducerIds:
         self._leased = leased
 
     async def take(self) -> int:
-        """A producer id nobody else has. Waits for SQL once in a thousand calls; raises what
+        """A unique producer id. Waits for SQL once in a thousand calls; raises what
         the lease raises, and the next call tries again."""
         while self._next == self._end:
             # Everybody who finds the block empty waits for one lease, not for one each.

@@ -1,4 +1,4 @@
-"""Settings as DescribeConfigs shows them: value, where it comes from, and what stands behind it.
+"""Settings as DescribeConfigs shows them: value, where it comes from, and its defaults.
 
 Pure: from the layers of settings to entries; which resource was asked for and how an entry looks
 on the wire is the handler's. The order of synonyms is Kafka's (ConfigHelper.configSynonyms):

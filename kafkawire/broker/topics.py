@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Made when there are transactions and share groups, not because somebody asks for metadata.
+# Made when there are transactions and share groups, not because someone asks for metadata.
 _NOT_YET = INTERNAL_TOPICS - {GROUP_METADATA_TOPIC}
 
-# Topics made or deleted before the loop gets its turn: about 10 us each.
+# Topics made or deleted per event-loop iteration: about 10 us each.
 TOPICS_PER_SLICE = 50
 
 
@@ -98,7 +98,7 @@ class TopicService:
             return results
 
     async def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
-        """Make topics with the defaults because somebody asked for them; the code for each that
+        """Create requested topics with default settings; the code for each that
         could not be made. One that is there by now is no error: two clients often ask at once."""
         give_way = self._broker.env.slices.give_way
         new = (self._new(name) for name in names if name not in _NOT_YET)
@@ -121,7 +121,7 @@ class TopicService:
         broker = self._broker
         if GROUP_METADATA_TOPIC not in broker.catalog.by_name:
             (outcome,) = await self.create([self._new(GROUP_METADATA_TOPIC)])
-            exists = ErrorCode.TOPIC_ALREADY_EXISTS  # somebody else asked at the same time
+            exists = ErrorCode.TOPIC_ALREADY_EXISTS  # another caller asked at the same time
             if isinstance(outcome, KafkaError) and outcome.code is not exists:
                 raise outcome
         rows = broker.catalog.by_name[GROUP_METADATA_TOPIC].partitions
@@ -178,7 +178,7 @@ class TopicService:
 
     async def _plan(self, topics: Sequence[CreatableTopic]) -> list[NewTopic | KafkaError]:
         """Each topic of one request, checked against what is there and against the others. The
-        loop has its turn in between; nobody else changes topics meanwhile."""
+        event loop runs in between; no other caller changes topics meanwhile."""
         broker = self._broker
         names = (topic.name for topic in topics)
         twice = await slices.duplicates(names, broker.env.slices.give_way)
@@ -224,7 +224,7 @@ class TopicService:
         )
 
     def _new(self, name: str) -> CreatableTopic:
-        """A topic nobody has described: the broker's defaults, or what its own topic needs."""
+        """A topic no one has described: the broker's defaults, or what its own topic needs."""
         from kafkawire.messages.create_topics import CreatableTopic
 
         config = self._broker.config
@@ -266,7 +266,7 @@ class TopicService:
         await broker.metadata.delete_topics([topic.id for topic in topics])
         for topic in topics:
             broker.catalog.remove_topic(topic.id)
-            # Out of the table first: nothing new may start on what the log lets go of.
+            # Out of the table first: nothing new may start on what the log releases.
             broker.table.remove(topic)
             broker.groups.topic_deleted(topic.name, topic.id)
             broker.log.remove_topic(topic)

@@ -10,7 +10,7 @@ The order that makes group state safe (design: the life of a group offset):
 If a commit fails, what was applied may be wrong: the partition is unloaded, everybody waiting
 hears NOT_COORDINATOR and comes again, and the partition is loaded from what is committed.
 
-OffsetCommits that arrive in one turn of the loop share a batch. Decisions about groups never
+OffsetCommits that arrive in one event-loop iteration share a batch. Decisions about groups never
 depend on offsets, so only what reads or deletes offsets makes them go first.
 
 Shell; one per led partition of `__consumer_offsets`, held by kafkawire.groups.service.
@@ -30,7 +30,7 @@ from kafkawire.groups import load as loading
 from kafkawire.groups.append import Appender, names_of
 from kafkawire.groups.decision import CancelTimer, Decision, Reply, SetTimer, session
 from kafkawire.groups.replies import Settling
-from kafkawire.groups.request import Ask, Client, Request, Settings, error_answer
+from kafkawire.groups.request import Client, GroupRequest, Request, Response, Settings, error_answer
 from kafkawire.groups.shard import Shard
 from kafkawire.groups.snapshot import SnapshotLocation
 from kafkawire.groups.timers import Timers
@@ -54,7 +54,7 @@ SNAPSHOT_LOG_BYTES = 512 * 1024
 a start, five seconds if all fifty partitions are that far. A large partition waits for twice its
 snapshot, so that it is not written more than the log."""
 EXPIRY_SLICE = 100
-"""Groups looked at between two turns of the loop; each may hold a thousand offsets."""
+"""Groups checked per event-loop iteration; each may hold a thousand offsets."""
 NOT_YET = math.inf
 _EXPIRY = "expiry"
 
@@ -96,7 +96,7 @@ class Coordinator:
         self.snapshot_bytes = 0
         self.owed: dict[str, float] = {}  # deleted topics -> the batch that has their tombstones
         self._tokens = 0
-        self._waiting: dict[int, tuple[asyncio.Future[object], Request]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[Response], Request]] = {}
         self._commits: list[tuple[int, Decision]] = []
         self._life = 0  # one more at each unload: tasks of an earlier life do nothing
         self._storing = False
@@ -106,9 +106,9 @@ class Coordinator:
 
     def ask(
         self, request: Request, version: int, client: Client, fresh_id: str = ""
-    ) -> asyncio.Future[object]:
+    ) -> asyncio.Future[Response]:
         """Decide a request now; the future gets its answer, now or when it is due."""
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         if self.phase is not Phase.ACTIVE:
             future.set_result(error_answer(request, self._refusal(request)))
             return future
@@ -116,7 +116,7 @@ class Coordinator:
         token = self._tokens
         self._waiting[token] = (future, request)
         now_ms = self.env.clock.now_ms()
-        ask = Ask(token, version, request, client, fresh_id)
+        ask = GroupRequest(token, version, request, client, fresh_id)
         try:
             self._decide(ask, now_ms)
         except Exception:  # a defect: this client gets an error, all others go on
@@ -140,7 +140,7 @@ class Coordinator:
             self.timers.set(request.group_id, session(member.id), member.session_timeout_ms)
         return code
 
-    def _decide(self, ask: Ask, now_ms: int) -> None:
+    def _decide(self, ask: GroupRequest[Request], now_ms: int) -> None:
         if isinstance(ask.request, OffsetCommitRequest):
             self._queue_commit(ask.token, self.shard.decide(ask, now_ms))
             return
@@ -158,7 +158,7 @@ class Coordinator:
     def _reply(self, reply: Reply) -> None:
         self._answer(reply.token, reply.body)
 
-    def _answer(self, token: int, body: object) -> None:
+    def _answer(self, token: int, body: Response) -> None:
         future, _ = self._waiting.pop(token, (None, None))
         if future is not None and not future.done():  # the connection may have gone
             future.set_result(body)
@@ -207,7 +207,8 @@ class Coordinator:
         if not self.settling.unsettled:
             self._consider_snapshot()
 
-    # -- commits of one turn --------------------------------------------------------------
+    # -- commits of one event-loop iteration
+    # --------------------------------------------------------------
 
     def _queue_commit(self, token: int, decision: Decision) -> None:
         if not decision.steps:
@@ -218,8 +219,8 @@ class Coordinator:
         self._commits.append((token, decision))
 
     def _append_commits(self) -> None:
-        """Append the commits of this turn together, or, if that fails, each by itself: one that
-        is too large must not fail the others."""
+        """Append the commits of this event-loop iteration together, or, if that fails, each by
+        itself: one that is too large must not fail the others."""
         commits, self._commits = self._commits, []
         if not commits:
             return
@@ -335,7 +336,7 @@ class Coordinator:
         self.snapshot_bytes = loaded.snapshot_bytes
         self.phase = Phase.ACTIVE
         now_ms = self.env.clock.now_ms()
-        # Deleted just before a crash, or while nobody was there to forget their offsets.
+        # Deleted just before a crash, or while no one was there to forget their offsets.
         gone = {topic for topic in self.shard.topics() if topic not in self.topics}
         self._forget_topics(gone | self.owed.keys())
         for decision in self.shard.decide_loaded(now_ms):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from kafkawire.groups.classic.changes import Change
 from kafkawire.groups.records import GroupRecord, OffsetRecord, Record
+from kafkawire.groups.request import Response
 
 Step = Record | Change
 
@@ -44,7 +45,7 @@ class Reply:
     """Answer the request `token` with `body`, a response message."""
 
     token: Token
-    body: object
+    body: Response
 
 
 @dataclass(slots=True)

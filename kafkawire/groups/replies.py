@@ -2,7 +2,7 @@
 
 A coordinator says what it has appended and which replies belong to it; commits settle these
 batches in order. A reply without a batch of its own joins the last one that is not settled, so
-that nobody is told of state that could still be lost; with nothing unsettled it leaves at once,
+that no one is notified of state that could still be lost; with nothing unsettled it leaves at once,
 which is what makes heartbeats cheap. What else depends on a commit (tombstones that are owed)
 can ask for the number of the batch that it waits for.
 
@@ -65,7 +65,7 @@ class Settling:
                 self._answer(reply)
 
     def clear(self) -> None:
-        """Forget what is unsettled; its replies are somebody else's business now."""
+        """Forget what is unsettled; its replies belong to another caller now."""
         self._life += 1
         self.unsettled.clear()
 

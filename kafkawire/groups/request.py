@@ -1,9 +1,9 @@
 """Requests to the group state machines, and their settings.
 
-An Ask is a decoded request with what the machine may know of its sender: the token to answer
-under, the version, who sent it, and a fresh id in case a member id has to be made (machines
+A GroupRequest is a decoded request with what the machine may know of its sender: the token to
+answer under, the version, who sent it, and a fresh id in case a member id has to be made (machines
 have no randomness of their own). Settings is the part of BrokerConfig that the machines read;
-they read it anew each time, so a dynamic change holds from the next request on.
+they read it again each time, so a dynamic change holds from the next request on.
 
 Made by kafkawire.groups.service; `error_answer` is also used by kafkawire.groups.coordinator when a
 request cannot be decided at all (still loading) or its record cannot be appended.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.delete_groups import (
@@ -52,6 +52,19 @@ Request = (
     | ListGroupsRequest
     | DeleteGroupsRequest
 )
+Response = (
+    JoinGroupResponse
+    | SyncGroupResponse
+    | HeartbeatResponse
+    | LeaveGroupResponse
+    | OffsetCommitResponse
+    | OffsetFetchResponseGroup
+    | OffsetDeleteResponse
+    | DescribeGroupsResponse
+    | ListGroupsResponse
+    | DeleteGroupsResponse
+)
+RequestT = TypeVar("RequestT", bound=Request, covariant=True)
 
 
 class Settings(Protocol):
@@ -82,17 +95,17 @@ class Client:
 
 
 @dataclass(slots=True)
-class Ask:
+class GroupRequest(Generic[RequestT]):
     """One request to a machine. `fresh_id` must be new in each JoinGroup without member id."""
 
     token: int
     version: int
-    request: Request
+    request: RequestT
     client: Client
     fresh_id: str = ""
 
 
-def error_answer(request: Request, code: ErrorCode) -> object:
+def error_answer(request: Request, code: ErrorCode) -> Response:
     """The response that says only `code`, with the fields Kafka fills in with it."""
     return _ERROR[type(request)](request, int(code))
 
@@ -148,7 +161,7 @@ def _delete(request: DeleteGroupsRequest, code: int) -> DeleteGroupsResponse:
     )
 
 
-_ERROR: dict[type, Callable[..., object]] = {
+_ERROR: dict[type, Callable[..., Response]] = {
     JoinGroupRequest: _join,
     SyncGroupRequest: lambda request, code: SyncGroupResponse(error_code=code),
     HeartbeatRequest: lambda request, code: HeartbeatResponse(error_code=code),

@@ -1,7 +1,7 @@
 """The group service: finds the coordinator of a group and asks it.
 
 A group belongs to one partition of `__consumer_offsets`, by the hash of its id; each partition
-led by this broker has a Coordinator. The topic is made when somebody first looks for a
+led by this broker has a Coordinator. The topic is made when someone first searches for a
 coordinator. After a start its partitions load in the background, and requests hear
 COORDINATOR_LOAD_IN_PROGRESS until theirs has; groups of partitions led elsewhere are answered
 with NOT_COORDINATOR.

@@ -12,6 +12,7 @@ too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups import offsets as committed
@@ -25,7 +26,7 @@ from kafkawire.groups.classic.working_copy import join_error
 from kafkawire.groups.decision import Decision, Reply, SetTimer, Step, session
 from kafkawire.groups.offsets import Offsets
 from kafkawire.groups.records import GroupRecord, OffsetRecord, Record, fits
-from kafkawire.groups.request import Ask, Settings, error_answer
+from kafkawire.groups.request import GroupRequest, Request, Response, Settings, error_answer
 from kafkawire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -57,13 +58,12 @@ class Shard:
 
     # -- requests -------------------------------------------------------------------------
 
-    def decide(self, ask: Ask, now_ms: int) -> Decision:
+    def decide(self, ask: GroupRequest[Request], now_ms: int) -> Decision:
         """The answer to one request, or its parking. Changes nothing."""
         return _DECIDE[type(ask.request)](self, ask, now_ms)
 
-    def _join(self, ask: Ask, now_ms: int) -> Decision:
+    def _join(self, ask: GroupRequest[JoinGroupRequest], now_ms: int) -> Decision:
         request = ask.request
-        assert isinstance(request, JoinGroupRequest)
         code = self._check_join(request)
         if code is not ErrorCode.NONE:
             return _answer(ask, join_error(code, request.member_id))
@@ -91,9 +91,10 @@ class Shard:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         return ErrorCode.NONE
 
-    def _sync_or_heartbeat(self, ask: Ask, now_ms: int) -> Decision:
+    def _sync_or_heartbeat(
+        self, ask: GroupRequest[SyncGroupRequest | HeartbeatRequest], now_ms: int
+    ) -> Decision:
         request = ask.request
-        assert isinstance(request, SyncGroupRequest | HeartbeatRequest)
         if not request.group_id:  # there may be such a group: offsets can be committed to it
             return _answer(ask, error_answer(request, ErrorCode.INVALID_GROUP_ID))
         group = self.groups.get(request.group_id)
@@ -110,9 +111,8 @@ class Shard:
             return ErrorCode.UNKNOWN_MEMBER_ID, None
         return check_heartbeat(group, request)
 
-    def _leave(self, ask: Ask, now_ms: int) -> Decision:
+    def _leave(self, ask: GroupRequest[LeaveGroupRequest], now_ms: int) -> Decision:
         request = ask.request
-        assert isinstance(request, LeaveGroupRequest)
         if not request.group_id:
             return _answer(ask, error_answer(request, ErrorCode.INVALID_GROUP_ID))
         group = self.groups.get(request.group_id)
@@ -128,9 +128,8 @@ class Shard:
         ]
         return _answer(ask, LeaveGroupResponse(members=answers))
 
-    def _commit(self, ask: Ask, now_ms: int) -> Decision:
+    def _commit(self, ask: GroupRequest[OffsetCommitRequest], now_ms: int) -> Decision:
         request = ask.request
-        assert isinstance(request, OffsetCommitRequest)
         group = self.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
         if not fits(request.group_id):
@@ -153,33 +152,28 @@ class Shard:
             decision.effects.insert(0, SetTimer(session(member.id), at_ms))
         return decision
 
-    def _fetch(self, ask: Ask, now_ms: int) -> Decision:
+    def _fetch(self, ask: GroupRequest[OffsetFetchRequestGroup], now_ms: int) -> Decision:
         request = ask.request
-        assert isinstance(request, OffsetFetchRequestGroup)
         return _answer(ask, committed.fetch(self.offsets, request))
 
-    def _delete_offsets(self, ask: Ask, now_ms: int) -> Decision:
+    def _delete_offsets(self, ask: GroupRequest[OffsetDeleteRequest], now_ms: int) -> Decision:
         request = ask.request
-        assert isinstance(request, OffsetDeleteRequest)
         group = self.groups.get(request.group_id)
         records, response = committed.delete(self.offsets, group, request)
         return Decision(request.group_id, [*records], [Reply(ask.token, response)])
 
-    def _describe(self, ask: Ask, now_ms: int) -> Decision:
+    def _describe(self, ask: GroupRequest[DescribeGroupsRequest], now_ms: int) -> Decision:
         request = ask.request
-        assert isinstance(request, DescribeGroupsRequest)
         groups = [described(id_, self.groups.get(id_), ask.version) for id_ in request.groups]
         return _answer(ask, DescribeGroupsResponse(groups=groups))
 
-    def _list(self, ask: Ask, now_ms: int) -> Decision:
+    def _list(self, ask: GroupRequest[ListGroupsRequest], now_ms: int) -> Decision:
         request = ask.request
-        assert isinstance(request, ListGroupsRequest)
         found = listed(self.groups.values(), request.states_filter, request.types_filter)
         return _answer(ask, ListGroupsResponse(groups=found))
 
-    def _delete(self, ask: Ask, now_ms: int) -> Decision:
+    def _delete(self, ask: GroupRequest[DeleteGroupsRequest], now_ms: int) -> Decision:
         request = ask.request
-        assert isinstance(request, DeleteGroupsRequest)
         decision = Decision()
         response = DeleteGroupsResponse()
         for group_id in dict.fromkeys(request.groups_names):
@@ -279,18 +273,18 @@ class Shard:
         yield from self.offsets.records()
 
 
-def _answer(ask: Ask, body: object) -> Decision:
+def _answer(ask: GroupRequest[Request], body: Response) -> Decision:
     return Decision(effects=[Reply(ask.token, body)])
 
 
 def _new_group(now_ms: int) -> GroupMetadataValue:
-    """The first record of a group that somebody is about to join (Kafka writes it so)."""
+    """The first record of a group that someone is about to join (Kafka writes it so)."""
     return GroupMetadataValue(
         protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=now_ms
     )
 
 
-_DECIDE: dict[type, Callable[[Shard, Ask, int], Decision]] = {
+_DECIDE: dict[type, Callable[[Shard, GroupRequest[Any], int], Decision]] = {
     JoinGroupRequest: Shard._join,
     SyncGroupRequest: Shard._sync_or_heartbeat,
     HeartbeatRequest: Shard._sync_or_heartbeat,

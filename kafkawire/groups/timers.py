@@ -2,7 +2,7 @@
 
 Sessions are moved by every heartbeat, so moving one must cost next to nothing: a timer that is
 moved to later keeps the loop timer it has, and finds out when that one fires that it is not due
-yet. Delays count on the monotonic clock, so a jump of the wall clock expires nobody.
+yet. Delays count on the monotonic clock, so a jump of the wall clock expires no one.
 
 Shell; used by kafkawire.groups.coordinator only. Scopes are group ids.
 """

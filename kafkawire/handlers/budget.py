@@ -1,6 +1,6 @@
-"""Bounded work in a turn of the loop: what exceeds it waits for the next, in order.
+"""Bounded work in an event-loop iteration: what exceeds it waits for the next, in order.
 
-Between two turns the loop looks at every socket, so this is what one kind of request may cost all
+Between two turns the loop checks every socket, so this is what one kind of request may cost all
 others in latency, however many clients send it at once. Pure but for the scheduling it is given.
 """
 

@@ -1,8 +1,8 @@
 """One request and its place in the order of answers.
 
-The connection makes an Exchange for each request that is to be answered; whoever serves it calls
-`answer` once, now or later, from the loop. Answers leave in request order whatever the order they
-come in: that is the connection's business, not the handler's. Hot handlers get the exchange
+The connection makes an Exchange for each request that is to be answered; a caller that serves it
+calls `answer` once, now or later, from the loop. Answers leave in request order whatever the order
+they come in: that is the connection's business, not the handler's. Hot handlers get the exchange
 itself; cold ones are awaited and their response is encoded for them (`handlers.table`).
 """
 
@@ -35,7 +35,7 @@ SMALL_ANSWER_BYTES = 1 << 10
 
 
 class Pinned(Protocol):
-    """Memory somebody still looks at; `unpin` once for each `pin`."""
+    """Memory that is still in use; `unpin` once for each `pin`."""
 
     def pin(self) -> None: ...
     def unpin(self) -> None: ...
@@ -46,7 +46,8 @@ MAX_REPEATED = 64
 
 
 class Repeating(Protocol):
-    """Starts requests that differ little from the one before: faster than anew, and the same.
+    """Starts requests that differ little from the one before: faster than from the beginning, with
+    the same result.
 
     `start` takes as many as it likes of those that lie whole in buf[pos:end], one after the
     other, and says where the first begins that it leaves to the general way.

@@ -36,7 +36,7 @@ async def find_coordinator(
     nodes = Nodes(ctx)
     if ctx.version >= MANY_KEYS_FROM:
         response = FindCoordinatorResponse()
-        for key in dict.fromkeys(req.coordinator_keys):  # clients look for keys in the answer
+        for key in dict.fromkeys(req.coordinator_keys):  # clients search for keys in the answer
             response.coordinators.append(await _find(ctx, nodes, req.key_type, key))
             await ctx.give_way()
         return response

@@ -3,7 +3,7 @@ kafkawire.groups.classic.join's.
 
 v1 rebalance timeout (before: the session timeout); v4 new members must come back with the id
 they are given; v5 static members; v6 flexible; v7 protocol type in the answer, name nullable;
-v8 reason (noted by nobody); v9 SkipAssignment.
+v8 reason (noted by no one); v9 SkipAssignment.
 Not done: joining a group of the new consumer protocol (there are none yet).
 """
 

@@ -1,7 +1,7 @@
 """LeaveGroup v0-5: members leave, or a tool removes them.
 
 v1 throttle time; v3 many members, by member id or instance id, each with its own error; v4
-flexible; v5 reason (noted by nobody).
+flexible; v5 reason (noted by no one).
 Not done: quotas.
 """
 

@@ -37,7 +37,7 @@ _SINCE = {  # the version that brought each special timestamp
 UNKNOWN = -1
 
 LOOKUPS_AT_ONCE = 16
-"""Look-ups by time that may read, of one request: each may wait for object storage."""
+"""Lookups by time that may read, of one request: each may wait for object storage."""
 
 Found = tuple[int, int, int]  # offset, timestamp, leader epoch; -1 for what there is not
 _NOTHING: Found = (UNKNOWN, UNKNOWN, UNKNOWN)
@@ -48,7 +48,7 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
 
     v2 isolation level; v4 leader epochs; v6 flexible; v7 timestamp -3 (offset of the largest
     timestamp); v8 -4 (earliest local); v9 -5 (latest in the remote tier); v10 timeout for remote
-    look-ups; v11 -6 (earliest to be uploaded).
+    lookups; v11 -6 (earliest to be uploaded).
     Whatever depends on the log end waits for the commit that covers the end it found, so that
     a client reads its own writes.
     What has to be read is read concurrently, and within that timeout
@@ -193,7 +193,7 @@ def _needs_end(timestamp: int) -> bool:
 
 
 def _reads(timestamp: int) -> bool:
-    """Whether it may have to be looked up in what is not in memory."""
+    """Whether it may have to be read from what is not in memory."""
     return timestamp == MAX_TIMESTAMP or timestamp >= 0
 
 

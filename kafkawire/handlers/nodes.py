@@ -49,7 +49,7 @@ class Nodes:
 
     def leader_error(self, leader: int) -> ErrorCode:
         """NONE for a leader the client can reach. Which error it is otherwise, a client of
-        Metadata v6+ is told; older ones get LEADER_NOT_AVAILABLE for both."""
+        Metadata v6+ gets it; older ones get LEADER_NOT_AVAILABLE for both."""
         if leader in self.by_id:
             return ErrorCode.NONE
         if leader in self._known:
@@ -62,5 +62,5 @@ class Nodes:
 
 
 def is_internal(name: str) -> bool:
-    """Whether clients are told that a topic is the broker's own."""
+    """Whether clients see that a topic is the broker's own."""
     return name in INTERNAL_TOPICS

@@ -175,7 +175,7 @@ def serve_all(broker: Broker) -> dict[int, Api]:
 
 
 def load_hot(apis: Mapping[int, Api]) -> None:
-    """Import the modules of the hot handlers that nobody has asked for yet; in any thread."""
+    """Import the modules of the hot handlers that no one has asked for yet; in any thread."""
     for api in apis.values():
         if isinstance(api.hot, Unmade):
             api.hot.load()

@@ -1,7 +1,7 @@
 """Notifications from the log to its listeners: the remote tier and the local manifest.
 
 Each is called on the loop, in the step that changed memory and after SQL has the change; it must
-neither raise nor take long: who listens notes what it was told and does its work later.
+neither raise nor take long: who listens notes what it was notified and does its work later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LogListener(Protocol):
-    """Who is told."""
+    """The listeners."""
 
     def segments(self, ids: Collection[int]) -> None:
         """Segments that are new, or whose rows or mappings are others than before."""

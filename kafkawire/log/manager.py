@@ -63,7 +63,7 @@ RUN_SHIFT = 32
 MAX_REPORTED = 100
 """Partitions with lost offsets that are named in the log one by one."""
 LOST_STARTS = 1000
-"""Added when the run file is lost: more starts than can have left no frame behind."""
+"""Added when the run file is lost: more starts than can have left no frame after."""
 
 
 def lock_folder(env: Env, folder: str) -> Lock:
@@ -263,7 +263,7 @@ class Log:
                 )
 
     def _resume(self, recovered: Recovered) -> None:
-        """Let the commit log write on behind what was found."""
+        """Let the commit log write on after what was found."""
         journals = [found.journal for found in recovered.found]
         self.journals.start(journals, recovered.spares, recovered.next_number)
         active = self.journals.active
@@ -338,7 +338,7 @@ class Log:
         self.hooks.defaults()
 
     def remove_topic(self, info: TopicInfo) -> None:
-        """Let go of a topic's partitions; parked readers are woken, its journals may be recycled.
+        """Release a topic's partitions; parked readers are woken, its journals may be recycled.
 
         What is queued for them is still written; nothing more can be appended.
         """
@@ -382,7 +382,7 @@ class Log:
         await self.checkpoints.save()
 
     async def close(self) -> None:
-        """Commit, checkpoint, mark the end as clean, let go. Calling it again does nothing."""
+        """Commit, checkpoint, mark the end as clean, close. Calling it again does nothing."""
         if self._closed:
             return
         self._closed = True

@@ -1,7 +1,7 @@
 """Tables in columns: what a million rows cost is bytes, not objects.
 
 A column is an array while it is written and may be a view of a file's bytes when it was read; rows
-are made when somebody asks for one. Columns of 16-byte ids are one run of bytes. Pure.
+are made when someone asks for one. Columns of 16-byte ids are one run of bytes. Pure.
 """
 
 from __future__ import annotations

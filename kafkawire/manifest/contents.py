@@ -1,7 +1,7 @@
-"""Manifest: what is in a bucket, as whoever reads records from it asks.
+"""Manifest: what is in a bucket, for readers that read records from it.
 
 The one rule for readers: for each offset of a partition in [log start, end) the entry of the object
-with the highest generation holds (a rewritten segment is there beside what it replaces, for a
+with the highest generation holds (a rewritten segment is there next to what it replaces, for a
 while). Pure.
 """
 

@@ -1,7 +1,7 @@
 """Many deltas into one snapshot.
 
 Folding deltas one by one, all at once, or some of them again gives the same snapshot and so the
-same bytes: whoever does it twice (two brokers, a retry) writes the same object. It runs in a
+same bytes: a caller that does it twice (two brokers, a retry) writes the same object. It runs in a
 process of its own (kafkawire.tiering.manifest.compactor), for a large cluster takes seconds. Pure.
 """
 

@@ -184,8 +184,8 @@ def _read_rows(view: memoryview, at: int) -> list[TableRow]:
 
 
 def read_sections(data: bytes | memoryview) -> tuple[int, dict[int, ManifestSection]]:
-    """(kind, sections by type) of a file, all of them checked; those nobody must know are left
-    out if this program does not know them."""
+    """(kind, sections by type) of a file, all of them checked; those that readers may ignore are
+    left out if this program does not know them."""
     kind, table = read_table(data)
     sections: dict[int, ManifestSection] = {}
     for row in table:

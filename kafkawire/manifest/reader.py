@@ -1,9 +1,9 @@
-"""Reading the manifest of a bucket: `current`, the snapshot it names, the deltas behind it.
+"""Reading the manifest of a bucket: `current`, the snapshot it names, the deltas after it.
 
 `current` is JSON: {"format": 1, "snapshot": sequence, "obsolete": [...]}. `obsolete` is for the
 owner of the bucket: what was folded into the snapshot, and will be removed. A reader whose delta or
-snapshot is gone since it read `current` begins again: there is a newer one. Pure: whoever calls
-says how an object is fetched.
+snapshot is gone since it read `current` begins again: there is a newer one. Pure: a caller that
+calls says how an object is fetched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafkawire.manifest.state import Delta, Snapshot
 
 CURRENT_FORMAT = 1
 TRIES = 10
-"""How often a fold may come in between, each an hour's notice: whoever is that slow has another
+"""How often a fold may come in between, each an hour's notice: a reader that slow has another
 problem. Also ends the search where an object is lost for good."""
 
 Fetch = Generator[str, "bytes | None", Manifest]
@@ -175,7 +175,7 @@ def _steps(known: Manifest | None = None) -> Fetch:
 
 
 def _deltas(sequence: int) -> Generator[str, bytes | None, list[Delta]]:
-    """Those behind a sequence number."""
+    """Those after a sequence number."""
     deltas: list[Delta] = []
     while True:
         key = delta_key(sequence + len(deltas) + 1)

@@ -4,7 +4,7 @@ Read by everybody above; changed by few, and only by the methods here: the topic
 what a transaction of the metadata store has made durable, in one step with the log, and the store
 itself enters brokers and leader epochs. Topics lie in columns (`directory`); a TopicInfo is a
 snapshot of one. Each change raises `version`, so that answers cached as bytes know when they are
-stale. Deleted topics are not in it. Pure; the rows behind it are in `tables.py`.
+stale. Deleted topics are not in it. Pure; the rows after it are in `tables.py`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A topic is a row: its name, id and settings, and the runs of its partitions (a run: partition
 numbers that follow each other, for indexes that do). Partitions are columns in order of their
-number. `TopicInfo` objects are made when somebody asks and are *snapshots*: nobody changes one,
+number. `TopicInfo` objects are made when someone asks and are *snapshots*: no one changes one,
 and a change of the topic is seen by who asks again. The newest of them are kept, so that asking
 for the same topics again costs a lookup. Pure; `catalog.SourceCatalog` owns one, `rows` fills it.
 
@@ -271,7 +271,7 @@ class Directory:
         return ((self._ids[row], own) for row, own in self._configs.items())
 
     def set_config(self, row: int, key: str, value: str | None) -> None:
-        """Insert a setting; None takes it away. The dict is made anew: snapshots hold the old."""
+        """Insert a setting; None takes it away. The dict is made again: snapshots hold the old."""
         self._forget(row)
         settings = dict(self._configs.get(row, {}))
         if value is None:

@@ -56,7 +56,7 @@ def _broker_setting(name: str, value: str) -> Row:
 
 
 def _topic_row(info: TopicInfo, now_ms: int) -> Row:
-    """One whose creation nobody remembers counts from now."""
+    """One whose creation no one remembers counts from now."""
     row = topic_row(info, 1)
     row["created_ms"] = info.created_ms or now_ms
     return row

@@ -58,7 +58,7 @@ def _numbered(sql: str) -> str:
 
 PART = 10_000
 """Rows of numbers written into one statement: enough that the statement, and its way to the
-driver's thread, cost nothing beside its rows, and few enough that a driver may keep some in its
+driver's thread, cost nothing next to its rows, and few enough that a driver may keep some in its
 cache (half a megabyte each)."""
 
 

@@ -1,4 +1,4 @@
-"""The metadata in SQL: the statements behind the `Metadata` port.
+"""The metadata in SQL: the implementation of the `Metadata` port.
 
 Each method is one transaction of `database.Database`. What must not be given twice comes from the
 one row of `cluster`, whose update comes first: on PostgreSQL it makes writers wait for each other,
@@ -157,7 +157,7 @@ class SqlMetadata:
             await self._database.run(work)
 
     async def lease_producer_ids(self, count: int) -> int:
-        """The first of `count` producer ids that nobody else gets."""
+        """The first of `count` producer ids that no other caller gets."""
         assert count > 0, count
 
         def work(connection: Connection) -> int:

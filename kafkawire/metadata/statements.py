@@ -189,7 +189,7 @@ def touch(connection: Connection, ids: Iterable[bytes], version: int) -> None:
 
 
 def forget(connection: Connection, ids: Sequence[bytes]) -> None:
-    """Drop what nobody needs of deleted topics: settings and the state of
+    """Drop what no one needs of deleted topics: settings and the state of
     partitions; mappings into segments are marked."""
     for part in chunks(ids):
         names = [uuid_text(topic_id) for topic_id in part]

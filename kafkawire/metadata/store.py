@@ -19,7 +19,7 @@ T = TypeVar("T")
 class MetadataError(OSError):
     """The metadata cannot be used: damaged, newer than this program, out of reach, disk full.
 
-    An OSError, since clients are to be told what they are told of a failing disk."""
+    An OSError, since clients get the same error as for a failing disk."""
 
 
 class DamagedMetadata(MetadataError):
@@ -94,7 +94,7 @@ class Metadata(Protocol):
         ...
 
     async def lease_producer_ids(self, count: int) -> int:
-        """The first of `count` producer ids that nobody else gets."""
+        """The first of `count` producer ids that no other caller gets."""
         ...
 
     async def known_partitions(self, numbers: Iterable[int]) -> set[int]:
@@ -117,7 +117,7 @@ class Metadata(Protocol):
 
 
 class Transactions(Protocol):
-    """The database below, for what lies beside the catalog: see
+    """The database below, for tables other than the catalog: see
     `kafkawire.offsets.catalog.sql.storage`."""
 
     async def transact(self, work: Callable[[Session], T]) -> T:

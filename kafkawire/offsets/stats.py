@@ -66,5 +66,5 @@ def partition_stats(
 
 
 def total_lag(positions: Iterable[tuple[int, int]]) -> int:
-    """How far readers are behind in all, of (position, high watermark) pairs."""
+    """The total lag of readers, from (position, high watermark) pairs."""
     return sum(max(0, high_watermark - position) for position, high_watermark in positions)

@@ -1,4 +1,4 @@
-"""Subscriptions: where a reader of one partition is, where it may go, how far behind it is.
+"""Subscriptions: where a reader of one partition is, where it may go, and its lag.
 
 Pure, over a small port (`OffsetSource`), which anything that knows a partition can implement: a
 client (kafkawire.cli.source) or a test. Errors are OffsetOutOfRange, one sentence. Kafka keeps this

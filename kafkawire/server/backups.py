@@ -122,7 +122,7 @@ class ScheduledBackups:
         return wait
 
     async def close(self) -> None:
-        """Let go of the store."""
+        """Release the store."""
         await self._store.close()
 
 

@@ -1,8 +1,8 @@
 """One client connection, sans I/O: bytes in, requests out; answers in, bytes out, in order.
 
 It frames what is received, starts each request when those before it have been applied, keeps the
-order of answers, and bounds what one client can hold. It knows no socket: a Wire does what it is
-told, and tests are a Wire. Any garbage ends this one connection, with a reason for the log.
+order of answers, and bounds what one client can hold. It knows no socket: it calls a Wire, which
+tests implement too. Any garbage ends this one connection, with a reason for the log.
 
 When a request may start (nothing may overtake, nothing waits needlessly):
 - a Produce as soon as the one before it is queued on the log: queues keep their order;
@@ -37,7 +37,7 @@ client has not read its answers; a cold request is being served; too much of it 
 socket is gone; the broker stops."""
 
 WAITING_MAX = 256
-"""Unanswered requests of one connection; Kafka's clients pipeline 5 unless told otherwise."""
+"""Unanswered requests of one connection; Kafka's clients pipeline 5 by default."""
 
 MAX_STARTED = 256
 """Requests of one connection that are started in one go: two milliseconds. What has come beyond
@@ -344,7 +344,7 @@ class Connection(Receiver):
             self._look_if_full()
 
     def lost(self) -> None:
-        """The socket is gone: let go of everything."""
+        """The socket is gone: release everything."""
         if self.closed:
             return
         self.closed = True

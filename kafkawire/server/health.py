@@ -2,7 +2,7 @@
 
 It is well as long as it takes produces and answers reads, and its metadata is not known to be
 damaged: the next start may be refused then. Trouble of the remote tier alone makes no
-broker ill: a restart would mend nothing, so it is only told.
+broker ill: a restart would repair nothing, so it is only reported.
 """
 
 from __future__ import annotations

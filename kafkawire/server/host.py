@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 API_VERSIONS = 18
 SWEEP_S = 1.0
-"""How often idle connections are looked for; the unit of `tick`."""
+"""How often idle connections are searched for; the unit of `tick`."""
 
 DRAIN_STEP_S = 0.01
 TICKS_BETWEEN_REPORTS = 60
@@ -82,7 +82,8 @@ class Host:
     # -- answers
 
     def flush_soon(self, connection: Connection) -> None:
-        """Send this connection's answers when the turn is over: one write for all of them."""
+        """Send this connection's answers at the end of the event-loop iteration: one write for all
+        of them."""
         dirty = self._dirty
         dirty.append(connection)
         if len(dirty) == 1:
@@ -230,7 +231,7 @@ class Host:
         return await encoded(self.broker.env.slices, answer, version)
 
     def unsupported(self, exchange: Exchange, key: int, version: int) -> bool:
-        """KIP-511: only ApiVersions has an answer in a version nobody knows."""
+        """KIP-511: only ApiVersions has an answer in a version no one knows."""
         if key != API_VERSIONS:
             return False
         from kafkawire.handlers.api_versions import unsupported

@@ -1,4 +1,4 @@
-"""The two pages a monitor reads: /metrics for Prometheus, /health for whoever restarts brokers.
+"""The two pages a monitor reads: /metrics for Prometheus, /health for supervisors.
 
 Just enough of HTTP/1.1 for that: a GET without a body is answered and the connection closed.
 Heads are bounded, so are connections; who is slow is closed. What the pages say is
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 HEAD_BYTES_MAX = 8 << 10
 """A monitor's request head has a few hundred bytes."""
 CONNECTIONS_MAX = 32
-"""Monitors come one at a time; whoever holds more open only takes memory."""
+"""Monitors connect one at a time; more open connections only take memory."""
 PATIENCE_S = 10.0
 """From the connection to the last byte of the answer; Prometheus gives up after as long."""
 
@@ -67,7 +67,7 @@ class PageProtocol(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Gather the head; answer when it is whole. What follows it is not looked at."""
+        """Gather the head; answer when it is whole. What follows it is ignored."""
         if self._answering:
             return
         self._head += data
@@ -102,7 +102,8 @@ class PageProtocol(asyncio.Protocol):
         return "404 Not Found", TEXT_TYPE, b"there are /metrics and /health\n"
 
     async def _metrics(self) -> AsyncIterator[bytes]:
-        """Family by family: a thousand series take 5 ms, and the clients' turn comes between."""
+        """Family by family: a thousand series take 5 ms, and other clients are served in
+        between."""
         env = self._server.broker.env
         render = await env.offload.submit("files", _renderer)
         for part in render(self._server):
@@ -130,7 +131,7 @@ def request_of(head: bytes) -> tuple[str, str]:
 
 
 def _renderer() -> Callable[[MonitoredServer], Iterator[bytes]]:
-    """Imported at the first scrape: a broker that nobody watches does without."""
+    """Imported at the first scrape: a broker that no one watches does without."""
     from kafkawire.server.metrics.render import render
 
     return render

@@ -84,7 +84,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
             _set_options(sock)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of what it held."""
+        """Release what it held."""
         self.host.connections.discard(self.connection)
         self.connection.lost()
         self.transport = None

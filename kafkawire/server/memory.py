@@ -1,7 +1,7 @@
 """Receive memory: one shared arena for small reads, blocks for requests that come in pieces.
 
 Bytes are received straight into a Block and parsed where they lie; a batch is written to the log
-from there. So a block has pins: as long as somebody looks at it (a Produce whose turn has not
+from there. So a block has pins: as long as it is in use (a Produce whose turn has not
 been written) it is neither reused nor given back. An idle connection owns no memory at all: a
 read happens in the arena, and only an incomplete frame moves to a block of its own.
 
@@ -60,7 +60,7 @@ class Block:
         self.pins += 1
 
     def unpin(self) -> None:
-        """One looks away; with the last one the block is free."""
+        """Remove one pin; with the last one the block is free."""
         self.pins -= 1
         if self.pins == 0:
             if self is self.memory.arena:
@@ -95,7 +95,7 @@ class Memory:
         self.arena = Block(self, _zeroed(ARENA_BYTES), ARENA_BYTES)
 
     def next_arena(self) -> Block:
-        """Another arena, where this one has no room for a read behind `used`."""
+        """Another arena, where this one has no room for a read after `used`."""
         # The full one is pinned (else `used` were 0); its last unpin gives it back.
         self.taken_bytes += self.arena.size
         block = self._reuse(ARENA_BYTES)
@@ -148,7 +148,7 @@ class Memory:
         return True
 
     def give(self, block: Block) -> None:
-        """Take a block back that nobody looks at."""
+        """Take back a block that is not in use."""
         assert block.pins == 0
         assert block is not self.arena
         self.taken_bytes -= block.charged

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 COLLECT_AFTER = 10_000
-"""Objects made since the last look at the young ones; Python's own 700 is a few dozen requests."""
+"""Objects made since the last collection of the youngest generation; Python's own 700 is a few
+dozen requests."""
 
 LINGER_S = 5.0
 """How long clients get to read their last answers; Kafka's request handlers get as long."""
@@ -80,7 +81,7 @@ class Server:
         return server
 
     async def _prepare(self) -> None:
-        """Load what the first requests need now, while nobody waits for it: a start does not."""
+        """Load what the first requests need now, while no one waits for it: a start does not."""
         await self.broker.env.offload.submit("files", keep_freed_memory)
         await self.broker.env.offload.submit("files", load_hot, self.host.apis)
 

@@ -57,7 +57,7 @@ class Rates:
         for connection, held, moved, window in holders:
             since, before = self._marks.get(connection, (tick, moved))
             if moved < before:
-                since, before = tick, moved  # it has begun anew
+                since, before = tick, moved  # it has begun again
             if tick - since >= window:
                 rate = (moved - before) // (tick - since)
                 if rate < max(LEAST_RATE, held // WITHIN_S):
@@ -121,7 +121,7 @@ class Sweeper:
         """Close the connection that has been open longest without a request, if there is one."""
         tick = self._host.tick
         if self._unused_tick == tick:
-            return False  # one a second: each look costs a millisecond for 10,000 connections
+            return False  # one a second: each scan costs a millisecond for 10,000 connections
         self._unused_tick = tick
         unused = [each for each in self._connections if each.last_key < 0]
         oldest = min(unused, key=lambda each: each.tick, default=None)

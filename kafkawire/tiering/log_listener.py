@@ -1,7 +1,7 @@
 """Listener of the log: forwards its notifications to the parts of the remote tier.
 
-Each is called in the middle of somebody else's work: what it leads to is noted here and done
-later, by the tasks of the parts. These may be others after a switch of tiers, so they are looked up
+Each is called in the middle of another caller's work: what it leads to is noted here and done
+later, by the tasks of the parts. These may be others after a switch of tiers, so they are found
 each time.
 """
 

@@ -2,7 +2,7 @@
 
 Made by the broker where `tier.url` is set. A start never fails because of the tier: the bucket is
 attached in the background, for as long as it takes, and `state` says how that stands. Then what a
-crash left is cleaned up, segments are uploaded, objects nobody needs are removed. Cold reads need
+crash left is cleaned up, segments are uploaded, objects no one needs are removed. Cold reads need
 no attached bucket: they begin at once.
 """
 
@@ -52,9 +52,9 @@ from kafkawire.tiering.upload.uploader import Uploader
 logger = logging.getLogger(__name__)
 
 SCAN_INTERVAL_S = 1.0
-"""Between two looks whether promises are kept and settings are others."""
+"""Between two checks whether promises are kept and settings are others."""
 REPORT_INTERVAL_S = 0.1
-"""Between two tries of a DeleteRecords: the rounds behind it have a pace of their own."""
+"""Between two tries of a DeleteRecords: manifest rounds have a pace of their own."""
 NO_LIMIT = (1 << 63) - 1
 
 
@@ -233,7 +233,7 @@ class Tiering:
     ) -> set[tuple[str, int]]:
         """Have the log starts of partitions (topic, index), which are in memory, in the manifest;
         those that have something in the remote tier and are not there in time, which will follow.
-        None of them if the bucket is another broker's now: there is nobody to be told."""
+        None of them if the bucket is another broker's now: there is nothing to report."""
         tiered = set()
         for name, index in names:
             info = self.catalog.by_name.partition_of(name, index)
@@ -337,7 +337,7 @@ class Tiering:
                 if self._take_settings():
                     self.uploader.wake()
                 await self.upload_lag.scan()
-            except Exception:  # looked at again
+            except Exception:  # checked again
                 logger.warning("checking the remote tier failed, retrying", exc_info=True)
 
     def _take_settings(self) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.records import GroupRecord, decode_record, encode_record
-from kafkawire.groups.request import Ask, Client
+from kafkawire.groups.request import Client, GroupRequest
 from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -138,7 +138,7 @@ def test_the_longest_strings_go_all_the_way() -> None:
     longest = "g" * 32_767
     assert desk.commit({("t", 0): 1}, group=longest) == [0]
     client = Client("é" * 16_000, "/h")
-    ask = Ask(1, 3, join(""), client, "0" * 36)
+    ask = GroupRequest(1, 3, join(""), client, "0" * 36)
     desk.do(desk.shard.decide(ask, desk.now_ms))
     desk.do(desk.shard.decide_timer("g", "join", desk.now_ms))
     (member_id,) = desk.group.members

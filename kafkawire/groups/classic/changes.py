@@ -62,7 +62,7 @@ class Replaced:
 class Window:
     """The first rebalance of a group stays open a while, so that members starting together
     share one generation (KIP-134). `remaining_ms` is what is left of the rebalance timeout
-    beyond this delay; `grew` says that somebody joined during it."""
+    beyond this delay; `grew` says that someone joined during it."""
 
     delay_ms: int
     remaining_ms: int

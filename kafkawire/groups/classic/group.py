@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic import join as joining
@@ -36,7 +37,7 @@ from kafkawire.groups.classic.member import CONSUMER, Member, Protocols, subscri
 from kafkawire.groups.classic.states import GroupState, may_move
 from kafkawire.groups.decision import Decision, Step
 from kafkawire.groups.records import GroupRecord
-from kafkawire.groups.request import Ask, Settings
+from kafkawire.groups.request import GroupRequest, Request, Settings
 from kafkawire.messages.stored import GroupMetadataValue, MemberMetadata
 
 
@@ -96,7 +97,7 @@ class ClassicGroup:
 
     # -- what it decides ------------------------------------------------------------------
 
-    def decide(self, ask: Ask, now_ms: int) -> Decision:
+    def decide(self, ask: GroupRequest[Request], now_ms: int) -> Decision:
         """The answer to a JoinGroup, SyncGroup, Heartbeat or LeaveGroup.
 
         The reply may be missing: then the request is parked and a later decision answers it.
@@ -315,7 +316,7 @@ def _restored(stored: MemberMetadata, protocol: str | None) -> Member:
     )
 
 
-_DECIDE: dict[str, Callable[[ClassicGroup, Ask, int], Decision]] = {
+_DECIDE: dict[str, Callable[[ClassicGroup, GroupRequest[Any], int], Decision]] = {
     "JoinGroupRequest": joining.join,
     "SyncGroupRequest": syncing.sync,
     "HeartbeatRequest": syncing.heartbeat,

@@ -3,7 +3,7 @@
 The rules are Kafka's (GroupMetadataManager.classicGroupJoin and what it calls). A join that
 has to wait is parked as a token in its Member. Versions matter in two places only: from 4 on a
 new dynamic member must come back with the id it is given (KIP-394), and from 9 on a returning
-static leader is told who is in the group, with the word that the assignment stands (KIP-814).
+static leader is notified who is in the group, with the word that the assignment stands (KIP-814).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafkawire.groups.classic.rebalance import drop, end_if_all_joined, proceed,
 from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.classic.working_copy import Draft, join_error, joined, sync_error
 from kafkawire.groups.decision import Decision, session
-from kafkawire.groups.request import Ask
+from kafkawire.groups.request import GroupRequest
 from kafkawire.messages.join_group import JoinGroupRequest
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
 """How long a member may wait in its first join without being heard of. It cannot send
-heartbeats yet, and a client that gave up and joined anew would otherwise stay for ever
+heartbeats yet, and a client that gave up and joined again would otherwise stay for ever
 (Kafka: CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS)."""
 
 MAX_PENDING = 10_000
@@ -43,10 +43,9 @@ KNOWN_ID_FROM = 4  # JoinGroup: MEMBER_ID_REQUIRED (KIP-394)
 SKIP_ASSIGNMENT_FROM = 9  # JoinGroup: SkipAssignment (KIP-814)
 
 
-def join(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
+def join(group: ClassicGroup, ask: GroupRequest[JoinGroupRequest], now_ms: int) -> Decision:
     """Answer or park a JoinGroup."""
     request = ask.request
-    assert isinstance(request, JoinGroupRequest)
     draft = Draft(group, now_ms)
     protocols = protocols_of((p.name, p.metadata) for p in request.protocols)
     if group.state is GroupState.DEAD:
@@ -90,7 +89,12 @@ def _turn_away(draft: Draft, token: int, member_id: str) -> None:
     draft.reply(token, join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
 
 
-def _join_new(draft: Draft, ask: Ask, request: JoinGroupRequest, protocols: Protocols) -> None:
+def _join_new(
+    draft: Draft,
+    ask: GroupRequest[JoinGroupRequest],
+    request: JoinGroupRequest,
+    protocols: Protocols,
+) -> None:
     """A member without an id: it gets one, static members at once, others by version."""
     group = draft.group
     instance_id = request.group_instance_id
@@ -113,7 +117,12 @@ def _join_new(draft: Draft, ask: Ask, request: JoinGroupRequest, protocols: Prot
         _add(draft, ask, request, protocols, new_id)
 
 
-def _join_known(draft: Draft, ask: Ask, request: JoinGroupRequest, protocols: Protocols) -> None:
+def _join_known(
+    draft: Draft,
+    ask: GroupRequest[JoinGroupRequest],
+    request: JoinGroupRequest,
+    protocols: Protocols,
+) -> None:
     """A member with an id: one given out just now, or one that joins again."""
     group = draft.group
     member_id = request.member_id
@@ -155,7 +164,11 @@ def _park(
 
 
 def _add(
-    draft: Draft, ask: Ask, request: JoinGroupRequest, protocols: Protocols, member_id: str
+    draft: Draft,
+    ask: GroupRequest[JoinGroupRequest],
+    request: JoinGroupRequest,
+    protocols: Protocols,
+    member_id: str,
 ) -> None:
     window = draft.group.window
     member = Member(
@@ -178,7 +191,7 @@ def _add(
 
 def _replace(
     draft: Draft,
-    ask: Ask,
+    ask: GroupRequest[JoinGroupRequest],
     request: JoinGroupRequest,
     protocols: Protocols,
     old_id: str,
@@ -218,11 +231,13 @@ def _replace(
         reopen(draft)
 
 
-def _keep_round(draft: Draft, ask: Ask, new_id: str, led: str | None) -> None:
+def _keep_round(
+    draft: Draft, ask: GroupRequest[JoinGroupRequest], new_id: str, led: str | None
+) -> None:
     """Write the group with the new id and answer with the generation as it stands.
 
-    Before version 9 a returning leader must not lead: it would assign anew, without a round.
-    So it hears its old id as the leader's, which is nobody (Kafka does the same).
+    Before version 9 a returning leader must not lead: it would assign again, without a round.
+    So it receives its old id as the leader's, which no member has (Kafka does the same).
     """
     assignments = {member.id: member.assignment for member in draft.group.members.values()}
     draft.do(draft.record(assignments))

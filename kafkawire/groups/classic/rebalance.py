@@ -2,7 +2,7 @@
 
 Every function takes the Draft of a decision and adds to it; the rules follow Kafka's
 GroupMetadataManager (prepareRebalance, completeClassicGroupJoin and the expirations), with the
-reasons beside them. Who may join and what a member hears back is in kafkawire.groups.classic.join
+reasons next to them. Who may join and what a member hears back is in kafkawire.groups.classic.join
 and kafkawire.groups.classic.sync, which call `reopen` and `proceed` here.
 """
 
@@ -62,7 +62,7 @@ def reopen(draft: Draft) -> None:
 
 
 def end_if_all_joined(draft: Draft) -> None:
-    """End the open round if nobody is missing; a first one stays open for its window."""
+    """End the open round if no one is missing; a first one stays open for its window."""
     group = draft.group
     if group.state is GroupState.PREPARING and group.window is None and group.all_joined:
         end(draft)
@@ -72,7 +72,7 @@ def end(draft: Draft) -> None:
     """End the open round with those who have joined.
 
     Dynamic members who have not are dropped. Static ones stay until their session ends, so
-    that a restart within it costs no rebalance (KIP-345). If only such are left, nobody could
+    that a restart within it costs no rebalance (KIP-345). If only such are left, no one could
     lead, and the round stays open.
     """
     draft.cancel(JOIN)
@@ -92,7 +92,7 @@ def end(draft: Draft) -> None:
 
 def drop(draft: Draft, member: Member) -> None:
     """Remove a member. Its parked requests are answered with UNKNOWN_MEMBER_ID: if it still
-    lives, it joins anew."""
+    lives, it joins again."""
     draft.do(Dropped(member.id))
     draft.cancel(session(member.id))
     draft.reply(member.join, join_error(ErrorCode.UNKNOWN_MEMBER_ID))

@@ -15,7 +15,7 @@ from kafkawire.groups.classic.rebalance import drop, end_if_all_joined, proceed
 from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.classic.working_copy import Draft, assigned, sync_error
 from kafkawire.groups.decision import SYNC, Decision, Reply, SetTimer, session
-from kafkawire.groups.request import Ask
+from kafkawire.groups.request import GroupRequest
 from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kafkawire.messages.leave_group import (
     LeaveGroupRequest,
@@ -33,10 +33,9 @@ if TYPE_CHECKING:
 _DEAD, _PREPARING, _NONE = GroupState.DEAD, GroupState.PREPARING, ErrorCode.NONE
 
 
-def sync(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
+def sync(group: ClassicGroup, ask: GroupRequest[SyncGroupRequest], now_ms: int) -> Decision:
     """Answer or park a SyncGroup; the leader's ends the round."""
     request = ask.request
-    assert isinstance(request, SyncGroupRequest)
     draft = Draft(group, now_ms)
     code = _check_sync(group, request)
     if code is not ErrorCode.NONE:
@@ -89,10 +88,9 @@ def _hand_out(draft: Draft, request: SyncGroupRequest) -> None:
             draft.expect(member)  # the parked request had stood in for heartbeats
 
 
-def heartbeat(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
+def heartbeat(group: ClassicGroup, ask: GroupRequest[HeartbeatRequest], now_ms: int) -> Decision:
     """Answer a Heartbeat and move the member's session."""
     request = ask.request
-    assert isinstance(request, HeartbeatRequest)
     decision = Decision(group.group_id)
     code, member = check_heartbeat(group, request)
     if member is not None:
@@ -105,8 +103,8 @@ def heartbeat(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
 def check_heartbeat(
     group: ClassicGroup, request: HeartbeatRequest
 ) -> tuple[ErrorCode, Member | None]:
-    """All there is to decide about a Heartbeat: the answer, and the member whose session begins
-    anew with it. Hot."""
+    """All there is to decide about a Heartbeat: the answer, and the member whose session starts
+    again with it. Hot."""
     state = group.state
     if state is _DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
@@ -120,10 +118,9 @@ def check_heartbeat(
     return ErrorCode.REBALANCE_IN_PROGRESS if state is _PREPARING else _NONE, member
 
 
-def leave(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
+def leave(group: ClassicGroup, ask: GroupRequest[LeaveGroupRequest], now_ms: int) -> Decision:
     """Remove members, by member id or (tools do that) by instance id alone."""
     request = ask.request
-    assert isinstance(request, LeaveGroupRequest)
     draft = Draft(group, now_ms)
     if group.state is GroupState.DEAD:
         code = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)

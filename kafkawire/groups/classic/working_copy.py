@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.decision import CancelTimer, Decision, Reply, SetTimer, Step, session
 from kafkawire.groups.records import GroupRecord
+from kafkawire.groups.request import Response
 from kafkawire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kafkawire.messages.stored import GroupMetadataValue, MemberMetadata
 from kafkawire.messages.sync_group import SyncGroupResponse
@@ -44,7 +45,7 @@ class Draft:
         self.decision.steps.append(step)
         self.group.apply(step)
 
-    def reply(self, token: int | None, body: object) -> None:
+    def reply(self, token: int | None, body: Response) -> None:
         """Answer a request; None is a member that has none parked."""
         if token is not None:
             self.decision.effects.append(Reply(token, body))

@@ -1,9 +1,9 @@
 """Fetches of many partitions, which would hold the event loop too long in one go.
 
-Such a request is decoded in slices, by the declaration of its message; its partitions are looked
-at in slices, each time it may have enough, and the answer is encoded in slices. The next request
-of the connection starts when the first look is over. Otherwise the rules are those of
-handlers.fetch, which serves all other Fetches.
+Such a request is decoded in slices, by the declaration of its message; its partitions are checked
+in slices, each time it may have enough, and the answer is encoded in slices. The next request of
+the connection starts when the first check is over. Otherwise the rules are those of handlers.fetch,
+which serves all other Fetches.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ READS_AT_ONCE = 16
 """Partitions of one request that are read from files or the remote tier at the same time."""
 
 RESCAN_INTERVAL_S = 0.02
-"""The least time from one look at all partitions to the next."""
+"""The least time from one check of all partitions to the next."""
 
 FULL = (0, -1)
 """Session epochs of requests that list all their partitions (KIP-227)."""
@@ -60,7 +60,7 @@ class LongFetch:
         self._ask = FetchAsk(0, 0, 0, 0, 0, -1, [], [])
         self._moved = asyncio.Event()
         self._last = False
-        # of the look that is going on:
+        # of the check that is going on:
         self._results: list[FetchResult] = []
         self._cold: list[tuple[FetchResult, Plan]] = []
         self._releases: list[Callable[[], None]] = []
@@ -140,7 +140,7 @@ class LongFetch:
     # -- looking
 
     async def _scan(self) -> bool:
-        """Look at every partition; whether it is time to answer."""
+        """Check every partition; whether it is time to answer."""
         await self._release()
         self._moved.clear()
         room = min(self._ask.max_bytes, self._handler.config.fetch_max_bytes)
@@ -198,7 +198,7 @@ class LongFetch:
             self._releases.append(release)
 
     async def _release(self) -> None:
-        """Let go of what the last look found."""
+        """Release what the last scan found."""
         releases, self._releases = self._releases, []
         for release in releases:
             release()
@@ -210,7 +210,7 @@ class LongFetch:
     # -- waiting
 
     async def _wait(self) -> None:
-        """Look again whenever a partition has moved, until there is enough or the time is over."""
+        """Check again whenever a partition has moved, until there is enough or the time is over."""
         handler, env = self._handler, self._handler.env
         if len(handler.parked) >= handler.config.parked_fetches_max:
             return
@@ -235,7 +235,7 @@ class LongFetch:
             try:
                 watchers = self._handler.table.find(item[0], item[1]).watchers
             except (KafkaError, NotLoaded):
-                continue  # the next look finds it
+                continue  # the next check finds it
             if on:
                 watchers.add(self.wake)
             else:

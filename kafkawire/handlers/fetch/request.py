@@ -153,7 +153,7 @@ class Attempt:
             self.handler.env.spawn(self._read_then_answer(results, plans), "cold fetch")
 
     async def _read_then_answer(self, results: list[FetchResult], plans: Plans) -> None:
-        """Read what is not mapped, of all partitions at once; the answer has its turn then."""
+        """Read what is not mapped, of all partitions at once; the answer continues then."""
         hot = sum(plan.size_bytes for _, plan in plans if isinstance(plan, HotRead))
         patience_s = self.handler.config.remote_fetch_max_wait_ms / 1000
         if hot and hot >= self.ask.min_bytes:
@@ -280,7 +280,7 @@ class Attempt:
                 partition.watchers.discard(self.wake)
 
     def wake(self, _partition: Partition) -> None:
-        """A partition moved. Look once the turn is over: more of them may move in it."""
+        """A partition moved. Check after the event-loop iteration: more of them may move in it."""
         if not self.woken:
             self.woken = True
             self.handler.budget.later(self._scan)

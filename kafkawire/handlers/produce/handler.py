@@ -5,7 +5,7 @@ v9 is flexible; v10 has leader hints (KIP-951); v13 names topics by id (KIP-516)
 
 acks=0 is never answered (an error ends the connection, as in Kafka), acks=1 after the write,
 acks=all after the commit that covers it. The batches stay where they were received: their memory
-is pinned until the turn they belong to has been written.
+is pinned until the write batch they belong to has been written.
 
 Not done: transactions (INVALID_TXN_STATE per batch, so that no half-open one enters the log),
 leader hints, since a client finds the leader through Metadata anyway.
@@ -94,7 +94,7 @@ class Produce:
         return True
 
     def turn(self) -> PendingProduces:
-        """The turn that what is appended now belongs to."""
+        """The write batch that what is appended now belongs to."""
         turn = self._turn
         if turn.number != self.log.batch_number or not turn.exchanges:  # its time would be old
             turn = self._turn = PendingProduces(self.log, self.counts, self.now_ms())

@@ -1,7 +1,7 @@
 """Produces that would hold the event loop too long: of many partitions, or with long batches.
 
 The request is decoded in slices, by the declaration of its message; its batches are appended a
-portion at a time, each portion in the turn of the log that is open then. The next request of the
+portion at a time, each portion in the write batch that is open then. The next request of the
 connection starts when all are queued, so queues keep their order; the answer is encoded when all
 portions have been written (acks=1) or committed (acks=all).
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_AT_ONCE = 32
-"""Batches of a portion: half a millisecond, and as much when their turn is written."""
+"""Batches of a portion: half a millisecond, and as much when their write batch is written."""
 
 
 class Item(NamedTuple):
@@ -50,7 +50,7 @@ class Item(NamedTuple):
 
 
 class Portion(Waiting):
-    """Batches of one request that are in one turn."""
+    """Batches of one request that are in one write batch."""
 
     __slots__ = ("reported", "results")
 
@@ -184,7 +184,7 @@ class LongProduce:
         portion.results.append((item.topic, item.partition, *refused(failure)))
 
     async def _append_long(self, portion: Portion, item: Item) -> None:
-        """Look at the records of a long batch, then append it."""
+        """Check the records of a long batch, then append it."""
         produce = self._produce
         assert item.batch is not None
         try:
@@ -214,7 +214,7 @@ class LongProduce:
         self._send(portion)
 
     def _send(self, portion: Portion) -> None:
-        """Have a portion answered with its turn."""
+        """Have a portion answered with its write batch."""
         if not portion.results:
             return
         self._portions.append(portion)

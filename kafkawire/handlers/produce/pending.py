@@ -1,7 +1,7 @@
-"""The Produces of one turn of the log: who is told what when it is written, and when durable.
+"""The Produces of one write batch: what each client gets when it is written, and when durable.
 
-A batch lies in the memory it was received in until its turn is written, so a turn pins that
-memory. One callback of the log serves all its requests, and each connection sends once.
+A batch lies in the memory it was received in until its write batch is written, so a write batch
+pins that memory. One callback of the log serves all its requests, and each connection sends once.
 Used by `handlers.produce` and `handlers.repeat`.
 """
 
@@ -45,7 +45,7 @@ class Waiting(Exchange):
 
 
 class ProduceExchange(Waiting):
-    """One Produce of any form, and what its client will be told."""
+    """One Produce of any form, and the response its client will get."""
 
     __slots__ = ("results",)
 
@@ -69,7 +69,7 @@ class ProduceExchange(Waiting):
 
 
 class PendingProduces:
-    """The Produces whose batches are in one turn of the log. `now_ms` is its time."""
+    """The Produces whose batches are in one write batch. `now_ms` is its time."""
 
     __slots__ = ("blocks", "counts", "exchanges", "log", "now_ms", "number", "waiting")
 
@@ -99,7 +99,7 @@ class PendingProduces:
             self.waiting.append(exchange)
 
     def written(self, failure: BaseException | None) -> None:
-        """The turn was written, or failed whole."""
+        """The write batch was written, or failed whole."""
         for block in self.blocks:
             block.unpin()
         requests = 0
@@ -126,7 +126,8 @@ class PendingProduces:
 
 
 def _notify(exchange: Waiting, failure: BaseException | None) -> None:
-    """Make an answer. A defect there ends one connection; the turn's others get their answers."""
+    """Make an answer. A defect there ends one connection; the write batch's others get their
+    answers."""
     try:
         exchange.tell(failure)
     except Exception:
@@ -145,7 +146,7 @@ def why(failure: BaseException) -> tuple[int, str | None, tuple[tuple[int, str],
 def refused(
     failure: BaseException,
 ) -> tuple[int, int, int, int, str | None, tuple[tuple[int, str], ...]]:
-    """A ProduceResult of a failure, behind topic and index."""
+    """A ProduceResult of a failure, after topic and index."""
     code, message, records = why(failure)
     return code, -1, -1, -1, message, records
 

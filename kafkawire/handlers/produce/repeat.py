@@ -1,8 +1,8 @@
 """The requests of a connection that repeat one another: the dense room of the Produce path.
 
-What is done for each request anew, per batch, is `Shape.find`, `Partition.queue` and a note of
-where the batch went. All the rest is done once for a row of requests that were received
-together: one exchange stands for the row, one pin, one entry in the turn, one buffer of answers.
+What is done for each request again, per batch, is `Shape.find`, `Partition.queue` and a note of
+where the batch went. All the rest is done once for a row of requests that were received together:
+one exchange stands for the row, one pin, one entry in the write batch, one buffer of answers.
 
 Nothing here is decided otherwise than in `handlers.produce`: what is not a plain repetition, and
 each batch that is refused, is left to it (a refused append has changed nothing).
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class RepeatedProduces(Waiting):
     """Requests of one shape that were started together.
 
-    `answers` are what they will be told; where that becomes untrue they are taken apart.
+    `answers` are the responses they will get; where that becomes untrue they are taken apart.
     """
 
     __slots__ = ("answers", "shape")

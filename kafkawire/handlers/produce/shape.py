@@ -95,7 +95,7 @@ class Shape:
 
     def find(self, buf: memoryview, pos: int, end: int, most: int) -> list[Found]:
         """The frames from `pos` on that are this request with another batch and lie whole in
-        buf[:end], one behind the other, `most` at most. Hot."""
+        buf[:end], one after the other, `most` at most. Hot."""
         read, api, known, fixed_bytes = self.read, self.api, self.known, self.fixed_bytes
         found: list[Found] = []
         start = pos + fixed_bytes

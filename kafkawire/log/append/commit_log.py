@@ -1,11 +1,11 @@
-"""The commit log: turns of appends become one write, writes become durable by one fsync.
+"""The commit log: write batches of appends become one write, writes become durable by one fsync.
 
-Partitions queue frames on the current turn; the first schedules the flush. The flush writes all of
-them with one gathered write at the tracked position and only then makes them state. A write that
-fails, or is short, leaves everything as before: all batches of the turn fail and the next write
-starts at the same position, under the next run number, so that remains of the failed one can never
-pass for data. While writes are slow a thread does them and turns pile up meanwhile. When the bytes
-are durable is kafkawire.log.append.group_commit' business; recovery is
+Partitions queue frames on the current write batch; the first schedules the flush. The flush writes
+all of them with one gathered write at the tracked position and only then makes them state. A write
+that fails, or is short, leaves everything as before: all batches of the write batch fail and the
+next write starts at the same position, under the next run number, so that remains of the failed one
+can never pass for data. While writes are slow a thread does them and write batches pile up
+meanwhile. When the bytes are durable is kafkawire.log.append.group_commit' business; recovery is
 kafkawire.log.recovery.recover's.
 
 One CommitLog per broker process, made by kafkawire.log.manager.
@@ -57,12 +57,12 @@ class CommitLog:
     `failed` is why nothing is written any more (after a failed fsync, or when closed); `full` that
     the server should start no produce, `refusal` why it should answer them all with that; `run` is
     the number frames carry. `frames`, `batch_bytes`, `scheduled` and `room_bytes` are the current
-    turn, for Partition.append alone. `hooks`: what those above are told (kafkawire.log.hooks).
+    write batch, for Partition.append alone. `hooks`: the listeners above (kafkawire.log.hooks).
     `dirty` are the partitions the next checkpoint must hold, `producing` those with idempotent
     producers as of the last one. `trimmed`: partition number -> log start, of those with segment
     rows below it. `batch_number` is another one as soon as what is appended belongs to another
-    turn. `losses`: what recovery found damaged. `turns`, `appended_bytes`, `appended_records`: what
-    was written since the start.
+    write batch. `losses`: what recovery found damaged. `turns`, `appended_bytes`,
+    `appended_records`: what was written since the start.
     """
 
     __slots__ = (
@@ -158,9 +158,9 @@ class CommitLog:
         self.measure_room()
 
     def after_write(self, fn: Callback) -> None:
-        """Call `fn` when the current turn is written (None) or has failed (why); in order.
+        """Call `fn` when the current write batch is written (None) or has failed (why); in order.
 
-        If nothing is queued: at the end of this turn.
+        If nothing is queued: at the end of this write batch.
         """
         self._write_callbacks.append(fn)
         if not self.scheduled:
@@ -255,7 +255,7 @@ class CommitLog:
         return max(writing, self.commits.running_s())
 
     def _flush(self) -> None:
-        """Write the turn: here, or in the writer thread while writes are slow."""
+        """Write the write batch: here, or in the writer thread while writes are slow."""
         assert self._flying is None, "one turn is written at a time"
         turn = WriteBatch(
             self.frames, self.batch_bytes, self._write_callbacks, self._commit_callbacks
@@ -316,11 +316,11 @@ class CommitLog:
         future.add_done_callback(landed)
 
     def _written(self, turn: WriteBatch, writes: list[Write]) -> None:
-        """Make a turn state that is written whole, then call its waiters."""
+        """Apply a write batch that was written completely, then call its waiters."""
         rolled: list[Journal] = []
         try:
             self._apply(turn, writes, rolled)
-        except Exception as defect:  # part of the turn may be state
+        except Exception as defect:  # part of the write batch may be state
             self.failed = (
                 f"a defect ({defect!r}): memory may differ from the journal, nothing is written "
                 "until the broker is restarted"
@@ -336,7 +336,7 @@ class CommitLog:
             self.journals.prepare()
 
     def _apply(self, turn: WriteBatch, writes: list[Write], rolled: list[Journal]) -> None:
-        """The state that follows from a turn. Hot."""
+        """The state that follows from a write batch. Hot."""
         for write in writes:
             self._account(write, rolled)
         commits = self.commits
@@ -390,9 +390,10 @@ class CommitLog:
         return journal.end * 2 > bytes_at_most or journal.entries * 2 > entries_at_most
 
     def _fail(self, turn: WriteBatch, writes: list[Write], failure: BaseException) -> None:
-        """Leave everything as before the turn.
+        """Leave everything as before the write batch.
 
-        What was queued since fails with it: its offsets were given on top of the turn's.
+        What was queued since fails with it: its offsets were given on top of those of this write
+        batch.
         """
         if not self._trouble and self.failed is None:
             self._trouble = True

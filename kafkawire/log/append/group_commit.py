@@ -1,11 +1,11 @@
 """Commits: one fsync makes everything written before it durable, for all who wait (group commit).
 
-Under flush=commit the high watermark is what is committed: a commit starts at once when somebody
+Under flush=commit the high watermark is what is committed: a commit starts at once when someone
 waits (acks=all, a parked reader, ListOffsets), else within `commit.delay.ms`. While one runs, the
 next gathers. Under flush=os the high watermark is the log end and a commit runs in the background
 every `flush.os.ms`; only checkpoints wait for it.
 
-After a failed fsync nobody can tell which bytes are on the disk, so nothing more is written until a
+After a failed fsync no one can tell which bytes are on the disk, so nothing more is written until a
 restart has read them back; reads go on. Owned by kafkawire.log.append.commit_log, which it calls
 back.
 """
@@ -33,7 +33,7 @@ Callback = Callable[[BaseException | None], None]
 
 WITHOUT_BOUND = 1 << 62
 """Room under flush=os. `uncommitted.max.bytes` bounds what acks=all clients wait for and a crash
-can take; with flush=os nobody waits, and the kernel bounds its dirty pages itself by slowing the
+can take; with flush=os no one waits, and the kernel bounds its dirty pages itself by slowing the
 writes down, which the writer thread then takes over."""
 
 
@@ -90,7 +90,7 @@ class Commits:
     def mark_dirty(self, journal: Journal) -> None:
         """A journal was written to: the next commit must sync it."""
         journal.dirty = True
-        if journal not in self._dirty:  # two at most, but for turns larger than a journal
+        if journal not in self._dirty:  # two at most, but for write batches larger than a journal
             self._dirty.append(journal)
 
     def room_bytes(self) -> int:
@@ -100,7 +100,7 @@ class Commits:
         return self._log.config.uncommitted_max_bytes - self._uncommitted_bytes
 
     def wrote(self, size_bytes: int, watched: bool) -> None:
-        """A turn is state. `watched`: a reader is parked on one of its partitions."""
+        """A write batch is state. `watched`: a reader is parked on one of its partitions."""
         log = self._log
         self._uncommitted_bytes += size_bytes
         if self.os_mode:
@@ -127,7 +127,7 @@ class Commits:
             self._await_durable(callbacks)
 
     def want(self) -> None:
-        """Somebody waits: commit as soon as there is something to commit."""
+        """Someone waits: commit as soon as there is something to commit."""
         if self.os_mode or (self.committed == self._log.written and not self._log.frames):
             return
         self._wanted = True

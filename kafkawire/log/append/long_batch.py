@@ -1,9 +1,9 @@
-"""Batches whose records cannot be looked at in one go on the event loop.
+"""Batches whose records cannot be checked in one go on the event loop.
 
 A batch of 1 MB can unpack to 64 MiB with millions of records, and a producer may send nothing
 else. Such a batch is unpacked, and packed again for compression.type, in a thread (the codecs
 release the interpreter lock); its records are walked in slices of the event loop. Then the
-partition queues it without looking at its records again. One batch at a time: an unpacked one
+partition queues it without checking its records again. One batch at a time: an unpacked one
 takes up to 64 MiB.
 
 Shell; one per broker, called by handlers.longproduce.

@@ -1,8 +1,8 @@
-"""A turn: what was appended between two runs of the flush, and its form on disk.
+"""A write batch: what was appended between two runs of the flush, and its form on disk.
 
-`lay_out` turns the queued frames into one gathered write per journal: frame heads, with the padding
-before each, are small buffers of their own; batches are the very views the producers' bytes were
-received in. Nothing is copied and nothing becomes state here: kafkawire.log.append.commit_log
+`lay_out` write batches the queued frames into one gathered write per journal: frame heads, with the
+padding before each, are small buffers of their own; batches are the very views the producers' bytes
+were received in. Nothing is copied and nothing becomes state here: kafkawire.log.append.commit_log
 writes and applies.
 """
 
@@ -129,7 +129,8 @@ class Stamp:
 def lay_out(
     turn: WriteBatch, journals: Journals, stamp: Stamp, entries_at_most: int, now_ms: int
 ) -> list[Write]:
-    """The writes of a turn, one per journal touched. Raises OSError if no journal can be made.
+    """The writes of a write batch, one per journal touched. Raises OSError if no journal can be
+    made.
 
     Journals after the active one stay merely ready: kafkawire.log.append.commit_log advances to
     them once all is written, so that a failure leaves everything as it was.
@@ -178,7 +179,7 @@ def _lay_out(
 
 
 def _begin(journal: Journal, previous_end: int, stamp: Stamp, now_ms: int) -> Write:
-    """A write behind the journal's last frame; its first one has the header in front."""
+    """A write after the journal's last frame; its first one has the header in front."""
     write = Write(journal, journal.end)
     if journal.end == 0:
         header = write_header(JournalHeader(journal.number, stamp.run, previous_end, now_ms))
@@ -188,7 +189,7 @@ def _begin(journal: Journal, previous_end: int, stamp: Stamp, now_ms: int) -> Wr
 
 
 def _fits(turn: WriteBatch, write: Write, journal_bytes: int, entries_at_most: int) -> bool:
-    """Whether a whole turn surely fits behind the active journal's end."""
+    """Whether a whole write batch surely fits after the active journal's end."""
     frames = len(turn.frames)
     most = turn.size_bytes + frames * (HEAD_BYTES + 8 + MAX_NAMING_BYTES)
     entries = write.journal.entries + frames

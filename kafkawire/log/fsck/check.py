@@ -1,6 +1,6 @@
 """`check`: one broker's data folder, all of it: journals, segments, rows and offsets.
 
-Nobody may serve the folder meanwhile: the caller holds its lock. Called by kafkawire.cli.fsck and
+No one may serve the folder meanwhile: the caller holds its lock. Called by kafkawire.cli.fsck and
 by the simulation after each crash.
 """
 

@@ -52,7 +52,7 @@ class JournalContents:
 
 
 class JournalCheck:
-    """One look at `<home>/journals`."""
+    """One check of `<home>/journals`."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Rows of the remote tier against those of segments and partitions; the bucket is not asked.
 
 Whether objects are where the rows say is `kafkawire tier scrub`'s to find out. What an upload or a
-removal that was cut short leaves behind is gone on with at the next start, and is no problem.
+removal that was cut short leaves after is gone on with at the next start, and is no problem.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROWS_AT_ONCE = 1000
 
 
 class ObjectCheck:
-    """One look at the finished objects of a broker. `segments`: its rows, all of them."""
+    """One check of the finished objects of a broker. `segments`: its rows, all of them."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ class Problem:
 
 @dataclass(slots=True)
 class FsckReport:
-    """Everything that was found, and how much was looked at."""
+    """Everything that was found, and how much was checked."""
 
     problems: list[Problem] = field(default_factory=list)
     journals: int = 0

@@ -1,6 +1,6 @@
 """Segments against their rows: is each file there, sound in every byte, and what SQL says of it?
 
-Files and rows that an interrupted cut or removal leaves behind are named as harmless: the next
+Files and rows that an interrupted cut or removal leaves after are named as harmless: the next
 start clears them away. A file that no row accounts for is a problem, since it may be the only copy
 of its records: a repair moves it into the quarantine and never deletes it.
 """
@@ -39,7 +39,7 @@ ROWS_AT_ONCE = 1000
 
 
 class SegmentCheck:
-    """One look at `<home>/segments` and the rows of one broker."""
+    """One check of `<home>/segments` and the rows of one broker."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Files that are written whole: whoever opens one finds all of it, or the one before.
+"""Files that are written whole: a reader that opens one finds all of it, or the one before.
 
-Written beside its place, synced (but where that is said), renamed into it. Runs in a thread, or
+Written next to its place, synced (but where that is said), renamed into it. Runs in a thread, or
 before anything is served.
 """
 

@@ -36,7 +36,7 @@ MAPPED_FROM_BYTES = 32 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 SAMPLED_EVERY_BYTES = 64 << 10
-"""How closely the page cache is looked at: the kernel reads ahead, and reclaims, in larger runs."""
+"""How closely the page cache is checked: the kernel reads ahead, and reclaims, in larger runs."""
 
 _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 

@@ -18,7 +18,7 @@ from kafkawire.log.append.commit_log import CommitLog
 logger = logging.getLogger(__name__)
 
 MEASURED_EVERY_S = 5.0
-"""The use of the disk: at a gigabyte a second, five more are written until the next look."""
+"""The use of the disk: at a gigabyte a second, five more are written until the next check."""
 REFUSED_BELOW_BYTES = 16 << 30
 """With more than that free nothing is refused: on a large disk a percent is much."""
 

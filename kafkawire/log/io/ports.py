@@ -76,13 +76,13 @@ class File(Protocol):
 
     def cached(self, length: int, position: int) -> bool:
         """Whether reading these bytes would probably not wait for the disk: samples of them are in
-        the page cache. True where that cannot be told. Does not wait itself."""
+        the page cache. True where that is unknown. Does not wait itself."""
         ...
 
     def sync(self) -> None:
         """Return when every write that returned before the call is durable. Raises OSError.
 
-        After an error nobody can tell which bytes are durable, and a second call may succeed
+        After an error no one can tell which bytes are durable, and a second call may succeed
         without having made them so (fsyncgate): treat it as final.
         """
         ...
@@ -178,7 +178,7 @@ class Worker(Protocol):
     """Other processes, for what loops over batches: cutting, rewriting, compaction, scrubbing.
 
     Jobs are functions by name (kafkawire.log.segments.jobs). Short ones, as cuts, run one at a
-    time, in the order of the calls; so do all others, beside them.
+    time, in the order of the calls; so do all others, concurrently.
     """
 
     async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
@@ -222,7 +222,7 @@ class Env:
     def spawn(self, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Start a task that is kept alive, has a name, and whose failure is not lost.
 
-        An exception nobody fetches is reported by the loop's exception handler.
+        An exception no one fetches is reported by the loop's exception handler.
         """
         watched = coro if self.watchdog is None else self.watchdog.stepwise(coro, name)
         task = asyncio.get_running_loop().create_task(watched, name=name)

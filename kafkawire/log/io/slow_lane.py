@@ -1,8 +1,8 @@
-"""The slow lane: work for readers of old data, one piece in a turn of the loop.
+"""The slow lane: work for readers of old data, one piece in an event-loop iteration.
 
 What is checked and sent for them holds the loop for a fraction of a millisecond each time. So only
-one piece has its turn between two looks at the sockets, and none while a produce waits to be
-written, for some turns: nobody who reads old data can tell, everybody else can.
+one piece has its turn between two checks the sockets, and none while a produce waits to be
+written, for some event-loop iterations: no one who reads old data can tell, everybody else can.
 """
 
 from __future__ import annotations

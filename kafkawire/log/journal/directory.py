@@ -237,7 +237,7 @@ class Journals:
         return journal.path
 
     def _retire(self, journal: Journal) -> None:
-        """A file nobody needs becomes a spare if there is room for one, else it is deleted."""
+        """A file no one needs becomes a spare if there is room for one, else it is deleted."""
         journal.cool()
         kept = sum(size for _, size in self.spares)
         if journal.capacity >= self.journal_bytes and kept + journal.capacity <= self.recycle_bytes:

@@ -1,6 +1,6 @@
-"""One journal: a file of the commit log, its mapping, and who is looking at it.
+"""One journal: a file of the commit log, its mapping, and the readers that use it.
 
-A Journal knows where it ends and whether somebody reads it; what is in it is the business of
+A Journal knows where it ends and whether someone reads it; what is in it is the business of
 kafkawire.log.journal.format and of the partitions' indexes. kafkawire.log.journal.directory makes,
 rolls and recycles them.
 """
@@ -173,7 +173,7 @@ def _write_chunks(file: File, buffers: list[Buffer], position: int) -> int:
 
 
 class Pins:
-    """Journals that must not be recycled while their bytes are on the way to somebody."""
+    """Journals that must not be recycled while their bytes are being sent."""
 
     __slots__ = ("journals",)
 
@@ -186,7 +186,7 @@ class Pins:
         self.journals.append(journal)
 
     def release(self) -> None:
-        """Let go of all. A second call does nothing."""
+        """Release all. A second call does nothing."""
         for journal in self.journals:
             journal.pins -= 1
             assert journal.pins >= 0, "a journal was released more often than pinned"

@@ -1,4 +1,4 @@
-"""The index file beside a rolled journal: its rows of every partition's hot index, in columns.
+"""The index file next to a rolled journal: its rows of every partition's hot index, in columns.
 
     0  magic 8s "KWINDEX\\0"     8  format version u32    12  checksum u32 (everything from 16)
     16 journal number u64      24  end position u64     32  greatest run u64
@@ -8,7 +8,7 @@
     .. base offset u64 * rows | place u64 * rows | newest timestamp i64 * rows
     .. length u32 * rows      | offset count u32 * rows
 
-Integers are little-endian, so that columns can be looked at as they lie, without copying. Recovery
+Integers are little-endian, so that columns can be checked as they lie, without copying. Recovery
 reads the file instead of scanning its journal up to `end`; readers bisect it when the rows are no
 longer in memory. It can be made again from the journal at any time: damage costs time, not data.
 Format version 1.
@@ -130,7 +130,7 @@ class JournalIndex:
             self._numbers, self._firsts, self._sizes = (
                 [entry[field] for entry in entries] for field in range(3)
             )
-        else:  # looked at as it lies: a start opens every index there is
+        else:  # checked as it lies: a start opens every index there is
             self._numbers = directory.cast("Q")[::2]
             self._firsts = directory.cast("I")[2::4]
             self._sizes = directory.cast("I")[3::4]

@@ -48,7 +48,7 @@ MAX_CHANGES_BYTES = 32 << 10
 ALLOCATED_BYTES = 40 << 10
 """Made ready at the start, so that a full disk does not keep a usual ledger from being written."""
 SLICE = 1000
-"""Partitions looked at between two iterations of the event loop: a fraction of a millisecond."""
+"""Partitions checked between two iterations of the event loop: a fraction of a millisecond."""
 TICK_MS = 1000
 """How often the committed place is made durable while it moves."""
 MAX_FILE_BYTES = 256 << 20
@@ -204,7 +204,7 @@ class Ledger:
             self.stored(entry)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Release the files."""
         files, self._files = self._files, []
         for file in files:
             file.close()

@@ -132,7 +132,7 @@ def _take(buf: memoryview, position: int, head: Head, result: Scanned) -> bool:
     elif check(buf, position, head, result.number) is None:
         return False
     elif head.kind == KIND_NAMING:
-        with suppress(JournalFormatError):  # its checksum holds: whoever wrote it knew more names
+        with suppress(JournalFormatError):  # its checksum holds: its writer knew more names
             naming = read_naming(buf[position + HEAD_BYTES : position + HEAD_BYTES + head.length])
             result.named.setdefault(head.number, (position, naming))
     else:

@@ -3,9 +3,9 @@
 What Kafka does with segments is done with a partition's share of each segment and of each rolled
 journal; the active journal's part goes only when everything in the partition is past
 `retention.ms`. Deciding is pure (`due`); the log start moves in SQL before it moves here. A journal
-in which nothing lives any more becomes a spare, when nobody reads it and a checkpoint covers it.
+in which nothing lives any more becomes a spare, when no one reads it and a checkpoint covers it.
 
-Looked at are partitions with something in the journals and those that were `touched`: loaded, cut,
+Checked are partitions with something in the journals and those that were `touched`: loaded, cut,
 or given other settings. When a segment's part of any other becomes due is asked of SQL
 (kafkawire.log.segments.expiry). Topics whose policy is `compact` alone are not expired.
 """
@@ -26,7 +26,7 @@ from kafkawire.log.recovery.quarantine import Quarantine
 logger = logging.getLogger(__name__)
 
 SLICE = 256
-"""Partitions looked at between two turns of the loop: a fraction of a millisecond."""
+"""Partitions checked per event-loop iteration: a fraction of a millisecond."""
 
 
 def _pieces(partition: Partition) -> Iterator[tuple[int, int, int]]:
@@ -58,7 +58,7 @@ def due(partition: Partition, now_ms: int) -> int:
 
 
 class Retention:
-    """Runs now and then. `touched`: numbers to look at, whatever the journals hold. `damaged`:
+    """Runs now and then. `touched`: numbers to check, whatever the journals hold. `damaged`:
     journals with records that were given up: they go to the quarantine and are not recycled."""
 
     __slots__ = (
@@ -106,7 +106,7 @@ class Retention:
                 await env.sleep(0)
         if starts:
             logger.info("retention: moving the log start offset of %d partitions", len(starts))
-            self.touched |= starts.keys()  # looked at again if this fails, and more may be due
+            self.touched |= starts.keys()  # checked again if this fails, and more may be due
             await self._checkpoints.move_log_starts(starts)
         await self.reclaim()
 

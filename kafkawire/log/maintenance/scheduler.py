@@ -31,9 +31,9 @@ filled each second with what cannot be finished."""
 CHECKS_PER_BUSY_TIME = 4
 """How often in `busy.disk.ms` it is looked whether the disk is busy."""
 UNLOADED_EVERY_MS = 60_000
-"""How often idle partitions are let go of: in a minute a client cannot touch many millions."""
+"""How often idle partitions are unloaded: in a minute a client cannot touch many millions."""
 SLICE = 256
-"""Partitions looked at between two turns of the loop: a fraction of a millisecond."""
+"""Partitions checked per event-loop iteration: a fraction of a millisecond."""
 
 Work = Callable[[], Awaitable[None]]
 
@@ -104,7 +104,7 @@ class Upkeep:
         )
 
     async def retain(self) -> None:
-        """Let go of what retention says."""
+        """Release what retention says."""
         await self._retention.run()
         await self._segments.lifecycle.expire()
 
@@ -125,7 +125,7 @@ class Upkeep:
                 await self._env.sleep(0)
 
     async def _clean_compacted(self) -> None:
-        """Clean compacted topics, beside cutting: it may take minutes."""
+        """Clean compacted topics, concurrently with cutting: it may take minutes."""
         while True:
             await self._env.sleep(self._config.log_cleaner_backoff_ms / 1000)
             await self._try("cleaning", self._segments.cleaner.run)
@@ -143,7 +143,7 @@ class Upkeep:
             scans += 1
 
     async def _tend_segments(self) -> None:
-        """Tidy and rewrite, beside cutting: that has to be done by a time."""
+        """Delete dead files and merge, concurrently with cutting: that has to be done by a time."""
         scans = 0
         while True:
             await self._env.sleep(self._config.cut_interval_ms / 1000)

@@ -2,7 +2,7 @@
 
 A reader of the manifest must find every offset below a partition's end in one of its segments, so
 what a delta says of segments has to be of one moment: no swap may be between its transaction and
-what listeners were told of it, and none may have come while rows were read from SQL. Nothing is
+what listeners were notified of it, and none may have come while rows were read from SQL. Nothing is
 locked: who finds that one came puts everything back and takes it again. Shell.
 """
 
@@ -20,7 +20,7 @@ from kafkawire.offsets.catalog.port import COPY_FINISHED, LIVE, ObjectRow, Segme
 PAGE = 8
 """Segments whose mappings are asked for in one transaction: ten thousand rows each at most."""
 QUIET_S = 0.05
-"""Between two looks whether a swap is over."""
+"""Between two checks whether a swap is over."""
 
 
 class ChangeCollection:

@@ -1,4 +1,4 @@
-"""From noted changes to the delta that says them: looks up what topics and partitions are now.
+"""From noted changes to the delta that says them: finds what topics and partitions are now.
 
 A partition comes from memory, or from the offset storage if it is not loaded. Shell; called by
 kafkawire.log.manifest.rounds, kafkawire.tiering.manifest.publisher and
@@ -20,7 +20,7 @@ from kafkawire.offsets.catalog.port import PartitionRow as StoredPartition
 from kafkawire.offsets.catalog.port import SegmentCatalog
 
 SLICE = 200
-"""Rows between two turns of the loop: a millisecond."""
+"""Rows per event-loop iteration: a millisecond."""
 
 EndOf = Callable[[int, int, int], int]
 """Where a manifest has a partition end by itself, from its dispatch offset, commit offset and log

@@ -3,8 +3,8 @@
     ended    JSON: up to which delta a clean end wrote, and of which state of the metadata
 
 Nothing is synced: a power cut may leave any of them torn, old or away. So a start believes them
-only behind the mark of a clean end of the very start before, and when every checksum of the chain
-fits (reading at the disk's speed, nothing is unpacked); else all is written anew under numbers
+only after the mark of a clean end of the very start before, and when every checksum of the chain
+fits (reading at the disk's speed, nothing is unpacked); else all is written again under numbers
 above every one there is, and becomes the manifest by one rename of `current`. Blocking: runs in a
 thread.
 """
@@ -73,7 +73,7 @@ class ManifestFiles:
         self.write(CURRENT, pack_current(current))
 
     def rename(self, path: str, key: str) -> None:
-        """Put a file that was written beside its place into it."""
+        """Move a finished temporary file to its final path."""
         self._fs.rename(path, self.path(key))
 
     def remove(self, keys: list[str]) -> None:
@@ -94,7 +94,7 @@ class ManifestFiles:
         try:
             last = unpack_current(self._read(CURRENT)).snapshot
         except (FileNotFoundError, FormatError):
-            last = -1  # nobody can read any of it
+            last = -1  # no one can read any of it
         while delta_key(last + 1).rpartition("/")[2] in names:
             last += 1
         for name, number in zip(names, numbers, strict=True):

@@ -21,7 +21,7 @@ from kafkawire.manifest.state import Snapshot
 
 @dataclass(slots=True)
 class ManifestArguments:
-    """`files`: (key, path) of a snapshot and of the deltas behind it, in order. `output`: where
+    """`files`: (key, path) of a snapshot and of the deltas after it, in order. `output`: where
     the folded snapshot is to be written (no file must be there); empty: nowhere. `outlined`:
     whether an outline is wanted."""
 

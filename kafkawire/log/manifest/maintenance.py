@@ -1,4 +1,4 @@
-"""The local manifest as it is kept: taken over from a clean end or written anew, then by deltas.
+"""The local manifest as it is kept: taken over from a clean end or written again, then by deltas.
 
 Shell; made by kafkawire.log.manifest.service, which says when.
 """
@@ -23,12 +23,12 @@ from kafkawire.offsets.catalog.port import LIVE, SegmentRow
 logger = logging.getLogger(__name__)
 
 SLICE = 1000
-"""Segments looked at between two turns of the loop."""
+"""Segments checked per event-loop iteration."""
 
 
 class MaintainedManifest:
     """The maintained local manifest. `sequence`: the last delta; `attached`: whether the folder has
-    a manifest that is kept; `rebuilds`: how often it was written anew."""
+    a manifest that is kept; `rebuilds`: how often it was written again."""
 
     def __init__(
         self, manifest: LocalManifest, facts: tuple[int, int], rows: Sequence[SegmentRow]
@@ -52,7 +52,7 @@ class MaintainedManifest:
         self._folder = LocalFolding(env, self._files)
 
     async def close(self) -> None:
-        """End what runs beside."""
+        """End what runs concurrently."""
         if self.folding is not None:
             self.folding.cancel()
             await asyncio.gather(self.folding, return_exceptions=True)
@@ -75,7 +75,7 @@ class MaintainedManifest:
         try:
             await self._on_disk(self._files.write_content, delta)
         except asyncio.CancelledError:
-            # It may be there, and read by somebody: no other may have its number.
+            # It may be there, and read by someone: no other may have its number.
             self.attached = False
             raise
         self.sequence = delta.sequence
@@ -89,7 +89,7 @@ class MaintainedManifest:
             self._manifest.check_again()
 
     async def _attach(self) -> None:
-        """Take over the manifest a clean end left, or write it anew."""
+        """Take over the manifest a clean end left, or write it again."""
         log = self._manifest.log
         opened, self._found = self._found, None
         found = None

@@ -21,8 +21,8 @@ MAX_ROWS = 2000
 
 @dataclass(slots=True)
 class Changes:
-    """Noted changes. Topics and partitions are noted by what names them; what they are is looked
-    up when the delta is made. `waiting` are told when a delta with all of it is there; `sliced`:
+    """Noted changes. Topics and partitions are noted by what names them; what they are is found
+     when the delta is made. `waiting` are called when a delta with all of it is there; `sliced`:
     there is more than goes into one."""
 
     topics: dict[bytes, None] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The local manifest written anew, from the catalog and SQL, beside the one that is there.
+"""Rebuild of the local manifest from the catalog and SQL, next to the one that is there.
 
 A chain of deltas on an empty snapshot, under numbers above all there are: no reader sees any of it
 before `current` names the snapshot, and then all of it. What changes meanwhile is noted as ever and
@@ -54,7 +54,7 @@ class ManifestRebuild:
     async def write(self) -> tuple[Current, int]:
         """Write it; `current`, and the sequence number of the last delta. May be called again if
         it failed: OSError, and what the storage raises."""
-        # A power cut may have taken deltas that somebody has read: no number is used again.
+        # A power cut may have taken deltas that someone has read: no number is used again.
         known = await self._env.offload.submit("files", self._files.prepare)
         base = max(known + 1, self._log.start << RUN_SHIFT)
         self._sequence = base

@@ -2,10 +2,10 @@
 
 `<folder>/manifest/` has the files of docs/manifest-format.md; its objects are the segment files
 that are live and local, under their own uuids, so that a reader plans without broker and SQL. SQL
-goes first, then memory, then listeners are told (kafkawire.log.hooks): what they note is one delta,
-at most one a second. Nobody ever waits for it. So the manifest is stale by a second or two, never
-ahead; and files stay for `file.delete.delay.ms` after they were replaced. Whatever may be wrong
-with it (a crash, damage, a restore), it is written anew, beside the one that is there
+goes first, then memory, then listeners are notified (kafkawire.log.hooks): what they note is one
+delta, at most one a second. No one ever waits for it. So the manifest is stale by a second or two,
+never ahead; and files stay for `file.delete.delay.ms` after they were replaced. Whatever may be
+wrong with it (a crash, damage, a restore), it is written again, next to the one that is there
 (kafkawire.log.manifest.rebuild).
 
 Here is what is noted and when it is written; kafkawire.log.manifest.maintenance, imported a second
@@ -36,7 +36,7 @@ LINGER_S = 1.0
 RETRY_S, MAX_RETRY_S = 1.0, 60.0
 """Between two tries where the disk is full or SQL away, growing."""
 LAST_S = 5.0
-"""How long a clean end waits for the last delta; without it the next start writes all anew."""
+"""How long a clean end waits for the last delta; without it the next start writes all again."""
 ENDED = "manifest/ended"
 """The mark of a clean end (kafkawire.log.manifest.files), below the broker's folder."""
 
@@ -55,7 +55,7 @@ class Noted:
 
 class ManifestWriter(Protocol):
     """Writes the manifest (kafkawire.log.manifest.maintenance). `sequence`: the number of the last
-    delta; `attached`: the files go on from there; `anew`: how often all was written again."""
+    delta; `attached`: the files go on from there; `again`: how often all was written again."""
 
     sequence: int
     attached: bool
@@ -75,7 +75,7 @@ class ManifestWriter(Protocol):
 
 
 class LocalManifest:
-    """The local manifest of a broker. `maintained`: whoever writes it, once there is one;
+    """The local manifest of a broker. `maintained`: its writer, once there is one;
     `failures`: tries in a row that failed."""
 
     def __init__(self, env: Env, log: Log, storage: SegmentCatalog, catalog: Catalog) -> None:
@@ -220,7 +220,7 @@ class LocalManifest:
 
     async def _end(self, maintained: ManifestWriter) -> None:
         if self._in_doubt():
-            return  # nobody knows what SQL has, so the next start looks
+            return  # no one knows what SQL has, so the next start checks
         await maintained.write()
         if self._in_doubt():
             return

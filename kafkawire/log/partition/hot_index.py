@@ -27,7 +27,7 @@ class HotIndex:
     `base`: first offset; `place`: of the first batch's first byte; `length`: bytes of all its
     batches; `count`: offsets covered; `newest`: largest timestamp in the row. The largest
     timestamp in a row and all before it never falls and so can be bisected; it is made when
-    somebody asks, since every append would pay for it.
+    someone asks, since every append would pay for it.
     """
 
     __slots__ = ("_running", "base", "count", "length", "newest", "place")

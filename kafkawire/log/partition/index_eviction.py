@@ -1,4 +1,4 @@
-"""The bound on the hot index: whose rows leave memory, and what a rolled journal leaves behind.
+"""The bound on the hot index: whose rows leave memory, and what a rolled journal leaves after.
 
 Pure over partitions and journals. When a journal is rolled, each partition's share of it becomes a
 portion, and its rows are copied for the index file; once that is on disk they may leave memory,

@@ -1,9 +1,9 @@
 """Which partitions are in memory, and how the others get there when they are first touched.
 
-A start loads those that have something in the journals. Any other is made when somebody asks for
+A start loads those that have something in the journals. Any other is made when someone asks for
 it: at once if it was created in this run (nothing can be stored of it), else from its rows in the
 offset storage. Who asks gets `NotLoaded`, awaits `load` and asks again; touches at the same time
-share one load, and many numbers one round trip. While the storage fails, who asks is told so
+share one load, and many numbers one round trip. While the storage fails, who asks is notified so
 instead of trying without end.
 
 Shell; kafkawire.log.manager owns one.
@@ -38,7 +38,7 @@ times a second, and a broken database should not be asked that often for each of
 
 class NotLoaded(Exception):
     """These partitions are led here and not in memory: `await Loader.load(numbers)`, then ask
-    again. Not a KafkaError: no client is to be told of it."""
+    again. Not a KafkaError: no client gets it."""
 
     def __init__(self, *numbers: int) -> None:
         super().__init__(f"partitions {numbers} are not loaded")
@@ -147,7 +147,7 @@ class Loader:
         return self.configs.of(location.topic_id)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let somebody wait for a load in the background."""
+        """Load in the background."""
         self._env.spawn(work, "wait for partitions")
 
     def make(self, number: int) -> Partition | None:
@@ -159,7 +159,7 @@ class Loader:
         return partition
 
     async def _go(self) -> None:
-        """One round after the other, for as long as somebody asks."""
+        """One round after the other, for as long as someone asks."""
         while (one := self._running) is not None:
             try:
                 await self._load(sorted(one.numbers))
@@ -174,7 +174,7 @@ class Loader:
                     )
                 self._refuse(one.numbers, failure)
                 one.done.set_exception(failure)
-                one.done.exception()  # it is no mistake if nobody waits any more
+                one.done.exception()  # it is no mistake if no one waits any more
             else:
                 one.done.set_result(None)
             self._running, self._next = self._next, None
@@ -215,8 +215,8 @@ class Loader:
         )
 
     def forget(self, partition: Partition) -> None:
-        """Let go of one of which memory knows nothing that the storage does not. Who holds it
-        sees `removed` and looks it up anew."""
+        """Release one of which memory knows nothing that the storage does not. Who holds it
+        sees `removed` and looks it up again."""
         del self.partitions[partition.number]
         partition.removed = True
         # Something is stored of it now; of those created before it too, for all that is known.

@@ -1,8 +1,8 @@
 """One partition: appending to it, planning reads of it, its offsets and epochs.
 
 The hot path of every Produce is `queue`: check, assign, patch, queue. What is queued becomes state
-in `applied`, when kafkawire.log.append.commit_log has written the turn whole. Reading by time is
-kafkawire.log.partition.time_lookup, moving the log start is kafkawire.log.manager's and
+in `applied`, when kafkawire.log.append.commit_log has written the write batch whole. Reading by
+time is kafkawire.log.partition.time_lookup, moving the log start is kafkawire.log.manager's and
 kafkawire.log.maintenance.retention's. Nothing above may assume that the high watermark is the log
 end, or that this broker leads every partition.
 """
@@ -74,7 +74,7 @@ class Partition:
     """One partition of the log. `next_offset` is the applied end, `high_watermark` what readers may
     see.
 
-    `frame` collects the batches of the current turn; `named_in` is the journal that has its
+    `frame` collects the batches of the current write batch; `named_in` is the journal that has its
     naming frame; `touched` says that it waits for the next commit; `dirty` that the next
     checkpoint must hold it; the first `evicted` portions have no rows in memory. Offsets below
     `cut_offset` lie in `segments`, all others in the journals. Below `commit_offset` everything is
@@ -173,11 +173,11 @@ class Partition:
     ) -> tuple[int, int, int]:
         """Check one batch, give it offsets, patch them into `batch` and queue it. Hot.
 
-        `batch` is a writable view that must stay valid until the turn's after_write callbacks ran.
-        Raises KafkaError, and then nothing has changed. A duplicate of an idempotent producer is
-        answered with the original's offset and not queued. Gives the fields of an Appended.
-        LongBatch if its records cannot be looked at in one go: then kafkawire.log.append.long_batch
-        does so first and its result is handed in as `inspected`.
+        `batch` is a writable view that must stay valid until the write batch's after_write
+        callbacks ran. Raises KafkaError, and then nothing has changed. A duplicate of an idempotent
+        producer is answered with the original's offset and not queued. Gives the fields of an
+        Appended. LongBatch if its records cannot be checked in one go: then
+        kafkawire.log.append.long_batch does so first and its result is handed in as `inspected`.
         """
         config = self.config
         log = self.log
@@ -268,7 +268,7 @@ class Partition:
         for watcher in tuple(self.watchers):
             try:
                 watcher(self)
-            except Exception:  # one broken reader must not stop the others, nor the turn
+            except Exception:  # one broken reader must not stop the others, nor the write batch
                 logger.exception(
                     "a high-watermark callback of %s-%d failed", self.topic, self.index
                 )
@@ -339,7 +339,8 @@ class Partition:
         if target > self.log_start:
             await self.log.save_log_starts({self.number: target})
             if self.removed and self.log_start < target:
-                # Deleted, or let out of memory meanwhile: the client looks for it and asks again.
+                # Deleted, or let out of memory meanwhile: the client searches for it and asks
+                # again.
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.log_start
 

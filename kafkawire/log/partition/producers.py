@@ -2,9 +2,9 @@
 
 Per producer id the epoch and the last five batches: enough to answer a retry with the offset of the
 original, and to refuse a gap. Pure: no clock, no I/O. A batch on its way to the disk counts
-already, or a retry in the same turn would be stored twice; `rollback` forgets those of a turn that
-failed. Called by kafkawire.log.partition.partition and kafkawire.log.recovery.recover; checkpoints
-carry the state.
+already, or a retry in the same turn would be stored twice; `rollback` forgets those of a write
+batch that failed. Called by kafkawire.log.partition.partition and kafkawire.log.recovery.recover;
+checkpoints carry the state.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def batches_of(state: State) -> list[tuple[int, int, int, int]]:
 
 def _add(state: State, epoch: int, first: int, last: int, base_offset: int, when_ms: int) -> None:
     if state[0] != epoch:
-        del state[1:]  # sequences start anew with each epoch
+        del state[1:]  # sequences start again with each epoch
         state[0] = epoch
     elif len(state) == _FULL:
         del state[1 : 1 + _ROW]

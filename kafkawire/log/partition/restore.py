@@ -1,7 +1,7 @@
 """From what recovery found and what SQL remembers to partitions that can be served.
 
 Next offset = max(checkpoint, scan); rows go to the hot index as far as its bound allows, newest
-journals first; batches behind the checkpoint are replayed into the producers' state and the leader
+journals first; batches after the checkpoint are replayed into the producers' state and the leader
 epochs. Called by kafkawire.log.manager at start, nothing else runs yet.
 """
 
@@ -83,7 +83,7 @@ def _load_journal(
     in_memory: bool,
     written: set[int],
 ) -> None:
-    """Take the rows of one journal; adds to `written` who has some at or behind `place`."""
+    """Take the rows of one journal; adds to `written` who has some at or after `place`."""
     index = found.index(fs)
     journal = found.journal
     numbers: Iterable[int]
@@ -134,7 +134,7 @@ def fill(partition: Partition, row: PartitionRow) -> None:
 def _take_row(partition: Partition, row: PartitionRow) -> None:
     """Take over what SQL remembers.
 
-    Where its segments end is not its next offset yet: batches behind the checkpoint are to be
+    Where its segments end is not its next offset yet: batches after the checkpoint are to be
     replayed though they were cut.
     """
     state = row.checkpoint
@@ -192,7 +192,7 @@ def _load(partition: Partition, journal: Journal, rows: IndexColumns, in_memory:
 
 
 def _replay(partition: Partition, heads: Iterable[tuple[int, tuple[Any, ...]]], place: int) -> None:
-    """Enter the batches behind a checkpoint with the producers and the leader epochs."""
+    """Enter the batches after a checkpoint with the producers and the leader epochs."""
     known_end = partition.next_offset
     for at, fields in heads:
         base, epoch = fields[0], fields[2]
@@ -208,7 +208,7 @@ def _replay(partition: Partition, heads: Iterable[tuple[int, tuple[Any, ...]]], 
 def _heads(
     fs: FileSystem, found: RecoveredJournal, number: int, rows: IndexColumns, place: int
 ) -> Iterable[tuple[int, tuple[Any, ...]]]:
-    """(place of its frame, head) of the batches behind `place`: those the scan has noted, or all
+    """(place of its frame, head) of the batches after `place`: those the scan has noted, or all
     of them where the rows come from an index file."""
     if rows is found.scanned.rows.get(number):
         return found.scanned.facts.get(number, ())

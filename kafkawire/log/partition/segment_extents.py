@@ -49,7 +49,7 @@ class SegmentRows:
         return len(self.base)
 
     def find(self, offset: int) -> int:
-        """The row that covers `offset`, or the first behind it; len(self) if none is."""
+        """The row that covers `offset`, or the first after it; len(self) if none is."""
         return bisect_right(self.end, offset)
 
     def mapping(self, number: int, at: int) -> SegmentRange:

@@ -27,7 +27,7 @@ async def offset_for_time(partition: Partition, timestamp: int) -> tuple[int, in
     """(offset, timestamp) of the first record at or after `timestamp`, or None.
 
     Looks between log start and high watermark (UnifiedLog.fetchOffsetByTimestamp). Rows that are
-    not in memory are looked for segment by segment, in their sparse indexes, and portion by
+    not in memory are searched for segment by segment, in their sparse indexes, and portion by
     portion, in their journals' index files. KafkaError(CORRUPT_MESSAGE) for bytes that are no
     batches, OSError from the disk.
     """
@@ -56,7 +56,7 @@ def _plan(partition: Partition, offset: int, end: int) -> Plan:
 async def _candidates(partition: Partition, timestamp: int) -> AsyncIterator[Plan]:
     """Plans of the stretches that may hold such a record, in offset order.
 
-    Rows are cut and go while they are looked through, so each step starts anew at an offset.
+    Rows are cut and go while they are looked through, so each step starts again at an offset.
     """
     done = partition.log_start
     segments = partition.segments

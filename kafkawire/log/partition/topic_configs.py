@@ -1,8 +1,8 @@
 """The typed settings of topics: one object for all topics without settings of their own.
 
-A partition holds the object of its topic, and a change is made in place, so that whoever holds it
-sees it with the next record. A topic that gets its first own setting gets an object of its own,
-and its partitions are given that. Pure; kafkawire.log.partition.loader owns one.
+A partition holds the object of its topic, and a change is made in place, so that a caller that
+holds it sees it with the next record. A topic that gets its first own setting gets an object of its
+own, and its partitions are given that. Pure; kafkawire.log.partition.loader owns one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 
 TOPICS_PER_STEP = 20
-"""Topics whose settings are worked out before the loop gets its turn: 40 us each."""
+"""Topics whose settings are worked out per event-loop iteration: 40 us each."""
 
 
 class TopicConfigs:

@@ -36,7 +36,7 @@ def move_log_start(partition: Partition, offset: int) -> list[int]:
 
 
 def cut(partition: Partition, mappings: Sequence[SegmentRange]) -> list[int]:
-    """Add the rows of new segments behind the ones there are, and forget what was in the journals
+    """Add the rows of new segments after the ones there are, and forget what was in the journals
     for them; the numbers of the rolled journals that hold nothing of this partition any more.
 
     Rows wholly below the log start, which may have moved meanwhile, are left out.

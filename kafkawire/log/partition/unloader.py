@@ -1,7 +1,7 @@
 """Which partitions leave the memory again: idle ones, when there are more than the bound.
 
 A touched partition costs kilobytes, one in the catalog hundreds of bytes. Left is one of which
-memory knows nothing that SQL does not: all of it lies in segments, its checkpoint is stored, nobody
+memory knows nothing that SQL does not: all of it lies in segments, its checkpoint is stored, no one
 waits for it. The next touch loads it again (kafkawire.log.partition.loader). Those loaded first go
 first; there is no note of use, since a wrong choice costs one small question to SQL.
 """
@@ -19,9 +19,9 @@ from kafkawire.log.partition.partition import Partition
 logger = logging.getLogger(__name__)
 
 SLICE = 512
-"""Partitions looked at between two turns of the loop: a fraction of a millisecond."""
+"""Partitions checked per event-loop iteration: a fraction of a millisecond."""
 LEFT_PERCENT = 90
-"""Of the bound: what stays, so that not every look finds one too many."""
+"""Of the bound: what stays, so that not every check finds one too many."""
 
 
 def is_idle(partition: Partition) -> bool:

@@ -167,7 +167,7 @@ def gather(env: Env, home: str, progress: Progress) -> Evidence:
     seen.recovered, seen.bounds = recovered, bounds_of(ledger)
     seen.damage = recovered.examined
     seen.journals = len(recovered.found)
-    # What lies behind the last known commit is read too, but is not known to be on the disk: the
+    # What lies after the last known commit is read too, but is not known to be on the disk: the
     # next start makes it so, from this place on.
     claims = [found.extent().claimed for found in recovered.found]
     seen.place = min(max([0, clean_end, *claims]), recovered.written)
@@ -246,7 +246,7 @@ def _last_id(state: PartitionState) -> int:
 
 
 def _begin(partition: PartitionSeen, end: int, state: PartitionState) -> None:
-    """Start from the newest segment's state, without what was appended behind its end: that may
+    """Start from the newest segment's state, without what was appended after its end: that may
     never have been committed, and what was is replayed."""
     partition.epochs = [pair for pair in unpack_epochs(state.leader_epochs) if pair[1] < end]
     partition.epoch = max((epoch for epoch, _ in partition.epochs), default=0)

@@ -26,7 +26,7 @@ from kafkawire.offsets.catalog.port import (
 SEGMENTS_AT_ONCE = 100
 """Of one transaction."""
 DUE_NOW = 0
-"""Retention looks at every mapping once and then knows when it should again."""
+"""Retention checks every mapping once and then knows when it should again."""
 
 
 TIER = 0

@@ -5,9 +5,9 @@
 2. Oldest first, take each journal's rows from its index file, and scan what that does not cover:
    all of the last journal, usually. A journal ends where the next one's header says so. A frame of
    an older run than one before it is never taken.
-3. Every gap is judged. If any frame behind it (or the checkpoint, or the mark of a clean end)
+3. Every gap is judged. If any frame after it (or the checkpoint, or the mark of a clean end)
    claims a committed place beyond the gap, acknowledged bytes are damaged there: they are named in
-   the log and skipped, and what follows counts. Otherwise nothing behind was ever acknowledged as
+   the log and skipped, and what follows counts. Otherwise nothing after was ever acknowledged as
    committed: the log is cut there, in this journal and all later ones.   <- the decision
    A journal that the ledger names and that is missing, or ends too early, is damage too.
 4. What is left is written again from the last committed place on, and synced: after a crash of the
@@ -202,9 +202,9 @@ def _begun_in_vain(
 ) -> bool:
     """Whether a journal was written on after the next one was begun.
 
-    So it is if the turn that began the next one failed, and those after it fitted into this one:
-    what the next one's header says of where this one ended is void then, and its frames are
-    of an older run than this one's last.
+    So it is if the write batch that began the next one failed, and those after it fitted into this
+    one: what the next one's header says of where this one ended is void then, and its frames are of
+    an older run than this one's last.
     """
     assert later.header is not None, "it said where this journal ended"
     journal = found.journal
@@ -221,11 +221,11 @@ def _follows(fs: FileSystem, journal: Journal, position: int) -> bool:
 
 
 def _judge(result: Recovered, claimed: int, listed: Mapping[int, int]) -> list[RecoveredJournal]:
-    """Find the first gap that nothing behind it claims to be committed, and cut there.
+    """Find the first gap that nothing after it claims to be committed, and cut there.
 
-    Returns the journals behind the cut.
+    Returns the journals after the cut.
     """
-    behind: list[int] = []  # per journal: the greatest claim in it, behind it, or from outside
+    behind: list[int] = []  # per journal: the greatest claim in it, after it, or from outside
     for found in reversed(result.found):
         claimed = max(claimed, found.extent().claimed)
         behind.append(claimed)

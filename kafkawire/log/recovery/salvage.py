@@ -40,7 +40,7 @@ MAX_LAYOUTS = 8
 """How many counts of batches are tried for one frame, since each costs a search."""
 
 MAX_BATCH_SEARCHED = 64 << 10
-"""How far after a batch whose length is wrong the next one is looked for; with larger batches the
+"""How far after a batch whose length is wrong the next one is searched for; with larger batches the
 frame is known by its head alone."""
 BATCH_VERSION_AT = 16
 BATCH_VERSION = 2

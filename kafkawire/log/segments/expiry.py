@@ -1,6 +1,6 @@
 """From a log start that moved to bytes that are gone.
 
-SQL says which partitions have something due (`expiring`), so nobody walks through all of them. Log
+SQL says which partitions have something due (`expiring`), so no one walks through all of them. Log
 starts move first (kafkawire.log.maintenance.checkpoints), then the rows below them are removed,
 then the files of segments that no row needs. Rows of deleted topics are removed too, those of a
 topic whose deletion a crash cut short by asking for orphans after a start.
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 500
 """Partitions of one transaction, and of one load: milliseconds of each."""
 ROUND_MS_MAX = 60_000
-"""When to look again is rounded up to this, so that partitions share an update; if retention is
+"""When to check again is rounded up to this, so that partitions share an update; if retention is
 checked more often, to that."""
 
 Load = Callable[[Iterable[int]], Awaitable[None]]
@@ -69,7 +69,7 @@ class Lifecycle:
         self._swapper.delays.deleted(deleted, delay_ms)
 
     def settings_changed(self, numbers: Iterable[int] | None) -> None:
-        """Retention must look at these anew, None: at all; at the next tick."""
+        """Retention must check these again, None: at all; at the next tick."""
         if numbers is None:
             self._changed_all = True
         else:
@@ -84,7 +84,7 @@ class Lifecycle:
             await self.expire()
 
     async def find_orphans(self) -> None:
-        """Look for rows of deleted topics: those whose deletion a crash cut short."""
+        """Search for rows of deleted topics: those whose deletion a crash cut short."""
         self._doomed.update(await self._storage.orphans(AT_ONCE))
 
     async def expire(self) -> None:

@@ -41,12 +41,12 @@ the broker process, which runs none, imports none. `check` is `scrub` before an 
 not wait for the jobs of minutes."""
 
 SHORT = frozenset({"cut", "manifest", "check", "index", "verify"})
-"""Jobs of seconds that others wait for; all others, of minutes, run in a process beside theirs."""
+"""Jobs of seconds that others wait for; all others, of minutes, run in a process next to theirs."""
 
 
 @dataclass(slots=True)
 class JournalFile:
-    """A rolled journal: `end` is the position after its last frame; its index file lies beside."""
+    """A rolled journal: `end` is the position after its last frame; its index file lies next to."""
 
     number: int
     path: str

@@ -1,7 +1,7 @@
 """Segments: all that a broker does with them, put together for the log.
 
 Opened with the rows of SQL before the partitions are served; then it cleans up what a crash left,
-cuts, lets go of what retention, deletion and rewriting have made dead, and rewrites.
+cuts, releases what retention, deletion and rewriting have made dead, and rewrites.
 """
 
 from __future__ import annotations

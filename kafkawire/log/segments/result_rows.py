@@ -16,8 +16,8 @@ async def mappings_of(
 ) -> list[SegmentRange]:
     """The mappings into a segment that is written; fills in its row. In slices.
 
-    When retention should look at one follows from the partition's settings; one that is not
-    loaded is looked at soon, and gets its time then.
+    When retention should check one follows from the partition's settings; one that is not
+    loaded is checked soon, and gets its time then.
     """
     row.size_bytes = made.size_bytes
     found: list[SegmentRange] = []

@@ -2,11 +2,11 @@
 
 A file is opened when it is first read, and checked then: that it is the segment its row speaks
 of, whole, and of a version this program reads. It stays open as long as it is among those read
-last. It is removed when no row needs it any more, a grace has passed, and nobody reads it; its row
+last. It is removed when no row needs it any more, a grace has passed, and no one reads it; its row
 goes after it, so a file without a row is never left by a crash.
 
 A segment whose row says that it is not local is in the remote tier and has no file, or one that is
-about to go, or one that was brought back for a job of the worker: readers do not look for it.
+about to go, or one that was brought back for a job of the worker: readers do not search for it.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class SegmentStore:
             segment.file = None
 
     async def remove_files(self, segments: Collection[Segment]) -> None:
-        """Remove files of segments that are not local, durably; their rows stay. Nobody may pin
+        """Remove files of segments that are not local, durably; their rows stay. No one may pin
         one of them, or come to."""
         for segment in segments:
             self._close(segment.row.id)
@@ -219,9 +219,9 @@ class SegmentStore:
             await self.discard(due[at : at + REMOVED_AT_ONCE])
 
     async def discard(self, segments: list[Segment]) -> None:
-        """Remove files nobody may come to read any more, durably, then their rows."""
+        """Remove files that no reader can open any more, durably, then their rows."""
         for segment in segments:
-            # From here on nobody finds it, so nobody can pin it.
+            # From here on no one finds it, so no one can pin it.
             self.by_id.pop(segment.row.id, None)
             self._close(segment.row.id)
         paths = [segment.path for segment in segments]

@@ -34,11 +34,11 @@ from kafkawire.offsets.catalog.port import (
 logger = logging.getLogger(__name__)
 
 SLICE = 64
-"""Partitions changed between two turns of the loop: half a millisecond."""
+"""Partitions changed per event-loop iteration: half a millisecond."""
 
 
 def due_ms(config: TopicConfig, max_timestamp: int) -> int:
-    """When retention should look at a mapping whose newest record has this timestamp."""
+    """When retention should check a mapping whose newest record has this timestamp."""
     if not config.cleanup_delete or config.retention_ms < 0 or max_timestamp < 0:
         return NEVER
     return min(NEVER, max_timestamp + config.retention_ms)
@@ -92,7 +92,7 @@ class Swapper:
     async def add(
         self, finished: list[tuple[SegmentRow, list[SegmentRange]]], since: float | None = None
     ) -> None:
-        """Segments cut from the journals, behind those there are; `since`: see Segment."""
+        """Segments cut from the journals, after those there are; `since`: see Segment."""
         await self._swap(Swap(finished), since)
 
     async def replace(
@@ -124,17 +124,17 @@ class Swapper:
                 raise
             try:
                 await self._show(swap, since)
-            except BaseException:  # cancelled: nobody was told of it
+            except BaseException:  # cancelled: no caller has the result
                 self._hooks.in_doubt()
                 raise
 
     @property
     def quiet(self) -> bool:
-        """Whether SQL, memory and what listeners were told of swaps agree at this moment."""
+        """Whether SQL, memory and the listeners agree on swaps at this moment."""
         return not self._lock.locked() and not self._doubts
 
     def in_doubt(self, row: SegmentRow) -> bool:
-        """Whether nobody knows if the swap that finishes this segment was done; `settle` will
+        """Whether no one knows if the swap that finishes this segment was done; `settle` will
         tell, and give up its file if it was not."""
         return any(each is row for swap in self._doubts for each, _ in swap.finished)
 

@@ -23,16 +23,16 @@ from kafkawire.metadata.checkpoint import (
 )
 
 NEVER = 1 << 62
-"""As `due_ms`: retention need not look at the mapping."""
+"""As `due_ms`: retention need not check the mapping."""
 EVERYTHING = 1 << 62
 """As a log start in `remove_mappings`: the partition's topic is deleted, nothing of it stays."""
 
 STARTED, LIVE, DELETING = 0, 1, 2
-"""States of a segment: its file is being written and nobody reads it; it is read; nothing points
-to it any more and its file may go after `delete_after_ms`, once nobody reads it."""
+"""States of a segment: its file is being written and no one reads it; it is read; nothing points
+to it any more and its file may go after `delete_after_ms`, once no one reads it."""
 
 COPY_STARTED, COPY_FINISHED, DELETE_STARTED = 0, 1, 2
-"""States of an object (Kafka's RemoteLogSegmentState): it is being uploaded and nobody reads it; it
+"""States of an object (Kafka's RemoteLogSegmentState): it is being uploaded and no one reads it; it
 is read; it may go after `delete_after_ms`. Its row goes when it is gone."""
 
 CURRENT, BEING_LEFT, LEFT = 0, 1, 2
@@ -59,7 +59,7 @@ class SegmentRange(NamedTuple):
     max_timestamp: int  # ms, -1: none
     batches: int
     records: int
-    due_ms: int = NEVER  # when retention should look at it
+    due_ms: int = NEVER  # when retention should check it
 
 
 @dataclass(slots=True)
@@ -149,7 +149,7 @@ class StoredStats:
 
 @dataclass(frozen=True, slots=True)
 class StorageMetrics:
-    """The whole storage in numbers. Counting looks at every row: for people, not for the log."""
+    """The whole storage in numbers. Counting checks every row: for people, not for the log."""
 
     checkpoints: int
     mappings: int
@@ -247,7 +247,7 @@ class RangeCatalog(Protocol):
 
     async def orphans(self, limit: int) -> list[int]:
         """Partitions of deleted topics that this broker led and of which something is stored, up
-        to `limit`. An answer may be incomplete (a bounded part of the store is looked at); asking
+        to `limit`. An answer may be incomplete (a bounded part of the store is checked); asking
         again goes on."""
         ...
 
@@ -270,7 +270,7 @@ class ObjectCatalog(Protocol):
         are then. Left out, and as they were, are objects that are not COPY_STARTED, and those
         whose segment is not LIVE any more or has a finished object in the same tier already; of
         one in another tier the old object is DELETE_STARTED. The commit offsets are raised only
-        if none was left out: else the caller must compute them anew."""
+        if none was left out: else the caller must compute them again."""
         ...
 
     async def delete_objects(self, uuids: Sequence[bytes], delete_after_ms: int) -> None:
@@ -316,7 +316,7 @@ class ObjectCatalog(Protocol):
 
     async def uncommitted(self, limit: int, after: int = -1) -> list[int]:
         """Up to `limit` partitions that this broker leads whose commit offset is below their
-        dispatch offset, by number, from above `after`. All offsets are looked at: for a start."""
+        dispatch offset, by number, from above `after`. All offsets are checked: for a start."""
         ...
 
     async def save_tier(self, row: TierRow) -> None:

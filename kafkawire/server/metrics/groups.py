@@ -22,7 +22,7 @@ MAX_SCANNED = 10_000
 
 def group_families(broker: Broker) -> Iterator[Metric]:
     """Yield the families. Nothing while no client has asked for a group; no lags while there are
-    too many offsets to look at."""
+    too many offsets to read."""
     if "groups" not in broker.__dict__:
         return
     groups = broker.groups
@@ -51,7 +51,7 @@ def group_families(broker: Broker) -> Iterator[Metric]:
 
 
 def lags_of(broker: Broker, groups: GroupService) -> Iterator[Lag]:
-    """([group, topic, partition], records behind) of every committed offset."""
+    """([group, topic, partition], record lag) of every committed offset."""
     for coordinator in groups.led():
         for group_id, topics in coordinator.shard.offsets.by_group.items():
             for topic, partitions in topics.items():

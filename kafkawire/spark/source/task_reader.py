@@ -45,7 +45,7 @@ class TaskPartition(InputPartition):
 
 
 class TaskReader:
-    """What batches and streams have in common: tasks, and how they are read."""
+    """Shared part of batch and stream readers: tasks, and reading them."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options, self.schema = options, schema

@@ -140,7 +140,7 @@ class TierCommands:
 
 
 def _after(arguments: Arguments) -> tuple[str, int] | None:
-    """Behind which partition a page begins."""
+    """After which partition a page begins."""
     match arguments.get("after"):
         case None:
             return None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PAGE = 500
 """Partitions of one answer: a few milliseconds on the loop in all, and a hundred KB."""
 SLICE = 50
-"""Partitions between two turns of the loop."""
+"""Partitions per event-loop iteration."""
 
 Place = tuple[str, int]
 """A topic and a partition of it."""
@@ -66,7 +66,7 @@ def tier_facts(tiering: Tiering) -> dict[str, Any]:
 async def status(
     tiering: Tiering, topic: str | None, after: Place | None, every: bool
 ) -> dict[str, Any]:
-    """A page of partitions, from behind `after` on; `next` is where the following one begins.
+    """A page of partitions, following `after`; `next` is where the following one begins.
     Those that never had a record are left out unless `every` one is wanted."""
     places, more = _page(tiering, topic, after)
     shapes = [

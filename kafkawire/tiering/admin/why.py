@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class PartitionTiering:
     """A partition as far as tiering goes, in memory or not. `rows`: (base, end, segment id, bytes)
-    by offset; `journal_bytes`: behind them; `journals`: their numbers."""
+    by offset; `journal_bytes`: after them; `journals`: their numbers."""
 
     number: int
     config: TopicConfig

@@ -200,7 +200,7 @@ def cut_every_s(flowing: Sequence[TopicLoad], machine: Machine) -> float:
 
 
 def requests(size_bytes: float, machine: Machine) -> float:
-    """PUTs of one object: a large one is begun, sent in parts, finished and looked at."""
+    """PUTs of one object: a large one is begun, sent in parts, finished and checked."""
     return puts_of(size_bytes, machine.part_bytes)
 
 

@@ -32,7 +32,7 @@ WINDOW_MS = 24 * 3_600_000
 TOPICS_NAMED = 20
 """Topics of which an answer says what was assumed."""
 SLICE = 500
-"""Partitions between two turns of the loop: a few milliseconds."""
+"""Partitions per event-loop iteration: a few milliseconds."""
 MACHINE_SETTINGS = (
     "journal.bytes",
     "journal.roll.ms",
@@ -209,7 +209,7 @@ def _read_rate(tiering: Tiering) -> float:
 
 
 def assumed(traffic: Sequence[TopicLoad], read_bytes_per_s: float) -> dict[str, Any]:
-    """The traffic behind an estimate, for JSON: of the busiest topics each for itself."""
+    """The traffic that an estimate assumes, for JSON: of the busiest topics each for itself."""
     flowing = [load for load in traffic if load.bytes_per_s > 0]
     return {
         "topics": [

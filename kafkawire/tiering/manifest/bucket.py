@@ -1,4 +1,4 @@
-"""`manifest/current` and the files behind it, as the owner of a bucket keeps them.
+"""`manifest/current` and the files it names, as the owner of a bucket keeps them.
 
 Begins a manifest where there is none, brings its files here to be read by the worker, and exchanges
 `current` by conditional PUTs; one that was done though its answer was lost is recognised by its
@@ -28,11 +28,11 @@ from kafkawire.tiering.store.port import ObjectStore
 logger = logging.getLogger(__name__)
 
 MAX_DELTAS = 100_000
-"""Behind one snapshot. A fold comes after some dozens; whatever has more is no manifest."""
+"""After one snapshot. A fold comes after some dozens; whatever has more is no manifest."""
 
 
 class DamagedManifest(StoreError):
-    """A snapshot or delta of the bucket cannot be read: it must be written anew."""
+    """A snapshot or delta of the bucket cannot be read: it must be written again."""
 
     def __init__(self, text: str) -> None:
         super().__init__("DamagedManifest", text)
@@ -40,7 +40,7 @@ class DamagedManifest(StoreError):
 
 class BucketState:
     """The manifest state of a bucket, kept by its owner. `current` is as it was last read or
-    written; its files go to `folder`, which is this object's alone: whoever calls `read` holds
+    written; its files go to `folder`, which is this object's alone: the caller of `read` holds
     `busy` for as long as he needs them."""
 
     def __init__(
@@ -64,7 +64,7 @@ class BucketState:
         self._node_id = node_id
 
     async def attach(self, after: int) -> Outline:
-        """Claim the bucket; what its manifest says. One that cannot be read is begun anew, with
+        """Claim the bucket; what its manifest says. One that cannot be read is begun again, with
         numbers above `after`. StoreError, OwnedByOther, OSError, WorkerError."""
         await self._owner.claim()
         async with self.busy:

@@ -1,9 +1,10 @@
 """Folding: after so many deltas one snapshot, so that a reader never has far to go.
 
-The worker makes the snapshot out of files; the loop sees none of its bytes. Whoever folds the same
-deltas writes the same snapshot, so it needs no condition; `current` is exchanged with one. What was
-folded stays for an hour for those who are reading it, and goes with a later fold: `current` names
-it, so nothing is ever listed. Shell; called by kafkawire.tiering.manifest.publisher.
+The worker makes the snapshot out of files; the loop sees none of its bytes. A caller that folds the
+same deltas writes the same snapshot, so it needs no condition; `current` is exchanged with one.
+What was folded stays for an hour for those who are reading it, and goes with a later fold:
+`current` names it, so nothing is ever listed. Shell; called by
+kafkawire.tiering.manifest.publisher.
 """
 
 from __future__ import annotations

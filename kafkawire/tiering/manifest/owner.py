@@ -2,7 +2,7 @@
 
 A broker claims the prefix at its start by raising the epoch. One that finds a newer owner later
 stops uploading and deleting, and says so; it goes on serving. A nonce in the object tells a claim
-that was done though its answer was lost from somebody else's. Shell.
+that was done though its answer was lost from another caller's. Shell.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 MAX_CLAIMS = 10
-"""Others may claim in between; whoever loses so often leaves it to the next try."""
+"""Others may claim in between; a broker that loses so often leaves it to the next try."""
 NONCE_BYTES = 16
 
 
@@ -117,7 +117,8 @@ class Owner:
         raise StoreError("ConditionFailed", "another broker claims the tier at the same time")
 
     async def verify(self) -> None:
-        """OwnedByOther if somebody else is the owner by now; StoreError if that cannot be known."""
+        """OwnedByOther if another broker is the owner by now; StoreError if that cannot be
+        known."""
         if self.epoch:
             await self.claim()
 

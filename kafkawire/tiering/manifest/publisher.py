@@ -3,7 +3,7 @@
 Changes are noted; `publish` also waits for the delta that has them. The first one after a pause
 goes at once, those that come meanwhile share the next. Deltas are numbered without gaps and put
 with "only if absent": a number that is taken means that this very delta was stored though the
-answer was lost, or that a delta of an earlier life came late (look again), or that another broker
+answer was lost, or that a delta of an earlier life came late (check again), or that another broker
 owns the bucket (stop). A delta that may have been stored is put again, byte for byte, before any
 other. Where nothing changes nothing is written. Shell; one for each tier, made by
 kafkawire.tiering.service.
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 SPACING_S = 1.0
 """Between two deltas, so that many small uploads do not cost a PUT each for the manifest too."""
 LINGER_S = 10.0
-"""How long a change waits that nobody waits for: topics that are made one by one share a delta."""
+"""How long a change waits that no one waits for: topics that are made one by one share a delta."""
 LAST_S = 5.0
 """How long a clean end waits for the last delta; the next start publishes what is left."""
 
@@ -378,4 +378,4 @@ class Rounds:
 
 
 def _no_coordinator() -> None:
-    """Until somebody listens."""
+    """Until someone listens."""

@@ -1,7 +1,7 @@
 """Comparison of the manifest with the broker's state: differences become pending changes.
 
 So nothing that was done before a crash and not published is lost, a bucket of an existing broker
-gets everything, and a manifest that cannot be read is written anew from the rows in SQL. The
+gets everything, and a manifest that cannot be read is written again from the rows in SQL. The
 manifest comes as an outline in sorted slices, which are compared one by one; what differs is noted
 by id. A topic costs the 20 bytes it has in the outline, one that differs a little more.
 Shell; called by kafkawire.tiering.manifest.publisher.
@@ -29,7 +29,7 @@ OBJECTS_AT_ONCE = 100
 
 
 def uploaded_end(dispatch_offset: int, commit_offset: int, log_start: int) -> int:
-    """0: no upload was ever begun, and a log start that moves is nobody's business there. A
+    """0: no upload was ever begun, and moved log starts are irrelevant there. A
     manifest may name what was never committed: the process died in between."""
     return max(commit_offset, log_start) if dispatch_offset else 0
 

@@ -16,11 +16,11 @@ MAX_NAMED = 5
 
 
 class NotCopied(Exception):
-    """An object could not be copied, or its copy is not the same; what a person has to look at."""
+    """An object could not be copied, or its copy is not the same; for an operator to check."""
 
 
 def copy_uuid(uuid: bytes, url: str) -> bytes:
-    """Of the copy in the tier with this URL: whoever copies it again writes over it."""
+    """Of the copy in the tier with this URL: a caller that copies it again writes over it."""
     return blake2b(uuid + url.encode(), digest_size=16).digest()
 
 

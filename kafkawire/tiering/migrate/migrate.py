@@ -320,7 +320,7 @@ class Mover:
             self.progress.left -= 1
             self.progress.left_bytes -= copy.size_bytes
         tiering.remover.wake()
-        if lost:  # their segments were exchanged meanwhile: nobody knows these copies
+        if lost:  # their segments were exchanged meanwhile: no one knows these copies
             await tiering.store.delete([segment_key(copy.uuid) for copy in lost])
         if done:
             await self._publish(done, by_object)

@@ -148,7 +148,7 @@ def _checked(block: CachedBlock | None, position: int, end: int) -> bool:
 
 
 def _check(block: CachedBlock, position: int, end: int) -> None:
-    """Remember that these positions are sound, with those before or behind them."""
+    """Remember that these positions are sound, with those before or after them."""
     start, stop = block.checked
     if position <= stop and start <= end:
         position, end = min(start, position), max(stop, end)

@@ -1,8 +1,8 @@
 """The cache of remote data: fixed blocks of objects in the memory shared with the store's process.
 
 One for all readers of a tier, keyed by object and block, bounded by that memory to the byte. What
-is sent to clients are views of it: a block somebody holds a view of stays where it is (a *lease*),
-and is free again when the last view is gone, which nobody has to say. Slow clients may so hold half
+is sent to clients are views of it: a block someone holds a view of stays where it is (a *lease*),
+and is free again when the last view is gone, which no one has to say. Slow clients may so hold half
 of the cache; beyond that they are given copies, so that others go on. The least recently used go
 first. No loop, no clock; kafkawire.tiering.read.loader fills it.
 """
@@ -52,7 +52,7 @@ class CachedBlock:
 
 
 class BlockCache:
-    """A cache of object blocks in shared memory. `evicted_unread`: blocks that left though nobody
+    """A cache of object blocks in shared memory. `evicted_unread`: blocks that left though no one
     had read them."""
 
     __slots__ = ("_blocks", "_free", "_leased", "_limbo", "_memory", "block_bytes",
@@ -107,7 +107,7 @@ class BlockCache:
         return places
 
     def give_back(self, places: list[int]) -> None:
-        """Places nobody writes to any more."""
+        """Blocks without writers."""
         self._free += places
 
     def remove(self, block: CachedBlock) -> None:
@@ -115,7 +115,7 @@ class BlockCache:
         if self._blocks.get(block.key) is block:
             del self._blocks[block.key]
             if block.at >= 0:
-                self._limbo.append(block)  # somebody may still look at it
+                self._limbo.append(block)  # a reader may still use it
 
     def view(self, block: CachedBlock, start: int, stop: int) -> memoryview:
         """Bytes [start, stop) of a block, read-only. It stays in its place as long as a view of it

@@ -59,7 +59,7 @@ MAX_COPIED_BYTES = 64 << 20
 MAX_NAMED = 1000
 """Damaged, missing and refused objects named in the log, so that each is named once."""
 MAX_REFUSED = 1000
-"""Objects remembered as refused, so that nobody asks for them again at once."""
+"""Objects remembered as refused, so that no one asks for them again at once."""
 
 
 class Copy(StrEnum):
@@ -259,7 +259,7 @@ class ColdReader:
         room: int,
         window: ReadaheadWindow,
     ) -> None:
-        """Load the next `room` blocks behind a read, of this row and of those behind it, when so
+        """Load the next `room` blocks after a read, of this row and of those after it, when so
         many are missing that a request is worth it."""
         stretches = [(target, own)]
         room -= len(own)
@@ -331,7 +331,7 @@ class ColdReader:
             raise trouble
 
     def _check_refused(self, row: SegmentRow) -> None:
-        """Nobody asks again for what was refused until a while has passed."""
+        """No one asks again for what was refused until a while has passed."""
         known = self._refused.get(row.object)
         if known is not None:
             if self._env.clock.monotonic() < known[0]:

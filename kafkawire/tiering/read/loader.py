@@ -1,8 +1,8 @@
 """Loading blocks of objects into the cache: joined, in runs, tried again, hedged, paced.
 
-A load belongs to nobody: who waits for it may give up, and the next who comes finds the block there
+A load belongs to no one: who waits for it may give up, and the next who comes finds the block there
 or still on its way. Places in memory are given back only when the request that writes to them is
-over, whoever has lost interest meanwhile.
+over, a caller that has lost interest meanwhile.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Loads:
         self.cache = cache
         self._config = config
         self._waiting: deque[asyncio.Future[None]] = deque()  # for room
-        self._ahead = 0  # loads under way that nobody waits for
+        self._ahead = 0  # loads under way that no one waits for
 
     def left(self, deadline: float | None) -> float | None:
         """Seconds until a moment of the monotonic clock; None: no end."""
@@ -63,7 +63,7 @@ class Loads:
                 return
 
     async def get(self, target: Object, number: int, deadline: float | None) -> CachedBlock | None:
-        """A block, loaded; None if it is not there in time. Until the next await nobody takes it
+        """A block, loaded; None if it is not there in time. Until the next await no one takes it
         from its place. Raises what loading it has failed with."""
         counts, waited = self._requests.counts, False
         while True:
@@ -95,14 +95,14 @@ class Loads:
                 return None
 
     def forget(self, target: Object, numbers: Iterable[int]) -> None:
-        """These blocks are not what they should be: whoever wants them loads them anew."""
+        """These blocks are not what they should be: a reader that needs them loads them again."""
         for number in numbers:
             block = self.cache.find(Key(target.uuid, number))
             if block is not None and block.loading is None:
                 self.cache.remove(block)
 
     def _may_read_ahead(self) -> bool:
-        """Half of the store's threads are left to what somebody waits for."""
+        """Half of the store's threads are left to what someone waits for."""
         half = max(1, self._config.tier_read_threads // 2)
         return self._ahead < half and not self._requests.behind
 
@@ -153,7 +153,7 @@ class Loads:
                 for block in blocks:
                     self.cache.remove(block)
                 loading.set_exception(failure)
-                loading.exception()  # nobody may be waiting any more
+                loading.exception()  # no one may be waiting any more
             self._wake()
 
     async def _attempt(

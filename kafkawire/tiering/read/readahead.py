@@ -17,13 +17,13 @@ MAX_WINDOW_BLOCKS = 32
 MAX_READERS = 1024
 """Windows in all; beyond them those used longest ago are forgotten."""
 WINDOWS_PER_PARTITION = 8
-"""Readers of one partition, in different places, that are told apart."""
+"""Readers of one partition, in different places, that are distinguished."""
 TRAIL = 16
-"""A reader this many reads behind another one is with it."""
+"""A reader this many reads after another one is with it."""
 IDLE_S = 1.0
 """A window not used for so long takes no share of the cache: who reads so slowly needs none."""
 CACHE_SHARE = 0.5
-"""Of the cache, how much all windows together may fill with what nobody has read yet."""
+"""Of the cache, how much all windows together may fill with what no one has read yet."""
 
 
 class ReadaheadWindow:
@@ -40,7 +40,7 @@ class ReadaheadWindow:
         self._forgiven = 0
 
     def covers(self, offset: int) -> bool:
-        """Whether somebody who reads there is with this reader."""
+        """Whether a read at this offset belongs to this reader."""
         return self._trail[0] <= offset <= self.next_offset
 
     def went(self, offset: int, next_offset: int, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Requests to object storage for bytes somebody waits for: tried again, hedged, paced, counted.
+"""Requests to object storage for bytes someone waits for: tried again, hedged, paced, counted.
 
 What every reader of objects shares; kafkawire.tiering.read.loader fills the cache with it,
 kafkawire.tiering.read.cold_reader reads indexes.
@@ -29,11 +29,11 @@ GIVE_UP_S = 30.0
 MAX_RETRY_S = 5.0
 """Between two attempts: readers wait for it."""
 SAID_AFTER = 3
-"""Failed attempts until those who wait are told; one or two are nothing unusual."""
+"""Failed attempts until the waiting reads are notified; one or two are nothing unusual."""
 SIZE_ASKED_AFTER = 2
 """Failed attempts until it is looked whether the object is as long as it should be."""
 BEYOND_THE_END = "InvalidRange"
-"""S3's code for a range that begins behind the object's end (416)."""
+"""S3's code for a range that begins after the object's end (416)."""
 WARNED_EVERY_S = 10.0
 """A storage that is down is not news a hundred times a second."""
 
@@ -108,7 +108,7 @@ class Requests:
         failing: Callable[[StoreError], None],
     ) -> T:
         """Try until it works, cannot work, or GIVE_UP_S are over. Raises the last StoreError.
-        `failing` is told when it has not worked for a while."""
+        `failing` is called when it has not worked for a while."""
         failures, began = 0, self._env.clock.monotonic()
         while True:
             try:
@@ -194,6 +194,6 @@ class Requests:
 
 
 def _scan_part(task: asyncio.Task[Any]) -> None:
-    """A failure of a request that lost, or that nobody waits for, is nobody's business."""
+    """A failure of a request that lost, or that no one waits for, is ignored."""
     if not task.cancelled():
         task.exception()

@@ -45,7 +45,7 @@ SEGMENTS_AT_ONCE = 100
 PARTITIONS_AT_ONCE = 10_000
 """Checkpoints and tiering offsets of one transaction."""
 DUE_NOW = 0
-"""Retention looks at every mapping once and then knows when it should again."""
+"""Retention checks every mapping once and then knows when it should again."""
 TIER = 0
 """The first tier of a broker has this id."""
 

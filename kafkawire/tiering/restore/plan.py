@@ -34,7 +34,7 @@ MAX_EPOCH = (1 << 31) - 1
 NUMBER_MARGIN = 1_000_000
 """Partitions and producer ids that were given when the manifest did not yet say so."""
 MAX_DOUBTS = 1000
-"""More are counted: nobody reads them."""
+"""More are counted: no one reads them."""
 
 
 @dataclass(slots=True)

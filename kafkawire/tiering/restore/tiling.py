@@ -1,7 +1,7 @@
 """Which objects a partition is read from, where several hold the same offsets. Pure.
 
-Whoever reads by ranges takes, for each offset, the object of the highest generation. Rows of SQL
-are whole entries, which never overlap: so of all choices without overlap the one is taken that
+A caller that reads by ranges takes, for each offset, the object of the highest generation. Rows of
+SQL are whole entries, which never overlap: so of all choices without overlap the one is taken that
 covers the most offsets, and of these the one with the highest generations. Usually both are the
 same; they differ where only some of what a rewrite made was uploaded when the broker was lost, and
 then its inputs, which hold all of it, are still there.

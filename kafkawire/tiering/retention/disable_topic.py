@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 DELETE_ON_DISABLE = "remote.log.delete.on.disable"
 TOPICS_AT_ONCE = 1000
-"""Topics looked at between two turns of the loop: a millisecond."""
+"""Topics checked per event-loop iteration: a millisecond."""
 PARTITIONS_AT_ONCE = 500
 SEGMENTS_AT_ONCE = 50
 
@@ -44,7 +44,7 @@ class TopicDisabler:
         self._noted: dict[bytes, TopicInfo] = {}  # by id
 
     def note(self, info: TopicInfo) -> None:
-        """A topic has other settings; it is looked at with the next `run`."""
+        """A topic has other settings; it is checked with the next `run`."""
         self._noted[info.id] = info
 
     def forget(self, topic_id: bytes) -> None:
@@ -104,7 +104,7 @@ class TopicDisabler:
         return self._dispatcher.candidates.keys().isdisjoint(ids)
 
     async def _release(self, ids: list[int]) -> None:
-        """Let go of the objects of local segments in which nobody is tiered any more."""
+        """Release the objects of local segments without tiered partitions."""
         store = self._log.segments.store
         for at in range(0, len(ids), SEGMENTS_AT_ONCE):
             rows = {

@@ -1,7 +1,7 @@
 """Files of segments that are in the remote tier: when they go, and how they come back for a job.
 
 Nothing is remembered that a restart would lose: whatever has a file and no need of it is found by
-looking (`sweep`), and goes when nobody has pinned it for a grace. Before that SQL is asked again: a
+looking (`sweep`), and goes when no one has pinned it for a grace. Before that SQL is asked again: a
 segment without an object keeps its file, which is all there is of it. What lies here after a crash
 is removed by the start (kafkawire.log.segments.manager).
 """
@@ -35,7 +35,7 @@ DOWNLOADS_AT_ONCE = 4
 ROOM_LEFT_BYTES = 256 << 20
 """Or a twentieth of the volume: never taken by downloads, as by fresh journals."""
 SLICE = 1000
-"""Segments looked at between two turns of the loop: a fraction of a millisecond."""
+"""Segments checked per event-loop iteration: a fraction of a millisecond."""
 REMOVED_AT_ONCE = 100
 UNBOUNDED_RATE = 1 << 53
 
@@ -60,7 +60,7 @@ class LocalFiles:
         self._config_of = config_of
         self._prices = parse_prices(config.tier_prices)
         self._lock = asyncio.Lock()  # removal and the use of what is here exclude each other
-        self._unused: dict[int, float] = {}  # segment -> since when (monotonic) nobody needs it
+        self._unused: dict[int, float] = {}  # segment -> since when (monotonic) no one needs it
         self._loading: dict[int, asyncio.Task[None]] = {}
         self._broken: set[int] = set()  # whose file is not whole
         self._room = asyncio.Semaphore(DOWNLOADS_AT_ONCE)
@@ -177,7 +177,7 @@ class LocalFiles:
         return store
 
     async def sweep(self, grace_s: float) -> int:
-        """Remove the files nobody has needed for a grace; the bytes they had. Raises what the
+        """Remove the files no one has needed for a grace; the bytes they had. Raises what the
         storage raises, OSError."""
         due = await self._due(grace_s)
         size = 0
@@ -207,7 +207,7 @@ class LocalFiles:
         return segment.pins > 0 or segment.row.id in self._loading
 
     async def _remove(self, segments: Collection[Segment]) -> int:
-        """Those that SQL says are in the remote tier alone, and that nobody needs by now."""
+        """Those that SQL says are in the remote tier alone, and that no one needs by now."""
         swapper, store = self._segments.swapper, self._segments.store
         await swapper.refresh({segment.row.id for segment in segments})
         async with self._lock:

@@ -31,7 +31,7 @@ class LocalBytes:
         self._after = list(accumulate(here, initial=journals))[-2::-1]
 
     def after(self, end_offset: int) -> int:
-        """Bytes behind the mapping that ends here; 0 if there is none: rows have changed."""
+        """Bytes after the mapping that ends here; 0 if there is none: rows have changed."""
         at = bisect_left(self._ends, end_offset)
         found = at < len(self._ends) and self._ends[at] == end_offset
         return self._after[at] if found else 0

@@ -2,9 +2,9 @@
 
 A segment whose object is finished may lose its file when all partitions in it are past their local
 retention, and at once when the disk fills up. First its row says that it is not local: readers go
-to the remote tier from then on. Its file goes after `file.delete.delay.ms`, when nobody reads it
-(kafkawire.tiering.retention.local_files). All of that follows from what is there now, looked at
-again and again: a step that failed, or that a crash has cut off, is simply done at a later look.
+to the remote tier from then on. Its file goes after `file.delete.delay.ms`, when no one reads it
+(kafkawire.tiering.retention.local_files). All of that follows from what is there now, checked
+again and again: a step that failed, or that a crash has cut off, is simply done at a later check.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ logger = logging.getLogger(__name__)
 
 SCAN_INTERVAL_S = 5.0
 RESCAN_INTERVAL_S = 3600.0
-"""A segment that may stay for longer is looked at again all the same."""
+"""A segment that may stay for longer is checked again all the same."""
 PAGE = 8
 """Segments whose mappings are asked for in one transaction: ten thousand rows each at most."""
 SLICE = 1000
-"""Segments looked at between two turns of the loop: a fraction of a millisecond."""
+"""Segments checked per event-loop iteration: a fraction of a millisecond."""
 
 
 class LocalTier:
@@ -61,7 +61,7 @@ class LocalTier:
         self._partitions = partitions
         self._config_of = config_of
         self.files = LocalFiles(env, config, segments, store_of, config_of)
-        self._not_before: dict[int, float] = {}  # segment -> when (monotonic) to look at it again
+        self._not_before: dict[int, float] = {}  # segment -> when (monotonic) to check it again
         self._task: asyncio.Task[None] | None = None
         self.evicted = self.relieved_bytes = 0
 
@@ -80,7 +80,7 @@ class LocalTier:
             await asyncio.gather(task, return_exceptions=True)
 
     def settings_changed(self) -> None:
-        """Topics have other settings: everything is looked at anew."""
+        """Topics have other settings: everything is checked again."""
         self._not_before.clear()
 
     async def _run(self) -> None:
@@ -89,16 +89,16 @@ class LocalTier:
             await self._env.sleep(min(SCAN_INTERVAL_S, interval_s))
             try:
                 await self.scan()
-            except Exception:  # looked at again; ERROR is for what needs somebody
+            except Exception:  # checked again; ERROR is for what needs an operator
                 logger.warning("local retention failed, retrying later", exc_info=True)
 
     async def scan(self) -> None:
-        """Let go of what is past its local retention. Raises what the storage raises, OSError."""
+        """Release what is past its local retention. Raises what the storage raises, OSError."""
         await self._retain()
         await self.files.sweep(self._config.file_delete_delay_ms / 1000)
 
     async def relieve(self) -> None:
-        """The disk is full: let go of the oldest segments that are in the remote tier until less
+        """The disk is full: release the oldest segments that are in the remote tier until less
         than `disk.delete.percent` is used, at once. Raises what the storage raises, OSError."""
         need = await self._needed()
         if need > 0:

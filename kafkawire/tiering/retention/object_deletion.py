@@ -1,8 +1,8 @@
-"""Objects nobody needs go, in an order in which the bucket alone always has what it ever had.
+"""Objects no one needs go, in an order in which the bucket alone always has what it ever had.
 
 In order, and a crash may come between any two: the log start, or a rewrite, leaves a segment
 without mappings -> its object's row is DELETE_STARTED -> a delta that says so, with the log starts
-of its partitions -> a grace, since somebody may be reading by the manifest (`tier.delete.delay.ms`)
+of its partitions -> a grace, since someone may be reading by the manifest (`tier.delete.delay.ms`)
 -> the object goes -> its row goes.
 
 An object is only taken from the manifest when it is covered: whatever of its offsets is mapped
@@ -10,7 +10,7 @@ still lies in segments that have finished objects of their own, or belongs to pa
 not copied any more. Objects of tries that failed, which no manifest ever named, have
 `delete_after_ms` 0 and go at once.
 
-One task looks when something has happened or is due; every look goes by rows, so what was missed
+One task looks when something has happened or is due; every check goes by rows, so what was missed
 once is found by the next.
 """
 
@@ -34,11 +34,11 @@ from kafkawire.tiering.upload.finisher import Publisher
 logger = logging.getLogger(__name__)
 
 SCAN_INTERVAL_S = 5.0
-"""The least between two looks: what happens meanwhile shares a delta."""
+"""The least between two checks: what happens meanwhile shares a delta."""
 ANYWAY_S = 600.0
-"""The most between two looks, whatever nobody said."""
+"""The most between two checks, even without a notification."""
 PAGE = 50
-"""Objects looked at at a time: each may have the ranges of ten thousand partitions."""
+"""Objects checked at a time: each may have the ranges of ten thousand partitions."""
 RANGES_AT_ONCE = 1000
 KEYS_AT_ONCE = 1000
 """Objects deleted by one request: S3's bound."""
@@ -104,7 +104,7 @@ class Remover:
         self._wake.set()
 
     def wake(self) -> None:
-        """Somebody else may have made rows DELETE_STARTED."""
+        """Another task may have made rows DELETE_STARTED."""
         self._stale = True
         self._wake.set()
 
@@ -143,8 +143,8 @@ class Remover:
         return (min(waiting) - now_ms) / 1000 if waiting else None
 
     async def _condemn(self) -> None:
-        """Rows DELETE_STARTED of objects whose segments nobody needs. What is not covered yet may
-        stay for long: all pages are looked at, not only the first."""
+        """Rows DELETE_STARTED of objects whose segments no one needs. What is not covered yet may
+        stay for long: all pages are checked, not only the first."""
         after, page = b"", PAGE
         while page == PAGE:
             unneeded = await self._storage.unneeded_objects(self._node_id, PAGE, after)

@@ -1,4 +1,4 @@
-"""A scrub looks again, and closer: what seems wrong about one object, what its bytes say.
+"""A scrub checks again, and closer: what seems wrong about one object, what its bytes say.
 
 What turns out to be wrong becomes a finding, with what was or would be done about it. Shell.
 """
@@ -32,7 +32,7 @@ class Checker:
         self._skip_lost = repair and skip_lost
 
     async def verify(self, suspect: Suspect) -> list[Finding]:
-        """Look again at an object that seems to have no row, or the other way round."""
+        """Check an object again that seems to have no row, or the other way round."""
         key = segment_key(suspect.uuid)
         try:
             if suspect.kind == FindingKind.ORPHAN:

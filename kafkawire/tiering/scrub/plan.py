@@ -1,7 +1,7 @@
 """Comparison of bucket, rows and manifest in a scrub, and its findings. Pure.
 
 All three come by rising uuid, a stretch of keys at a time. What differs is *suspect*: things move
-while a scrub looks, so it looks again before it says anything (kafkawire.tiering.scrub.scrub).
+while a scrub looks, so it checks again before it says anything (kafkawire.tiering.scrub.scrub).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AGE_FLOOR_MS = 3_600_000
 """An object younger than this may be one that is being uploaded or moved: it is no orphan yet. Also
 more than clocks differ."""
 MAX_FINDINGS = 10_000
-"""More are counted: whoever has as many has one big problem."""
+"""More are only counted: so many have one common cause."""
 MAX_RANGES_NAMED = 5
 """Partitions named in one sentence."""
 
@@ -35,7 +35,7 @@ class FindingKind(StrEnum):
     """Kinds of findings."""
 
     ORPHAN = "orphan"
-    """An object without a row: nobody will ever read or delete it."""
+    """An object without a row: no one will ever read or delete it."""
     DANGLING = "dangling"
     """A row that is finished, and no object: what is in it cannot be read from the tier."""
     SIZE = "size"
@@ -47,7 +47,7 @@ class FindingKind(StrEnum):
     NAMED = "named"
     """An object that the manifest names and no row does: a restore would bring it back."""
     UNREADABLE = "unreadable"
-    """What could not be looked at."""
+    """What could not be checked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """The scrub: bucket, rows and manifest held against each other, while the broker runs.
 
 Three rising streams are walked together, a page of the listing at a time (here, LIST is allowed):
-objects, rows, and the manifest's outline. What seems wrong is looked at again before it is said:
+objects, rows, and the manifest's outline. What seems wrong is checked again before it is said:
 uploads and deletions go on meanwhile. The ends of every finished object are read and compared with
 the rows; `deep` reads all bytes, in the worker, at a bounded rate. Dry, nothing is changed;
-otherwise kafkawire.tiering.scrub.repair mends what can be mended. Shell; made by
+otherwise kafkawire.tiering.scrub.repair repairs what can be repaired. Shell; made by
 kafkawire.tiering.service.
 """
 

@@ -99,7 +99,7 @@ class Meter:
     """Counters since the start. Plain integers, for the metrics page and `tier cost`.
 
     `requests` by kind, `errors` by class of failure, bytes; `topics` the same by topic; `month`
-    likewise, but whoever keeps months (kafkawire.tiering.cost.budget) puts another one in its
+    likewise, but the counter of months (kafkawire.tiering.cost.budget) puts another one in its
     place. `since_ms`: when counting began; `uploaded_ms`: when the last upload of a file succeeded,
     0: none has; `seconds`: how long calls of an operation took, failed ones too, with the wait for
     a free connection; `trouble` the last failure that was not an answer one may expect, with its

@@ -1,7 +1,7 @@
 """Header and trailing sections of an object, read with two requests.
 
 For restore without a manifest, and for scrub. What cannot be read is a FormatError, a sentence
-without the object's name; batches and indexes are not looked at.
+without the object's name; batches and indexes are not checked.
 """
 
 from __future__ import annotations

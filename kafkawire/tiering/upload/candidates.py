@@ -26,7 +26,7 @@ PAGE = 10
 """Segments whose mappings are read at a time: one may have ten thousand."""
 NEVER_MS = 1 << 62
 SLICE = 2000
-"""Mappings looked at between two turns of the loop: a millisecond."""
+"""Mappings checked per event-loop iteration: a millisecond."""
 
 ConfigOf = Callable[[int], TopicConfig | None]
 
@@ -112,8 +112,8 @@ class UploadCandidates:
 
 
 def inherit(candidate: Candidate, before: Iterable[Candidate]) -> None:
-    """A promise does not begin anew because settings have changed, or a rewrite made one segment of
-    several that were not uploaded yet: what is younger than these is as old as they are."""
+    """A lag limit does not start again because settings have changed, or a rewrite made one segment
+    of several that were not uploaded yet: what is younger than these is as old as they are."""
     numbers = set(candidate.numbers)
     for old in before:
         if not numbers.isdisjoint(old.numbers):

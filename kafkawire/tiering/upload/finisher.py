@@ -48,7 +48,7 @@ class Publisher(Protocol):
 class Flight:
     """One segment in the upload buffer, and the object it becomes; `bytes_by_topic` of what is in
     it, for the bill. `pinned`: the segment's file stays for it. `named`: a delta with it was tried,
-    so a manifest may name it; with these `entries` for good, as somebody may have been told of
+    so a manifest may name it; with these `entries` for good, as a reader may have seen
     offsets that are nowhere else yet."""
 
     segment: Segment
@@ -111,7 +111,7 @@ class Finisher:
         entries: dict[int, list[SegmentRange]] = {}
         for mapping in await self._storage.segment_mappings(sorted(each.id for each in flights)):
             entries.setdefault(mapping.segment_id, []).append(mapping)
-        # Memory must not be older than these: by it is told how far a partition is.
+        # Memory must not be older than these: it shows how far a partition is.
         await self._swapper.settle()
         living = [each for each in flights if each.id in entries and self._is_live(each)]
         numbers = {number for each in flights for number in each.candidate.numbers}
@@ -133,7 +133,7 @@ class Finisher:
         return [each.row.uuid for each in flights if not each.named]
 
     async def catch_up(self, numbers: Iterable[int]) -> None:
-        """Raise commit offsets that lie behind what is finished: a call that finished less than it
+        """Raise commit offsets that lie after what is finished: a call that finished less than it
         was to, or a crash, has left them there. The bucket says so first."""
         await self._swapper.settle()
         commits = await self._progress.committed(numbers, self.has)

@@ -1,7 +1,7 @@
 """The promise that a record is in the remote tier after `tiering.max.lag.ms`: is it kept?
 
-Looked at now and then; a topic whose promise is missed is an ERROR once, until it is met again. All
-that were missed in one look share a line, since they mostly have one cause. While a person has
+Checked now and then; a topic whose promise is missed is an ERROR once, until it is met again. All
+that were missed in one check share a line, since they mostly have one cause. While a person has
 paused uploads, nothing is promised.
 """
 
@@ -19,7 +19,7 @@ from kafkawire.tiering.upload.scheduler import Dispatcher
 logger = logging.getLogger(__name__)
 
 SCANNED_PER_S = 20_000
-"""Partitions of late segments looked at in a second, on average: some hundredths of a core, also
+"""Partitions of late segments checked in a second, on average: some hundredths of a core, also
 when ten thousand partitions have waited for hours."""
 MAX_NAMED = 5
 """Topics named in one line; `kafkawire tier why` has all of them."""

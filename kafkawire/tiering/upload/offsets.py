@@ -17,7 +17,7 @@ Has = Callable[[int], bool]
 """Whether the segment of this id has what is asked for."""
 
 PAGE = 500
-"""Partitions read from SQL at a time, and looked at between two turns of the loop."""
+"""Partitions read from SQL at a time, and checked per event-loop iteration."""
 
 
 def stretch(rows: Iterable[tuple[int, int, int]], start: int, has: Has) -> int:

@@ -101,9 +101,9 @@ class Candidate:
 
 
 class Dispatcher:
-    """Chooses which segments are uploaded now. `paused`: by whom, "" if nobody; `foreign`: another
-    broker owns the bucket; `detached`: why the bucket cannot be used yet, "" if it can. `failures`
-    counts failed tries by what failed."""
+    """Chooses which segments are uploaded now. `paused`: by whom, "" if not paused; `foreign`:
+    another broker owns the bucket; `detached`: why the bucket cannot be used yet, "" if it can.
+    `failures` counts failed tries by what failed."""
 
     def __init__(self, limits: UploadLimits) -> None:
         self.limits = limits
@@ -162,7 +162,7 @@ class Dispatcher:
         self.paused = setting
 
     def resume(self, now: float) -> None:
-        """Nobody pauses it any more. Promises begin anew for what was held meanwhile."""
+        """Resume uploads. Lag limits start again for what was held meanwhile."""
         self.paused = ""
         for candidate in self.candidates.values():
             candidate.late += max(0.0, now - candidate.since)
@@ -250,7 +250,7 @@ class Dispatcher:
         return max(0.0, self._gate_until - now)
 
     def close_gate(self, fault: Fault, error: str, now: float, jitter: float) -> None:
-        """The storage does not work: nobody tries until the gate opens. Failures of what began
+        """The storage does not work: no one tries until the gate opens. Failures of what began
         before it was closed count as one."""
         if now < self._gate_until:
             return

@@ -43,12 +43,12 @@ logger = logging.getLogger(__name__)
 MAPPINGS_AT_ONCE = 20_000
 """Mappings of one transaction and one delta: a segment may have ten thousand."""
 REGISTERED_AT_ONCE = 100
-"""Segments looked at between two failures that have all of them looked at again."""
+"""Segments checked between two failures after which all of them are checked again."""
 CAUGHT_UP_EVERY_S = 600.0
 MAX_NAMED = 5
 """Problems logged for a damaged file."""
 MAX_SCAN_S = 10.0
-"""The longest between two looks: settings may have changed, and clocks been set."""
+"""The longest between two checks: settings may have changed, and clocks been set."""
 
 
 def fault_of(failure: BaseException) -> Fault:
@@ -61,7 +61,7 @@ def fault_of(failure: BaseException) -> Fault:
 
 
 class Uploader:
-    """Uploads segments. `noted`: segments to be looked at; `uploads`, `uploaded_bytes` count what
+    """Uploads segments. `noted`: segments to be checked; `uploads`, `uploaded_bytes` count what
     was finished since the start."""
 
     def __init__(
@@ -131,7 +131,7 @@ class Uploader:
         self._wake.set()
 
     def note_all(self) -> None:
-        """Settings have changed: look at every segment that has no object."""
+        """Settings have changed: check every segment that has no object."""
         self._all = True
         self._wake.set()
 
@@ -163,7 +163,7 @@ class Uploader:
             timer.cancel()
 
     async def _scan(self) -> float:
-        """Register, admit, begin; seconds until the next look."""
+        """Register, admit, begin; seconds until the next check."""
         await self._drop_garbage()
         await self._register()
         now = self._now()
@@ -178,7 +178,7 @@ class Uploader:
         return min(MAX_SCAN_S, max(0.0, self.dispatcher.wake_at(now) - now))
 
     async def _register(self) -> None:
-        """Take in what was noted; what is gone, or not to be tiered any more, is let go of."""
+        """Take in what was noted; what is gone, or not to be tiered any more, is dropped."""
         if self._all:
             self._all = False
             rows = [segment.row for segment in self._segments.by_id.values()]
@@ -354,7 +354,7 @@ class Uploader:
     # --- publishing
 
     async def _round(self) -> float:
-        """Publish what is uploaded, then finish it; seconds until the next look."""
+        """Publish what is uploaded, then finish it; seconds until the next check."""
         await self._catch_up()
         while self._uploaded and not self.dispatcher.foreign:
             room = MAPPINGS_AT_ONCE
@@ -380,7 +380,7 @@ class Uploader:
         return MAX_SCAN_S
 
     async def _catch_up(self) -> None:
-        """At the start, and then and again: commit offsets that lie behind what is finished."""
+        """At the start and periodically: commit offsets that lie after what is finished."""
         now, dispatcher = self._now(), self.dispatcher
         if now >= self._catch_up_at and not dispatcher.detached and not dispatcher.foreign:
             await self._finisher.catch_up_all()

@@ -20,7 +20,7 @@ from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.decision import CancelTimer, Decision, Effect, Reply, SetTimer, session
 from kafkawire.groups.records import GroupRecord
-from kafkawire.groups.request import Ask, Client
+from kafkawire.groups.request import Client, GroupRequest
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -202,7 +202,7 @@ class Script:
     def _ask(
         self, token: int, version: int, request: Any, client: str = "c", fresh: str = ""
     ) -> Script:
-        ask = Ask(token, version, request, Client(client, "/127.0.0.1"), fresh)
+        ask = GroupRequest(token, version, request, Client(client, "/127.0.0.1"), fresh)
         return self._perform(lambda: self.group.decide(ask, self.now_ms))
 
     def _perform(self, decide: Any) -> Script:

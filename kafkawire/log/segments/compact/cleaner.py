@@ -1,9 +1,9 @@
 """The cleaner of compacted topics: finds out what is due, has the worker do it, swaps the rows.
 
-Partitions are looked at when something about them has changed (a cut, their settings, the time
+Partitions are checked when something about them has changed (a cut, their settings, the time
 their lag runs out), never all of them in turn. One job at a time: STARTED rows -> files -> one
 transaction that exchanges the mappings -> memory -> the inputs go after the grace. If what was
-planned on has changed meanwhile nothing is exchanged, and the partition is looked at again. What
+planned on has changed meanwhile nothing is exchanged, and the partition is checked again. What
 fails is tried again after a while, longer each time, and each partition by itself; one with a
 damaged batch is named and left alone.
 
@@ -45,14 +45,14 @@ from kafkawire.offsets.catalog.port import EVERYTHING, LIVE, SegmentCatalog, Seg
 logger = logging.getLogger(__name__)
 
 SLICE = 64
-"""Partitions looked at between two turns of the loop: a millisecond."""
+"""Partitions checked per event-loop iteration: a millisecond."""
 LOADED_AT_ONCE = 500
 PAGE = 4
 """Segments whose mappings are asked for in one transaction: ten thousand rows each at most."""
 SURVEYED_AT_ONCE = 8
-"""Segments of topics not compacted when they were cut that are looked at each time."""
+"""Segments of topics not compacted when they were cut that are checked each time."""
 SURVEYED_ROWS = 1000
-"""Mappings looked at between two turns of the loop: a millisecond."""
+"""Mappings checked per event-loop iteration: a millisecond."""
 MAX_WAIT_S = 3600.0
 UNBOUNDED_RATE = 1 << 53
 ROOM_LEFT_BYTES = 256 << 20
@@ -127,7 +127,7 @@ class SegmentCleaner:
         self._noted.update(numbers)
 
     def settings_changed(self, numbers: Iterable[int] | None) -> None:
-        """These must be looked at anew, None: all."""
+        """These must be checked again, None: all."""
         if numbers is None:
             self._candidates, self._unseen_at_once = True, EVERYTHING
             return
@@ -150,7 +150,7 @@ class SegmentCleaner:
         """Note the partitions of segments that were not written by the cleaner.
 
         After a start those cut from compacted topics; all others, whose topics may have become
-        compacted since, a few at each look.
+        compacted since, a few at each check.
         """
         if self._candidates:
             self._candidates = False
@@ -275,7 +275,7 @@ class SegmentCleaner:
                 self._alone.discard(number)
 
     def _postpone(self, numbers: list[int]) -> None:
-        """Look at them again later, and later still with each failure."""
+        """Check them again later, and later still with each failure."""
         now_ms = self._env.clock.now_ms()
         wait_ms = self._commit_log.config.log_cleaner_backoff_ms
         for number in numbers:

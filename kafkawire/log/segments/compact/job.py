@@ -122,7 +122,7 @@ class _Cleaning:
         return CleanedShare(share.number, clean_end, touched_end, cleaner.stats)
 
     def _index(self) -> list[Aborted]:
-        """Look at the dirty part; its aborted transactions."""
+        """Check the dirty part; its aborted transactions."""
         try:
             self._index_as(None, OFFSET_MAX)
         except UnknownFate:
@@ -238,7 +238,7 @@ def _batch_bytes(piece: bytes, at: int) -> int:
 
 def _whole(piece: bytes) -> int:
     """How many bytes the whole batches of a piece have. A length that no batch can have ends it:
-    what lies there is then looked at as a batch, and found damaged."""
+    what lies there is then checked as a batch, and found damaged."""
     at, size = 0, len(piece)
     while size - at >= HEAD_BYTES:
         after = at + _batch_bytes(piece, at)

@@ -2,7 +2,7 @@
 
 Keys are not kept, only 87 bits of two hashes of each: with seven million keys (128 MiB) the
 chance that any two are taken for one is 2e-13. The hashes are Python's own (SipHash under a secret
-of the process, so nobody can make up keys that collide): a map must not outlive its process.
+of the process, so no one can make up keys that collide): a map must not outlive its process.
 Open addressing with double hashing in two arrays: 16 bytes a slot, no object for a key. Pure.
 """
 

@@ -2,7 +2,7 @@
 
 A partition is clean as far as its leading segments are ones the cleaner wrote, which their class
 says. What follows is dirty, up to the first segment with a record younger than
-`min.compaction.lag.ms`; what is still in the journals is never looked at. It is due when its dirty
+`min.compaction.lag.ms`; what is still in the journals is never checked. It is due when its dirty
 part has more than `min.cleanable.dirty.ratio` of the bytes, or when the first record of that is
 older than `max.compaction.lag.ms`.
 """

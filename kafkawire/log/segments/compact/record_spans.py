@@ -1,6 +1,6 @@
 """Where the records of a batch begin and end, their keys and which are tombstones: a flat parser.
 
-The cleaner looks at every record twice and changes few of them, so no record is decoded: keys are
+The cleaner checks every record twice and changes few of them, so no record is decoded: keys are
 cut out, everything else is passed over. Fields of one or two bytes are read inline, as a call
 would cost more than the reading; all others go to `kafkawire.codec.varint`. Pure.
 """
@@ -37,7 +37,7 @@ class RecordSpans:
 def read_spans(data: bytes, pos: int, end: int, count: int) -> RecordSpans:  # noqa: C901
     """The `count` records that must fill data[pos:end]. Hot.
 
-    Raises IndexError where bytes do not fit. Headers are not looked at.
+    Raises IndexError where bytes do not fit. Headers are not checked.
     """
     spans = RecordSpans(data, pos)
     add_stop, add_key, add_delta = spans.stops.append, spans.keys.append, spans.deltas.append

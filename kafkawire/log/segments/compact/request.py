@@ -27,7 +27,7 @@ Finished = list[tuple[SegmentRow, list[SegmentRange]]]
 
 class CleanJob:
     """The dirty partitions of one job as they are now. `planned`: the rows each is cleaned from,
-    `dirty_from`: the offset from which on; `segments`: what is read; `left`: to look at again."""
+    `dirty_from`: the offset from which on; `segments`: what is read; `left`: to check again."""
 
     __slots__ = (
         "_batch", "_generation", "_kind", "_segment_bytes", "_store", "dirty_from", "left",
@@ -55,7 +55,7 @@ class CleanJob:
             segment.pins += 1
 
     def unpin(self) -> None:
-        """Let go of them."""
+        """Release them."""
         for segment in self.segments:
             segment.pins -= 1
 
@@ -178,7 +178,7 @@ async def made_by(
 ) -> tuple[Finished, list[SegmentRange]]:
     """The written segments with their mappings, and the mappings they replace.
 
-    Partitions that have changed meanwhile are left out, and looked at again.
+    Partitions that have changed meanwhile are left out, and checked again.
     """
     removed: dict[int, list[SegmentRange]] = {}
     for share in result.cleaned:

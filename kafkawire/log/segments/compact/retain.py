@@ -93,7 +93,7 @@ def spans_of(data: bytes, pos: int, head: BatchHead) -> RecordSpans:
 
 
 class UnknownFate(Exception):
-    """A transaction was met, and nobody has looked ahead whether it was aborted."""
+    """A transaction was met, and no one has looked ahead whether it was aborted."""
 
 
 class Scanner:

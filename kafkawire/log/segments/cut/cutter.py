@@ -1,4 +1,4 @@
-"""The cutter: rolled journals become segments, beside the traffic.
+"""The cutter: rolled journals become segments, concurrently with the traffic.
 
 One job at a time, done by the worker process; the loop only plans it and takes its outcome, both
 in slices. In order: rows of segments that are STARTED, which readers ignore -> the files, durable
@@ -42,13 +42,13 @@ from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRange, Segment
 logger = logging.getLogger(__name__)
 
 SLICE = 128
-"""Partitions planned between two turns of the loop: a millisecond."""
+"""Partitions planned per event-loop iteration: a millisecond."""
 SHARED_BYTES = 64 << 20
 """The most bytes of a segment that small partitions share: deleting a topic may rewrite it."""
 JOB_SLICE = 64
-"""Partitions whose state is packed between two turns of the loop."""
+"""Partitions whose state is packed per event-loop iteration."""
 STUCK_S = 30.0
-"""A journal of which nothing could be cut is not looked at again for so long."""
+"""A journal of which nothing could be cut is not checked again for so long."""
 
 
 class Cutter:
@@ -121,7 +121,7 @@ class Cutter:
             self._commit_log.roll()
             await self._env.sleep(0)
         elif old or timing.will_be_old(active):
-            journals.prepare(again=old)  # and a later look rolls
+            journals.prepare(again=old)  # and a later check rolls
 
     def _due(self) -> list[Journal]:
         """Rolled journals that are cold, or old, or before one that is."""

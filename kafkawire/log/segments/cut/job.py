@@ -1,12 +1,12 @@
 """The job `cut`: what partitions have in rolled journals becomes sorted segments.
 
-Rows come from the index file beside each journal, or from scanning it if that is damaged. Every
-frame's and every batch's checksum is looked at; a partition with a bad byte is left out and named,
+Rows come from the index file next to each journal, or from scanning it if that is damaged. Every
+frame's and every batch's checksum is checked; a partition with a bad byte is left out and named,
 the others go on. Offsets that were given up (kafkawire.log.recovery.given_up) are not read: an
 empty batch stands for them, and the segment's section `lost` has the account.
 
 Memory: a row of the index for each frame (40 bytes) of the partition at hand, the sparse index of
-the segment at hand (a hundredth of it), and what SegmentWriter holds; the journals are looked at
+the segment at hand (a hundredth of it), and what SegmentWriter holds; the journals are checked
 where they lie in the page cache.
 """
 

@@ -8,7 +8,7 @@ rolled, since records expire by rolled journals, but not cut.
 
 A journal that holds records of a tiered partition is rolled and cut by the time half of the least
 `tiering.max.lag.ms` in it is over, counted from its first such record: the other half is the
-upload's. A record came at the earliest just after the look before the one that found it, so it is
+upload's. A record came at the earliest just after the check before the one that found it, so it is
 counted from there; what a start finds in the journals may be of any age and is cut at once. Times
 are monotonic seconds.
 """
@@ -23,11 +23,11 @@ from kafkawire.log.journal.file import Journal
 from kafkawire.log.partition.partition import Partition
 
 SLICE = 1024
-"""Partitions looked at between two turns of the loop: a fraction of a millisecond."""
+"""Partitions checked per event-loop iteration: a fraction of a millisecond."""
 CUT_PART = 0.5
 """The part of the lag within which records come into segments."""
 SCANS_PER_LAG = 20
-"""How often journals are looked at in the shortest lag: what a look comes too late is lost."""
+"""How often journals are checked in the shortest lag: the delay of a check is lost."""
 MIN_SCAN_INTERVAL_S = 0.1
 ROLLS_PER_CHECK = 4
 """A short `retention.ms` rolls a journal so often between two checks of retention: more often would
@@ -156,7 +156,7 @@ class Timing:
             held.known = -1
 
     def scan_interval_s(self) -> float:
-        """How long to wait until the next look."""
+        """How long to wait until the next check."""
         least = min((held.lag_s for held in self._held.values()), default=NEVER)
         usual = self._commit_log.config.cut_interval_ms / 1000
         return min(usual, max(MIN_SCAN_INTERVAL_S, least / SCANS_PER_LAG))

@@ -48,7 +48,7 @@ SUFFIX = ".segment"
 PIECE_BYTES = 1 << 20
 """How much is read in one call: a disk is at its full speed, and memory is not felt."""
 SMALL_PIECE_BYTES = 1 << 16
-"""After a read that failed: how closely the bad place is looked for."""
+"""After a read that failed: how closely the bad place is searched for."""
 
 
 LostRanges: TypeAlias = dict[int, list[LostRange]]
@@ -68,7 +68,7 @@ def check_file(fs: FileSystem, path: str, row: SegmentRow) -> File:
     """Open a segment for reading with the mappings of SQL.
 
     Those hold all that a reader needs, and each partition's index and batches are checked when
-    they are read. So damage elsewhere is named in the log, and stops nobody: one bad byte in a
+    they are read. So damage elsewhere is named in the log, and stops no one: one bad byte in a
     shared segment must not take the other partitions with it. Refused, with CORRUPT_MESSAGE:
     another length than the row's, another segment, a newer format.
 
@@ -164,7 +164,7 @@ class DamagedBlock(FormatError):
 
 
 class Mapped:
-    """A file whose first `size_bytes` (None: all) can be looked at through `view`.
+    """A file whose first `size_bytes` (None: all) can be checked through `view`.
 
     OSError if it is shorter. See the module for why `read_ahead` comes before `view`.
     """

@@ -1,6 +1,7 @@
 """Topic information for segment jobs, packed in slices.
 
-Cutter, rewriter and cleaner ask it for the partitions of a job. On the loop, beside the traffic.
+Cutter, rewriter and cleaner ask it for the partitions of a job. On the loop, concurrently with the
+traffic.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from kafkawire.log.segments.jobs import JobOrigin, pack
 from kafkawire.metadata.catalog import Catalog
 
 AT_ONCE = 128
-"""Partitions looked up between two turns of the loop: half a millisecond."""
+"""Partitions looked up per event-loop iteration: half a millisecond."""
 
 
 class Origins:

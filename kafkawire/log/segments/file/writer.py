@@ -1,8 +1,8 @@
 """Writing one segment file: gathered writes of what the builder was given, synced piece by piece.
 
-The file has its final name from the start: its row says STARTED, and no reader looks at such a
+The file has its final name from the start: its row says STARTED, and no reader checks such a
 one. It is synced as it grows, so that the end of a job does not bring hundreds of megabytes before
-the disk at once, with the fsyncs of the commit log behind them.
+the disk at once, with the fsyncs of the commit log after them.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Fetcher:
             self.release()
 
     def release(self) -> None:
-        """Let go of the files: they have been rewritten, or will not be."""
+        """Release the files: they have been rewritten, or will not be."""
         for segment in self._segments:
             segment.pins -= 1
         self._segments = []

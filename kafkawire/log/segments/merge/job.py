@@ -4,7 +4,7 @@ Merges small segments and drops dead ranges; batches stay byte for byte, and are
 that reaches into a kept range is kept whole. Every batch is checked on its way. A partition with a
 bad one is left out and named, the others go on; an input whose sections are damaged fails the job.
 Memory: the directories of the inputs, the sparse index of the output, and what SegmentWriter
-holds; the segments are looked at where they lie in the page cache.
+holds; the segments are checked where they lie in the page cache.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _byte_range(
 def seek(
     file: SegmentFile, entry: PartitionEntry, index: SparseIndex, offset: int, pace: Pace
 ) -> tuple[int, int]:
-    """(position, base offset) of the first batch that reaches to `offset` or begins behind it.
+    """(position, base offset) of the first batch that reaches to `offset` or begins after it.
 
     If none does, where the block ends that would have it, and `offset`.
 

@@ -51,7 +51,7 @@ SURVEYED_AT_ONCE = 100
 """Segments of earlier starts whose trailers are read in one go: a few milliseconds."""
 KEEPS_AT_ONCE = 256
 SLICE = 500
-"""Segments looked at between two iterations of the event loop: a millisecond."""
+"""Segments checked between two iterations of the event loop: a millisecond."""
 MAX_PLANNED = 2000
 """Small segments of a class that are planned with at a time, the oldest: a millisecond. There are
 more only of a time when they were not merged."""
@@ -159,7 +159,7 @@ class Rewriter:
                 self._release()
 
     def _tidy(self) -> None:
-        """Let go of what was fetched in vain, and of rests that are over."""
+        """Release what was fetched in vain, and of rests that are over."""
         now = self._env.clock.monotonic()
         self._resting.update(dict.fromkeys(self.fetcher.failed(), now + RESTED_S))
         self._resting = {at: until for at, until in self._resting.items() if until > now}

@@ -14,7 +14,7 @@ from kafkawire.offsets.catalog.port import EVERYTHING, LIVE, SegmentRange, Segme
 MAX_MAPPINGS = 40_000
 """Mappings of one rewrite, but for those of its first two inputs: what one transaction takes."""
 MAPPINGS_PER_STEP = 500
-"""Mappings looked at between two iterations of the event loop: a millisecond."""
+"""Mappings checked between two iterations of the event loop: a millisecond."""
 
 
 def is_half_dead(row: SegmentRow, payload_bytes: int) -> bool:

@@ -15,8 +15,8 @@ from kafkawire.offsets.catalog.port import SegmentRange
 MAX_INDEX_BYTES = 16 << 20
 """Sparse indexes kept in memory: those of two gigabytes of segments that are being read."""
 MAX_CHECKED_RANGES = 64
-"""Stretches of one partition and segment known to be sound; whoever jumps about more than that
-has the first ones checked again."""
+"""Stretches of one partition and segment known to be sound; a reader that jumps about more than
+that has the first ones checked again."""
 
 Key = tuple[int, int]  # segment id, partition number
 

@@ -77,7 +77,7 @@ class RocksStore:
             return (cursor.key(), cursor.value()) if cursor.key() >= low else None
 
     def write(self, writes: Writes) -> None:
-        """Apply all puts and deletes atomically. After a failed sync nobody knows what is durable,
+        """Apply all puts and deletes atomically. After a failed sync no one knows what is durable,
         so nothing more is written or read until the process starts again."""
         with self._usable() as database:
             batch = self._rocks.WriteBatch(raw_mode=True)

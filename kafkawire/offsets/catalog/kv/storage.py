@@ -28,7 +28,7 @@ from kafkawire.offsets.catalog.port import (
 )
 
 ORPHAN_STEPS = 1_000
-"""Partitions looked at in one call of `orphans`: some milliseconds."""
+"""Partitions checked in one call of `orphans`: some milliseconds."""
 
 
 class KeyValueStorage(KeyValueObjects):
@@ -236,7 +236,7 @@ class KeyValueStorage(KeyValueObjects):
 
     async def orphans(self, limit: int) -> list[int]:
         """Stored partitions of deleted topics; see `SegmentCatalog.orphans`. The catalog lies
-        elsewhere, so partitions are looked at."""
+        elsewhere, so partitions are checked."""
 
         def work() -> list[int]:
             found: list[int] = []

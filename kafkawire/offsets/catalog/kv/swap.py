@@ -49,7 +49,7 @@ class SwapPlan:
             writes.put(key, layout.pack_checkpoint(state, self._now_ms))
 
     def enter(self, writes: Writes) -> list[SegmentRow]:
-        """Insert segments nobody has started, as their rows are, but for what follows from their
+        """Insert segments no one has started, as their rows are, but for what follows from their
         mappings; the rows as stored. StaleSwap."""
         self._check_all_free(set())
         rows = []

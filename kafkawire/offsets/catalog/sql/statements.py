@@ -40,7 +40,7 @@ UNUSED = "NOT EXISTS (SELECT 1 FROM offset_mappings m WHERE m.segment_id = segme
 
 def led(session: Session, numbers: Sequence[int], node_id: int) -> Collection[int]:
     """Those of the partitions that exist; NOT_LEADER_OR_FOLLOWER unless this broker leads all of
-    them. Nobody can take one over before the transaction ends."""
+    them. No one can take one over before the transaction ends."""
     gone: set[int] = set()
     for part in parts(numbers):
         some = among("p.number", part)
