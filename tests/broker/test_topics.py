@@ -1,4 +1,7 @@
-"""The topic service deletes topics and adds partitions; the internal topic; a restart."""
+"""The topic service deletes topics and adds partitions; the internal topic; a restart.
+
+Covers: kafkawire.broker.parts.
+"""
 
 from __future__ import annotations
 

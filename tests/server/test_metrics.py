@@ -1,6 +1,6 @@
 """The metrics page and the health page of a running broker, read as a monitor reads them.
 
-Covers: kafkawire.server.health, kafkawire.server.metrics.*.
+Covers: kafkawire.server.health, kafkawire.server.metrics.*, kafkawire.server.monitored.
 """
 
 from __future__ import annotations

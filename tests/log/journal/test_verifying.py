@@ -1,6 +1,6 @@
 """Journals of earlier starts: damage that a start does not see is found before it is served.
 
-Covers: kafkawire.log.journal.reindex_job, kafkawire.log.journal.verify_job.
+Covers: kafkawire.log.journal.verify_job.
 """
 
 from __future__ import annotations

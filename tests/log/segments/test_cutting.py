@@ -1,7 +1,8 @@
 """Cutting: journals become segments, readers see each batch in one place, crashes leave nothing.
 
 Covers: kafkawire.log.segments.cut.cutter, kafkawire.log.segments.result_rows,
-kafkawire.log.segments.manager, kafkawire.log.segments.swap, kafkawire.log.partition.truncate.
+kafkawire.log.segments.manager, kafkawire.log.segments.swap, kafkawire.log.partition.truncate,
+kafkawire.log.journal.reindex_job.
 """
 
 from __future__ import annotations

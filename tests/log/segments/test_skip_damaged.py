@@ -1,6 +1,6 @@
 """The job that leaves damaged batches out, and its account, which later jobs carry on.
 
-Covers: kafkawire.log.segments.skip.job, kafkawire.log.segments.skip.skipper.
+Covers: kafkawire.log.segments.skip.job.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Whole runs of the three formats over real segments, without Spark: rows, kills, compaction."""
+"""Whole runs of the three formats over real segments, without Spark: rows, kills, compaction.
+
+Covers: kafkawire.spark.pipeline.dead_letters.
+"""
 
 from __future__ import annotations
 

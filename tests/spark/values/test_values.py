@@ -1,7 +1,4 @@
-"""Formats as jobs say them; bytes and text; whole batches with bad records set apart.
-
-Covers: kafkawire.spark.pipeline.dead_letters.
-"""
+"""Formats as jobs say them; bytes and text; whole batches with bad records set apart."""
 
 from __future__ import annotations
 

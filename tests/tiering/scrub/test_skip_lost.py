@@ -1,4 +1,7 @@
-"""What no copy has any more: scrub lists it batch by batch, --skip-lost leaves exactly it out."""
+"""What no copy has any more: scrub lists it batch by batch, --skip-lost leaves exactly it out.
+
+Covers: kafkawire.log.segments.skip.skipper.
+"""
 
 from __future__ import annotations
 
