@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class BrokerParts(Protocol):
-    """See the module. `static`: the settings of this broker alone, as texts; `tiering` is None
-    where no tier is configured."""
+    """The parts of a broker, built and connected in order of dependency. `static`: the settings of
+    this broker alone, as texts; `tiering` is None where no tier is configured."""
 
     env: Env
     node_id: int

@@ -1,7 +1,8 @@
 """Bounded work in an event-loop iteration: what exceeds it waits for the next, in order.
 
-Between two turns the loop checks every socket, so this is what one kind of request may cost all
-others in latency, however many clients send it at once. Pure but for the scheduling it is given.
+Between two iterations the loop checks every socket, so this is what one kind of request may cost
+all others in latency, however many clients send it at once. Pure but for the scheduling it is
+given.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ logger = logging.getLogger(__name__)
 
 
 class IterationBudget:
-    """Runs jobs at once while `limit` lasts, then in later turns; a job returns what it cost.
+    """Runs jobs at once while `limit` lasts, then in later iterations; a job returns what it cost.
 
-    A turn may overdraw by its last job. The queue is as long as its callers let it be.
+    An iteration may exceed it by its last job. The queue is as long as its callers let it be.
     """
 
     __slots__ = ("_call_soon", "_left", "_limit", "_scheduled", "_waiting")
@@ -29,7 +30,7 @@ class IterationBudget:
         self._waiting: deque[Callable[[], int]] = deque()
 
     def do(self, job: Callable[[], int]) -> None:
-        """Run a job now, or when its turn has come."""
+        """Run a job now, or in a later iteration, in order."""
         if self._left > 0 and not self._waiting:
             self._left -= _cost_of(job)
         else:
@@ -37,7 +38,7 @@ class IterationBudget:
         self._schedule()
 
     def later(self, job: Callable[[], int]) -> None:
-        """Run a job not before the next turn."""
+        """Run a job in the next iteration or later."""
         self._waiting.append(job)
         self._schedule()
 

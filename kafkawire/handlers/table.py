@@ -93,7 +93,8 @@ ROWS: tuple[ApiRow, ...] = (
 PACKAGES = ("produce", "fetch")
 """Handlers that are packages: the module `handler` of each is imported."""
 OWN_ROWS: tuple[ApiRow, ...] = (ApiRow(TIER, "tier"),)
-"""Served, but not told by ApiVersions: Kafka's clients know no such APIs, ours need no telling."""
+"""Served, but not listed by ApiVersions: Kafka's clients know no such APIs, ours need no
+telling."""
 
 
 class Api:

@@ -298,7 +298,7 @@ class Host:
 
 
 class _Slot:
-    """A large request's turn to be served; those that only wait have ended theirs."""
+    """Permission to serve one large request; waiting requests give theirs back."""
 
     __slots__ = ("_gate", "_open")
 

@@ -1,7 +1,7 @@
 """Receive memory: one shared arena for small reads, blocks for requests that come in pieces.
 
 Bytes are received straight into a Block and parsed where they lie; a batch is written to the log
-from there. So a block has pins: as long as it is in use (a Produce whose turn has not
+from there. So a block has pins: as long as it is in use (a Produce whose write batch has not
 been written) it is neither reused nor given back. An idle connection owns no memory at all: a
 read happens in the arena, and only an incomplete frame moves to a block of its own.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 ARENA_BYTES = 1 << 20
-"""A few loop turns' worth of small requests; larger would leave the processor's cache."""
+"""Small requests of a few event-loop iterations; larger would leave the processor's cache."""
 
 READ_BYTES = 1 << 18
 """Most bytes of one socket read: the kernel's usual receive buffer."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def listen(tiering: Tiering) -> None:
-    """Be told from now on."""
+    """Receive notifications from now on."""
     tiering.log.hooks.register(TieringLogListener(tiering))
 
 

@@ -325,7 +325,7 @@ class Tiering:
     # --- now and then
 
     async def _watch(self) -> None:
-        """Look whether promises are kept, and take over what has changed."""
+        """Check the upload lag limits, and apply changed settings."""
         while True:
             await self.env.sleep(SCAN_INTERVAL_S)
             if not self.rounds.owned and not self.dispatcher.foreign:

@@ -212,7 +212,9 @@ class CommitLog:
     def roll(self) -> None:
         """Go on in the next journal, though the active one is not full; one must be ready."""
         if self.journals.active.entries and not self.journals.rolling:
-            assert self.journals.ready, "a turn must not fail because of the age of a journal"
+            assert self.journals.ready, (
+                "a write batch must not fail because of the age of a journal"
+            )
             self.journals.roll()
             self.append_catalog(KIND_ROLL, write_catalog({}))
 
@@ -256,7 +258,7 @@ class CommitLog:
 
     def _flush(self) -> None:
         """Write the write batch: here, or in the writer thread while writes are slow."""
-        assert self._flying is None, "one turn is written at a time"
+        assert self._flying is None, "one write batch is written at a time"
         turn = WriteBatch(
             self.frames, self.batch_bytes, self._write_callbacks, self._commit_callbacks
         )

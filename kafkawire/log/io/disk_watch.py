@@ -24,7 +24,7 @@ REFUSED_BELOW_BYTES = 16 << 30
 
 
 class DiskWatch:
-    """Measures the usage of the disk and detects a busy one. `relieve` lets go at once of what may
+    """Measures the usage of the disk and detects a busy one. `relieve` releases at once what may
     go."""
 
     __slots__ = ("_commit_log", "_folder", "_full", "_relieve", "_warned")

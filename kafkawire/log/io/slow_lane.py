@@ -1,7 +1,7 @@
 """The slow lane: work for readers of old data, one piece in an event-loop iteration.
 
 What is checked and sent for them holds the loop for a fraction of a millisecond each time. So only
-one piece has its turn between two checks the sockets, and none while a produce waits to be
+one piece runs between two checks of the sockets, and none while a produce waits to be
 written, for some event-loop iterations: no one who reads old data can tell, everybody else can.
 """
 
@@ -14,7 +14,8 @@ from collections.abc import Callable
 from kafkawire.log.io.ports import Env
 
 MAX_POSTPONED = 8
-"""Turns in a row that go to others: under a load of produces without end a ninth is left."""
+"""Iterations in a row that go to other work: under a load of produces without end a ninth is
+left."""
 SHARED_S = 1.0
 """After a piece of work was postponed: how long the loop counts as shared."""
 

@@ -104,7 +104,7 @@ class Journals:
     def mapped(self, place: int) -> tuple[memoryview, int]:
         """The view of a hot journal, and the position in it."""
         view = self.by_number[place >> PLACE_BITS].view
-        assert view is not None, "only hot places are looked at"
+        assert view is not None, "only hot log positions are checked"
         return view, place & POSITION_MASK
 
     def roll(self) -> None:

@@ -26,10 +26,10 @@ logger = logging.getLogger(__name__)
 TENDED_EVERY = 10
 """After so many times `cut.interval.ms`, segments are tidied and rewritten."""
 MAX_BACKOFF = 6
-"""After a failed cut, twice as many looks go by until the next one, 64 at most: a full disk is not
-filled each second with what cannot be finished."""
+"""After a failed cut, twice as many checks are skipped until the next one, 64 at most: a full disk
+is not filled each second with what cannot be finished."""
 CHECKS_PER_BUSY_TIME = 4
-"""How often in `busy.disk.ms` it is looked whether the disk is busy."""
+"""How often in `busy.disk.ms` the disk is checked for being busy."""
 UNLOADED_EVERY_MS = 60_000
 """How often idle partitions are unloaded: in a minute a client cannot touch many millions."""
 SLICE = 256

@@ -58,7 +58,7 @@ def stored_row(stored: StoredPartition, end_of: EndOf) -> ManifestPartition:
 
 class Gathering:
     """Builds a delta from pending changes. `next_producer_id`: producer ids from here on were never
-    given, as far as anybody has told."""
+    given, as far as is known."""
 
     def __init__(
         self,

@@ -2,9 +2,9 @@
 
 Per producer id the epoch and the last five batches: enough to answer a retry with the offset of the
 original, and to refuse a gap. Pure: no clock, no I/O. A batch on its way to the disk counts
-already, or a retry in the same turn would be stored twice; `rollback` forgets those of a write
-batch that failed. Called by kafkawire.log.partition.partition and kafkawire.log.recovery.recover;
-checkpoints carry the state.
+already, or a retry in the same write batch would be stored twice; `rollback` forgets those of a
+write batch that failed. Called by kafkawire.log.partition.partition and
+kafkawire.log.recovery.recover; checkpoints carry the state.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Producers:
 
     def depart(self) -> None:
         """Mark queued batches as in flight; later ones belong to the next write batch."""
-        assert not self.flying, "one turn is written at a time"
+        assert not self.flying, "one write batch is written at a time"
         self.flying, self.fresh = self.fresh, self.flying
 
     def apply(self) -> None:

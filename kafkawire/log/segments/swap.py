@@ -102,7 +102,7 @@ class Swapper:
 
         StaleSwap if these have changed since they were read; then the files can be discarded.
         """
-        assert finished, "a swap without a new segment could not be told from none"
+        assert finished, "a swap without a new segment cannot be distinguished from none"
         own_ms = await self.delays.own_ms({mapping.number for mapping in removed})
         after_ms = self._env.clock.now_ms() + self.delays.stored_ms(own_ms)
         await self._swap(Swap(finished, list(removed), delete_after_ms=after_ms))

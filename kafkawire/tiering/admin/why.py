@@ -180,7 +180,7 @@ def _of_segment(tiering: Tiering, segment_id: int) -> Why:
     segment = tiering.log.segments.store.by_id.get(segment_id)
     if segment is not None and not segment.row.local:
         return Why(Reason.ERROR, detail="it has neither a file nor an object: run tier scrub")
-    return Why(Reason.QUEUED, detail="it is looked at next")
+    return Why(Reason.QUEUED, detail="it is scheduled next")
 
 
 def held_up(tiering: Tiering) -> Why | None:

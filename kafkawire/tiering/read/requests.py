@@ -31,7 +31,8 @@ MAX_RETRY_S = 5.0
 SAID_AFTER = 3
 """Failed attempts until the waiting reads are notified; one or two are nothing unusual."""
 SIZE_ASKED_AFTER = 2
-"""Failed attempts until it is looked whether the object is as long as it should be."""
+"""Failed attempts until the length of the object is checked, whether it is as long as it should
+be."""
 BEYOND_THE_END = "InvalidRange"
 """S3's code for a range that begins after the object's end (416)."""
 WARNED_EVERY_S = 10.0

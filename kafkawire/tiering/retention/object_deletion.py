@@ -10,7 +10,7 @@ still lies in segments that have finished objects of their own, or belongs to pa
 not copied any more. Objects of tries that failed, which no manifest ever named, have
 `delete_after_ms` 0 and go at once.
 
-One task looks when something has happened or is due; every check goes by rows, so what was missed
+One task checks when something has happened or is due; every check goes by rows, so what was missed
 once is found by the next.
 """
 

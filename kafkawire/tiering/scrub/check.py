@@ -167,7 +167,7 @@ class Checker:
                 await publish(site, suspect.uuid)
         except (StoreError, OSError) as failure:
             return Finding(
-                FindingKind.UNREADABLE, key, f"the manifest could not be told of it: {failure}"
+                FindingKind.UNREADABLE, key, f"the manifest could not be updated:  {failure}"
             )
         text = "the manifest does not name it"
         return Finding(FindingKind.UNNAMED, key, text, self._done("entered in the manifest"))

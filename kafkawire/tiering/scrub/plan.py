@@ -1,7 +1,7 @@
 """Comparison of bucket, rows and manifest in a scrub, and its findings. Pure.
 
 All three come by rising uuid, a stretch of keys at a time. What differs is *suspect*: things move
-while a scrub looks, so it checks again before it says anything (kafkawire.tiering.scrub.scrub).
+during a scrub, so it checks again before it says anything (kafkawire.tiering.scrub.scrub).
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from kafkawire.tiering.upload.finisher import Publisher
 class Site:
     """The parts of a running tier that a scrub needs. `folder`: for files of its own; `grace_ms`:
     how long a manifest's readers are given; `known`: which partition numbers SQL ever assigned;
-    `wake`: the remover is to look; `refusal`: why nothing may be written to the bucket, if so;
+    `wake`: wakes the remover; `refusal`: why nothing may be written to the bucket, if so;
     `bytes_per_second` of a deep scrub, -1: no bound; `skipper` writes segments again without what
     is lost.
     """
@@ -75,7 +75,7 @@ async def heal(site: Site, uuid: bytes) -> bool:
 
     async def call() -> list[SegmentRow]:
         nonlocal done
-        # Within the turn of all that change segments: the file cannot be given up meanwhile.
+        # Under the lock of all changes of segments: the file cannot be given up meanwhile.
         found = await site.storage.objects_by_uuid([uuid])
         ids = [row.segment_id for row in found]
         rows = await site.storage.segments_by_id(ids)

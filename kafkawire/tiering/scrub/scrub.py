@@ -98,7 +98,7 @@ class Scrub:
             if uuid is not None:
                 seen.append(Seen(uuid, listed.size_bytes, listed.modified_ms))
             else:
-                text = "an object with a strange name: nobody knows what it is"
+                text = "an object with an unknown name"
                 report.add(Finding(FindingKind.ORPHAN, listed.key, text))
         report.objects += len(page)
         rows = await self._rows(after, upper)

@@ -33,7 +33,7 @@ ROLLS_PER_CHECK = 4
 """A short `retention.ms` rolls a journal so often between two checks of retention: more often would
 free nothing sooner."""
 SCANS_AHEAD = 2
-"""A journal is rolled so many looks before its time, to be indexed and cut by then."""
+"""A journal is rolled so many checks before its time, to be indexed and cut by then."""
 NEVER = float("inf")
 UNBOUNDED_BYTES = 1 << 62
 
