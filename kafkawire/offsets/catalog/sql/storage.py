@@ -1,8 +1,7 @@
 """`SegmentCatalog` in the database of the metadata, SQLite or PostgreSQL.
 
-It shares the write turn of the metadata, so a process is one writer to the database. With an
-SQLite file a broker may use it before SQLAlchemy is imported. The statements are in
-`sql_statements`, what is about objects of the remote tier in `sql_objects`.
+It shares the transactions of the metadata, so a process is one writer to the database. The
+statements are in `statements`, those about objects of the remote tier in `objects`.
 """
 
 from __future__ import annotations
