@@ -25,7 +25,8 @@ from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current
 from kafkawire.manifest.state import ClusterFacts, Delta, ManifestTopic
 from kafkawire.spark.source.catalog import open_catalog
-from kafkawire.spark.source.files.locations import Place, open_place
+from kafkawire.spark.source.files.locations import Place
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import PartitionRange, Source
 from kafkawire.spark.source.plan import plan_tasks
 

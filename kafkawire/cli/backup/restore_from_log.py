@@ -32,7 +32,8 @@ from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.manager import lock_folder
 from kafkawire.log.manifest.service import ENDED
-from kafkawire.log.rebuild.evidence import Evidence, gather
+from kafkawire.log.rebuild.evidence import gather
+from kafkawire.log.rebuild.findings import Evidence
 from kafkawire.log.rebuild.insert import enter
 from kafkawire.log.rebuild.plan import Rebuilt, rebuild
 from kafkawire.log.rebuild.renumber import convert

@@ -60,7 +60,7 @@ def report(
     continuity found lost, damaged, unexplained or duplicate offsets; 2: invalid arguments."""
     from kafkawire.spark.reports.jobs import REPORTS
     from kafkawire.spark.reports.scope import Request as Asked
-    from kafkawire.spark.source.files.locations import open_place
+    from kafkawire.spark.source.files.open import open_place
     from kafkawire.spark.source.model import SourceError
 
     try:

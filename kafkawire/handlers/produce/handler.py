@@ -22,8 +22,14 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.produce import ManyItems, ProduceItem, ProduceResult, read_request
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Peer, Pinned
-from kafkawire.handlers.produce.long import Item, LongProduce, exchange_of
-from kafkawire.handlers.produce.pending import PendingProduces, ProduceExchange, Waiting, refused
+from kafkawire.handlers.produce.long import LongProduce, exchange_of
+from kafkawire.handlers.produce.pending import (
+    Item,
+    PendingProduces,
+    ProduceExchange,
+    Waiting,
+    refused,
+)
 from kafkawire.handlers.produce.repeat import Repeat
 from kafkawire.handlers.produce.shape import cut_shape
 from kafkawire.log.append.long_batch import LongBatches

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.compile import DecodeError
@@ -21,7 +21,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.produce import FLEXIBLE_FROM, TOPIC_IDS_FROM, ProduceResult, Topic
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
-from kafkawire.handlers.produce.pending import Waiting, failed, refused
+from kafkawire.handlers.produce.pending import Item, Waiting, failed, refused
 from kafkawire.handlers.slices import decoded, encoded, released
 from kafkawire.log.io.slices import emptied
 from kafkawire.messages.produce import (
@@ -33,20 +33,12 @@ from kafkawire.messages.produce import (
 )
 
 if TYPE_CHECKING:
-    from kafkawire.handlers.produce.handler import Produce
+    from kafkawire.handlers.produce.ports import ProduceHandler
 
 logger = logging.getLogger(__name__)
 
 MAX_AT_ONCE = 32
 """Batches of a portion: half a millisecond, and as much when their write batch is written."""
-
-
-class Item(NamedTuple):
-    """One partition's batch; None where the request has null."""
-
-    topic: Topic
-    partition: int
-    batch: memoryview | None
 
 
 class Portion(Waiting):
@@ -74,7 +66,9 @@ class Portion(Waiting):
 class LongProduce:
     """One request on its way. `begin_decoding` or `begin` it once."""
 
-    def __init__(self, produce: Produce, exchange: Exchange, acks: int, block: Pinned) -> None:
+    def __init__(
+        self, produce: ProduceHandler, exchange: Exchange, acks: int, block: Pinned
+    ) -> None:
         self._produce = produce
         self._exchange = exchange
         self._acks = acks

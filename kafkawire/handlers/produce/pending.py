@@ -8,11 +8,11 @@ Used by `handlers.produce` and `handlers.repeat`.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkawire.codec.counts import Counts
 from kafkawire.codec.errors import KafkaError, code_of
-from kafkawire.codec.produce import FLEXIBLE_FROM, ProduceResult, write_response
+from kafkawire.codec.produce import FLEXIBLE_FROM, ProduceResult, Topic, write_response
 from kafkawire.handlers.exchange import (
     SMALL_ANSWER_BYTES,
     Exchange,
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
 
 logger = logging.getLogger(__name__)
+
+
+class Item(NamedTuple):
+    """One partition's batch; None where the request has null."""
+
+    topic: Topic
+    partition: int
+    batch: memoryview | None
 
 
 class Waiting(Exchange):

@@ -17,7 +17,7 @@ from kafkawire.handlers.produce.pending import Waiting, why
 from kafkawire.handlers.produce.shape import Shape
 
 if TYPE_CHECKING:
-    from kafkawire.handlers.produce.handler import Produce
+    from kafkawire.handlers.produce.ports import ProduceHandler
     from kafkawire.log.partition.partition import Partition
 
 
@@ -54,7 +54,7 @@ class Repeat:
     __slots__ = ("handler", "index", "partition", "peer", "shape")
 
     def __init__(
-        self, handler: Produce, peer: Peer, shape: Shape, index: int, partition: Partition
+        self, handler: ProduceHandler, peer: Peer, shape: Shape, index: int, partition: Partition
     ) -> None:
         self.handler = handler
         self.peer = peer

@@ -15,7 +15,7 @@ from kafkawire.log.io.ports import FileSystem
 from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest
 
 if TYPE_CHECKING:
-    from kafkawire.log.rebuild.evidence import Evidence
+    from kafkawire.log.rebuild.findings import Evidence
     from kafkawire.manifest.contents import Manifest
 
 MAX_FILE_BYTES = 1 << 32

@@ -32,7 +32,7 @@ from kafkawire.log.journal.format import (
     read_naming,
 )
 from kafkawire.log.journal.ledger_file import NAMES as LEDGERS
-from kafkawire.log.rebuild.evidence import Evidence, SegmentSeen, SegmentShare
+from kafkawire.log.rebuild.findings import Evidence, SegmentSeen, SegmentShare
 from kafkawire.log.rebuild.plan import Rebuilt, used_files
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.recovery.result import RecoveredJournal

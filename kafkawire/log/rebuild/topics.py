@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from kafkawire.codec.types import uuid_text
-from kafkawire.log.rebuild.evidence import Evidence, PartitionSeen
+from kafkawire.log.rebuild.findings import Evidence, PartitionSeen
 from kafkawire.metadata.directory import PartitionInfo, TopicInfo
 
 GROUP_TOPIC = "__consumer_offsets"

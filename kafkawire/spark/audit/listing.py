@@ -19,7 +19,8 @@ from kafkawire.spark.pipeline.naming import written_by
 from kafkawire.spark.pipeline.runs import FileFacts, Share
 from kafkawire.spark.pipeline.state import FOLDER, TableState
 from kafkawire.spark.pipeline.tables.port import Table, open_table_at
-from kafkawire.spark.source.files.locations import Place, open_place
+from kafkawire.spark.source.files.locations import Place
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import SourceError
 
 FOREIGN, SKIPPED = "foreign file", "missing run"

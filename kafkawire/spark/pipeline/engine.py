@@ -38,7 +38,8 @@ from kafkawire.spark.pipeline.tasks import Work
 from kafkawire.spark.pipeline.values.converters import resolve
 from kafkawire.spark.pipeline.writing import WriteTarget
 from kafkawire.spark.source.catalog import SourceCatalog, ids_of, open_catalog, remade
-from kafkawire.spark.source.files.locations import Place, open_place
+from kafkawire.spark.source.files.locations import Place
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import DataLoss, Part, PartitionRange, SourceError, Task
 
 TIDY_EVERY = 100

@@ -9,9 +9,9 @@ in what the log does not say. Pure.
 from __future__ import annotations
 
 from kafkawire.codec.segment.format import PartitionEntry
-from kafkawire.log.rebuild.evidence import Evidence as LogEvidence
-from kafkawire.log.rebuild.evidence import PartitionSeen as LogPartition
-from kafkawire.log.rebuild.evidence import SegmentSeen, SegmentShare
+from kafkawire.log.rebuild.findings import Evidence as LogEvidence
+from kafkawire.log.rebuild.findings import PartitionSeen as LogPartition
+from kafkawire.log.rebuild.findings import SegmentSeen, SegmentShare
 from kafkawire.manifest.columns import Entry
 from kafkawire.tiering.restore.findings import BucketEvidence, BucketPartition, ObjectSeen
 

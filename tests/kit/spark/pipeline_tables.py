@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from kafkawire.spark.pipeline.runs import FileFacts, RunRecord, Share, dump, load_record
 from kafkawire.spark.pipeline.state import TableState
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import DAMAGED, Account, PartitionRange
 
 ROW, DEAD = "row", "dead"

@@ -10,7 +10,8 @@ import pytest
 
 from kafkawire.spark.source.catalog import SourceCatalog, open_catalog
 from kafkawire.spark.source.columns import Selection
-from kafkawire.spark.source.files.locations import Place, open_place
+from kafkawire.spark.source.files.locations import Place
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import Account, PartitionRange, Source, Task
 from kafkawire.spark.source.plan import plan_tasks
 from kafkawire.spark.source.read_task import read_task

@@ -10,7 +10,7 @@ from kafkawire.codec.batches import Record as Stored
 from kafkawire.codec.batches import pack
 from kafkawire.codec.compile import encode_versioned
 from kafkawire.messages.stored import OffsetCommitKey, OffsetCommitValue
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from tests.kit.spark.files import Files, Share
 
 if TYPE_CHECKING:

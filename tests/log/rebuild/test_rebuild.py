@@ -18,13 +18,8 @@ from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.fsck.check import check, silent
 from kafkawire.log.journal.scan import Gap
-from kafkawire.log.rebuild.evidence import (
-    Evidence,
-    PartitionSeen,
-    SegmentSeen,
-    SegmentShare,
-    gather,
-)
+from kafkawire.log.rebuild.evidence import gather
+from kafkawire.log.rebuild.findings import Evidence, PartitionSeen, SegmentSeen, SegmentShare
 from kafkawire.log.rebuild.insert import enter
 from kafkawire.log.rebuild.plan import Rebuilt, rebuild
 from kafkawire.log.rebuild.renumber import convert

@@ -29,7 +29,7 @@ from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import from_dict
 from kafkawire.spark.source.catalog import open_catalog
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, Source
 from tests.kit.fake_kafka import FakeKafka, Log, serving
 from tests.kit.spark.files import Files, Share, batch, batches, marker

@@ -24,7 +24,8 @@ from kafkawire.spark.pipeline.compaction import compact
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import DELTA, ICEBERG, PARQUET, from_dict
-from kafkawire.spark.source.files.locations import FolderPlace, open_place
+from kafkawire.spark.source.files.locations import FolderPlace
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, DAMAGED, Source
 from tests.kit.minio import Minio
 from tests.kit.spark.files import Files, Share, batch, batches, marker

@@ -16,7 +16,7 @@ import pytest
 from kafkawire.spark.pipeline.job import parse
 from kafkawire.spark.pipeline.state import TableState
 from kafkawire.spark.pipeline.tables.port import open_table
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from tests.kit.spark.cluster import CONF, ROOT, cluster
 from tests.kit.spark.pipeline_topics import Tier, job_text
 from tests.kit.spark.session import need_java

@@ -22,7 +22,7 @@ from kafkawire.spark.pipeline.job import Job, parse
 from kafkawire.spark.pipeline.runs import FileFacts, RunRecord
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.tables.port import Table, open_table, open_table_at
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from tests.kit.minio import Minio
 from tests.kit.spark.files import START_MS, Files, Share, batch, marker
 from tests.kit.spark.pipeline_topics import Tier, job_text

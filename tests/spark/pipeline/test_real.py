@@ -22,7 +22,7 @@ from kafkawire.spark.pipeline.executors import OnSpark
 from kafkawire.spark.pipeline.job import Job, parse
 from kafkawire.spark.pipeline.state import TableState
 from kafkawire.spark.pipeline.tables.port import open_table
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import SourceError
 from tests.kit.spark.pipeline_topics import BAD_EVERY, Tier, job_text
 from tests.kit.spark.session import need_java

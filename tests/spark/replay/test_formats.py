@@ -16,7 +16,7 @@ from kafkawire.spark.replay.job import open_rows
 from kafkawire.spark.replay.lane import TableRows
 from kafkawire.spark.replay.record import Replay, ReplayError, ReplayLane
 from kafkawire.spark.replay.rows import RowFile
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import SourceError
 from tests.kit.spark.files import START_MS, Files, Share, batches, value
 

@@ -30,7 +30,7 @@ from kafkawire.spark.replay.lane import (
 )
 from kafkawire.spark.replay.record import Replay, ReplayError, ReplayLane
 from kafkawire.spark.replay.rows import RowFile, groups, merge
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from tests.kit.spark.pipeline_tables import ROW, MadeTable, rows_table
 
 LANE = ReplayLane(0, 0, 100, 0, 5)

@@ -20,7 +20,7 @@ from kafkawire.cli.app import app
 from kafkawire.spark.reports.jobs import report
 from kafkawire.spark.reports.report import Report, rows_of
 from kafkawire.spark.reports.scope import Request
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import Source, SourceError
 from kafkawire.testing.broker import BrokerProcess
 

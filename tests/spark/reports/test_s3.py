@@ -8,7 +8,7 @@ import pytest
 
 from kafkawire.spark.reports.jobs import REPORTS, report
 from kafkawire.spark.reports.scope import Request
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import Source
 from tests.kit.minio import Minio
 from tests.kit.spark.reports import KITCHEN, kitchen, said_of, tier

@@ -25,7 +25,7 @@ from kafkawire.spark.reports.keys import Keys, thinned
 from kafkawire.spark.reports.measures import DAY_MS, LATE_EDGES_MS, WIDTHS_MS, gini
 from kafkawire.spark.reports.plots import common as plots
 from kafkawire.spark.reports.scope import ReportScope, Request, Work
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import Source, Task
 from kafkawire.spark.source.plan import plan_tasks
 from tests.kit.spark.reports import T0, Record, tier

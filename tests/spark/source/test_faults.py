@@ -29,7 +29,7 @@ from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.state import ManifestTopic
 from kafkawire.spark.source.catalog import SourceCatalog, open_catalog
 from kafkawire.spark.source.columns import Selection
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import (
     ABORTED,
     COMPACTED,

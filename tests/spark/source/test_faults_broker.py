@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from kafkawire.spark.session import sentence
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.columns import Selection
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import (
     COMPACTED,
     LOST,

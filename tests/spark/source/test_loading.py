@@ -16,7 +16,8 @@ from kafkawire.spark.mapping import map_in_arrow
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.columns import Selection
 from kafkawire.spark.source.files import read_ahead as loading
-from kafkawire.spark.source.files.locations import FolderPlace, Place, PlaceError, open_place
+from kafkawire.spark.source.files.locations import FolderPlace, Place, PlaceError
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.files.parallel_reads import ReadsInFlight, Step
 from kafkawire.spark.source.files.read_ahead import loads
 from kafkawire.spark.source.model import PartitionRange, Piece, Source, Task

@@ -17,7 +17,7 @@ from kafkawire.spark.source import broker_queries as asking
 from kafkawire.spark.source import read_task as reading
 from kafkawire.spark.source import tail
 from kafkawire.spark.source.catalog import Bounds, open_catalog
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import (
     ABORTED,
     COMPACTED,

@@ -15,7 +15,7 @@ from kafkawire.objectstore.url import parse_tier
 from kafkawire.spark.pipeline.tables import commit as committing
 from kafkawire.spark.pipeline.tables.commit import CommitError
 from kafkawire.spark.pipeline.tables.delta import DeltaTable
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from tests.kit.minio import Minio
 from tests.kit.spark.lake import SCHEMA, drive_at_once, job, record, wrote
 

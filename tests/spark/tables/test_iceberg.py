@@ -21,7 +21,7 @@ from kafkawire.spark.pipeline.tables import commit as committing
 from kafkawire.spark.pipeline.tables.commit import CommitError, Conflict
 from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
 from kafkawire.spark.pipeline.tables.ownership import own
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import SourceError
 from tests.kit.minio import SECRET, USER, Minio
 from tests.kit.spark import lake

@@ -22,7 +22,7 @@ from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Executor, Inline, OnSpark
 from kafkawire.spark.pipeline.job import Job, parse
 from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from tests.kit.minio import Minio
 from tests.kit.spark.java_catalog import IO, java_library, rest_catalog, rows, s3_properties
 from tests.kit.spark.pipeline_topics import Tier, job_text

@@ -27,7 +27,7 @@ from kafkawire.spark.pipeline.tables.commit import CommitError
 from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
 from kafkawire.spark.pipeline.tables.ownership import own
 from kafkawire.spark.pipeline.tables.port import open_table_at
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import SourceError
 from tests.kit.spark import lake
 from tests.kit.spark.lake import SCHEMA, record

@@ -26,7 +26,8 @@ from kafkawire.spark.pipeline.state import TableState
 from kafkawire.spark.pipeline.tables import delta
 from kafkawire.spark.pipeline.tables.delta import DeltaTable
 from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
-from kafkawire.spark.source.files.locations import FolderPlace, open_place
+from kafkawire.spark.source.files.locations import FolderPlace
+from kafkawire.spark.source.files.open import open_place
 from tests.kit.spark import lake
 from tests.kit.spark.lake import SCHEMA, job, record
 from tests.kit.spark.pipelines import Killed, World

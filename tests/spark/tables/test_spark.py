@@ -15,7 +15,7 @@ import pytest
 from kafkawire.spark.pipeline.tables.delta import DeltaTable
 from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
 from kafkawire.spark.pipeline.tables.port import Table
-from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.files.open import open_place
 from tests.kit.jars import table_jars
 from tests.kit.spark.lake import DAY_US, SCHEMA, job, record, wrote
 from tests.kit.spark.session import need_java

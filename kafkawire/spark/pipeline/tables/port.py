@@ -66,7 +66,7 @@ class Table(Protocol):
 
 def open_table_at(url: str) -> Table:
     """The table at a path, by what its own folder says of it. JobError if there is none."""
-    from kafkawire.spark.source.files.locations import open_place
+    from kafkawire.spark.source.files.open import open_place
 
     known = TableState(open_place(url)).table()
     if known is None:
@@ -76,7 +76,7 @@ def open_table_at(url: str) -> Table:
 
 def open_table(job: Job) -> Table:
     """The job's table; nothing is created. SourceError."""
-    from kafkawire.spark.source.files.locations import open_place
+    from kafkawire.spark.source.files.open import open_place
 
     if job.table.format == DELTA:
         from kafkawire.spark.pipeline.tables.delta import DeltaTable

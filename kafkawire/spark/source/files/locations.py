@@ -21,13 +21,13 @@ from kafkawire.objectstore.folder import FOLDER, FolderProvider
 from kafkawire.objectstore.keys import check_key
 from kafkawire.objectstore.port import MAX_DELETE, TOO_LARGE, Objects
 from kafkawire.objectstore.staging import UNFINISHED, SharedStaging
-from kafkawire.objectstore.url import TierUrl, parse_tier
+from kafkawire.objectstore.url import TierUrl
 from kafkawire.spark.source.model import SourceError
 
 if TYPE_CHECKING:
     from kafkawire.objectstore.s3 import Access
 
-__all__ = ["MAX_GET_BYTES", "UNFINISHED", "FolderPlace", "Place", "PlaceError", "open_place"]
+__all__ = ["MAX_GET_BYTES", "UNFINISHED", "FolderPlace", "Place", "PlaceError"]
 
 MAX_GET_BYTES = 1 << 30
 """What `get` brings into memory: a snapshot of ten million entries is smaller."""
@@ -132,21 +132,6 @@ class Place(ABC):
     def _reason(self, key: str, failure: StoreError) -> str:
         """Return why a call failed, without the key, which the sentence has already."""
         return failure.text.removeprefix(f"{key}: ").rstrip(".")
-
-
-def open_place(url: str) -> Place:
-    """Return the place of a URL; nothing is read yet. PlaceError for a URL that is none."""
-    try:
-        tier = parse_tier(url)
-    except ValueError as problem:
-        raise PlaceError(str(problem)) from None
-    if tier.is_s3:
-        from kafkawire.spark.source.files.bucket import (
-            BucketPlace,  # boto3 takes a third of a second
-        )
-
-        return BucketPlace(tier)
-    return FolderPlace(tier)
 
 
 class FolderPlace(Place):

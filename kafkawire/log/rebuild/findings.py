@@ -1,0 +1,113 @@
+"""What journals, segments and the local manifest say of topics and partitions, before a rebuild.
+
+Plain data, filled by kafkawire.log.rebuild.evidence and read by its planners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafkawire.codec.segment.format import PartitionEntry, TopicOrigin
+from kafkawire.log.partition.producers import Producers
+from kafkawire.log.recovery.losses import Damage
+from kafkawire.log.recovery.result import Recovered
+
+
+@dataclass(slots=True)
+class SegmentShare:
+    """The part of a segment that belongs to one partition."""
+
+    file: SegmentSeen
+    entry: PartitionEntry
+
+
+@dataclass(slots=True)
+class SegmentSeen:
+    """One sound segment, whether readers were using it or not. `path` empty: it has no file and
+    lies in the remote tier alone; `object`: the uuid of its object there, empty: none."""
+
+    path: str
+    uuid: bytes
+    created_ms: int
+    size_bytes: int
+    object: bytes = b""
+    generation: int = 0
+    retention_class: str = ""
+
+
+@dataclass(slots=True)
+class PartitionSeen:
+    """One partition number of one topic. `ranges`: [first, end) in the journals, as they lie there,
+    joined; `next_offset`, `log_start`, `epochs`: the greatest anything said, the history of epochs.
+    """
+
+    number: int
+    topic_id: bytes = b""
+    topic: str = ""
+    index: int = -1
+    log_start: int = 0
+    next_offset: int = 0
+    epoch: int = 0
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    producers: Producers = field(default_factory=Producers)
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    shares: list[SegmentShare] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Evidence:
+    """All of it. `topics` and `deleted` by id, as the newest frame says; `place`: up to where the
+    journals are known to be committed; `unreadable`: (path, why) of segment files.
+
+    `partitions` by slot: the partition number, or a negative slot where the number belongs to
+    another topic too, as after a start with other metadata; `slots` by number and topic id.
+    `origins`: topics as the newest segment describes them; `clusters`: when each cluster id was
+    first written; `bounds`: the ledger's; `configs`: dynamic settings of
+    all brokers; `has_manifest`: whether the local manifest could be read."""
+
+    partitions: dict[int, PartitionSeen] = field(default_factory=dict)
+    topics: dict[bytes, dict[str, Any]] = field(default_factory=dict)
+    deleted: set[bytes] = field(default_factory=set)
+    segments: list[SegmentSeen] = field(default_factory=list)
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    place: int = 0
+    journals: int = 0
+    last_producer_id: int = -1
+    slots: dict[tuple[int, bytes], int] = field(default_factory=dict)
+    origins: dict[bytes, TopicOrigin] = field(default_factory=dict)
+    clusters: dict[str, int] = field(default_factory=dict)
+    recovered: Recovered = field(default_factory=Recovered)
+    bounds: Mapping[int, int] | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+    next_partition: int = 1
+    has_manifest: bool = False
+
+    def of(self, number: int, topic_id: bytes = b"") -> PartitionSeen:
+        """Facts known so far about a partition; `topic_id` empty: nothing says whose it is."""
+        slot = self.slot(number, topic_id)
+        if slot is None:
+            slot = -1 - len(self.slots)
+        if slot not in self.partitions:
+            self.partitions[slot] = PartitionSeen(slot)
+        partition = self.partitions[slot]
+        if topic_id:
+            self.slots[number, topic_id] = slot
+            partition.topic_id = topic_id
+        return partition
+
+    def slot(self, number: int, topic_id: bytes) -> int | None:
+        """The slot of a partition number in a topic; None if another topic has taken the number
+        and nothing is known of this one."""
+        slot = self.slots.get((number, topic_id))
+        if slot is not None:
+            return slot
+        holder = self.partitions.get(number)
+        free = holder is None or not topic_id or holder.topic_id in (b"", topic_id)
+        return number if free else None
+
+    def cluster_id(self) -> str:
+        """The cluster the oldest segment was written for; empty: no segment says."""
+        return min(self.clusters, key=self.clusters.__getitem__, default="")

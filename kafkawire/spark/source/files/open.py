@@ -1,0 +1,21 @@
+"""Open the place that a URL names: a folder or a bucket."""
+
+from __future__ import annotations
+
+from kafkawire.objectstore.url import parse_tier
+from kafkawire.spark.source.files.locations import FolderPlace, Place, PlaceError
+
+
+def open_place(url: str) -> Place:
+    """Return the place of a URL; nothing is read yet. PlaceError for a URL that is none."""
+    try:
+        tier = parse_tier(url)
+    except ValueError as problem:
+        raise PlaceError(str(problem)) from None
+    if tier.is_s3:
+        from kafkawire.spark.source.files.bucket import (
+            BucketPlace,  # boto3 takes a third of a second
+        )
+
+        return BucketPlace(tier)
+    return FolderPlace(tier)
