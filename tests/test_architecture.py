@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.kit import wiring
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("kafkawire",)
 FILE_LINES_MAX = 600
@@ -381,3 +383,114 @@ def test_public_class_names_are_unique() -> None:
     colliding = {name: sorted(paths) for name, paths in modules.items() if len(paths) > 1}
     assert len(modules) > 500
     assert len(colliding) <= COLLIDING_NAMES_MAX, colliding
+
+
+# State of one partition, journal, segment, request or connection, written by the few modules that
+# work on it: they are hot, or one algorithm in several files. None of it is a collaborator that has
+# to be set before the object works.
+SHARED_STATE = {
+    "CachedBlock": "a block of the remote cache: loaded, pinned and checked by its readers",
+    "CommitLog.batch_bytes": "the write batch that Partition.append adds to; hot",
+    "Counts": "plain counters of the metrics page; hot",
+    "Exchange": "a request: the handler that serves it sets its response and what it holds",
+    "Frame": "the newest frame of a partition, which Partition.append extends; hot",
+    "Journal": "a file of the commit log: appended, committed, recovered and verified",
+    "ObjectColumns": "columns of a manifest while it is folded",
+    "Partition": "offsets and sizes of a partition: appended, committed, loaded and truncated",
+    "Peer": "a connection: what the hot handlers remember between its requests",
+    "Plan": "a read: looked up and trimmed by the reader that executes it",
+    "ProduceExchange": "a Produce request, whose results the handler sets",
+    "Segment": "a segment file: pinned by its readers, replaced by swaps",
+}
+
+
+def _wiring(extra: dict[str, str] | None = None) -> list[str]:
+    trees = {path: tree(path) for path in sources()}
+    trees |= {path: ast.parse(text) for path, text in (extra or {}).items()}
+    known = wiring.classes(trees)
+    checked = wiring.Assignments(known, SHARED_STATE)
+    wanted = extra or trees
+    return [found for path in wanted for found in checked.of(path, trees[path])]
+
+
+def test_collaborators_come_through_constructors() -> None:
+    """No object is completed, and no service's state is changed, by assignment from outside."""
+    assert not _wiring()
+
+
+def test_the_rule_above_sees_assignments() -> None:
+    text = """
+@dataclass
+class MadeUpRow:
+    count: int
+    changed: Callable[[], None]
+
+class MadeUpPart:
+    def __init__(self, row: MadeUpRow) -> None:
+        self.reader: Reader | None = None
+        self.row = row
+"""
+    other = """
+def wire(part: MadeUpPart, row: MadeUpRow) -> None:
+    part.reader = Reader()
+    row.changed = print
+    part.row.changed = print
+    made = MadeUpPart(row)
+    made.reader, row.count = None, 1
+    row.count += 1
+
+class Owner:
+    def __init__(self, part: MadeUpPart) -> None:
+        self._part = part
+        self._part.reader = None
+"""
+    found = _wiring({"kafkawire/made_up.py": text, "kafkawire/other.py": other})
+    assert [each.split()[1] for each in found] == [
+        "part.reader",
+        "row.changed",
+        "part.row.changed",
+        "made.reader",
+        "self._part.reader",
+    ]
+
+
+# Groups of modules that refer to each other's types: one machine in several files each.
+TYPE_CIRCLES = {
+    "kafkawire.groups.classic.group",  # the group and its phases
+    "kafkawire.handlers.fetch.handler",  # the handler, one request of it, a long one
+    "kafkawire.log.append.commit_log",  # the commit log, its partitions and the reads of both
+    "kafkawire.tiering.service",  # the tier and what acts on all its parts
+}
+
+
+def _modules() -> dict[str, ast.Module]:
+    return {
+        path.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): tree(path)
+        for path in sources()
+    }
+
+
+def test_no_modules_import_each_other_at_run_time() -> None:
+    assert not wiring.import_circles(_modules(), ("top", "late"))
+
+
+def test_few_modules_refer_to_the_types_of_each_other() -> None:
+    found = wiring.import_circles(_modules(), ("top", "late", "types"))
+    assert len(found) <= len(TYPE_CIRCLES) == 4
+    assert not [group for group in found if not TYPE_CIRCLES & set(group)]
+
+
+def test_the_rules_above_see_circles() -> None:
+    late = "def f() -> None:\n    from made.a import x\n"
+    typed = "if TYPE_CHECKING:\n    from made.c import y\n"
+    trees = {
+        "made.a": ast.parse("from made.b import x"),
+        "made.b": ast.parse(late),
+        "made.c": ast.parse("import made.d"),
+        "made.d": ast.parse(typed),
+        "made.e": ast.parse("from made import a"),
+    }
+    assert wiring.import_circles(trees, ("top",)) == []
+    assert wiring.import_circles(trees, ("top", "late")) == [["made.a", "made.b"]]
+    every = wiring.import_circles(trees, ("top", "late", "types"))
+    assert every == [["made.a", "made.b"], ["made.c", "made.d"]]
