@@ -1,4 +1,4 @@
-"""What a child process does first: it is nice, keeps its output for frames, follows its parent.
+"""First steps of a child process: it is nice, keeps its output for frames, follows its parent.
 
 Its only argument is the process id of its parent. The end of its input is its own end; a child that
 may be busy for long also asks Linux to be killed with its parent, or checks between two pieces of

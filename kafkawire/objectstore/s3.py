@@ -154,7 +154,7 @@ class S3Provider:
         return self._moved(key, size_bytes, call)
 
     def _moved(self, key: str, size_bytes: int, call: Call) -> Stored:
-        """What a transfer has stored, as S3 sees it."""
+        """Result of a transfer, as S3 sees it."""
         found = self.head(key, call)
         expect_size(key, found.size_bytes, size_bytes)
         parts = -(-size_bytes // self._part_bytes)

@@ -1,4 +1,4 @@
-"""What S3 and boto3 say when something fails, as the kinds of failure the port knows."""
+"""Errors of S3 and boto3 when something fails, as the kinds of failure the port knows."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def parts_of(failure: boto.ClientError) -> tuple[int, str, str]:
 
 @contextlib.contextmanager
 def translated(what: str, local: bool = False) -> Iterator[None]:
-    """What boto3 raises, as StoreErrors. `local`: an OSError is a local file's and stays one."""
+    """Context that converts errors of boto3 into StoreErrors. `local`: an OSError is a local file's
+    and stays one."""
     try:
         yield
     except (boto.BotoCoreError, boto.ClientError) as failure:

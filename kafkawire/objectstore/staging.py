@@ -28,7 +28,7 @@ LOCK = ".lock"
 
 
 class Condition(NamedTuple):
-    """What must be under a key before something is stored there; see Writer.put."""
+    """Condition on a key before something is stored there; see Writer.put."""
 
     if_match: str | None = None
     if_absent: bool = False
