@@ -151,7 +151,7 @@ def test_the_wheel_has_every_module_and_no_package_besides(built: Built) -> None
     wanted = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "kafkawire").rglob("*")
-        if path.is_file() and path.suffix not in (".pyc", ".md")
+        if path.is_file() and path.suffix != ".md" and "__pycache__" not in path.parts
     }
     assert inside == wanted
 
