@@ -1,4 +1,4 @@
-"""What journals, segments and the local manifest say of topics and partitions, before a rebuild.
+"""Topics and partitions as journals, segments and the local manifest have them, before a rebuild.
 
 Plain data, filled by kafkawire.log.rebuild.evidence and read by its planners.
 """
