@@ -24,7 +24,6 @@ from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.store import SegmentStore
 from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.backoff import wait_s
-from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.port import DELETE_STARTED, ObjectRow, SegmentCatalog, unpack_ranges
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.warnings import Warnings
@@ -122,8 +121,7 @@ class Remover:
                 self.failures += 1
                 due_s = 0.0
                 pause_s = wait_s(self.failures, self._retry_max_s(), self._env.random.random())
-                known = isinstance(failure, StoreError)
-                self._warnings.warn("removing objects", failure, known=known)
+                self._warnings.warn("removing objects", failure)
             if due_s is not None:
                 self._env.call_later(max(due_s, pause_s), self._wake.set)
             await self._env.sleep(pause_s)

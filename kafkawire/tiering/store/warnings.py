@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import logging
 
-from kafkawire.log.io.ports import Env
+from kafkawire.codec.errors import KafkaError
+from kafkawire.log.io.ports import Env, WorkerError
+from kafkawire.objectstore.errors import StoreError
 
 EVERY_S = 60.0
 """Between two lines about the same trouble."""
+EXPECTED = (StoreError, OSError, WorkerError, KafkaError)
+"""The bucket, the disk or SQL, a worker process that was killed, a segment that cannot be read."""
 
 
 class Warnings:
@@ -21,9 +25,9 @@ class Warnings:
         self._silent = 0
         self.count = 0
 
-    def warn(self, what: str, failure: BaseException, *, known: bool) -> None:
-        """WARN that something failed and is tried again. A failure that is not `known` is logged
-        with its traceback."""
+    def warn(self, what: str, failure: BaseException, *, known: bool = False) -> None:
+        """WARN that something failed and is tried again. A failure that is neither `known` nor one
+        of EXPECTED is a defect, and logged with its traceback."""
         self.count += 1
         now = self._env.clock.monotonic()
         last = self._reported.get(what)
@@ -38,5 +42,5 @@ class Warnings:
             what,
             failure,
             more,
-            exc_info=not known and failure,
+            exc_info=None if known or isinstance(failure, EXPECTED) else failure,
         )

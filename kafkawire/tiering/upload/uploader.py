@@ -155,7 +155,7 @@ class Uploader:
             except Exception as failure:  # tried again; ERROR is for promises that are missed
                 failures += 1
                 pause_s = wait_s(failures, self.dispatcher.limits.retry_max_s, self._jitter())
-                self._warnings.warn(what, failure, known=isinstance(failure, StoreError))
+                self._warnings.warn(what, failure)
                 await self._env.sleep(pause_s)
                 continue
             timer = self._env.call_later(pause_s, event.set)
@@ -331,8 +331,7 @@ class Uploader:
         self.dispatcher.fail(segment_id, fault, error, now, self._jitter())
         if isinstance(failure, Refused):
             self._refuse(failure)
-        known = isinstance(failure, StoreError | OSError)
-        self._warnings.warn("an upload", failure, known=known)
+        self._warnings.warn("an upload", failure)
         if segment_id not in self._segments.by_id:
             self.dispatcher.forget(segment_id)
 
