@@ -1,4 +1,7 @@
-"""Produce and Fetch through a socket: what a client sees of the log, version by version."""
+"""Produce and Fetch through a socket: what a client sees of the log, version by version.
+
+Covers: kafkawire.handlers.produce.ports.
+"""
 
 from __future__ import annotations
 
