@@ -30,6 +30,8 @@ from kafkawire.metadata.store import MetadataError, failure_of
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10  # asyncpg would try for a minute, and the admin request with it
+CANCEL_PATIENCE_S = device.BUSY_TIMEOUT_S
+"""How long a cancelled caller waits for its transaction: as long as SQLite may wait for a lock."""
 _CREATE_LOCK = 0x6B61666B  # "kafk": PostgreSQL's advisory lock while the tables are made
 
 _DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
@@ -96,12 +98,14 @@ class Database:
 
     async def run(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in one transaction: committed when it returns, undone when it raises.
-        MetadataError for what SQL raises, and for rows that cannot be read."""
+        MetadataError for what SQL raises, and for rows that cannot be read. A caller that is
+        cancelled gets the CancelledError when the transaction has ended, either way."""
         async with self._lock:
             if self._engine is None:
                 raise MetadataError(f"{self.name} is closed")
             try:
-                return await greenlet_spawn(_transaction, self._engine, work)
+                transaction = greenlet_spawn(_transaction, self._engine, work)
+                return await device.completed(transaction, CANCEL_PATIENCE_S)
             except (SQLAlchemyError, OSError) as error:
                 if isinstance(error, MetadataError):
                     raise

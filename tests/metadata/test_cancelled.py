@@ -97,6 +97,11 @@ async def opened(url: str) -> SqlMetadata:
     return store
 
 
+async def at_once(work: Awaitable[Any], patience_s: float | None = None) -> Any:
+    """`engine.completed` whose patience is over: the driver itself is cancelled."""
+    return await work
+
+
 def is_free(path: Path) -> bool:
     """Whether no connection holds the write lock or a read transaction."""
     other = sqlite3.connect(path, timeout=0, isolation_level=None)
@@ -114,8 +119,9 @@ def is_free(path: Path) -> bool:
 @pytest.mark.parametrize("connected", [True, False])
 @pytest.mark.parametrize("write", WRITES)
 async def test_no_lock_outlives_a_transaction_that_is_cancelled(
-    tmp_path: Path, write: str, connected: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str, connected: bool
 ) -> None:
+    monkeypatch.setattr(engine, "completed", at_once)
     url = f"sqlite:///{tmp_path}/metadata.db"
     kept = []
     for step in range(MAX_STEPS):
@@ -135,7 +141,10 @@ async def test_no_lock_outlives_a_transaction_that_is_cancelled(
 
 
 @pytest.mark.real
-async def test_no_lock_outlives_a_cancelled_transaction_in_postgresql(postgres_url: str) -> None:
+async def test_no_lock_outlives_a_cancelled_transaction_in_postgresql(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "completed", at_once)
     url = await new_database(postgres_url)
     other = await asyncpg.connect(url)
     await (await opened(url)).close()
@@ -206,3 +215,41 @@ async def test_a_call_on_a_thread_gives_its_result_or_its_failure() -> None:
     assert await engine.aside(lambda: 1) == 1
     with pytest.raises(KeyError):
         await engine.aside(lambda: dict[str, int]()["a"])
+
+
+@pytest.mark.slow
+async def test_a_transaction_that_is_cancelled_twice_leaves_the_connection_sound(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A driver that was cancelled in its rollback was reported by SQLAlchemy, with a traceback."""
+    store = await opened(f"sqlite:///{tmp_path}/metadata.db")
+    for step in range(80):
+        running = asyncio.ensure_future(store.transact(change_and_read))
+        for _ in range(step):
+            await asyncio.sleep(0)
+        for _ in range(2):
+            running.cancel()
+            for _ in range(step % 5):
+                await asyncio.sleep(0)
+        await asyncio.wait([running])
+        assert await asyncio.to_thread(is_free, tmp_path / "metadata.db"), step
+    await store.transact(change_and_read)
+    await store.close()
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+async def test_a_transaction_whose_server_does_not_answer_is_cancelled_with_its_caller() -> None:
+    ended: list[str] = []
+
+    async def never() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    running = asyncio.ensure_future(engine.completed(never(), 0.05))
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert ended == ["cancelled"]
