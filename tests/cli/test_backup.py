@@ -175,7 +175,7 @@ def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, 
             assert (tried.code, tried.err.count("\n")) == (code, code)
             assert not (base / "retried.unfinished").exists()
         wrong = Typed(server, "backup", str(base / "w"), "--data", str(base / "none"))
-        assert (wrong.code, "metadata.db is not there" in wrong.err) == (1, True)
+        assert (wrong.code, "metadata.db does not exist" in wrong.err) == (1, True)
         yield base / "saved", made.json
 
 
@@ -234,7 +234,7 @@ class TestBackups:
             "added": "more is not in the manifest",
             "manifest": "manifest.json is damaged",
             "format": "has format version 9, this kafkawire supports 1",
-            "none": "is no backup",
+            "none": "is not a backup",
         }[what]
         manifest = saved / "manifest.json"
         if what == "missing":
