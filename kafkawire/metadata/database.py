@@ -22,10 +22,10 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, SQLAlchemy
 from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 from sqlalchemy.util import greenlet_spawn
 
-from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.format_errors import NewerFormatError
 from kafkawire.metadata import engine as device
 from kafkawire.metadata import schema, tables
-from kafkawire.metadata.store import MetadataError, failure_of
+from kafkawire.metadata.store import DamagedMetadata, MetadataError, failure_of
 
 T = TypeVar("T")
 
@@ -98,8 +98,8 @@ class Database:
 
     async def run(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in one transaction: committed when it returns, undone when it raises.
-        MetadataError for what SQL raises, and for rows that cannot be read. A caller that is
-        cancelled gets the CancelledError when the transaction has ended, either way."""
+        MetadataError for what SQL raises, DamagedMetadata for rows that cannot be read. A caller
+        that is cancelled gets the CancelledError when the transaction has ended, either way."""
         async with self._lock:
             if self._engine is None:
                 raise MetadataError(f"{self.name} is closed")
@@ -110,8 +110,10 @@ class Database:
                 if isinstance(error, MetadataError):
                     raise
                 raise _failure(self.name, error) from error
-            except FormatError as error:
+            except NewerFormatError as error:
                 raise MetadataError(f"{self.name}: {error}") from error
+            except ValueError as error:  # a row that no version has written: a damaged page
+                raise DamagedMetadata(self.name, str(error)[:200]) from error
 
     async def close(self) -> None:
         """Wait for the transaction that runs, and disconnect."""

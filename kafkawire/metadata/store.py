@@ -36,7 +36,7 @@ class DamagedMetadata(MetadataError):
 def failure_of(name: str, error: BaseException) -> MetadataError:
     """The error of a driver as ours: damage is distinguished from passing failures."""
     detail = str(error).partition("\n")[0].rstrip(".")
-    if "not a database" in detail or "malformed" in detail:
+    if any(sign in detail for sign in ("not a database", "malformed", "Could not decode to UTF-8")):
         return DamagedMetadata(name, detail)
     return MetadataError(f"{name} failed ({detail})")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]
@@ -15,9 +16,15 @@ from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.sql import SqlMetadata
-from kafkawire.metadata.store import MetadataError, SqlStore
+from kafkawire.metadata.store import DamagedMetadata, MetadataError, SqlStore
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from tests.kit.postgres import postgres
+from tests.kit.waiting import until
+
+
+def no_thread_of_a_connection() -> bool:
+    """Whether each connection of aiosqlite has ended its thread."""
+    return not any("_connection_worker" in thread.name for thread in threading.enumerate())
 
 
 async def opened(folder: Path) -> SqlStore:
@@ -86,6 +93,7 @@ async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     os.mkdir(tmp_path / "metadata.db")
     with pytest.raises(MetadataError, match=r"metadata.db cannot be opened"):
         await opened(tmp_path)
+    await until(no_thread_of_a_connection)  # its end is reported to this loop
 
 
 @pytest.mark.real
@@ -107,3 +115,25 @@ async def test_a_lost_connection_is_made_again() -> None:
         assert catalog.by_name["b"] == info
         await again.close()
         await admin.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE configs SET resource = substr(resource, 1, 2) || char(0)",
+        "UPDATE topics SET name = CAST(x'ff00' AS TEXT)",
+        "UPDATE brokers SET listeners = 'none'",
+    ],
+)
+async def test_rows_that_no_version_has_written_are_damage(tmp_path: Path, damage: str) -> None:
+    """SQLite has no checksums: a page that is zeroed in part is found by what its rows say."""
+    store = await opened(tmp_path)
+    await store.create_topics([NewTopic("t", [1], configs={"retention.ms": "5"})])
+    await store.close()
+    with sqlite3.connect(tmp_path / "metadata.db") as connection:
+        assert connection.execute(damage).rowcount == 1
+    connection.close()
+    store = open_metadata("", str(tmp_path))
+    with pytest.raises(DamagedMetadata, match="rebuild it with `kafkawire restore --from-log`"):
+        await store.open()
+    await store.close()
