@@ -398,7 +398,6 @@ SHARED_STATE = {
     "ObjectColumns": "columns of a manifest while it is folded",
     "Partition": "offsets and sizes of a partition: appended, committed, loaded and truncated",
     "Peer": "a connection: what the hot handlers remember between its requests",
-    "Plan": "a read: looked up and trimmed by the reader that executes it",
     "ProduceExchange": "a Produce request, whose results the handler sets",
     "Segment": "a segment file: pinned by its readers, replaced by swaps",
 }

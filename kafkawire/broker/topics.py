@@ -3,7 +3,7 @@
 Every change goes one way, under one lock: check -> SQL transaction -> catalog -> log and table
 of partitions -> the commit that covers the log's catalog frames -> answer. So an answer is never
 ahead of the disk, and two requests never see half of each other. What a new topic must look like
-is decided in newtopics and overrides; settings of topics that exist are config_service's.
+is decided in new_topics and overrides; settings of topics that exist are config_service's.
 
 Called by the admin handlers, by Metadata (auto-create) and by the group service, which gets
 its internal topic here.

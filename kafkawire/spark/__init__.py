@@ -1,10 +1,11 @@
 """Every topic is a Spark table: reading segments where they lie, without the broker.
 
-`model` has the words, `places` opens a bucket or folder, `catalog` knows what lies where, `plan`
-splits it over tasks, `reading` turns a task into Arrow batches, `decode` is the kernel of that.
+In `source`, `files.locations` opens a bucket or folder, `catalog` lists topics and where their
+offsets lie, `plan` splits them over tasks, `task_reader` turns a task into Arrow batches with
+`decode`.
 `register(spark)` makes `spark.read.format("kafkawire")` known. `pipeline` writes tables, `audit`
 proves them, `replay` writes them back to topics; `query` is SQL over topics.
-Imports nothing of the broker but codec, manifest, messages and client.
+It imports codec, manifest, messages, client and objectstore, and nothing else of the broker.
 """
 
 from __future__ import annotations

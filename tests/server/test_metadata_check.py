@@ -16,7 +16,7 @@ from kafkawire.cli.fsck import check_sqlite
 from kafkawire.log.io.disk import real_env
 from kafkawire.metadata.pagecheck import PageCheck
 from kafkawire.metadata.store import DamagedMetadata, MetadataError
-from kafkawire.server import metadata_check as metadatacheck
+from kafkawire.server import metadata_check
 from kafkawire.server.metadata_check import MetadataCheck
 from tests.handlers.test_produce_fetch import make
 from tests.kit.client import Client
@@ -45,7 +45,7 @@ def flip(path: Path, name: str) -> None:
 
 def reports(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     """What the check has logged."""
-    return [record for record in caplog.records if record.name == metadatacheck.__name__]
+    return [record for record in caplog.records if record.name == metadata_check.__name__]
 
 
 async def made(data: Path) -> Path:
@@ -61,7 +61,7 @@ async def made(data: Path) -> Path:
 async def test_damage_that_no_start_reads_is_found_while_it_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(metadatacheck, "FIRST_S", 0.0)
+    monkeypatch.setattr(metadata_check, "FIRST_S", 0.0)
     file = await made(tmp_path)
     flip(file, UNREAD)
     async with watched(tmp_path) as (server, port):
@@ -84,8 +84,8 @@ async def test_damage_that_no_start_reads_is_found_while_it_serves(
 async def test_a_sound_file_is_checked_again_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(metadatacheck, "FIRST_S", 0.0)
-    monkeypatch.setattr(metadatacheck, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(metadata_check, "FIRST_S", 0.0)
+    monkeypatch.setattr(metadata_check, "INTERVAL_S", 0.0)
     async with watched(tmp_path) as (server, port):
         check = server.metadata_check
         assert check is not None
@@ -110,7 +110,7 @@ async def test_a_stop_interrupts_a_check(
         begun.set()
         return not stopped.wait(60)
 
-    monkeypatch.setattr(metadatacheck, "FIRST_S", 0.0)
+    monkeypatch.setattr(metadata_check, "FIRST_S", 0.0)
     monkeypatch.setattr(PageCheck, "run", run)
     monkeypatch.setattr(PageCheck, "stop", lambda _: stopped.set())
     check = MetadataCheck(real_env(), str(tmp_path / "metadata.db"), str(tmp_path))
@@ -125,8 +125,8 @@ async def test_a_check_that_takes_too_long_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stopped = threading.Event()
-    monkeypatch.setattr(metadatacheck, "FIRST_S", 0.0)
-    monkeypatch.setattr(metadatacheck, "MAX_S", 0.0)
+    monkeypatch.setattr(metadata_check, "FIRST_S", 0.0)
+    monkeypatch.setattr(metadata_check, "MAX_S", 0.0)
     monkeypatch.setattr(PageCheck, "run", lambda _: not stopped.wait(60))
     monkeypatch.setattr(PageCheck, "stop", lambda _: stopped.set())
     check = MetadataCheck(real_env(), str(tmp_path / "metadata.db"), str(tmp_path))

@@ -9,7 +9,7 @@ by the log's pool, so a cold consumer never stops the loop. What is in the remot
 as long as `remote.fetch.max.wait.ms` says, in all partitions at once; a partition whose data has
 not come by then is answered empty, and the next Fetch finds it.
 
-What is read or copied for an answer is memory that is taken before (`broker.answermemory`) and
+What is read or copied for an answer is memory that is taken before (`broker.answer_memory`) and
 given back when the answer has left; while others hold it a Fetch is answered with less, or waits.
 A connection has one Fetch at a time, as in Kafka: pipelined ones start one after the other.
 

@@ -1,8 +1,8 @@
 """The port to what is stored of offsets: checkpoints, segments, and which offsets lie in which.
 
-`SegmentCatalog` is implemented in memory (`memory_storage`), in the metadata's database
-(`sql_storage`) and in RocksDB (`rocks_storage`); tests/test_offset_storage*.py and
-test_offset_objects*.py hold all of them to what is promised here. The path of a produce never calls
+`SegmentCatalog` is implemented in memory (`catalog.memory`), in the metadata's database
+(`sql.storage`) and in RocksDB (`kv.rocksdb`); tests/offsets/catalog checks each of them for
+the same behaviour. The path of a produce never calls
 it: the log does, for what is already committed. A *mapping* is the row of one partition in one
 segment; the mappings of a partition are contiguous (each begins where the one before ended),
 whatever compaction has left inside of them. An *object* is a segment file in the remote tier; a

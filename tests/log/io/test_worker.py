@@ -321,7 +321,7 @@ def test_the_throttle_keeps_a_rate() -> None:
     assert now[0] == pytest.approx(5.0)
     pace(10_000)
     assert now[0] == pytest.approx(15.0)
-    assert len(scans) >= 30  # whoever should end, ends within a nap
+    assert len(scans) >= 30  # each reader that should end does so within a scan
     now[0] += 60  # it waited for the disk: that is not made up for
     pace(1000)
     pace(1000)

@@ -1,4 +1,4 @@
-"""Objects go when nobody needs them, and not before: coverage, graces, withdrawals, failures.
+"""Objects are deleted when no reader needs them, not before: coverage, delays, failures.
 
 Covers: kafkawire.tiering.retention.disable_topic.
 """

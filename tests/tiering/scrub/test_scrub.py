@@ -1,4 +1,4 @@
-"""Scrubs of a running broker: what is wrong is found and mended, what is right is left alone.
+"""Scrubs of a running broker: damage is found and repaired, the rest is left alone.
 
 Covers: kafkawire.tiering.scrub.check, kafkawire.tiering.scrub.manifest,
 kafkawire.tiering.scrub.scrub.

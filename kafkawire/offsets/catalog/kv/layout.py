@@ -1,6 +1,6 @@
 """How offsets are laid out in an ordered key-value store: keys and values as bytes.
 
-Used by `kv_storage`. Keys sort by their bytes, so all that is stored of a partition lies together
+Used by `kv.storage`. Keys sort by their bytes, so all that is stored of a partition lies together
 and its mappings in order of their offsets; numbers in keys are big-endian.
 
     v                              format version

@@ -31,7 +31,7 @@ SCANNED = 1000
 
 
 class KeyValueObjects(KeyValueBase):
-    """The part of `kv_storage.KeyValueStorage` that knows of objects."""
+    """The part of `kv.storage.KeyValueStorage` that knows of objects."""
 
     async def start_objects(
         self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]

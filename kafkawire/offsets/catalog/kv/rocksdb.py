@@ -3,7 +3,7 @@
 One atomic WriteBatch a transaction, and a sync of RocksDB's log before it returns. The batch is
 written without sync and the log synced after it: the driver (rocksdict) holds the interpreter lock
 in the first call and not in the second, so the loop never waits for the disk. The folder belongs
-to one process. Layout in `kv_layout`, logic in `kv_storage`.
+to one process. Layout in `kv.layout`, logic in `kv.storage`.
 """
 
 from __future__ import annotations

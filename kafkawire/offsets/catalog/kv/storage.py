@@ -1,9 +1,9 @@
-"""`SegmentCatalog` over an ordered key-value store: the logic of `memory_storage` and of
-`rocks_storage`. The layout is in `kv_layout`.
+"""`SegmentCatalog` over an ordered key-value store: the logic of `catalog.memory` and of
+`kv.rocksdb`. The layout is in `kv.layout`.
 
 Each method collects its changes from what is stored now and hands them over in one atomic write.
-Where the work runs, and who leads a partition, is in `kv_base`; objects of the remote tier are in
-`kv_objects`.
+Where the work runs, and who leads a partition, is in `kv.base`; objects of the remote tier are in
+`kv.objects`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The port to an ordered key-value store, and one in memory.
 
-What `kv_storage` needs of RocksDB (`rocks_storage`); keys are in the order of their bytes.
+What `kv.storage` needs of RocksDB (`kv.rocksdb`); keys are in the order of their bytes.
 """
 
 from __future__ import annotations

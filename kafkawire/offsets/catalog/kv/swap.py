@@ -1,4 +1,4 @@
-"""The changes of a segment swap in an ordered key-value store. Part of `kv_storage`.
+"""The changes of a segment swap in an ordered key-value store. Part of `kv.storage`.
 
 Everything is checked and collected before anything is written, so StaleSwap changes nothing.
 """

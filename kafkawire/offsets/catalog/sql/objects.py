@@ -37,7 +37,7 @@ NOT_READ = (
 
 
 class SqlObjects:
-    """The part of `sql_storage.SqlStorage` that knows of objects. `now_ms` is the clock of the
+    """The part of `sql.storage.SqlStorage` that knows of objects. `now_ms` is the clock of the
     time columns; nothing is decided by it."""
 
     def __init__(self, transactions: Transactions, node_id: int, now_ms: Callable[[], int]) -> None:

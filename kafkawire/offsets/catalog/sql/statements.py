@@ -1,4 +1,4 @@
-"""The statements of `sql_storage`, each inside a transaction of its caller.
+"""The statements of `sql.storage`, each inside a transaction of its caller.
 
 Text that SQLite and PostgreSQL both understand; sets of numbers are written into it, so that one
 statement takes any number of rows. Tables: kafkawire/metadata/tables.py.
