@@ -23,14 +23,23 @@ import logging
 import math
 from collections.abc import Container, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups import load as loading
 from kafkawire.groups.append import Appender, names_of
 from kafkawire.groups.decision import CancelTimer, Decision, Reply, SetTimer, session
-from kafkawire.groups.replies import Settling
-from kafkawire.groups.request import Client, GroupRequest, Request, Response, Settings, error_answer
+from kafkawire.groups.replies import Settling, Waiting
+from kafkawire.groups.request import (
+    Client,
+    GroupRequest,
+    Request,
+    RequestKind,
+    RequestT,
+    Response,
+    ResponseT,
+    Settings,
+)
 from kafkawire.groups.shard import Shard
 from kafkawire.groups.snapshot import SnapshotLocation
 from kafkawire.groups.timers import Timers
@@ -96,7 +105,7 @@ class Coordinator:
         self.snapshot_bytes = 0
         self.owed: dict[str, float] = {}  # deleted topics -> the batch that has their tombstones
         self._tokens = 0
-        self._waiting: dict[int, tuple[asyncio.Future[Response], Request]] = {}
+        self._waiting: dict[int, Waiting[Any, Any]] = {}
         self._commits: list[tuple[int, Decision]] = []
         self._life = 0  # one more at each unload: tasks of an earlier life do nothing
         self._storing = False
@@ -105,25 +114,28 @@ class Coordinator:
     # -- requests -------------------------------------------------------------------------
 
     def ask(
-        self, request: Request, version: int, client: Client, fresh_id: str = ""
-    ) -> asyncio.Future[Response]:
+        self,
+        kind: RequestKind[RequestT, ResponseT],
+        request: RequestT,
+        version: int,
+        client: Client,
+        fresh_id: str = "",
+    ) -> asyncio.Future[ResponseT]:
         """Decide a request now; the future gets its answer, now or when it is due."""
-        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        if self.phase is not Phase.ACTIVE:
-            future.set_result(error_answer(request, self._refusal(request)))
-            return future
         self._tokens += 1
         token = self._tokens
-        self._waiting[token] = (future, request)
-        now_ms = self.env.clock.now_ms()
-        ask = GroupRequest(token, version, request, client, fresh_id)
+        ask = GroupRequest(kind, token, version, request, client, fresh_id)
+        waiting = Waiting(ask)
+        if self.phase is not Phase.ACTIVE:
+            waiting.fail(self._refusal(request))
+            return waiting.future
+        self._waiting[token] = waiting
         try:
-            self._decide(ask, now_ms)
+            self._decide(ask, self.env.clock.now_ms())
         except Exception:  # a defect: this client gets an error, all others go on
             self.appender.log_defect(f"{type(request).__name__} of client {client.id!r}")
-            if token in self._waiting:
-                self._answer(token, error_answer(request, ErrorCode.UNKNOWN_SERVER_ERROR))
-        return future
+            self._fail(token, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return waiting.future
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode | None:
         """The answer to a Heartbeat if it can be given at once, its session moved; None with
@@ -140,7 +152,7 @@ class Coordinator:
             self.timers.set(request.group_id, session(member.id), member.session_timeout_ms)
         return code
 
-    def _decide(self, ask: GroupRequest[Request], now_ms: int) -> None:
+    def _decide(self, ask: GroupRequest[Request, Response], now_ms: int) -> None:
         if isinstance(ask.request, OffsetCommitRequest):
             self._queue_commit(ask.token, self.shard.decide(ask, now_ms))
             return
@@ -148,7 +160,7 @@ class Coordinator:
             self._append_commits()
         failure = self._carry_out(self.shard.decide(ask, now_ms), now_ms)
         if failure is not None:
-            self._answer(ask.token, error_answer(ask.request, failure))
+            self._fail(ask.token, failure)
 
     def _refusal(self, request: Request) -> ErrorCode:
         if self.phase is Phase.LOADING and isinstance(request, HeartbeatRequest):
@@ -156,12 +168,14 @@ class Coordinator:
         return self.phase.value
 
     def _reply(self, reply: Reply) -> None:
-        self._answer(reply.token, reply.body)
+        waiting = self._waiting.pop(reply.token, None)
+        if waiting is not None:
+            waiting.answer(reply.body)
 
-    def _answer(self, token: int, body: Response) -> None:
-        future, _ = self._waiting.pop(token, (None, None))
-        if future is not None and not future.done():  # the connection may have gone
-            future.set_result(body)
+    def _fail(self, token: int, code: ErrorCode) -> None:
+        waiting = self._waiting.pop(token, None)
+        if waiting is not None:
+            waiting.fail(code)
 
     # -- decisions ------------------------------------------------------------------------
 
@@ -237,7 +251,7 @@ class Coordinator:
                 return  # the coordinator was unloaded, which answered everybody
             failure = self._carry_out(decision, now_ms)
             if failure is not None:
-                self._answer(token, error_answer(self._waiting[token][1], failure))
+                self._fail(token, failure)
 
     # -- timers and tasks -----------------------------------------------------------------
 
@@ -352,8 +366,8 @@ class Coordinator:
         self.settling.clear()
         self._commits.clear()
         self.owed = dict.fromkeys(self.owed, NOT_YET)
-        for token, (_, request) in list(self._waiting.items()):
-            self._answer(token, error_answer(request, ErrorCode.NOT_COORDINATOR))
+        for token in list(self._waiting):
+            self._fail(token, ErrorCode.NOT_COORDINATOR)
 
     async def close(self) -> None:
         """Answer what can be answered, send the parked away, and leave a snapshot if that

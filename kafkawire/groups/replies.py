@@ -6,20 +6,46 @@ that no one is notified of state that could still be lost; with nothing unsettle
 which is what makes heartbeats cheap. What else depends on a commit (tombstones that are owed)
 can ask for the number of the batch that it waits for.
 
-Shell; one per kafkawire.groups.coordinator, knows nothing of groups.
+Shell; one Settling per kafkawire.groups.coordinator, one Waiting per request. Knows nothing of
+groups.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
+from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.decision import Reply
+from kafkawire.groups.request import GroupRequest, RequestT, Response, ResponseT
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
+
+
+class Waiting(Generic[RequestT, ResponseT]):
+    """A request that has no answer yet: `future` gets it."""
+
+    __slots__ = ("_ask", "future")
+
+    def __init__(self, ask: GroupRequest[RequestT, ResponseT]) -> None:
+        self._ask = ask
+        self.future: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
+
+    def answer(self, body: Response) -> None:
+        """Answer the request; does nothing if its connection has closed. TypeError for the response
+        of another kind of request."""
+        if not isinstance(body, self._ask.kind.response):
+            raise TypeError(f"{type(body).__name__} is no answer to {self._ask.request}")
+        if not self.future.done():
+            self.future.set_result(body)
+
+    def fail(self, code: ErrorCode) -> None:
+        """Answer the request with an error code alone."""
+        self.answer(self._ask.error(code))
 
 
 class Settling:

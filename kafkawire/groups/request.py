@@ -5,8 +5,9 @@ answer under, the version, who sent it, and a fresh id in case a member id has t
 have no randomness of their own). Settings is the part of BrokerConfig that the machines read;
 they read it again each time, so a dynamic change holds from the next request on.
 
-Made by kafkawire.groups.service; `error_answer` is also used by kafkawire.groups.coordinator when a
-request cannot be decided at all (still loading) or its record cannot be appended.
+A RequestKind pairs a request with its response, so that the answer has the type that was asked
+for. Kinds are chosen by kafkawire.groups.service, a GroupRequest is made by
+kafkawire.groups.coordinator.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ Response = (
     | ListGroupsResponse
     | DeleteGroupsResponse
 )
-RequestT = TypeVar("RequestT", bound=Request, covariant=True)
+RequestT = TypeVar("RequestT", bound=Request)
+ResponseT = TypeVar("ResponseT", bound=Response)
+AskedT = TypeVar("AskedT", bound=Request, covariant=True)
+AnsweredT = TypeVar("AnsweredT", bound=Response, covariant=True)
 
 
 class Settings(Protocol):
@@ -94,20 +98,30 @@ class Client:
     host: str
 
 
+@dataclass(frozen=True, slots=True)
+class RequestKind(Generic[RequestT, ResponseT]):
+    """A request, its response, and the function that makes a response of a request and an error
+    code: with the fields that Kafka fills in with the code, and nothing else."""
+
+    request: type[RequestT]
+    response: type[ResponseT]
+    error: Callable[[RequestT, int], ResponseT]
+
+
 @dataclass(slots=True)
-class GroupRequest(Generic[RequestT]):
+class GroupRequest(Generic[AskedT, AnsweredT]):
     """One request to a machine. `fresh_id` must be new in each JoinGroup without member id."""
 
+    kind: RequestKind[AskedT, AnsweredT]
     token: int
     version: int
-    request: RequestT
+    request: AskedT
     client: Client
     fresh_id: str = ""
 
-
-def error_answer(request: Request, code: ErrorCode) -> Response:
-    """The response that says only `code`, with the fields Kafka fills in with it."""
-    return _ERROR[type(request)](request, int(code))
+    def error(self, code: ErrorCode) -> AnsweredT:
+        """Return the response that says only `code`."""
+        return self.kind.error(self.request, int(code))
 
 
 def append_error(code: ErrorCode) -> ErrorCode:
@@ -161,17 +175,27 @@ def _delete(request: DeleteGroupsRequest, code: int) -> DeleteGroupsResponse:
     )
 
 
-_ERROR: dict[type, Callable[..., Response]] = {
-    JoinGroupRequest: _join,
-    SyncGroupRequest: lambda request, code: SyncGroupResponse(error_code=code),
-    HeartbeatRequest: lambda request, code: HeartbeatResponse(error_code=code),
-    LeaveGroupRequest: lambda request, code: LeaveGroupResponse(error_code=code),
-    OffsetCommitRequest: _commit,
-    OffsetFetchRequestGroup: lambda request, code: OffsetFetchResponseGroup(
-        group_id=request.group_id, error_code=code
-    ),
-    OffsetDeleteRequest: lambda request, code: OffsetDeleteResponse(error_code=code),
-    DescribeGroupsRequest: _describe,
-    ListGroupsRequest: lambda request, code: ListGroupsResponse(error_code=code),
-    DeleteGroupsRequest: _delete,
-}
+def _fetch(request: OffsetFetchRequestGroup, code: int) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
+
+
+JOIN = RequestKind(JoinGroupRequest, JoinGroupResponse, _join)
+SYNC = RequestKind(
+    SyncGroupRequest, SyncGroupResponse, lambda _, code: SyncGroupResponse(error_code=code)
+)
+HEARTBEAT = RequestKind(
+    HeartbeatRequest, HeartbeatResponse, lambda _, code: HeartbeatResponse(error_code=code)
+)
+LEAVE = RequestKind(
+    LeaveGroupRequest, LeaveGroupResponse, lambda _, code: LeaveGroupResponse(error_code=code)
+)
+OFFSET_COMMIT = RequestKind(OffsetCommitRequest, OffsetCommitResponse, _commit)
+OFFSET_FETCH = RequestKind(OffsetFetchRequestGroup, OffsetFetchResponseGroup, _fetch)
+OFFSET_DELETE = RequestKind(
+    OffsetDeleteRequest, OffsetDeleteResponse, lambda _, code: OffsetDeleteResponse(error_code=code)
+)
+DESCRIBE = RequestKind(DescribeGroupsRequest, DescribeGroupsResponse, _describe)
+LIST = RequestKind(
+    ListGroupsRequest, ListGroupsResponse, lambda _, code: ListGroupsResponse(error_code=code)
+)
+DELETE = RequestKind(DeleteGroupsRequest, DeleteGroupsResponse, _delete)

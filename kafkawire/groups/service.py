@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups import request as kinds
 from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.coordinator import Coordinator, Phase
 from kafkawire.groups.records import partition_for
-from kafkawire.groups.request import Client, Request, error_answer
+from kafkawire.groups.request import Client, RequestKind, RequestT, ResponseT
 from kafkawire.log.io import slices
 from kafkawire.log.io.ports import Env
 from kafkawire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -58,7 +59,6 @@ FORGOTTEN_AT_ONCE = 128
 
 MAX_UNANSWERED = 64
 """Groups of one request that wait for the same commit."""
-T = TypeVar("T")
 
 Internal = Callable[[], Awaitable[Sequence["Partition | None"]]]
 
@@ -151,13 +151,13 @@ class GroupService:
         self, client: Client, version: int, request: JoinGroupRequest
     ) -> asyncio.Future[JoinGroupResponse]:
         """Not done at once if parked: the caller may serve other requests meanwhile."""
-        return self._ask(request.group_id, client, version, request, JoinGroupResponse)
+        return self._ask(kinds.JOIN, request.group_id, client, version, request)
 
     def sync_group(
         self, client: Client, version: int, request: SyncGroupRequest
     ) -> asyncio.Future[SyncGroupResponse]:
         """Not done at once if parked, as above."""
-        return self._ask(request.group_id, client, version, request, SyncGroupResponse)
+        return self._ask(kinds.SYNC, request.group_id, client, version, request)
 
     def heartbeat_now(self, request: HeartbeatRequest) -> ErrorCode | None:
         """The answer to a Heartbeat if it can be given at once, which is nearly always so; None
@@ -169,31 +169,31 @@ class GroupService:
         self, client: Client, version: int, request: HeartbeatRequest
     ) -> asyncio.Future[HeartbeatResponse]:
         """Done when what was applied before it is committed."""
-        return self._ask(request.group_id, client, version, request, HeartbeatResponse)
+        return self._ask(kinds.HEARTBEAT, request.group_id, client, version, request)
 
     def leave_group(
         self, client: Client, version: int, request: LeaveGroupRequest
     ) -> asyncio.Future[LeaveGroupResponse]:
         """`request.members` in every version; see the handler."""
-        return self._ask(request.group_id, client, version, request, LeaveGroupResponse)
+        return self._ask(kinds.LEAVE, request.group_id, client, version, request)
 
     def offset_commit(
         self, client: Client, version: int, request: OffsetCommitRequest
     ) -> asyncio.Future[OffsetCommitResponse]:
         """Topics must exist and carry their names; see the handler."""
-        return self._ask(request.group_id, client, version, request, OffsetCommitResponse)
+        return self._ask(kinds.OFFSET_COMMIT, request.group_id, client, version, request)
 
     def offset_fetch(
         self, client: Client, version: int, request: OffsetFetchRequestGroup
     ) -> asyncio.Future[OffsetFetchResponseGroup]:
         """One group of the request; topics must carry their names."""
-        return self._ask(request.group_id, client, version, request, OffsetFetchResponseGroup)
+        return self._ask(kinds.OFFSET_FETCH, request.group_id, client, version, request)
 
     def offset_delete(
         self, client: Client, version: int, request: OffsetDeleteRequest
     ) -> asyncio.Future[OffsetDeleteResponse]:
         """Topics must exist; see the handler."""
-        return self._ask(request.group_id, client, version, request, OffsetDeleteResponse)
+        return self._ask(kinds.OFFSET_DELETE, request.group_id, client, version, request)
 
     # -- requests about many --------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class GroupService:
         distinct = await slices.counted(request.groups, self.env.slices.give_way)
         for group_id in distinct:
             one = DescribeGroupsRequest(groups=[group_id])
-            asked.append(self._ask(group_id, client, version, one, DescribeGroupsResponse))
+            asked.append(self._ask(kinds.DESCRIBE, group_id, client, version, one))
             await self.env.slices.give_way()
             if len(asked) == MAX_UNANSWERED:
                 response.groups += [(await future).groups[0] for future in asked]
@@ -225,7 +225,7 @@ class GroupService:
         for group_id in distinct:
             await self._forget_most(client, version, group_id)
             one = DeleteGroupsRequest(groups_names=[group_id])
-            asked.append(self._ask(group_id, client, version, one, DeleteGroupsResponse))
+            asked.append(self._ask(kinds.DELETE, group_id, client, version, one))
             await self.env.slices.give_way()
             if len(asked) == MAX_UNANSWERED:
                 response.results += [(await future).results[0] for future in asked]
@@ -252,7 +252,7 @@ class GroupService:
                 ]
                 part = OffsetDeleteRequestTopic(name=topic.name, partitions=entries)
                 request = OffsetDeleteRequest(group_id=group_id, topics=[part])
-                self._ask(group_id, client, version, request, OffsetDeleteResponse)
+                self._ask(kinds.OFFSET_DELETE, group_id, client, version, request)
                 await self.env.slices.pause()
 
     async def list_groups(
@@ -262,7 +262,7 @@ class GroupService:
         groups, while one of them is loading."""
         response = ListGroupsResponse()
         for coordinator in self.led():
-            part = await self._put(coordinator, client, version, request, ListGroupsResponse)
+            part = await self._put(coordinator, kinds.LIST, client, version, request)
             if part.error_code:
                 return part
             response.groups += part.groups
@@ -277,28 +277,32 @@ class GroupService:
     # -- asking ---------------------------------------------------------------------------
 
     def _ask(
-        self, group_id: str, client: Client, version: int, request: Request, answer: type[T]
-    ) -> asyncio.Future[T]:
+        self,
+        kind: RequestKind[RequestT, ResponseT],
+        group_id: str,
+        client: Client,
+        version: int,
+        request: RequestT,
+    ) -> asyncio.Future[ResponseT]:
         coordinator = self._find(group_id)
         if coordinator is None:
-            future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-            future.set_result(cast(T, error_answer(request, self._absence())))
+            future: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
+            future.set_result(kind.error(request, int(self._absence())))
             return future
-        return self._put(coordinator, client, version, request, answer)
+        return self._put(coordinator, kind, client, version, request)
 
     def _put(
         self,
         coordinator: Coordinator,
+        kind: RequestKind[RequestT, ResponseT],
         client: Client,
         version: int,
-        request: Request,
-        answer: type[T],
-    ) -> asyncio.Future[T]:
+        request: RequestT,
+    ) -> asyncio.Future[ResponseT]:
         fresh_id = ""
         if isinstance(request, JoinGroupRequest) and not request.member_id:
             fresh_id = _uuid(self.env.random.randbytes(16))
-        asked = coordinator.ask(request, version, client, fresh_id)
-        return cast("asyncio.Future[T]", asked)  # a request has one kind of answer
+        return coordinator.ask(kind, request, version, client, fresh_id)
 
     def _find(self, group_id: str) -> Coordinator | None:
         if not self.coordinators:

@@ -26,22 +26,22 @@ from kafkawire.groups.classic.working_copy import join_error
 from kafkawire.groups.decision import Decision, Reply, SetTimer, Step, session
 from kafkawire.groups.offsets import Offsets
 from kafkawire.groups.records import GroupRecord, OffsetRecord, Record, fits
-from kafkawire.groups.request import GroupRequest, Request, Response, Settings, error_answer
+from kafkawire.groups.request import GroupRequest, Request, Response, ResponseT, Settings
 from kafkawire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
 from kafkawire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from kafkawire.messages.heartbeat import HeartbeatRequest
-from kafkawire.messages.join_group import JoinGroupRequest
+from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kafkawire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from kafkawire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from kafkawire.messages.offset_commit import OffsetCommitRequest
-from kafkawire.messages.offset_delete import OffsetDeleteRequest
-from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup
+from kafkawire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kafkawire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from kafkawire.messages.stored import GroupMetadataValue
-from kafkawire.messages.sync_group import SyncGroupRequest
+from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 UNKNOWN_GROUP_FROM = 9  # OffsetCommit: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION (KIP-848)
 
@@ -58,11 +58,13 @@ class Shard:
 
     # -- requests -------------------------------------------------------------------------
 
-    def decide(self, ask: GroupRequest[Request], now_ms: int) -> Decision:
+    def decide(self, ask: GroupRequest[Request, Response], now_ms: int) -> Decision:
         """The answer to one request, or its parking. Changes nothing."""
         return _DECIDE[type(ask.request)](self, ask, now_ms)
 
-    def _join(self, ask: GroupRequest[JoinGroupRequest], now_ms: int) -> Decision:
+    def _join(
+        self, ask: GroupRequest[JoinGroupRequest, JoinGroupResponse], now_ms: int
+    ) -> Decision:
         request = ask.request
         code = self._check_join(request)
         if code is not ErrorCode.NONE:
@@ -92,14 +94,18 @@ class Shard:
         return ErrorCode.NONE
 
     def _sync_or_heartbeat(
-        self, ask: GroupRequest[SyncGroupRequest | HeartbeatRequest], now_ms: int
+        self,
+        ask: GroupRequest[
+            SyncGroupRequest | HeartbeatRequest, SyncGroupResponse | HeartbeatResponse
+        ],
+        now_ms: int,
     ) -> Decision:
         request = ask.request
         if not request.group_id:  # there may be such a group: offsets can be committed to it
-            return _answer(ask, error_answer(request, ErrorCode.INVALID_GROUP_ID))
+            return _answer(ask, ask.error(ErrorCode.INVALID_GROUP_ID))
         group = self.groups.get(request.group_id)
         if group is None:
-            return _answer(ask, error_answer(request, ErrorCode.UNKNOWN_MEMBER_ID))
+            return _answer(ask, ask.error(ErrorCode.UNKNOWN_MEMBER_ID))
         return group.decide(ask, now_ms)
 
     def check_heartbeat(self, request: HeartbeatRequest) -> tuple[ErrorCode, Member | None]:
@@ -111,10 +117,12 @@ class Shard:
             return ErrorCode.UNKNOWN_MEMBER_ID, None
         return check_heartbeat(group, request)
 
-    def _leave(self, ask: GroupRequest[LeaveGroupRequest], now_ms: int) -> Decision:
+    def _leave(
+        self, ask: GroupRequest[LeaveGroupRequest, LeaveGroupResponse], now_ms: int
+    ) -> Decision:
         request = ask.request
         if not request.group_id:
-            return _answer(ask, error_answer(request, ErrorCode.INVALID_GROUP_ID))
+            return _answer(ask, ask.error(ErrorCode.INVALID_GROUP_ID))
         group = self.groups.get(request.group_id)
         if group is not None:
             return group.decide(ask, now_ms)
@@ -128,7 +136,9 @@ class Shard:
         ]
         return _answer(ask, LeaveGroupResponse(members=answers))
 
-    def _commit(self, ask: GroupRequest[OffsetCommitRequest], now_ms: int) -> Decision:
+    def _commit(
+        self, ask: GroupRequest[OffsetCommitRequest, OffsetCommitResponse], now_ms: int
+    ) -> Decision:
         request = ask.request
         group = self.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
@@ -143,7 +153,7 @@ class Shard:
         else:
             code = ErrorCode.ILLEGAL_GENERATION
         if code is not ErrorCode.NONE:
-            return _answer(ask, error_answer(request, code))
+            return _answer(ask, ask.error(code))
         records, response = committed.commit(request, self.settings, now_ms)
         decision = Decision(request.group_id, [*records], [Reply(ask.token, response)])
         member = None if group is None else group.members.get(request.member_id)
@@ -152,27 +162,37 @@ class Shard:
             decision.effects.insert(0, SetTimer(session(member.id), at_ms))
         return decision
 
-    def _fetch(self, ask: GroupRequest[OffsetFetchRequestGroup], now_ms: int) -> Decision:
+    def _fetch(
+        self, ask: GroupRequest[OffsetFetchRequestGroup, OffsetFetchResponseGroup], now_ms: int
+    ) -> Decision:
         request = ask.request
         return _answer(ask, committed.fetch(self.offsets, request))
 
-    def _delete_offsets(self, ask: GroupRequest[OffsetDeleteRequest], now_ms: int) -> Decision:
+    def _delete_offsets(
+        self, ask: GroupRequest[OffsetDeleteRequest, OffsetDeleteResponse], now_ms: int
+    ) -> Decision:
         request = ask.request
         group = self.groups.get(request.group_id)
         records, response = committed.delete(self.offsets, group, request)
         return Decision(request.group_id, [*records], [Reply(ask.token, response)])
 
-    def _describe(self, ask: GroupRequest[DescribeGroupsRequest], now_ms: int) -> Decision:
+    def _describe(
+        self, ask: GroupRequest[DescribeGroupsRequest, DescribeGroupsResponse], now_ms: int
+    ) -> Decision:
         request = ask.request
         groups = [described(id_, self.groups.get(id_), ask.version) for id_ in request.groups]
         return _answer(ask, DescribeGroupsResponse(groups=groups))
 
-    def _list(self, ask: GroupRequest[ListGroupsRequest], now_ms: int) -> Decision:
+    def _list(
+        self, ask: GroupRequest[ListGroupsRequest, ListGroupsResponse], now_ms: int
+    ) -> Decision:
         request = ask.request
         found = listed(self.groups.values(), request.states_filter, request.types_filter)
         return _answer(ask, ListGroupsResponse(groups=found))
 
-    def _delete(self, ask: GroupRequest[DeleteGroupsRequest], now_ms: int) -> Decision:
+    def _delete(
+        self, ask: GroupRequest[DeleteGroupsRequest, DeleteGroupsResponse], now_ms: int
+    ) -> Decision:
         request = ask.request
         decision = Decision()
         response = DeleteGroupsResponse()
@@ -273,7 +293,7 @@ class Shard:
         yield from self.offsets.records()
 
 
-def _answer(ask: GroupRequest[Request], body: Response) -> Decision:
+def _answer(ask: GroupRequest[Any, ResponseT], body: ResponseT) -> Decision:
     return Decision(effects=[Reply(ask.token, body)])
 
 
@@ -284,7 +304,7 @@ def _new_group(now_ms: int) -> GroupMetadataValue:
     )
 
 
-_DECIDE: dict[type, Callable[[Shard, GroupRequest[Any], int], Decision]] = {
+_DECIDE: dict[type, Callable[[Shard, GroupRequest[Any, Any], int], Decision]] = {
     JoinGroupRequest: Shard._join,
     SyncGroupRequest: Shard._sync_or_heartbeat,
     HeartbeatRequest: Shard._sync_or_heartbeat,

@@ -8,13 +8,14 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.records import GroupRecord, decode_record, encode_record
-from kafkawire.groups.request import Client, GroupRequest
+from kafkawire.groups.request import Client
 from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.sync_group import SyncGroupRequest
 from tests.kit.groups.desk import Desk, join, subscription
+from tests.kit.groups.requests import group_request
 
 # -- what else one partition answers ----------------------------------------------------------
 
@@ -138,7 +139,7 @@ def test_the_longest_strings_go_all_the_way() -> None:
     longest = "g" * 32_767
     assert desk.commit({("t", 0): 1}, group=longest) == [0]
     client = Client("é" * 16_000, "/h")
-    ask = GroupRequest(1, 3, join(""), client, "0" * 36)
+    ask = group_request(1, 3, join(""), client, "0" * 36)
     desk.do(desk.shard.decide(ask, desk.now_ms))
     desk.do(desk.shard.decide_timer("g", "join", desk.now_ms))
     (member_id,) = desk.group.members

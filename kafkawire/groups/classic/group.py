@@ -37,7 +37,7 @@ from kafkawire.groups.classic.member import CONSUMER, Member, Protocols, subscri
 from kafkawire.groups.classic.states import GroupState, may_move
 from kafkawire.groups.decision import Decision, Step
 from kafkawire.groups.records import GroupRecord
-from kafkawire.groups.request import GroupRequest, Request, Settings
+from kafkawire.groups.request import GroupRequest, Request, Response, Settings
 from kafkawire.messages.stored import GroupMetadataValue, MemberMetadata
 
 
@@ -97,7 +97,7 @@ class ClassicGroup:
 
     # -- what it decides ------------------------------------------------------------------
 
-    def decide(self, ask: GroupRequest[Request], now_ms: int) -> Decision:
+    def decide(self, ask: GroupRequest[Request, Response], now_ms: int) -> Decision:
         """The answer to a JoinGroup, SyncGroup, Heartbeat or LeaveGroup.
 
         The reply may be missing: then the request is parked and a later decision answers it.
@@ -316,7 +316,7 @@ def _restored(stored: MemberMetadata, protocol: str | None) -> Member:
     )
 
 
-_DECIDE: dict[str, Callable[[ClassicGroup, GroupRequest[Any], int], Decision]] = {
+_DECIDE: dict[str, Callable[[ClassicGroup, GroupRequest[Any, Any], int], Decision]] = {
     "JoinGroupRequest": joining.join,
     "SyncGroupRequest": syncing.sync,
     "HeartbeatRequest": syncing.heartbeat,

@@ -19,7 +19,7 @@ from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.classic.working_copy import Draft, join_error, joined, sync_error
 from kafkawire.groups.decision import Decision, session
 from kafkawire.groups.request import GroupRequest
-from kafkawire.messages.join_group import JoinGroupRequest
+from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:
     from kafkawire.groups.classic.group import ClassicGroup
@@ -43,7 +43,9 @@ KNOWN_ID_FROM = 4  # JoinGroup: MEMBER_ID_REQUIRED (KIP-394)
 SKIP_ASSIGNMENT_FROM = 9  # JoinGroup: SkipAssignment (KIP-814)
 
 
-def join(group: ClassicGroup, ask: GroupRequest[JoinGroupRequest], now_ms: int) -> Decision:
+def join(
+    group: ClassicGroup, ask: GroupRequest[JoinGroupRequest, JoinGroupResponse], now_ms: int
+) -> Decision:
     """Answer or park a JoinGroup."""
     request = ask.request
     draft = Draft(group, now_ms)
@@ -91,7 +93,7 @@ def _turn_away(draft: Draft, token: int, member_id: str) -> None:
 
 def _join_new(
     draft: Draft,
-    ask: GroupRequest[JoinGroupRequest],
+    ask: GroupRequest[JoinGroupRequest, JoinGroupResponse],
     request: JoinGroupRequest,
     protocols: Protocols,
 ) -> None:
@@ -119,7 +121,7 @@ def _join_new(
 
 def _join_known(
     draft: Draft,
-    ask: GroupRequest[JoinGroupRequest],
+    ask: GroupRequest[JoinGroupRequest, JoinGroupResponse],
     request: JoinGroupRequest,
     protocols: Protocols,
 ) -> None:
@@ -165,7 +167,7 @@ def _park(
 
 def _add(
     draft: Draft,
-    ask: GroupRequest[JoinGroupRequest],
+    ask: GroupRequest[JoinGroupRequest, JoinGroupResponse],
     request: JoinGroupRequest,
     protocols: Protocols,
     member_id: str,
@@ -191,7 +193,7 @@ def _add(
 
 def _replace(
     draft: Draft,
-    ask: GroupRequest[JoinGroupRequest],
+    ask: GroupRequest[JoinGroupRequest, JoinGroupResponse],
     request: JoinGroupRequest,
     protocols: Protocols,
     old_id: str,
@@ -232,7 +234,10 @@ def _replace(
 
 
 def _keep_round(
-    draft: Draft, ask: GroupRequest[JoinGroupRequest], new_id: str, led: str | None
+    draft: Draft,
+    ask: GroupRequest[JoinGroupRequest, JoinGroupResponse],
+    new_id: str,
+    led: str | None,
 ) -> None:
     """Write the group with the new id and answer with the generation as it stands.
 

@@ -23,7 +23,7 @@ from kafkawire.messages.leave_group import (
     MemberIdentity,
     MemberResponse,
 )
-from kafkawire.messages.sync_group import SyncGroupRequest
+from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
     from kafkawire.groups.classic.group import ClassicGroup
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 _DEAD, _PREPARING, _NONE = GroupState.DEAD, GroupState.PREPARING, ErrorCode.NONE
 
 
-def sync(group: ClassicGroup, ask: GroupRequest[SyncGroupRequest], now_ms: int) -> Decision:
+def sync(
+    group: ClassicGroup, ask: GroupRequest[SyncGroupRequest, SyncGroupResponse], now_ms: int
+) -> Decision:
     """Answer or park a SyncGroup; the leader's ends the round."""
     request = ask.request
     draft = Draft(group, now_ms)
@@ -88,7 +90,9 @@ def _hand_out(draft: Draft, request: SyncGroupRequest) -> None:
             draft.expect(member)  # the parked request had stood in for heartbeats
 
 
-def heartbeat(group: ClassicGroup, ask: GroupRequest[HeartbeatRequest], now_ms: int) -> Decision:
+def heartbeat(
+    group: ClassicGroup, ask: GroupRequest[HeartbeatRequest, HeartbeatResponse], now_ms: int
+) -> Decision:
     """Answer a Heartbeat and move the member's session."""
     request = ask.request
     decision = Decision(group.group_id)
@@ -118,7 +122,9 @@ def check_heartbeat(
     return ErrorCode.REBALANCE_IN_PROGRESS if state is _PREPARING else _NONE, member
 
 
-def leave(group: ClassicGroup, ask: GroupRequest[LeaveGroupRequest], now_ms: int) -> Decision:
+def leave(
+    group: ClassicGroup, ask: GroupRequest[LeaveGroupRequest, LeaveGroupResponse], now_ms: int
+) -> Decision:
     """Remove members, by member id or (tools do that) by instance id alone."""
     request = ask.request
     draft = Draft(group, now_ms)

@@ -12,9 +12,10 @@ from kafkawire.groups.classic.member import protocols_of, subscribed_topics
 from kafkawire.groups.classic.states import LEGAL, GroupState, may_move
 from kafkawire.groups.classic.working_copy import Draft
 from kafkawire.groups.decision import SetTimer, session
-from kafkawire.groups.request import Client, GroupRequest
+from kafkawire.groups.request import Client
 from kafkawire.messages.stored import ConsumerProtocolSubscription
 from kafkawire.messages.sync_group import SyncGroupRequest
+from tests.kit.groups.requests import group_request
 from tests.kit.groups.script import Script, answer, completing, preparing, script, stable
 
 NONE = ErrorCode.NONE
@@ -242,4 +243,4 @@ def test_a_heartbeat_costs_no_copy_of_the_group(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(ClassicGroup, "copy", lambda self: pytest.fail("copied"))
     steps.heartbeat("a-a", token=1, generation=1).expect_answers(answer(1))
     stranger = SyncGroupRequest(member_id="nobody", generation_id=1)
-    assert steps.group.decide(GroupRequest(2, 5, stranger, Client(None, "")), 0).replies
+    assert steps.group.decide(group_request(2, 5, stranger, Client(None, "")), 0).replies

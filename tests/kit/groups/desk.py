@@ -9,7 +9,7 @@ from kafkawire.codec.compile import encode_versioned
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.decision import Decision
 from kafkawire.groups.records import GroupRecord
-from kafkawire.groups.request import Client, GroupRequest
+from kafkawire.groups.request import Client
 from kafkawire.groups.shard import Shard
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkawire.messages.offset_commit import (
@@ -25,6 +25,7 @@ from kafkawire.messages.offset_delete import (
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kafkawire.messages.stored import ConsumerProtocolSubscription, GroupMetadataValue
 from kafkawire.messages.stored import MemberMetadata as Stored
+from tests.kit.groups.requests import group_request
 from tests.kit.groups.script import GroupSettings
 
 
@@ -64,7 +65,7 @@ class Desk:
     decision: Decision = field(default_factory=Decision)
 
     def ask(self, request: Any, version: int = 8) -> Any:
-        ask = GroupRequest(1, version, request, Client("c", "/h"), "fresh")
+        ask = group_request(1, version, request, Client("c", "/h"), "fresh")
         return self.do(self.shard.decide(ask, self.now_ms))
 
     def do(self, decision: Decision) -> Any:

@@ -21,6 +21,7 @@ from kafkawire.groups.coordinator import Coordinator, Phase
 from kafkawire.groups.request import Client
 from kafkawire.log.io.ports import Env
 from tests.kit.env import OffloadWorker
+from tests.kit.groups.requests import KIND_OF
 from tests.kit.groups.script import GroupSettings
 
 Callback = Callable[[BaseException | None], None]
@@ -248,7 +249,9 @@ class Bench:
         return self
 
     def ask(self, request: Any, version: int = 9, fresh_id: str = "id") -> asyncio.Future[Any]:
-        return self.coordinator.ask(request, version, Client("c", "/h"), fresh_id)
+        return self.coordinator.ask(
+            KIND_OF[type(request)], request, version, Client("c", "/h"), fresh_id
+        )
 
     async def now(self, request: Any, version: int = 9) -> Any:
         """Ask, and commit until there is an answer."""

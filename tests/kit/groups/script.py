@@ -20,11 +20,12 @@ from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.decision import CancelTimer, Decision, Effect, Reply, SetTimer, session
 from kafkawire.groups.records import GroupRecord
-from kafkawire.groups.request import Client, GroupRequest
+from kafkawire.groups.request import Client
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.kit.groups.requests import group_request
 
 
 @dataclass
@@ -202,7 +203,7 @@ class Script:
     def _ask(
         self, token: int, version: int, request: Any, client: str = "c", fresh: str = ""
     ) -> Script:
-        ask = GroupRequest(token, version, request, Client(client, "/127.0.0.1"), fresh)
+        ask = group_request(token, version, request, Client(client, "/127.0.0.1"), fresh)
         return self._perform(lambda: self.group.decide(ask, self.now_ms))
 
     def _perform(self, decide: Any) -> Script:
