@@ -7,9 +7,9 @@ Called by kafkawire.cli.dump.journal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from kafkawire.cli.output import fail, print_json_line, print_table
 from kafkawire.codec.batches import BatchHead, iter_batches, records
@@ -35,9 +35,12 @@ from kafkawire.codec.segment.format import (
     read_trailer,
     section_body,
 )
-from kafkawire.codec.segment.lost import REASON_NAMES
+from kafkawire.codec.segment.lost import REASON_NAMES, LostRange
+from kafkawire.codec.segment.origin import Origin
 from kafkawire.codec.types import uuid_text
 from kafkawire.metadata.checkpoint import unpack_epochs, unpack_producers
+
+T = TypeVar("T")
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -63,8 +66,12 @@ def dump_segment(path: str, view: memoryview, with_records: bool, as_json: bool)
     except FormatError as failure:
         problems.append(str(failure))
     _print_directory(entries, states, as_json)
-    _print_lost(view, trailer, entries, as_json, problems)
-    _print_origin(view, trailer, entries, as_json, problems)
+    lost = _optional(view, trailer, LOST, read_lost, problems)
+    if lost is not None:
+        _print_lost(lost, entries, as_json)
+    origin = _optional(view, trailer, ORIGIN, read_origin, problems)
+    if origin is not None:
+        _print_origin(origin, entries, as_json)
     if with_records:
         for entry in entries:
             _print_batches(view, entry, as_json, problems)
@@ -154,21 +161,28 @@ def _print_directory(
         print_table(rows, columns, "partitions")
 
 
-def _print_lost(
+def _optional(
     view: memoryview,
     trailer: Trailer,
-    entries: list[PartitionEntry],
-    as_json: bool,
+    kind: int,
+    read: Callable[[memoryview], T],
     problems: list[str],
-) -> None:
-    """Show the lost offset ranges recorded in the file, with their reasons."""
-    if trailer.optional(LOST) is None:
-        return
+) -> T | None:
+    """Return what `read` makes of a section; None if the file has no such section, or after a
+    problem with it was added."""
+    if trailer.optional(kind) is None:
+        return None
     try:
-        found = read_lost(_section(view, trailer, LOST))
+        return read(_section(view, trailer, kind))
     except FormatError as failure:
         problems.append(str(failure))
-        return
+        return None
+
+
+def _print_lost(
+    found: Mapping[int, Sequence[LostRange]], entries: list[PartitionEntry], as_json: bool
+) -> None:
+    """Show the lost offset ranges recorded in the file, with their reasons."""
     names = {entry.number: f"{entry.topic}-{entry.index}" for entry in entries}
     rows = [
         {
@@ -187,21 +201,8 @@ def _print_lost(
         print_table(rows, ["name", "lost", "reason", "given_up"], "lost ranges")
 
 
-def _print_origin(
-    view: memoryview,
-    trailer: Trailer,
-    entries: list[PartitionEntry],
-    as_json: bool,
-    problems: list[str],
-) -> None:
-    """Show cluster, generation and topics, if the file has an origin section."""
-    if trailer.optional(ORIGIN) is None:
-        return
-    try:
-        origin = read_origin(_section(view, trailer, ORIGIN))
-    except FormatError as failure:
-        problems.append(str(failure))
-        return
+def _print_origin(origin: Origin, entries: list[PartitionEntry], as_json: bool) -> None:
+    """Show cluster, generation and topics of the file."""
     names = {entry.topic_id: entry.topic for entry in entries}
     says = {
         "cluster": origin.cluster_id,
