@@ -9,38 +9,34 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from kafkawire.progress import Progress
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich import progress as rich_progress
 
 PARTS = 10
 """Plain lines for each kind of thing: a log file is not a terminal."""
 
 
-class ShowProgress(Protocol):
-    """Progress callback: name of the items, number done, total (0: not known)."""
-
-    def __call__(self, what: str, done: int, of: int) -> None: ...
-
-
 @contextmanager
-def bars() -> Iterator[ShowProgress]:
+def bars() -> Iterator[Progress]:
     """Yield a progress callback that is shown until the end of the block."""
     if not sys.stderr.isatty():
         yield _Lines()
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress as Bars
 
-    with Progress(console=Console(stderr=True)) as progress:
-        yield _Bars(progress)
+    with Bars(console=Console(stderr=True)) as shown:
+        yield _Bars(shown)
 
 
 class _Bars:
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: rich_progress.Progress) -> None:
         self._progress = progress
-        self._tasks: dict[str, TaskID] = {}
+        self._tasks: dict[str, rich_progress.TaskID] = {}
 
     def __call__(self, what: str, done: int, of: int) -> None:
         if what not in self._tasks:

@@ -1,7 +1,7 @@
 """Every topic is a Spark table: reading segments where they lie, without the broker.
 
 In `source`, `files.locations` opens a bucket or folder, `catalog` lists topics and where their
-offsets lie, `plan` splits them over tasks, `task_reader` turns a task into Arrow batches with
+offsets lie, `plan` splits them over tasks, `read_task` turns a task into Arrow batches with
 `decode`.
 `register(spark)` makes `spark.read.format("kafkawire")` known. `pipeline` writes tables, `audit`
 proves them, `replay` writes them back to topics; `query` is SQL over topics.

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from kafkawire.cli.app import app
 from kafkawire.cli.options import OptionError
 from kafkawire.cli.pipeline.report import ROWS_PRINTED, show, time_ms, where, whole_path
-from kafkawire.cli.progress import ShowProgress
+from kafkawire.progress import Progress
 from kafkawire.spark.reports.jobs import REPORTS
 from kafkawire.spark.reports.report import Report
 from kafkawire.spark.source.model import Source
@@ -68,7 +68,7 @@ WORDS = ["pipeline", "report", "sizes", "--source", "/d"]
 def test_progress_is_told_in_lines_where_there_is_no_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def made(name: str, request: object, master: str, progress: ShowProgress) -> Report:
+    def made(name: str, request: object, master: str, progress: Progress) -> Report:
         for count in range(41):
             progress("ranges read", count, 40)
         return Report(name, ["Done."])

@@ -14,7 +14,8 @@ import typer
 from kafkawire.cli.options import OptionError
 from kafkawire.cli.output import fail, print_json, print_table
 from kafkawire.cli.parameters import Json
-from kafkawire.cli.progress import ShowProgress, bars
+from kafkawire.cli.progress import bars
+from kafkawire.progress import Progress
 
 if TYPE_CHECKING:
     from kafkawire.spark.reports.report import Report, ReportTable
@@ -85,7 +86,7 @@ def report(
         raise SystemExit(1)
 
 
-def _made(name: str, request: Request, master: str, progress: ShowProgress) -> Report:
+def _made(name: str, request: Request, master: str, progress: Progress) -> Report:
     """Make the report; Spark is started only after the arguments are checked."""
     from kafkawire.spark.reports.jobs import made, nothing, prepared
     from kafkawire.spark.session import open_session

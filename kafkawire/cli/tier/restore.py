@@ -21,7 +21,7 @@ from typing import Any
 
 from kafkawire.cli.backup.backup import METADATA, sync
 from kafkawire.cli.output import fail, print_json, print_table
-from kafkawire.cli.progress import ShowProgress, bars
+from kafkawire.cli.progress import bars
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import DiskFileSystem, real_env
@@ -30,6 +30,7 @@ from kafkawire.metadata.open import open_metadata, sqlite_metadata
 from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.url import parse_tier
+from kafkawire.progress import Progress
 from kafkawire.tiering.restore.damage import find_damage
 from kafkawire.tiering.restore.evidence import gather
 from kafkawire.tiering.restore.findings import DoubtKind
@@ -89,7 +90,7 @@ def _refuse_full(data: Path) -> None:
         raise RestoreError(f"{data} is not empty: restore into a new data folder")
 
 
-async def _scan(env: Env, url: str, deep: bool, progress: ShowProgress) -> Restored:
+async def _scan(env: Env, url: str, deep: bool, progress: Progress) -> Restored:
     store: ObjectStore = open_store(url, BrokerConfig({}))
     try:
         restored = plan(await gather(env, store, progress))
@@ -126,7 +127,7 @@ def _ask(restored: Restored) -> None:
 
 
 def _build(
-    env: Env, data: Path, metadata_url: str, restored: Restored, url: str, progress: ShowProgress
+    env: Env, data: Path, metadata_url: str, restored: Restored, url: str, progress: Progress
 ) -> None:
     """Build the complete folder, or none."""
     target = data.absolute()
@@ -155,7 +156,7 @@ def _build(
 
 
 async def _enter(
-    env: Env, metadata: SqlStore, home: str, restored: Restored, url: str, progress: ShowProgress
+    env: Env, metadata: SqlStore, home: str, restored: Restored, url: str, progress: Progress
 ) -> None:
     try:
         await metadata.open()

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kafkawire.progress import Progress
 from kafkawire.spark.audit.continuity import DUPLICATE, UNEXPLAINED, Found, Range
 from kafkawire.spark.audit.counting import Counting
 from kafkawire.spark.audit.judging import Where
 from kafkawire.spark.audit.rereading import accounts_of, with_records
-from kafkawire.spark.audit.through import Progress
 from kafkawire.spark.audit.verdict import (
     MISSING,
     AuditProblem,

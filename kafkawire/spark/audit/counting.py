@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kafkawire.progress import Progress
 from kafkawire.spark.audit.continuity import DUPLICATE, FINDINGS_KEPT, UNEXPLAINED, Range
 from kafkawire.spark.audit.counts import (
     ComparedCounts,
@@ -26,7 +27,6 @@ from kafkawire.spark.audit.coverage import CUT_OFF, GAP, Coverage, CoveredRange
 from kafkawire.spark.audit.islands import Longs
 from kafkawire.spark.audit.judging import Where
 from kafkawire.spark.audit.rereading import accounts_of, with_records
-from kafkawire.spark.audit.through import Progress
 from kafkawire.spark.audit.verdict import (
     MISSING,
     SHOWN,

@@ -6,12 +6,13 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kafkawire.progress import Progress, silent
 from kafkawire.spark.audit.continuity import FINDINGS_KEPT, Outcome
 from kafkawire.spark.audit.coverage import Coverage
 from kafkawire.spark.audit.judging import Judge, Judgement, Where, load
 from kafkawire.spark.audit.listing import AuditError, ListedTable, scan
 from kafkawire.spark.audit.scanning import MISSING, ScanFinding
-from kafkawire.spark.audit.through import VERDICT, Progress, Through, silent
+from kafkawire.spark.audit.through import VERDICT, Through
 from kafkawire.spark.audit.verdict import AuditProblem, PartitionReport, TableReport
 
 if TYPE_CHECKING:

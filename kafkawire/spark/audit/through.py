@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Any
 
+from kafkawire.progress import Progress, silent
 from kafkawire.spark.audit.coverage import Coverage
 from kafkawire.spark.audit.judging import Borders, Where, judge
 from kafkawire.spark.audit.listing import AuditError, ListedTable
@@ -41,13 +42,7 @@ ends, and then not much is to be done again if it fails."""
 
 Through = Callable[[ListedTable], Iterable[tuple[Any, ...]]]
 """Scans and judges the files of a table: rows as scanning.DDL has them."""
-Progress = Callable[[str, int, int], None]
-"""What is worked on, how many of them are done, of how many."""
 Batches = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
-
-
-def silent(what: str, done: int, of: int) -> None:
-    """Ignore progress."""
 
 
 def through_spark(spark: SparkSession, progress: Progress = silent) -> Through:

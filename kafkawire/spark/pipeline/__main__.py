@@ -11,7 +11,8 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m kafkawire.spark.pipeline JOB.toml", file=sys.stderr)
         return 2
-    from kafkawire.spark.pipeline.engine import RunOutcome, silent
+    from kafkawire.progress import silent
+    from kafkawire.spark.pipeline.engine import RunOutcome
     from kafkawire.spark.pipeline.job import CONTINUOUS
     from kafkawire.spark.pipeline.submitted import read_job, run_batch, run_continuous
     from kafkawire.spark.pipeline.summary import sentence

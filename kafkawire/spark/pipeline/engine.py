@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from kafkawire.progress import Progress, silent
 from kafkawire.spark.pipeline import planning
 from kafkawire.spark.pipeline.compaction import compact, finish_compactions, remove_unfinished
 from kafkawire.spark.pipeline.converting import JsonWork, converters
@@ -45,13 +46,6 @@ from kafkawire.spark.source.model import DataLoss, Part, PartitionRange, SourceE
 TIDY_EVERY = 100
 """Runs between two times that a table's old states are given up: a commit must not get slower with
 each one before it, and the search for old states takes as long as a run."""
-
-Progress = Callable[[str, int, int], None]
-"""What is worked on, how many of them are done, of how many."""
-
-
-def silent(what: str, done: int, of: int) -> None:
-    """Ignore progress."""
 
 
 @dataclass

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from kafkawire.progress import Progress, silent
 from kafkawire.spark.pipeline.continuous import run_on, until_signalled
-from kafkawire.spark.pipeline.engine import Engine, Progress, RunOutcome, silent
+from kafkawire.spark.pipeline.engine import Engine, RunOutcome
 from kafkawire.spark.pipeline.executors import OnSpark
 from kafkawire.spark.pipeline.job import Job, parse
 from kafkawire.spark.pipeline.section import JobError

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from kafkawire.progress import Progress
 from kafkawire.spark.pipeline.state import TableState
 from kafkawire.spark.pipeline.tables.port import open_table_at
 from kafkawire.spark.replay import record
@@ -35,9 +36,6 @@ BATCH_BYTES = 900 << 10
 EVERYTHING = 1 << 62
 RAW = ("bytes", "text")
 """Formats of keys and values that leave them as they were."""
-
-Progress = Callable[[str, int, int], None]
-"""What, how many rows are there, of how many."""
 
 
 @dataclass(frozen=True, slots=True)

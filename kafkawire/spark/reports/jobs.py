@@ -9,8 +9,9 @@ import importlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kafkawire.progress import Progress, silent
 from kafkawire.spark.reports.report import Report
-from kafkawire.spark.reports.scope import Progress, ReportScope, Request, silent
+from kafkawire.spark.reports.scope import ReportScope, Request
 from kafkawire.spark.source.model import SourceError
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kafkawire.progress import Progress, silent
 from kafkawire.spark.mapping import map_in_arrow
 from kafkawire.spark.source.model import Part, PartitionRange, Source, SourceError, Task
 from kafkawire.spark.source.plan import plan_tasks
@@ -28,15 +29,9 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]
 Work = Callable[[Source, Sequence["Place"], Task], "Iterator[Rows | pa.RecordBatch]"]
 """What a task does with its Task: it gives rows, a few for each range; or Arrow batches of them."""
-Progress = Callable[[str, int, int], None]
-"""What is worked on, how many tasks of it are done, how many there are."""
 T = TypeVar("T")
 Make = Callable[[], T]
 Merge = Callable[[Iterator[dict[str, Any]]], Iterator[dict[str, Any]]]
-
-
-def silent(what: str, done: int, of: int) -> None:
-    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)

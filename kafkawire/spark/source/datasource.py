@@ -20,12 +20,12 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
+from kafkawire.spark.source.base_reader import BaseReader, open_current
 from kafkawire.spark.source.limits import SourceOptionError
 from kafkawire.spark.source.options import SourceOptions, parse_options
 from kafkawire.spark.source.pushdown import Pruning
 from kafkawire.spark.source.ranges import batch_ranges
 from kafkawire.spark.source.stream import StreamReader
-from kafkawire.spark.source.task_reader import TaskReader, open_current
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -86,7 +86,7 @@ def _plans_with_filters() -> bool:
     return _PLANS_WITH_FILTERS in (sys.argv[1:2] or [""]) + [getattr(main, "name", "")]
 
 
-class BatchReader(TaskReader, DataSourceReader):
+class BatchReader(BaseReader, DataSourceReader):
     """Plans and reads a batch."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from kafkawire.spark.source.base_reader import BaseReader, open_current
 from kafkawire.spark.source.ranges import (
     Positions,
     assigned,
@@ -31,7 +32,6 @@ from kafkawire.spark.source.ranges import (
     to_json,
     waiting,
 )
-from kafkawire.spark.source.task_reader import TaskReader, open_current
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -45,7 +45,7 @@ LOOK_EVERY_S = 1.0
 costs a bucket three requests, which is one dollar a month at this pace."""
 
 
-class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans and reads micro batches. Tasks have another one, made of the options again."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:

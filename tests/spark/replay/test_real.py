@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError
 from kafkawire.client.offsets import LATEST, leaders, list_offsets
+from kafkawire.progress import silent
 from kafkawire.spark.pipeline.runs import FileFacts, RunRecord, Share
 from kafkawire.spark.replay.choice import Bound
 from kafkawire.spark.replay.job import ReplayRequest, replay
@@ -28,10 +29,6 @@ from tests.kit.spark.pipeline_tables import ROW, MadeTable
 from tests.spark.replay.test_replay import expected
 
 pytestmark = pytest.mark.real
-
-
-def silent(what: str, done: int, of: int) -> None:
-    """Nobody listens."""
 
 
 def read_back(bootstrap: str, topic: str, partition: int, count: int) -> list[ComparedRow]:

@@ -15,6 +15,7 @@ from kafkawire.log.rebuild.topics import recovered_name
 from kafkawire.manifest.keys import CURRENT, delta_key, segment_key
 from kafkawire.metadata.checkpoint import PartitionCheckpoint, ProducerEntry
 from kafkawire.objectstore.errors import StoreError
+from kafkawire.progress import silent
 from kafkawire.tiering.manifest.owner import OwnerRecord
 from kafkawire.tiering.restore.evidence import gather
 from kafkawire.tiering.restore.plan import EPOCH_MARGIN, NUMBER_MARGIN, Hole, Restored, plan
@@ -29,10 +30,6 @@ from tests.kit.tier.fake_store import FakeStore
 
 ORDERS = Topic("orders", [3, 4], {"retention.ms": "5"})
 GROUPS = Topic("__consumer_offsets", [9], {"cleanup.policy": "compact"}, internal=True)
-
-
-def silent(what: str, done: int, of: int) -> None:
-    pass
 
 
 async def scan(bucket: Bucket, progress: Progress = silent) -> Restored:

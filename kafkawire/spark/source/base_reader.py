@@ -1,6 +1,6 @@
-"""Shared part of batch and stream readers: the tasks Spark runs, and their catalog.
+"""Base of batch and stream readers: planning the tasks that Spark runs, and the current catalog.
 
-Runs in Spark's planning processes and, `TaskReader.read`, in its tasks.
+Runs in Spark's planning processes; `BaseReader.read` runs in its tasks.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class TaskPartition(InputPartition):
         self.task, self.places = task, tuple(places)
 
 
-class TaskReader:
-    """Shared part of batch and stream readers: tasks, and reading them."""
+class BaseReader:
+    """Base of the batch and the stream reader that Spark is given: plans tasks, and reads them with
+    `read_task`."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options, self.schema = options, schema
