@@ -3,7 +3,7 @@
 A test file is about the modules it imports (a name that a package exports counts for the module
 that defines it), those it names in a string (`import_module`, patches, `python -m`), those that the
 modules of tests/kit it uses import, and those its docstring lists after "Covers:", such as
-`kafkawire.log.hooks` or `kafkawire.messages.*`. Called by docs/generate.py.
+`kafkawire.log.partition.hooks` or `kafkawire.messages.*`. Called by docs/generate.py.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ PURE = (
     "kafkawire/log/segments/compact/retain.py",
     "kafkawire/log/segments/compact/record_spans.py",
     "kafkawire/log/segments/compact/transactions.py",
-    "kafkawire/log/append/write_batch.py",
+    "kafkawire/log/journal/write_batch.py",
     "kafkawire/tiering/read/hedging.py",
     "kafkawire/tiering/read/blocks.py",
     "kafkawire/tiering/read/readahead.py",

@@ -22,6 +22,8 @@ from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.compression import LZ4, NONE
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.disk import DiskFileSystem
+from kafkawire.log.io.worker_jobs import SegmentOutput, entries_of, no_pace
+from kafkawire.log.io.worker_jobs import pack as pack_items
 from kafkawire.log.segments.compact.job import run
 from kafkawire.log.segments.compact.messages import (
     CompactArguments,
@@ -30,8 +32,6 @@ from kafkawire.log.segments.compact.messages import (
     PartitionToClean,
 )
 from kafkawire.log.segments.file.writer import SegmentWriter
-from kafkawire.log.segments.jobs import SegmentOutput, entries_of, no_pace
-from kafkawire.log.segments.jobs import pack as pack_items
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
 
 BATCH_BYTES = 16 << 10

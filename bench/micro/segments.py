@@ -23,12 +23,7 @@ from crc32c import crc32c
 from kafkawire.codec.batches import build
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.disk import DiskFileSystem
-from kafkawire.log.journal import format as frame
-from kafkawire.log.journal.file import journal_name
-from kafkawire.log.journal.format import JournalHeader, padded
-from kafkawire.log.journal.index_file import Extent, pack_index, write_index
-from kafkawire.log.partition.hot_index import IndexColumns, empty_columns
-from kafkawire.log.segments.jobs import (
+from kafkawire.log.io.worker_jobs import (
     CutArguments,
     Input,
     JournalFile,
@@ -42,6 +37,11 @@ from kafkawire.log.segments.jobs import (
     no_pace,
     pack,
 )
+from kafkawire.log.journal import format as frame
+from kafkawire.log.journal.file import journal_name
+from kafkawire.log.journal.format import JournalHeader, padded
+from kafkawire.log.journal.index_file import Extent, pack_index, write_index
+from kafkawire.log.partition.hot_index import IndexColumns, empty_columns
 
 PARTITIONS = 64
 JOURNAL_BYTES = 128 << 20

@@ -22,15 +22,15 @@ from kafkawire.broker.producer_ids import ProducerIds
 from kafkawire.broker.topics import TopicService
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.counts import Counts
-from kafkawire.log.identity import (
+from kafkawire.log.io.ports import Env
+from kafkawire.log.manager import Log, lock_folder
+from kafkawire.log.recovery.identity import (
     Folder,
     IdentityRecorder,
     check_pairing,
     inspect_folder,
     refuse_absent,
 )
-from kafkawire.log.io.ports import Env
-from kafkawire.log.manager import Log, lock_folder
 from kafkawire.log.recovery.unknown_topics import check_segments
 from kafkawire.metadata import pairing
 from kafkawire.metadata.catalog import Catalog

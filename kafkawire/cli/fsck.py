@@ -19,17 +19,17 @@ from kafkawire.cli.progress import bars
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.fsck.check import check
 from kafkawire.log.fsck.report import FsckReport, Progress
-from kafkawire.log.identity import (
+from kafkawire.log.io.disk import real_env
+from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.manager import lock_folder
+from kafkawire.log.manifest.service import ENDED
+from kafkawire.log.recovery.identity import (
     IdentityError,
     check_pairing,
     inspect_folder,
     rebuild_command,
     refuse_absent,
 )
-from kafkawire.log.io.disk import real_env
-from kafkawire.log.io.ports import Env, LogError
-from kafkawire.log.manager import lock_folder
-from kafkawire.log.manifest.service import ENDED
 from kafkawire.metadata import pairing
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.store import MetadataError, SqlStore

@@ -1,9 +1,15 @@
 """The commit log: journals, partitions, segments, recovery, and the ports to the machine.
 
-`manager.Log` assembles all of it. Appends go through `append` into the files of `journal`;
-`partition` knows where each batch is; `segments` are sorted files written from rolled journals;
-`maintenance` is what happens periodically; `recovery` turns the bytes found after any end of the
-process into partitions again. `hooks` reports what happens to the remote tier and to `manifest`,
-the account of the data folder for readers without a broker. `fsck` checks the folder of a stopped
-broker, `rebuild` makes lost metadata again. `io` has the ports and what implements them.
+`manager.Log` assembles all of it, `scheduler` runs its periodic work. The packages import each
+other in one direction only, each those listed before it:
+
+- `io`: the ports to disk, clocks, threads and worker process, and what implements them.
+- `journal`: the files that every append is written to first.
+- `partition`: where the batches of a partition are, and the listeners that learn of changes.
+- `recovery`: turns the bytes found after any end of the process into partitions again.
+- `append`: write batches, the commit log, group commit.
+- `maintenance`: what happens periodically: index files, checkpoints, retention.
+- `segments`: sorted files written from rolled journals.
+- `manifest`: the account of the data folder for readers without a broker.
+- `fsck` checks the folder of a stopped broker, `rebuild` restores lost metadata.
 """

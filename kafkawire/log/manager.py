@@ -1,12 +1,12 @@
 """Log: the commit log with its partitions, from start to end. What the broker holds.
 
 Opens the folder (lock, run file, recovery), puts the parts together, and ends them in order. What
-happens by itself meanwhile is kafkawire.log.maintenance.scheduler's. `Log.open` is the only way to
+happens by itself meanwhile is kafkawire.log.scheduler's. `Log.open` is the only way to
 one.
 
     <folder>/lock                     held while a process runs
     <folder>/run                      kafkawire.log.journal.run_file
-    <folder>/identity                 kafkawire.log.identity
+    <folder>/identity                 kafkawire.log.recovery.identity
     <folder>/given-up                 kafkawire.log.recovery.given_up
     <folder>/quarantine/              kafkawire.log.recovery.quarantine
     <folder>/ledger.0, ledger.1       kafkawire.log.journal.ledger_file
@@ -23,35 +23,35 @@ import os.path
 from collections.abc import Container, Sequence
 
 from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.log.append.catalog_frames import CatalogFrames
 from kafkawire.log.append.commit_log import CommitLog
-from kafkawire.log.hooks import Hooks
 from kafkawire.log.io.ports import Env, Lock, LogError
-from kafkawire.log.journal.catalog_frames import CatalogFrames
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.index_file import Extent
-from kafkawire.log.journal.indexer import Indexer, write
 from kafkawire.log.journal.ledger import bounds_of, expected_ledger
+from kafkawire.log.journal.losses import Loss, names
 from kafkawire.log.journal.run_file import RunState, read_run, write_run
 from kafkawire.log.maintenance.checkpoints import Checkpoints
+from kafkawire.log.maintenance.indexer import Indexer, write
 from kafkawire.log.maintenance.retention import Retention
-from kafkawire.log.maintenance.scheduler import Upkeep
+from kafkawire.log.maintenance.unloader import Unloader
 from kafkawire.log.partition.damaged_ranges import lost_ranges
+from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.index_eviction import rows_in
 from kafkawire.log.partition.loader import Loader
-from kafkawire.log.partition.restore import load_partitions
 from kafkawire.log.partition.row_version import RowVersion
-from kafkawire.log.partition.unloader import Unloader
 from kafkawire.log.recovery.given_up import read_given_up
-from kafkawire.log.recovery.losses import Loss, names
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.recovery.recover import recover
+from kafkawire.log.recovery.restore import load_partitions
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import check_known
+from kafkawire.log.scheduler import Upkeep
 from kafkawire.log.segments.manager import Segments
-from kafkawire.log.segments.read.warm_reader import WarmReader
-from kafkawire.log.segments.remote_tier import RemoteTier
-from kafkawire.log.segments.store import SegmentStore
+from kafkawire.log.segments.store.remote_tier import RemoteTier
+from kafkawire.log.segments.store.segment_store import SegmentStore
+from kafkawire.log.segments.store.warm_reader import WarmReader
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 from kafkawire.metadata.store import Metadata
 from kafkawire.offsets.catalog.port import SegmentCatalog

@@ -300,7 +300,7 @@ class Directory:
         ]
         self._epoch = array("i", raised)
 
-    # -- a column for kafkawire.log.journal.catalog_frames
+    # -- a column for kafkawire.log.append.catalog_frames
 
     def described_in(self, topic_id: bytes) -> int:
         """The journal with the topic's newest catalog frame, as far as known; 0: not known."""

@@ -4,8 +4,8 @@ proves staleness.
 A broker's folder and its metadata carry the same `metadata_id`. SQL raises `generation` after
 changes, and the folder records a generation only once the transaction that raised it is durable, so
 the generation in SQL is never below the one in the folder. A lower one means an older copy of the
-metadata. `kafkawire.log.identity` compares the two. Functions here run inside a transaction of the
-caller (`Transactions.transact`).
+metadata. `kafkawire.log.recovery.identity` compares the two. Functions here run inside a
+transaction of the caller (`Transactions.transact`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class PartitionOffsetManager:
     """`next_offset`: the applied end, the first offset no stored record has. `pending`: the end
     with what is assigned and not yet written. Always 0 <= next_offset <= pending. After a start
     `next_offset` is the further of what SQL and the journals know
-    (kafkawire.log.partition.restore)."""
+    (kafkawire.log.recovery.restore)."""
 
     __slots__ = ("next_offset", "pending")
 

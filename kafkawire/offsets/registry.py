@@ -4,7 +4,7 @@
 of any of them. After any crash the next offset is the furthest that anything knows
 (`recovered_next_offset`): the last checkpoint, the segments, and a scan of what was written since.
 The broker's partitions hold their managers themselves and are recovered by
-kafkawire.log.partition.restore with the same rule; this is for programs that number records of
+kafkawire.log.recovery.restore with the same rule; this is for programs that number records of
 their own (docs/offsets.md).
 """
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from kafkawire.log.identity import rebuild_command
 from kafkawire.log.io.ports import Env
+from kafkawire.log.recovery.identity import rebuild_command
 from kafkawire.metadata.engine import aside
 from kafkawire.metadata.pagecheck import PageCheck
 from kafkawire.metadata.store import DamagedMetadata, MetadataError

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from kafkawire.broker.broker import Broker
 from kafkawire.handlers.table import load_hot
-from kafkawire.log.identity import IdentityError, rebuild_command
 from kafkawire.log.io.disk import keep_freed_memory, real_env
+from kafkawire.log.recovery.identity import IdentityError, rebuild_command
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.store import DamagedMetadata, sqlite_file
 from kafkawire.server.descriptors import DescriptorCheck, for_connections, raise_limit

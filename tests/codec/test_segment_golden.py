@@ -20,7 +20,7 @@ from kafkawire.codec.batches import records
 from kafkawire.codec.segment import directory, layout
 from kafkawire.codec.segment import format as codec
 from kafkawire.log.io.disk import DiskFileSystem
-from kafkawire.log.segments.jobs import ScrubArguments, find_job, no_pace
+from kafkawire.log.io.worker_jobs import ScrubArguments, find_job, no_pace
 from tests.golden import make_segment_v1, make_segment_v1_origin
 from tests.kit.log.segments import everything
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from kafkawire.log.io.ports import Env, FileSystem, Offload, WorkerError
-from kafkawire.log.segments.jobs import SHORT, no_pace, run_job
+from kafkawire.log.io.worker_jobs import SHORT, no_pace, run_job
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import SimLoop
 

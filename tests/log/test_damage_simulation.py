@@ -14,8 +14,8 @@ from unittest.mock import patch
 
 import pytest
 
+from kafkawire.log.journal.losses import DamagedEnds
 from kafkawire.log.partition.index_eviction import evict
-from kafkawire.log.recovery.losses import DamagedEnds
 from tests.kit.log.damaged_life import DamagedLastLife, DamagedLife, DamagedModel
 from tests.kit.log.life import LIVES
 from tests.kit.log.logs import FOLDER
@@ -29,10 +29,10 @@ def simulate(seed: int) -> DamagedModel:
     model = DamagedModel(seed)
     index_bytes = model.rng.choice((0, 1000, 1 << 20))
     with (
-        patch("kafkawire.log.journal.indexer.evict", partial(evict, bytes_at_most=index_bytes)),
-        patch("kafkawire.log.partition.restore.MAX_INDEX_BYTES", index_bytes),
+        patch("kafkawire.log.maintenance.indexer.evict", partial(evict, bytes_at_most=index_bytes)),
+        patch("kafkawire.log.recovery.restore.MAX_INDEX_BYTES", index_bytes),
         patch("kafkawire.log.journal.ledger.TICK_MS", 50),
-        patch("kafkawire.log.maintenance.scheduler.TICK_MS", 50),
+        patch("kafkawire.log.scheduler.TICK_MS", 50),
     ):
         for kind in [DamagedLife] * (LIVES + 1) + [DamagedLastLife]:
             model.fs.faults.__init__()  # type: ignore[misc]

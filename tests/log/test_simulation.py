@@ -36,8 +36,8 @@ def simulate(seed: int) -> Model:
     model = Model(seed)
     index_bytes = model.rng.choice((0, 1000, 1 << 20))
     with (
-        patch("kafkawire.log.journal.indexer.evict", partial(evict, bytes_at_most=index_bytes)),
-        patch("kafkawire.log.partition.restore.MAX_INDEX_BYTES", index_bytes),
+        patch("kafkawire.log.maintenance.indexer.evict", partial(evict, bytes_at_most=index_bytes)),
+        patch("kafkawire.log.recovery.restore.MAX_INDEX_BYTES", index_bytes),
         patch("kafkawire.log.segments.merge.levels.MAX_SMALL", model.rng.choice((2, 4, 32))),
     ):
         for kind in [Life] * LIVES + [LastLife]:

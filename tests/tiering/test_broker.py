@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.log.identity import IdentityError
+from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.manifest.keys import SEGMENTS
 from kafkawire.manifest.reader import NoManifest, read_manifest
 from kafkawire.messages.delete_records import (

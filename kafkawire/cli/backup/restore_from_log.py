@@ -27,7 +27,6 @@ from kafkawire.cli.progress import bars
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.fsck.report import Progress
-from kafkawire.log.identity import Folder, IdentityError, check_pairing, inspect_folder
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.manager import lock_folder
@@ -37,6 +36,7 @@ from kafkawire.log.rebuild.findings import Evidence
 from kafkawire.log.rebuild.insert import enter
 from kafkawire.log.rebuild.plan import Rebuilt, rebuild
 from kafkawire.log.rebuild.renumber import convert
+from kafkawire.log.recovery.identity import Folder, IdentityError, check_pairing, inspect_folder
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.metadata import pairing
 from kafkawire.metadata.database import sqlite_transaction

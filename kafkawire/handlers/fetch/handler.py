@@ -35,7 +35,7 @@ from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.handlers.fetch.long import FULL, LongFetch
 from kafkawire.handlers.fetch.request import MEMORY_PATIENCE_S, Attempt, fill
-from kafkawire.log.segments.read.remote_port import readable_log_start
+from kafkawire.log.segments.store.remote_port import readable_log_start
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker

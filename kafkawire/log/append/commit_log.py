@@ -23,7 +23,13 @@ from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.group_commit import Commits, call, called
-from kafkawire.log.append.write_batch import (
+from kafkawire.log.io.ports import Buffer, Env
+from kafkawire.log.journal.directory import Journals
+from kafkawire.log.journal.file import Journal
+from kafkawire.log.journal.format import KIND_ROLL, write_catalog
+from kafkawire.log.journal.ledger import Ledger
+from kafkawire.log.journal.losses import Loss
+from kafkawire.log.journal.write_batch import (
     Callback,
     Frame,
     Stamp,
@@ -32,15 +38,9 @@ from kafkawire.log.append.write_batch import (
     lay_out,
     write_all,
 )
-from kafkawire.log.hooks import Hooks
-from kafkawire.log.io.ports import Buffer, Env
-from kafkawire.log.journal.directory import Journals
-from kafkawire.log.journal.file import Journal
-from kafkawire.log.journal.format import KIND_ROLL, write_catalog
-from kafkawire.log.journal.ledger import Ledger
+from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.read_plan import HotRead, Plan
 from kafkawire.log.partition.reader import Reader, SegmentReads
-from kafkawire.log.recovery.losses import Loss
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
@@ -57,12 +57,12 @@ class CommitLog:
     `failed` is why nothing is written any more (after a failed fsync, or when closed); `full` that
     the server should start no produce, `refusal` why it should answer them all with that; `run` is
     the number frames carry. `frames`, `batch_bytes`, `scheduled` and `room_bytes` are the current
-    write batch, for Partition.append alone. `hooks`: the listeners above (kafkawire.log.hooks).
-    `dirty` are the partitions the next checkpoint must hold, `producing` those with idempotent
-    producers as of the last one. `trimmed`: partition number -> log start, of those with segment
-    rows below it. `batch_number` is another one as soon as what is appended belongs to another
-    write batch. `losses`: what recovery found damaged. `turns`, `appended_bytes`,
-    `appended_records`: what was written since the start.
+    write batch, for Partition.append alone. `hooks`: the listeners above
+    (kafkawire.log.partition.hooks). `dirty` are the partitions the next checkpoint must hold,
+    `producing` those with idempotent producers as of the last one. `trimmed`: partition number ->
+    log start, of those with segment rows below it. `batch_number` is another one as soon as what is
+    appended belongs to another write batch. `losses`: what recovery found damaged. `turns`,
+    `appended_bytes`, `appended_records`: what was written since the start.
     """
 
     __slots__ = (

@@ -16,13 +16,19 @@ from kafkawire.log.fsck.journals import JournalContents
 from kafkawire.log.fsck.objects import ObjectCheck
 from kafkawire.log.fsck.report import Fix, FsckReport, Progress
 from kafkawire.log.io.ports import Env, FileSystem
+from kafkawire.log.io.worker_jobs import ScrubArguments, SkipArguments, SkipResult, no_pace
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.segments.file.open import SUFFIX, SegmentFile, segment_path
 from kafkawire.log.segments.file.verify import run as scrub
-from kafkawire.log.segments.jobs import ScrubArguments, SkipArguments, SkipResult, no_pace
 from kafkawire.log.segments.skip.job import run as skip_job
 from kafkawire.log.segments.skip.skipper import SkipWriter
-from kafkawire.log.segments.unfinished import Known, Range, describe, entries_of, find_unaccounted
+from kafkawire.log.segments.store.unfinished import (
+    Known,
+    Range,
+    describe,
+    entries_of,
+    find_unaccounted,
+)
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import (
     DELETING,

@@ -177,7 +177,7 @@ class Offload(Protocol):
 class Worker(Protocol):
     """Other processes, for what loops over batches: cutting, rewriting, compaction, scrubbing.
 
-    Jobs are functions by name (kafkawire.log.segments.jobs). Short ones, as cuts, run one at a
+    Jobs are functions by name (kafkawire.log.io.worker_jobs). Short ones, as cuts, run one at a
     time, in the order of the calls; so do all others, concurrently.
     """
 

@@ -24,7 +24,7 @@ from typing import Any
 from kafkawire.childprocess.frames import LENGTH, FrameError, pack, read_frame, write_frame
 from kafkawire.childprocess.parent_end import ChildProcess, exit_words
 from kafkawire.log.io.ports import FileSystem, WorkerError
-from kafkawire.log.segments.jobs import SHORT, run_job
+from kafkawire.log.io.worker_jobs import SHORT, run_job
 
 IDLE_S = 60.0
 """An idle child costs 30 MB; starting one costs a tenth of a second."""

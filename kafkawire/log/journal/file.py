@@ -41,7 +41,7 @@ class Journal:
     many of those still have batches above their log start (counted once it is rolled), `view` the
     mapping while the journal is hot, `dirty` whether it holds bytes no fsync has covered, `indexed`
     whether its columns are next to it on disk. Up to `unverified` only the index file vouches for
-    the bytes (kafkawire.log.recovery.verification); `bad` are ranges [start, end) that are damaged.
+    the bytes (kafkawire.log.journal.verification); `bad` are ranges [start, end) that are damaged.
     """
 
     __slots__ = (

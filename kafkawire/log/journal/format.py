@@ -1,6 +1,6 @@
 """The byte layout of journals: header, frame heads, checksums, naming and catalog payloads.
 
-Pure: bytes in, values out. kafkawire.log.append.write_batch writes with it,
+Pure: bytes in, values out. kafkawire.log.journal.write_batch writes with it,
 kafkawire.log.journal.scan and kafkawire.log.journal.dump read with it. It knows nothing of files,
 and of batches only where they begin and what their own CRC leaves out.
 

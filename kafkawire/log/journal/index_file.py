@@ -32,12 +32,12 @@ from crc32c import crc32c
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.log.io.atomic_file import write_whole_file
 from kafkawire.log.io.ports import Env, FileSystem, WorkerError
+from kafkawire.log.io.worker_jobs import JournalFile
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import index_name
 from kafkawire.log.journal.format import JournalFormatError
 from kafkawire.log.partition.hot_index import IndexColumns
 from kafkawire.log.partition.read_plan import MAX_RUNS
-from kafkawire.log.segments.jobs import JournalFile
 
 logger = logging.getLogger(__name__)
 

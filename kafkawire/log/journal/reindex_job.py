@@ -9,12 +9,12 @@ from __future__ import annotations
 import os.path
 
 from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.io.worker_jobs import JournalFile, Pace
 from kafkawire.log.journal.file import PLACE_BITS
 from kafkawire.log.journal.format import HEADER_BYTES
 from kafkawire.log.journal.index_file import Extent, pack_index, write_index
 from kafkawire.log.journal.scan import scan
 from kafkawire.log.segments.file.open import Mapped
-from kafkawire.log.segments.jobs import JournalFile, Pace
 
 
 def run(fs: FileSystem, arguments: JournalFile, pace: Pace) -> int:

@@ -1,17 +1,17 @@
 """The job `verify`: which bytes of a journal that has an index file are not what was written.
 
 A start takes the rows of a journal from its index file and reads none of its bytes; the first
-reader of the journal has them checked by this job. Called by kafkawire.log.recovery.verification
+reader of the journal has them checked by this job. Called by kafkawire.log.journal.verification
 through the worker.
 """
 
 from __future__ import annotations
 
 from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.io.worker_jobs import JournalFile, Pace
 from kafkawire.log.journal.format import HEADER_BYTES
 from kafkawire.log.journal.scan import scan
 from kafkawire.log.segments.file.open import Mapped
-from kafkawire.log.segments.jobs import JournalFile, Pace
 
 
 def run(fs: FileSystem, arguments: JournalFile, pace: Pace) -> list[tuple[int, int]]:

@@ -16,8 +16,8 @@ import logging
 import os.path
 from collections.abc import Iterator, Mapping
 
+from kafkawire.log.append.catalog_frames import CatalogFrames
 from kafkawire.log.append.commit_log import CommitLog
-from kafkawire.log.journal.catalog_frames import CatalogFrames
 from kafkawire.log.journal.file import Journal, index_name
 from kafkawire.log.maintenance.checkpoints import Checkpoints
 from kafkawire.log.partition.partition import Partition

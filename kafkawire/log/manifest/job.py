@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.io.worker_jobs import Pace
 from kafkawire.log.manifest.summary import Outline, outline
-from kafkawire.log.segments.jobs import Pace
 from kafkawire.manifest.fold import GapError, fold
 from kafkawire.manifest.format import pack
 from kafkawire.manifest.reader import read_object

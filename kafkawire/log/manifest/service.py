@@ -2,11 +2,11 @@
 
 `<folder>/manifest/` has the files of docs/manifest-format.md; its objects are the segment files
 that are live and local, under their own uuids, so that a reader plans without broker and SQL. SQL
-goes first, then memory, then listeners are notified (kafkawire.log.hooks): what they note is one
-delta, at most one a second. No one ever waits for it. So the manifest is stale by a second or two,
-never ahead; and files stay for `file.delete.delay.ms` after they were replaced. Whatever may be
-wrong with it (a crash, damage, a restore), it is written again, next to the one that is there
-(kafkawire.log.manifest.rebuild).
+goes first, then memory, then listeners are notified (kafkawire.log.partition.hooks): what they note
+is one delta, at most one a second. No one ever waits for it. So the manifest is stale by a second
+or two, never ahead; and files stay for `file.delete.delay.ms` after they were replaced. Whatever
+may be wrong with it (a crash, damage, a restore), it is written again, next to the one that is
+there (kafkawire.log.manifest.rebuild).
 
 Here is what is noted and when it is written; kafkawire.log.manifest.maintenance, imported a second
 after a start, does it. Shell; made by the broker where `local.manifest.enable` says so.
@@ -123,7 +123,7 @@ class LocalManifest:
         attached = self.maintained is not None and self.maintained.attached
         return attached and not (self._writing or self.noted)
 
-    # -- what is noted (kafkawire.log.hooks.LogListener)
+    # -- what is noted (kafkawire.log.partition.hooks.LogListener)
 
     def segments(self, ids: Collection[int]) -> None:
         """Add live local segments to the manifest, remove others from it."""

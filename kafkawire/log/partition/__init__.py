@@ -3,8 +3,7 @@
 Partitions are loaded at their first use, by `loader`: a new topic is a row of the catalog and no
 object. Requests that use one at the same time share one query; a Produce waits as it does for a
 full log, a Fetch as if it waited for records. If loading fails, the answer is KAFKA_STORAGE_ERROR
-for half a second, then it is tried again. Beyond `partitions.loaded.max`, `unloader` removes
-partitions of which memory knows nothing that SQL does not. Periodic work visits partitions that
+for half a second, then it is tried again. Periodic work visits partitions that
 are dirty, have producers, lie in journals, or are due in SQL, never all of them.
 
 Easy to get wrong:

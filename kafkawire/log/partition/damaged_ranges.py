@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from kafkawire.log.journal.file import Pins
 from kafkawire.log.journal.format import HEAD_BYTES
-from kafkawire.log.recovery.losses import Loss
-from kafkawire.log.segments.unfinished import Range, uncovered
+from kafkawire.log.journal.losses import Loss
+from kafkawire.log.segments.store.unfinished import Range, uncovered
 from kafkawire.offsets.catalog.port import SegmentCatalog
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from typing import Any, Protocol
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.commit_log import CommitLog
-from kafkawire.log.partition import restore as loading
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.row_version import RowVersion
 from kafkawire.log.partition.topic_configs import TopicConfigs
+from kafkawire.log.recovery import restore as loading
 from kafkawire.metadata.catalog import Catalog, Location
 from kafkawire.offsets.catalog.port import PartitionRow, SegmentCatalog
 

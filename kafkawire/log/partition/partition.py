@@ -18,8 +18,8 @@ from kafkawire.codec.batches import CODEC_MASK, stamp
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.validate import Head, LongBatch, check_batch, convert, walk
-from kafkawire.log.append.write_batch import Frame
 from kafkawire.log.journal.format import MAX_FRAME_PAYLOAD
+from kafkawire.log.journal.write_batch import Frame
 from kafkawire.log.partition import damaged_ranges as holes
 from kafkawire.log.partition import time_lookup as times
 from kafkawire.log.partition import truncate as borders

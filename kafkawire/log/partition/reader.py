@@ -20,6 +20,7 @@ from kafkawire.log.io.slow_lane import SlowLane
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import PLACE_BITS, POSITION_MASK, Journal, Pins
 from kafkawire.log.journal.index_file import IndexCache
+from kafkawire.log.journal.verification import Verifier, is_bad
 from kafkawire.log.partition.read_plan import (
     HotRead,
     JournalRead,
@@ -29,7 +30,6 @@ from kafkawire.log.partition.read_plan import (
     skip_before,
     whole_batches,
 )
-from kafkawire.log.recovery.verification import Verifier, is_bad
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
@@ -55,7 +55,7 @@ ReadPlan = Callable[[Plan], Awaitable[list[Buffer]]]
 
 
 class SegmentReads(Protocol):
-    """The port through which a Reader reads segments (kafkawire.log.segments.read.warm_reader)."""
+    """The port through which a Reader reads segments (kafkawire.log.segments.store.warm_reader)."""
 
     async def read(
         self, plan: SegmentRead, read_journals: ReadPlan, patience_s: float | None

@@ -1,6 +1,7 @@
 """A count that rises whenever rows of segments in the offset storage are replaced.
 
-Made by the log, raised by kafkawire.log.segments.swap, read by kafkawire.log.partition.loader.
+Made by the log, raised by kafkawire.log.segments.store.swap, read by
+kafkawire.log.partition.loader.
 """
 
 from __future__ import annotations

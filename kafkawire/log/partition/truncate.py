@@ -2,7 +2,7 @@
 
 Moving one forgets, in one step, what lies on the wrong side of it: index rows, portions, segment
 rows. SQL has the new border already (kafkawire.log.maintenance.checkpoints,
-kafkawire.log.segments.swap). Pure.
+kafkawire.log.segments.store.swap). Pure.
 """
 
 from __future__ import annotations

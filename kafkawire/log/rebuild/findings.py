@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafkawire.codec.segment.format import PartitionEntry, TopicOrigin
+from kafkawire.log.journal.losses import Damage
 from kafkawire.log.partition.producers import Producers
-from kafkawire.log.recovery.losses import Damage
 from kafkawire.log.recovery.result import Recovered
 
 

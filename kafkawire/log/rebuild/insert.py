@@ -9,7 +9,7 @@ from __future__ import annotations
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.rebuild.findings import SegmentSeen, SegmentShare
 from kafkawire.log.rebuild.plan import Rebuilt, used_files
-from kafkawire.log.segments.cut.grouping import retention_class
+from kafkawire.log.segments.store.grouping import retention_class
 from kafkawire.metadata.checkpoint import Checkpoint
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,

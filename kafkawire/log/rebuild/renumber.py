@@ -21,6 +21,7 @@ from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.segment.format import PartitionEntry, PartitionState, TopicOrigin
 from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.io.worker_jobs import JobOrigin, SegmentOutput, entries_of, pack
 from kafkawire.log.journal.file import index_name
 from kafkawire.log.journal.format import (
     BATCH_LENGTH_AT,
@@ -37,10 +38,9 @@ from kafkawire.log.rebuild.plan import Rebuilt, used_files
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.recovery.result import RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import frames
-from kafkawire.log.segments.cut.grouping import retention_class
 from kafkawire.log.segments.file.open import SegmentFile, segment_path
 from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
-from kafkawire.log.segments.jobs import JobOrigin, SegmentOutput, entries_of, pack
+from kafkawire.log.segments.store.grouping import retention_class
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
 from kafkawire.metadata.directory import TopicInfo
 

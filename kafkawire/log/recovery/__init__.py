@@ -10,6 +10,8 @@ the stopped broker: the error is all that tells a consumer of the loss, and a jo
 back from a copy. The command only writes `given_up`; the next start cuts past these ranges, with
 an entry in the segment's section `lost`, so there is one way from journals into segments.
 
+`identity` refuses a data folder and metadata that do not belong together.
+
 Easy to get wrong:
 
 - A failed write leaves bytes. The next one starts at the same position, and if it is shorter,

@@ -43,8 +43,8 @@ from kafkawire.log.journal.format import (
 )
 from kafkawire.log.journal.index_file import read_index
 from kafkawire.log.journal.ledger_file import LedgerContents
+from kafkawire.log.journal.losses import ends, examine, examine_index
 from kafkawire.log.journal.scan import Gap, Scanned, scan
-from kafkawire.log.recovery.losses import ends, examine, examine_index
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Result of recovery: each journal with its rows, and the valid state of all of them.
 
-Values only, so that the users of the outcome (kafkawire.log.partition.restore,
+Values only, so that the users of the outcome (kafkawire.log.recovery.restore,
 kafkawire.log.manager, kafkawire.log.fsck, kafkawire.log.recovery.unknown_topics,
 kafkawire.log.rebuild) needs no recovery.
 """
@@ -14,9 +14,9 @@ from kafkawire.log.io.ports import FileSystem, LogError
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.format import HEADER_BYTES, JournalHeader, Naming
 from kafkawire.log.journal.index_file import Extent, JournalIndex, read_index
+from kafkawire.log.journal.losses import Damage, DamagedEnds
 from kafkawire.log.journal.scan import Gap, Scanned
 from kafkawire.log.partition.hot_index import IndexColumns
-from kafkawire.log.recovery.losses import Damage, DamagedEnds
 
 
 @dataclass(slots=True)

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.types import uuid_parse
-from kafkawire.log.identity import IdentityError, rebuild_command
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.journal.format import (
     HEAD_BYTES,
@@ -35,8 +34,9 @@ from kafkawire.log.journal.format import (
     topics_of,
 )
 from kafkawire.log.partition.partition import Partition
+from kafkawire.log.recovery.identity import IdentityError, rebuild_command
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
-from kafkawire.log.segments.unfinished import entries_of
+from kafkawire.log.segments.store.unfinished import entries_of
 from kafkawire.metadata.pairing import known_topics
 from kafkawire.metadata.store import Metadata, SqlStore
 

@@ -15,7 +15,7 @@ from itertools import islice
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.maintenance.retention import due
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.segments.swap import Swapper, due_ms
+from kafkawire.log.segments.store.swap import Swapper, due_ms
 from kafkawire.offsets.catalog.port import EVERYTHING, NEVER, SegmentCatalog
 
 logger = logging.getLogger(__name__)

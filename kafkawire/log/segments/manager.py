@@ -19,17 +19,16 @@ from kafkawire.log.recovery.given_up import GivenUp
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.segments.compact.cleaner import SegmentCleaner
 from kafkawire.log.segments.cut.cutter import Cutter
-from kafkawire.log.segments.delete_delay import FileDelays
 from kafkawire.log.segments.expiry import Lifecycle
 from kafkawire.log.segments.file.open import SUFFIX, segment_path
 from kafkawire.log.segments.file.origin import Origins
 from kafkawire.log.segments.merge.merger import Rewriter
-from kafkawire.log.segments.read.warm_reader import WarmReader
-from kafkawire.log.segments.remote_tier import RemoteTier
 from kafkawire.log.segments.skip.skipper import Skipper
-from kafkawire.log.segments.store import Segment, SegmentStore, remove
-from kafkawire.log.segments.swap import Swapper
-from kafkawire.log.segments.unfinished import (
+from kafkawire.log.segments.store.delete_delay import FileDelays
+from kafkawire.log.segments.store.remote_tier import RemoteTier
+from kafkawire.log.segments.store.segment_store import Segment, SegmentStore, remove
+from kafkawire.log.segments.store.swap import Swapper
+from kafkawire.log.segments.store.unfinished import (
     Known,
     Range,
     describe,
@@ -37,6 +36,7 @@ from kafkawire.log.segments.unfinished import (
     held_in_memory,
     unaccounted,
 )
+from kafkawire.log.segments.store.warm_reader import WarmReader
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED, SegmentCatalog, SegmentRow
 
@@ -166,7 +166,7 @@ class Segments:
 
     async def clean(self) -> None:
         """Remove what cuts left that a crash ended; files with records that are nowhere else go
-        into the quarantine (kafkawire.log.segments.unfinished)."""
+        into the quarantine (kafkawire.log.segments.store.unfinished)."""
         leftover, self._leftover = self._leftover, []
         for segment in leftover:
             await self._keep_records(segment)

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from kafkawire.log.segments.cut.cutter import SHARED_BYTES
-from kafkawire.log.segments.cut.grouping import LARGE_BYTES
 from kafkawire.log.segments.cut.plan import JOB_PARTITIONS
 from kafkawire.log.segments.cut.schedule import (
     CUT_PART,
@@ -27,6 +26,7 @@ from kafkawire.log.segments.cut.schedule import (
     SCANS_PER_LAG,
 )
 from kafkawire.log.segments.merge.levels import limits_of
+from kafkawire.log.segments.store.grouping import LARGE_BYTES
 from kafkawire.tiering.cost.merge_cost import pays, puts_of
 from kafkawire.tiering.cost.merge_model import UNENDING_S, Merges, merges_of
 from kafkawire.tiering.cost.prices import GIGABYTE, Prices

@@ -21,7 +21,7 @@ from kafkawire.codec.configs.settings import (
     validate,
 )
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.segments.cut.grouping import retention_class
+from kafkawire.log.segments.store.grouping import retention_class
 from kafkawire.tiering.cost.estimate import Estimate, Machine, TopicLoad, estimate
 from kafkawire.tiering.cost.prices import parse_prices
 

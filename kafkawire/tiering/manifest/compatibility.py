@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from kafkawire.log.identity import IdentityError
+from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.port import COPY_FINISHED, CURRENT, SegmentCatalog
 from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord, read_owner

@@ -21,16 +21,16 @@ from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.ports import Env
 from kafkawire.log.io.slow_lane import SlowLane
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.segments.read.index_cache import (
+from kafkawire.log.segments.store.index_cache import (
     DamagedSegment,
     Key,
     WarmIndex,
     WarmIndexes,
     read_index,
 )
-from kafkawire.log.segments.read.remote_port import Exchanged, RemoteReadRequest, Taken
-from kafkawire.log.segments.read.warm_reader import SLACK_BYTES
-from kafkawire.log.segments.store import Segment, SegmentStore
+from kafkawire.log.segments.store.remote_port import Exchanged, RemoteReadRequest, Taken
+from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
+from kafkawire.log.segments.store.warm_reader import SLACK_BYTES
 from kafkawire.objectstore.errors import NoSuchObject, Refused, StoreError
 from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRange, SegmentRow
 from kafkawire.tiering.read.batch_stream import Stretch
@@ -85,10 +85,10 @@ class Tier:
 
 class ColdReader:
     """Reads batches from segments in the remote tier (port:
-    kafkawire.log.segments.read.remote_port.Cold). kafkawire.log.segments.read.remote_port.Cold has
-    the promises. `stores` gives the store of a tier by its number; `indexes` are the warm reader's,
-    `lane` that of kafkawire.log.partition.reader. `report` is called with each copy of a segment
-    that is damaged while the segment has another one."""
+    kafkawire.log.segments.store.remote_port.Cold). kafkawire.log.segments.store.remote_port.Cold
+    has the promises. `stores` gives the store of a tier by its number; `indexes` are the warm
+    reader's, `lane` that of kafkawire.log.partition.reader. `report` is called with each copy of a
+    segment that is damaged while the segment has another one."""
 
     def __init__(
         self,

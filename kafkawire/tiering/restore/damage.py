@@ -10,8 +10,8 @@ import os.path
 
 from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env
+from kafkawire.log.io.worker_jobs import ScrubArguments, ScrubResult, no_pace
 from kafkawire.log.segments.file.verify import run as scrub
-from kafkawire.log.segments.jobs import ScrubArguments, ScrubResult, no_pace
 from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.tiering.restore.findings import Doubt, DoubtKind

@@ -16,10 +16,10 @@ from kafkawire.codec.segment.format import PartitionState, TopicOrigin
 from kafkawire.codec.segment.lost import GONE, LostRange
 from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env
-from kafkawire.log.segments.cut.grouping import retention_class
+from kafkawire.log.io.worker_jobs import JobOrigin, Made, SegmentOutput, entries_of, pack
 from kafkawire.log.segments.file.open import segment_path
 from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
-from kafkawire.log.segments.jobs import JobOrigin, Made, SegmentOutput, entries_of, pack
+from kafkawire.log.segments.store.grouping import retention_class
 from kafkawire.manifest.columns import Entry
 from kafkawire.metadata.checkpoint import Checkpoint, pack_epochs, pack_producers
 from kafkawire.metadata.directory import TopicInfo

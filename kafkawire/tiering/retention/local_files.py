@@ -19,7 +19,7 @@ from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.segments.file.open import SegmentFile, check_file
 from kafkawire.log.segments.manager import Segments
-from kafkawire.log.segments.store import Segment
+from kafkawire.log.segments.store.segment_store import Segment
 from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
 from kafkawire.offsets.catalog.port import LIVE

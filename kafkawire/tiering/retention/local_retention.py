@@ -17,7 +17,7 @@ from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.manager import Segments
-from kafkawire.log.segments.store import Segment
+from kafkawire.log.segments.store.segment_store import Segment
 from kafkawire.offsets.catalog.port import LIVE, NEVER, SegmentCatalog, SegmentRange
 from kafkawire.tiering.retention.local_files import LocalFiles
 from kafkawire.tiering.retention.local_plan import (

@@ -21,7 +21,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from kafkawire.log.io.ports import Env
-from kafkawire.log.segments.store import SegmentStore
+from kafkawire.log.segments.store.segment_store import SegmentStore
 from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.offsets.catalog.port import DELETE_STARTED, ObjectRow, SegmentCatalog, unpack_ranges

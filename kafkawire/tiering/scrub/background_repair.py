@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 
 from kafkawire.log.io.ports import Env, WorkerError
-from kafkawire.log.segments.store import Segment, SegmentStore
+from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.tiering.read.cold_reader import Copy
 from kafkawire.tiering.scrub.local_copy import local_copy, scrub_file, upload_again

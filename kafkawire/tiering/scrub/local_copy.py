@@ -9,7 +9,7 @@ import os.path
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kafkawire.log.segments.jobs import Lost, ScrubArguments, ScrubResult
+from kafkawire.log.io.worker_jobs import Lost, ScrubArguments, ScrubResult
 from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.offsets.catalog.port import ObjectRow

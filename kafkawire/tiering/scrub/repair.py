@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from kafkawire.log.io.ports import Env
 from kafkawire.log.manifest.pending_changes import Added
 from kafkawire.log.segments.skip.skipper import Skipper
-from kafkawire.log.segments.store import SegmentStore
-from kafkawire.log.segments.swap import Swapper
-from kafkawire.log.segments.unfinished import Known
+from kafkawire.log.segments.store.segment_store import SegmentStore
+from kafkawire.log.segments.store.swap import Swapper
+from kafkawire.log.segments.store.unfinished import Known
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,

@@ -15,7 +15,7 @@ from itertools import groupby
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.cut.schedule import CUT_PART
-from kafkawire.log.segments.store import SegmentStore
+from kafkawire.log.segments.store.segment_store import SegmentStore
 from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog, SegmentRow
 from kafkawire.tiering.upload.scheduler import Candidate
 

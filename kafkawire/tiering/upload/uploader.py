@@ -18,8 +18,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from kafkawire.log.io.ports import Env
-from kafkawire.log.segments.jobs import ScrubArguments, ScrubResult
-from kafkawire.log.segments.store import SegmentStore
+from kafkawire.log.io.worker_jobs import ScrubArguments, ScrubResult
+from kafkawire.log.segments.store.segment_store import SegmentStore
 from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import Refused, SlowDown, StoreError

@@ -13,7 +13,7 @@ from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.manager import Log
 from kafkawire.log.manifest.service import LocalManifest
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.segments.store import SegmentStore
+from kafkawire.log.segments.store.segment_store import SegmentStore
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.reader import read_manifest, refresh_manifest

@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.io.worker_jobs import JobResult, ScrubArguments, ScrubResult, find_job, no_pace
 from kafkawire.log.segments.file.open import segment_path
-from kafkawire.log.segments.jobs import JobResult, ScrubArguments, ScrubResult, find_job, no_pace
 from tests.kit.log import segments
 from tests.kit.log.segments import FOLDER, Part, segment, write
 from tests.kit.memfs import MemFileSystem

@@ -21,18 +21,18 @@ from kafkawire.codec.segment.format import (
     SparseIndex,
 )
 from kafkawire.log.io.ports import FileSystem
-from kafkawire.log.journal import format as frame
-from kafkawire.log.journal.file import journal_name
-from kafkawire.log.journal.format import JournalHeader, padded
-from kafkawire.log.journal.index_file import Extent, pack_index, write_index
-from kafkawire.log.partition.hot_index import IndexColumns, empty_columns
-from kafkawire.log.segments.jobs import (
+from kafkawire.log.io.worker_jobs import (
     CutArguments,
     JournalFile,
     PartitionToCut,
     SegmentOutput,
     pack,
 )
+from kafkawire.log.journal import format as frame
+from kafkawire.log.journal.file import journal_name
+from kafkawire.log.journal.format import JournalHeader, padded
+from kafkawire.log.journal.index_file import Extent, pack_index, write_index
+from kafkawire.log.partition.hot_index import IndexColumns, empty_columns
 
 UUID = bytes(range(16))
 RUN = 1 << 32

@@ -13,8 +13,8 @@ from typing import Any
 
 from kafkawire.codec.batches import iter_batches
 from kafkawire.log.partition.read_plan import HotRead
-from kafkawire.log.segments.read.index_cache import WarmIndexes
-from kafkawire.log.segments.store import Segment
+from kafkawire.log.segments.store.index_cache import WarmIndexes
+from kafkawire.log.segments.store.segment_store import Segment
 from kafkawire.manifest.keys import segment_key
 from kafkawire.offsets.catalog.port import LIVE, ObjectRow
 from kafkawire.tiering.read.cold_reader import ColdReader, Copy

@@ -6,7 +6,7 @@ from typing import Any
 
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.file.open import segment_path
-from kafkawire.log.segments.store import Segment
+from kafkawire.log.segments.store.segment_store import Segment
 from kafkawire.manifest.keys import segment_key
 from kafkawire.offsets.catalog.port import LIVE, ObjectRow, SegmentRow, pack_ranges
 from kafkawire.tiering.retention.local_retention import LocalTier

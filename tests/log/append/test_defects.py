@@ -45,7 +45,7 @@ async def test_a_turn_that_cannot_be_laid_out_fails_whole(
         raise struct.error("int too large to convert")
 
     with monkeypatch.context() as patched:
-        patched.setattr("kafkawire.log.append.write_batch.pack_body", overflow)
+        patched.setattr("kafkawire.log.journal.write_batch.pack_body", overflow)
         answers = appended(log, partition, b"lost")
         await ticks()
     assert codes(answers) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2

@@ -19,13 +19,13 @@ from pathlib import Path
 import pytest
 
 from kafkawire.childprocess import frames
+from kafkawire.log.io import worker_jobs
 from kafkawire.log.io import worker_process as worker
 from kafkawire.log.io.disk import DiskFileSystem, real_env
 from kafkawire.log.io.ports import FileSystem, Worker, WorkerError
+from kafkawire.log.io.worker_jobs import ScrubArguments, ScrubResult, entries_of
 from kafkawire.log.io.worker_main import NICE
 from kafkawire.log.io.worker_process import Child, Throttle, WorkerProcess, answer
-from kafkawire.log.segments import jobs
-from kafkawire.log.segments.jobs import ScrubArguments, ScrubResult, entries_of
 from tests.kit.env import InlineOffload, OffloadWorker
 from tests.kit.log import segments
 from tests.kit.log.segments import Part, batch, cutting, journal, output, segment, wanted
@@ -262,7 +262,7 @@ async def test_an_answer_that_is_none_ends_the_process(
 
 PARENT = """
 import asyncio, os, sys
-from kafkawire.log.segments.jobs import ScrubArguments
+from kafkawire.log.io.worker_jobs import ScrubArguments
 from kafkawire.log.io.worker_process import Child
 
 async def main():
@@ -333,6 +333,6 @@ def test_the_throttle_keeps_a_rate() -> None:
 
 
 def test_every_job_has_its_module() -> None:
-    for name in jobs.JOBS:
+    for name in worker_jobs.JOBS:
         if name != "compact":
-            assert callable(jobs.find_job(name))
+            assert callable(worker_jobs.find_job(name))

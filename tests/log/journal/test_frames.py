@@ -1,6 +1,6 @@
 """The byte layout: heads, checksums, names, and finding the next frame in rubbish.
 
-Covers: kafkawire.log.journal.catalog_frames.
+Covers: kafkawire.log.append.catalog_frames.
 """
 
 from __future__ import annotations

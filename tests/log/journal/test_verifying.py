@@ -13,8 +13,8 @@ import pytest
 from kafkawire.codec.errors import DamagedOffsets
 from kafkawire.log.io.ports import WorkerError
 from kafkawire.log.journal.format import HEAD_BYTES
+from kafkawire.log.journal.verification import is_bad
 from kafkawire.log.partition.read_plan import HotRead
-from kafkawire.log.recovery.verification import is_bad
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import World, batch, read_all
 from tests.kit.log.recovery import roll, spoil, start

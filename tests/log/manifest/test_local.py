@@ -1,7 +1,7 @@
 """The local manifest: what is in it, when it is written, and in a real broker.
 
 Covers: kafkawire.log.manifest.collect, kafkawire.log.manifest.delta_builder,
-kafkawire.log.manifest.job, kafkawire.log.manifest.rebuild, kafkawire.log.hooks.
+kafkawire.log.manifest.job, kafkawire.log.manifest.rebuild, kafkawire.log.partition.hooks.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def simulate(seed: int) -> ManifestModel:
     with (
         patch("tests.kit.log.life.fsck", no_fsck),
         patch(
-            "kafkawire.log.journal.indexer.evict",
+            "kafkawire.log.maintenance.indexer.evict",
             partial(evict, bytes_at_most=model.rng.choice((0, 1 << 20))),
         ),
         patch("kafkawire.log.segments.merge.levels.MAX_SMALL", model.rng.choice((2, 4, 32))),

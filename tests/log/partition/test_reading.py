@@ -171,7 +171,7 @@ async def test_a_read_of_a_deleted_topic_ends() -> None:
 async def evicted(monkeypatch: pytest.MonkeyPatch, count: int = 40) -> tuple[World, Partition]:
     """A partition most of whose rows are in index files alone."""
     monkeypatch.setattr(eviction, "MAX_INDEX_BYTES", 5 * ROW_BYTES)
-    monkeypatch.setattr("kafkawire.log.partition.restore.MAX_INDEX_BYTES", 5 * ROW_BYTES)
+    monkeypatch.setattr("kafkawire.log.recovery.restore.MAX_INDEX_BYTES", 5 * ROW_BYTES)
     world = World(journal_bytes=4096, hot_bytes=0)
     partition = await fill(world, count)
     evict(world.log.journals, world.log.partitions, 5 * ROW_BYTES)

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from kafkawire.log.fsck.check import check
-from kafkawire.log.identity import IdentityError
 from kafkawire.log.manager import Log
 from kafkawire.log.rebuild.evidence import gather
 from kafkawire.log.rebuild.plan import Rebuilt, rebuild
 from kafkawire.log.rebuild.topics import recovered_name
+from kafkawire.log.recovery.identity import IdentityError
 from tests.kit.env import EPOCH_MS, OffloadWorker
 from tests.kit.log.logs import FOLDER, World, batch, read_all
 from tests.kit.memory_metadata import MemoryDatabase

@@ -17,13 +17,13 @@ import pytest
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.fsck.check import check, silent
+from kafkawire.log.journal.losses import Damage, Loss
 from kafkawire.log.journal.scan import Gap
 from kafkawire.log.rebuild.evidence import gather
 from kafkawire.log.rebuild.findings import Evidence, PartitionSeen, SegmentSeen, SegmentShare
 from kafkawire.log.rebuild.insert import enter
 from kafkawire.log.rebuild.plan import Rebuilt, rebuild
 from kafkawire.log.rebuild.renumber import convert
-from kafkawire.log.recovery.losses import Damage, Loss
 from kafkawire.metadata.catalog import Catalog, ConfigChange
 from kafkawire.testing.broker import BrokerProcess
 from tests.cli.test_offsets import Typed, produce

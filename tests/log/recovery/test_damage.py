@@ -1,6 +1,6 @@
 """Damage to acknowledged frames: no offset is assigned twice, and what is lost is named.
 
-Covers: kafkawire.log.recovery.salvage, kafkawire.log.partition.damaged_ranges,
+Covers: kafkawire.log.journal.salvage, kafkawire.log.partition.damaged_ranges,
 kafkawire.log.recovery.result.
 """
 

@@ -171,7 +171,7 @@ async def test_an_index_that_is_made_again_holds_all_rows_whatever_the_memory(
     await roll(world, 10)
     await world.log.close()
     world.fs.remove(f"{JOURNALS}/{index_name(1)}")
-    monkeypatch.setattr("kafkawire.log.partition.restore.MAX_INDEX_BYTES", 0)
+    monkeypatch.setattr("kafkawire.log.recovery.restore.MAX_INDEX_BYTES", 0)
     for _ in range(2):
         await world.start()
         for _ in range(20):

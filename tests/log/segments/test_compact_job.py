@@ -10,6 +10,8 @@ import pytest
 from kafkawire.codec.batches import CONTROL, Record, iter_batches, pack, read_head, records
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.io.worker_jobs import Made, SegmentOutput, entries_of, no_pace
+from kafkawire.log.io.worker_jobs import pack as pack_items
 from kafkawire.log.segments.compact.job import PIECE_BYTES, run
 from kafkawire.log.segments.compact.messages import (
     CompactArguments,
@@ -19,8 +21,6 @@ from kafkawire.log.segments.compact.messages import (
 )
 from kafkawire.log.segments.file.open import SegmentFile
 from kafkawire.log.segments.file.writer import SegmentWriter
-from kafkawire.log.segments.jobs import Made, SegmentOutput, entries_of, no_pace
-from kafkawire.log.segments.jobs import pack as pack_items
 from kafkawire.metadata.checkpoint import ProducerEntry, pack_epochs, pack_producers
 from tests.kit.log.compaction import DAY_MS, NOW_MS, TXN, keyed, marker
 from tests.kit.memfs import MemFileSystem

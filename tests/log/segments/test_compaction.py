@@ -12,8 +12,8 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups.load import load
 from kafkawire.groups.records import Offset, OffsetRecord, encode_record
 from kafkawire.groups.snapshot import SnapshotLocation
+from kafkawire.log.io.worker_jobs import ScrubArguments
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.segments.jobs import ScrubArguments
 from kafkawire.offsets.catalog.port import LIVE, STARTED
 from tests.kit.env import EPOCH_MS, SettableClock
 from tests.kit.groups.script import GroupSettings

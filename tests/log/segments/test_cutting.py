@@ -1,7 +1,7 @@
 """Cutting: journals become segments, readers see each batch in one place, crashes leave nothing.
 
-Covers: kafkawire.log.segments.cut.cutter, kafkawire.log.segments.result_rows,
-kafkawire.log.segments.manager, kafkawire.log.segments.swap, kafkawire.log.partition.truncate,
+Covers: kafkawire.log.segments.cut.cutter, kafkawire.log.segments.store.result_rows,
+kafkawire.log.segments.manager, kafkawire.log.segments.store.swap, kafkawire.log.partition.truncate,
 kafkawire.log.journal.reindex_job.
 """
 
@@ -15,7 +15,7 @@ import pytest
 
 from kafkawire.codec.batches import build
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.append.write_batch import Frame
+from kafkawire.log.journal.write_batch import Frame
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.read_plan import SegmentRead
 from kafkawire.log.segments.cut.plan import share_of
@@ -121,7 +121,7 @@ async def test_limits_hold_in_segments(room: int, first: bool, count: int) -> No
 async def test_small_partitions_share_a_segment_and_large_ones_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kafkawire.log.segments.cut.grouping.LARGE_BYTES", 10_000)
+    monkeypatch.setattr("kafkawire.log.segments.store.grouping.LARGE_BYTES", 10_000)
     world = await started(4)
     await world.topic("short", retention_ms="1000")
     for name in ("t0", "t1", "t2", "short"):

@@ -1,7 +1,7 @@
 """Segments after the cut: retention, deletion, rewriting; which bytes must go, and when.
 
-Covers: kafkawire.log.segments.expiry, kafkawire.log.segments.delete_delay,
-kafkawire.log.segments.swap.
+Covers: kafkawire.log.segments.expiry, kafkawire.log.segments.store.delete_delay,
+kafkawire.log.segments.store.swap.
 """
 
 from __future__ import annotations

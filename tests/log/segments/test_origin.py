@@ -22,7 +22,7 @@ from kafkawire.codec.segment.format import (
 )
 from kafkawire.codec.segment.origin import write_origin
 from kafkawire.log.io.ports import FileSystem
-from kafkawire.log.segments.jobs import (
+from kafkawire.log.io.worker_jobs import (
     Input,
     JobOrigin,
     Keep,
@@ -31,8 +31,8 @@ from kafkawire.log.segments.jobs import (
     find_job,
     pack,
 )
-from kafkawire.log.segments.jobs import no_pace as none
-from kafkawire.log.segments.store import Segment
+from kafkawire.log.io.worker_jobs import no_pace as none
+from kafkawire.log.segments.store.segment_store import Segment
 from tests.kit.log.compacted import clean, cut_all, fill, started
 from tests.kit.log.logs import World
 from tests.kit.log.segments import (

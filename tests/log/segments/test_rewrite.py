@@ -9,7 +9,7 @@ import pytest
 
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.ports import WorkerError
-from kafkawire.log.segments.jobs import (
+from kafkawire.log.io.worker_jobs import (
     Input,
     Keep,
     RewriteArguments,

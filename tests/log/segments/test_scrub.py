@@ -7,8 +7,8 @@ import random
 import pytest
 
 from kafkawire.codec.segment.format import HEADER_BYTES
+from kafkawire.log.io.worker_jobs import ScrubArguments, find_job, no_pace
 from kafkawire.log.segments.file import verify as scrubbing
-from kafkawire.log.segments.jobs import ScrubArguments, find_job, no_pace
 from tests.kit.log.segment_jobs import (
     BadDisk,
     files_in_memory,  # noqa: F401  (a fixture, by name)

@@ -1,6 +1,6 @@
 """Segments through a socket and the real worker process: clients do not notice the border.
 
-Covers: kafkawire.log.segments.read.warm_reader.
+Covers: kafkawire.log.segments.store.warm_reader.
 """
 
 from __future__ import annotations

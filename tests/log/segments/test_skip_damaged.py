@@ -9,8 +9,7 @@ import pytest
 
 from kafkawire.codec.batches import HEAD_BYTES, empty_batches, iter_batches
 from kafkawire.codec.segment.format import LostRange, PartitionState
-from kafkawire.log.segments.file.open import read_lost_ranges
-from kafkawire.log.segments.jobs import (
+from kafkawire.log.io.worker_jobs import (
     Input,
     Keep,
     Lost,
@@ -22,6 +21,7 @@ from kafkawire.log.segments.jobs import (
     pack,
     unpack_all,
 )
+from kafkawire.log.segments.file.open import read_lost_ranges
 from tests.kit.log.segment_jobs import (
     BadDisk,
     files_in_memory,  # noqa: F401  (a fixture, by name)

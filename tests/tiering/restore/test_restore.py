@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 from kafkawire.cli.app import app
 from kafkawire.codec.batches import HEAD_BYTES
 from kafkawire.log.io.disk import DiskFileSystem
+from kafkawire.log.io.worker_jobs import ScrubArguments, find_job, no_pace
 from kafkawire.log.segments.file.open import read_lost_ranges
-from kafkawire.log.segments.jobs import ScrubArguments, find_job, no_pace
 from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.checkpoint import ProducerEntry
 from kafkawire.metadata.open import open_metadata, sqlite_metadata

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kafkawire.log.fsck.check import check
-from kafkawire.log.segments import store as segment_store
-from kafkawire.log.segments.store import NotLocal
+from kafkawire.log.segments.store import segment_store
+from kafkawire.log.segments.store.segment_store import NotLocal
 from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.port import DELETE_STARTED
 from tests.kit.log.logs import FOLDER, read_all, values

@@ -1,7 +1,7 @@
 """Remote segments that come back as files: for the rewriter, and go again.
 
-Covers: kafkawire.log.segments.merge.fetch_remote, kafkawire.log.segments.merge.localizer_port,
-kafkawire.tiering.retention.local_files, kafkawire.log.segments.remote_tier.
+Covers: kafkawire.log.segments.merge.fetch_remote, kafkawire.log.segments.store.localizer_port,
+kafkawire.tiering.retention.local_files, kafkawire.log.segments.store.remote_tier.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.segment.format import TAIL_BYTES
-from kafkawire.log.segments.store import NotLocal, Segment
+from kafkawire.log.segments.store.segment_store import NotLocal, Segment
 from kafkawire.manifest.keys import segment_key
 from kafkawire.offsets.catalog.port import DELETING, LIVE, ObjectRow
 from tests.kit.log.logs import read_all

@@ -13,8 +13,8 @@ import pytest
 from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.segments.read.index_cache import WarmIndexes
-from kafkawire.log.segments.store import Segment
+from kafkawire.log.segments.store.index_cache import WarmIndexes
+from kafkawire.log.segments.store.segment_store import Segment
 from kafkawire.manifest.keys import segment_key
 from kafkawire.tiering.scrub.repair import heal
 from tests.kit.tier.life import Life

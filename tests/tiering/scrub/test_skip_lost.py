@@ -14,7 +14,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.segment.format import LostRange
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.file.open import read_lost_ranges
-from kafkawire.log.segments.store import Segment
+from kafkawire.log.segments.store.segment_store import Segment
 from kafkawire.manifest.keys import segment_key
 from kafkawire.offsets.catalog.port import COPY_FINISHED, ObjectRow, unpack_ranges
 from kafkawire.tiering.scrub.plan import Finding, FindingKind, ScrubReport

@@ -35,11 +35,11 @@ from kafkawire.log.segments.compact.plan import (
     due_ms,
 )
 from kafkawire.log.segments.compact.request import CleanJob, made_by
-from kafkawire.log.segments.cut.grouping import COMPACTED, is_cleaned
 from kafkawire.log.segments.file.origin import Origins
-from kafkawire.log.segments.remote_tier import RemoteTier
-from kafkawire.log.segments.store import Segment, SegmentStore
-from kafkawire.log.segments.swap import Swapper
+from kafkawire.log.segments.store.grouping import COMPACTED, is_cleaned
+from kafkawire.log.segments.store.remote_tier import RemoteTier
+from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
+from kafkawire.log.segments.store.swap import Swapper
 from kafkawire.offsets.catalog.port import EVERYTHING, LIVE, SegmentCatalog, SegmentRow, StaleSwap
 
 logger = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ from kafkawire.codec.batches import HEAD_BYTES, LENGTH_AT, PREFIX_BYTES
 from kafkawire.codec.segment.format import DamagedBatch
 from kafkawire.codec.segment.lost import LostRange, merged
 from kafkawire.log.io.ports import File, FileSystem
+from kafkawire.log.io.worker_jobs import Pace, StoredDamage, unpack_all
 from kafkawire.log.segments.compact.messages import (
     CleanedShare,
     CompactArguments,
@@ -37,7 +38,6 @@ from kafkawire.log.segments.compact.retain import (
 )
 from kafkawire.log.segments.compact.transactions import Aborted
 from kafkawire.log.segments.file.open import LostRanges, read_lost_ranges
-from kafkawire.log.segments.jobs import Pace, StoredDamage, unpack_all
 from kafkawire.metadata.checkpoint import unpack_producers
 
 PIECE_BYTES = 1 << 20

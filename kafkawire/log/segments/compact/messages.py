@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafkawire.codec.segment.format import PartitionState
-from kafkawire.log.segments.jobs import JobOrigin, Made, Packed, SegmentOutput, StoredDamage
+from kafkawire.log.io.worker_jobs import JobOrigin, Made, Packed, SegmentOutput, StoredDamage
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.segments.cut.grouping import LARGE_BYTES, group, retention_class
+from kafkawire.log.segments.store.grouping import LARGE_BYTES, group, retention_class
 from kafkawire.offsets.catalog.port import SegmentRange
 
 NEVER = 1 << 62

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.ports import Env
+from kafkawire.log.io.worker_jobs import JobOrigin, SegmentOutput, pack
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.compact.messages import (
     CompactArguments,
@@ -15,10 +16,9 @@ from kafkawire.log.segments.compact.messages import (
     PartitionToClean,
 )
 from kafkawire.log.segments.compact.plan import MAX_OUTPUTS, SHARED_BYTES, Dirty
-from kafkawire.log.segments.cut.grouping import retention_class
-from kafkawire.log.segments.jobs import JobOrigin, SegmentOutput, pack
-from kafkawire.log.segments.result_rows import mappings_of
-from kafkawire.log.segments.store import Segment, SegmentStore
+from kafkawire.log.segments.store.grouping import retention_class
+from kafkawire.log.segments.store.result_rows import mappings_of
+from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
 from kafkawire.offsets.catalog.port import SegmentRange, SegmentRow
 

@@ -18,14 +18,7 @@ from collections.abc import Mapping, Sequence
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.codec.segment.lost import LostRange
 from kafkawire.log.append.commit_log import CommitLog
-from kafkawire.log.journal.file import Journal, Pins
-from kafkawire.log.partition.partition import Partition
-from kafkawire.log.recovery.given_up import GivenUp, clipped
-from kafkawire.log.segments.cut.grouping import group
-from kafkawire.log.segments.cut.plan import JOB_PARTITIONS, CutShare, ready, share_of
-from kafkawire.log.segments.cut.schedule import NEVER, Timing
-from kafkawire.log.segments.file.origin import Origins
-from kafkawire.log.segments.jobs import (
+from kafkawire.log.io.worker_jobs import (
     CutArguments,
     JobResult,
     JournalFile,
@@ -33,9 +26,16 @@ from kafkawire.log.segments.jobs import (
     SegmentOutput,
     pack,
 )
-from kafkawire.log.segments.result_rows import mappings_of
-from kafkawire.log.segments.store import Segment, SegmentStore
-from kafkawire.log.segments.swap import Swapper
+from kafkawire.log.journal.file import Journal, Pins
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.recovery.given_up import GivenUp, clipped
+from kafkawire.log.segments.cut.plan import JOB_PARTITIONS, CutShare, ready, share_of
+from kafkawire.log.segments.cut.schedule import NEVER, Timing
+from kafkawire.log.segments.file.origin import Origins
+from kafkawire.log.segments.store.grouping import group
+from kafkawire.log.segments.store.result_rows import mappings_of
+from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
+from kafkawire.log.segments.store.swap import Swapper
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
 from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRange, SegmentRow
 

@@ -23,6 +23,16 @@ from crc32c import crc32c
 from kafkawire.codec.batches import empty_batches
 from kafkawire.codec.segment.format import DamagedBatch
 from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.io.worker_jobs import (
+    CutArguments,
+    JobResult,
+    JournalFile,
+    Pace,
+    PartitionToCut,
+    SegmentOutput,
+    StoredDamage,
+    unpack_all,
+)
 from kafkawire.log.journal.file import POSITION_MASK
 from kafkawire.log.journal.format import (
     BATCH_PREFIX_BYTES,
@@ -36,16 +46,6 @@ from kafkawire.log.journal.scan import Scanned, scan
 from kafkawire.log.partition.hot_index import IndexColumns, empty_columns
 from kafkawire.log.segments.file.open import Mapped
 from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
-from kafkawire.log.segments.jobs import (
-    CutArguments,
-    JobResult,
-    JournalFile,
-    Pace,
-    PartitionToCut,
-    SegmentOutput,
-    StoredDamage,
-    unpack_all,
-)
 
 ROWS_AT_ONCE = 480
 BYTES_AT_ONCE = 4 << 20

@@ -17,7 +17,7 @@ from kafkawire.codec.segment.lost import LostRange
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.recovery.given_up import passed
-from kafkawire.log.segments.cut.grouping import retention_class
+from kafkawire.log.segments.store.grouping import retention_class
 
 JOB_BYTES = 256 << 20
 """Two journals of the usual size: what is read once stays in the page cache while it is sorted."""

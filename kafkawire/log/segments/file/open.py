@@ -39,7 +39,7 @@ from kafkawire.codec.segment.format import (
     section_body,
 )
 from kafkawire.log.io.ports import File, FileSystem
-from kafkawire.log.segments.jobs import Pace, no_pace
+from kafkawire.log.io.worker_jobs import Pace, no_pace
 from kafkawire.offsets.catalog.port import SegmentRow
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from kafkawire.codec.segment.format import TopicOrigin
 from kafkawire.log.io.ports import Env
-from kafkawire.log.segments.jobs import JobOrigin, pack
+from kafkawire.log.io.worker_jobs import JobOrigin, pack
 from kafkawire.metadata.catalog import Catalog
 
 AT_ONCE = 128

@@ -14,8 +14,8 @@ from typing import Self
 
 from kafkawire.codec.segment.format import Origin, PartitionState, SegmentBuilder, TopicOrigin
 from kafkawire.log.io.ports import Buffer, FileSystem
+from kafkawire.log.io.worker_jobs import JobOrigin, Made, SegmentOutput, pack, unpack_all
 from kafkawire.log.journal.file import MAX_IOV, write_whole
-from kafkawire.log.segments.jobs import JobOrigin, Made, SegmentOutput, pack, unpack_all
 
 WRITE_BYTES = 4 << 20
 """A gathered write; the views in it keep nothing in memory but pages that were just read."""

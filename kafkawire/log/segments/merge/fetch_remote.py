@@ -18,9 +18,9 @@ from kafkawire.codec.segment.format import (
     read_trailer,
 )
 from kafkawire.log.io.ports import Env
-from kafkawire.log.segments.merge.localizer_port import Localizer
-from kafkawire.log.segments.remote_tier import RemoteTier
-from kafkawire.log.segments.store import Segment
+from kafkawire.log.segments.store.localizer_port import Localizer
+from kafkawire.log.segments.store.remote_tier import RemoteTier
+from kafkawire.log.segments.store.segment_store import Segment
 
 logger = logging.getLogger(__name__)
 

@@ -22,9 +22,7 @@ from kafkawire.codec.segment.format import (
 )
 from kafkawire.codec.segment.lost import LostRange, merged
 from kafkawire.log.io.ports import FileSystem
-from kafkawire.log.segments.file.open import DamagedBlock, SegmentFile
-from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
-from kafkawire.log.segments.jobs import (
+from kafkawire.log.io.worker_jobs import (
     JobResult,
     Keep,
     Pace,
@@ -32,6 +30,8 @@ from kafkawire.log.segments.jobs import (
     StoredDamage,
     unpack_all,
 )
+from kafkawire.log.segments.file.open import DamagedBlock, SegmentFile
+from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
 
 _BATCH = Struct(">qi11xi")
 """Base offset, length, last delta."""

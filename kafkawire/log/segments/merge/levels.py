@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from kafkawire.log.segments.cut.grouping import is_tiered, least_retention_ms
+from kafkawire.log.segments.store.grouping import is_tiered, least_retention_ms
 
 MIB = 1 << 20
 MAX_SMALL = 112

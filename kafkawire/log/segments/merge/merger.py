@@ -14,9 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.log.io.ports import Env, FileSystem
-from kafkawire.log.partition.partition import Partition
-from kafkawire.log.segments.file.origin import Origins
-from kafkawire.log.segments.jobs import (
+from kafkawire.log.io.worker_jobs import (
     Input,
     JobResult,
     Keep,
@@ -24,6 +22,8 @@ from kafkawire.log.segments.jobs import (
     SegmentOutput,
     pack,
 )
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.file.origin import Origins
 from kafkawire.log.segments.merge.fetch_remote import Fetcher
 from kafkawire.log.segments.merge.levels import (
     SPANS,
@@ -39,10 +39,10 @@ from kafkawire.log.segments.merge.plan import (
     no_limit,
     plan_rewrite,
 )
-from kafkawire.log.segments.remote_tier import RemoteTier
-from kafkawire.log.segments.result_rows import mappings_of
-from kafkawire.log.segments.store import Segment, SegmentStore, payload_bytes
-from kafkawire.log.segments.swap import Swapper
+from kafkawire.log.segments.store.remote_tier import RemoteTier
+from kafkawire.log.segments.store.result_rows import mappings_of
+from kafkawire.log.segments.store.segment_store import Segment, SegmentStore, payload_bytes
+from kafkawire.log.segments.store.swap import Swapper
 from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog, SegmentRange, SegmentRow, StaleSwap
 
 logger = logging.getLogger(__name__)

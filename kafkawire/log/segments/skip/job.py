@@ -22,9 +22,9 @@ from kafkawire.codec.segment.format import (
 )
 from kafkawire.codec.segment.lost import DAMAGED, GONE, LostRange
 from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.io.worker_jobs import Lost, Pace, SkipArguments, SkipResult, pack, unpack_all
 from kafkawire.log.segments.file.open import PIECE_BYTES, Mapped, SegmentFile
 from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
-from kafkawire.log.segments.jobs import Lost, Pace, SkipArguments, SkipResult, pack, unpack_all
 
 Stretch = tuple[memoryview, list[BadBatches]]
 """Bytes of a partition, and which of them are not to be kept."""

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.io.ports import Env
-from kafkawire.log.segments.file.open import segment_path
-from kafkawire.log.segments.file.origin import Origins
-from kafkawire.log.segments.jobs import (
+from kafkawire.log.io.worker_jobs import (
     Lost,
     SegmentOutput,
     SkipArguments,
@@ -24,9 +22,11 @@ from kafkawire.log.segments.jobs import (
     pack,
     unpack_all,
 )
-from kafkawire.log.segments.result_rows import mappings_of
-from kafkawire.log.segments.store import Segment, SegmentStore
-from kafkawire.log.segments.swap import Swapper
+from kafkawire.log.segments.file.open import segment_path
+from kafkawire.log.segments.file.origin import Origins
+from kafkawire.log.segments.store.result_rows import mappings_of
+from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
+from kafkawire.log.segments.store.swap import Swapper
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRange, SegmentRow
 

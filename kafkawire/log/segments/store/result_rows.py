@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafkawire.log.io.ports import Env
+from kafkawire.log.io.worker_jobs import Made, unpack
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.segments.jobs import Made, unpack
-from kafkawire.log.segments.swap import due_ms
+from kafkawire.log.segments.store.swap import due_ms
 from kafkawire.offsets.catalog.port import SegmentRange, SegmentRow
 
 

@@ -1,7 +1,7 @@
 """Ports for reading segments of a remote tier, and the start of a partition's local part.
 
 The tier itself is above the log (kafkawire.tiering.read.cold_reader) and is attached through
-kafkawire.log.segments.remote_tier.
+kafkawire.log.segments.store.remote_tier.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kafkawire.offsets.catalog.port import SegmentRange
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
-    from kafkawire.log.segments.store import Segment, SegmentStore
+    from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
 
 
 class RemoteReadRequest(NamedTuple):

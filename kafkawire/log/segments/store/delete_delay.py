@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.log.io.ports import Env
-from kafkawire.log.segments.store import SegmentStore
+from kafkawire.log.segments.store.segment_store import SegmentStore
 from kafkawire.offsets.catalog.port import LIVE, SegmentRow
 
 SLICE = 1000

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from kafkawire.log.io.disk_watch import DiskWatch
+from kafkawire.log.maintenance.disk_watch import DiskWatch
 from tests.kit.env import EPOCH_MS, InlineOffload, SettableClock
 from tests.kit.log.logs import World, batch
 

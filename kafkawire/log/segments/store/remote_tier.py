@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 
-from kafkawire.log.segments.merge.localizer_port import Localizer
-from kafkawire.log.segments.read.remote_port import Cold
-from kafkawire.log.segments.store import Segment, not_local
+from kafkawire.log.segments.store.localizer_port import Localizer
+from kafkawire.log.segments.store.remote_port import Cold
+from kafkawire.log.segments.store.segment_store import Segment, not_local
 
 
 class RemoteTier:

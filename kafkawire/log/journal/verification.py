@@ -14,9 +14,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from kafkawire.log.io.ports import Env, WorkerError
+from kafkawire.log.io.worker_jobs import JournalFile
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import Journal, Pins
-from kafkawire.log.segments.jobs import JournalFile
 
 logger = logging.getLogger(__name__)
 

@@ -25,22 +25,22 @@ from kafkawire.log.partition.read_plan import (
     skip_before,
     whole_batches,
 )
-from kafkawire.log.segments.read.index_cache import (
+from kafkawire.log.segments.store.index_cache import (
     DamagedSegment,
     WarmIndex,
     WarmIndexes,
     read_index,
     sound_part,
 )
-from kafkawire.log.segments.read.remote_port import (
+from kafkawire.log.segments.store.remote_port import (
     Cold,
     Exchanged,
     RemoteReadRequest,
     Taken,
     local_log_start,
 )
-from kafkawire.log.segments.remote_tier import RemoteTier
-from kafkawire.log.segments.store import NotLocal, Segment, SegmentStore
+from kafkawire.log.segments.store.remote_tier import RemoteTier
+from kafkawire.log.segments.store.segment_store import NotLocal, Segment, SegmentStore
 from kafkawire.offsets.catalog.port import SegmentRange
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 An offset that may have been acknowledged is never assigned again: where a damaged range may have
 held the end of a partition's log, its next offset rises above everything that can have been in it,
 which leaves a gap that readers are refused in (kafkawire.log.partition.read_plan). Known are, in
-this order: what is left of each damaged frame (kafkawire.log.recovery.salvage); later frames of the
+this order: what is left of each damaged frame (kafkawire.log.journal.salvage); later frames of the
 same partition; the checkpoint, for all damage before its place; the ledger's bound
 (kafkawire.log.journal.ledger). Where none of these helps, because an older version wrote the
 folder, each damaged byte counts as an offset. Pure but for the journals' bytes. Called by
-kafkawire.log.recovery.recover, kafkawire.log.partition.restore and kafkawire.log.fsck.
+kafkawire.log.recovery.recover, kafkawire.log.recovery.restore and kafkawire.log.fsck.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kafkawire.log.journal.file import PLACE_BITS
+from kafkawire.log.journal.salvage import DamagedFrame, explain
 from kafkawire.log.journal.scan import Gap
 from kafkawire.log.partition.hot_index import IndexColumns
-from kafkawire.log.recovery.salvage import DamagedFrame, explain
 
 MAX_NAMED = 10
 """Partitions named in one log line; the others are counted."""

@@ -1,7 +1,7 @@
 """Index files of rolled journals: written once their journal is durable, again if that fails.
 
 A journal that has its index can be cut, its rows may leave memory, and recovery need not scan it.
-Called by kafkawire.log.manager when a journal is rolled, and by kafkawire.log.maintenance.scheduler
+Called by kafkawire.log.manager when a journal is rolled, and by kafkawire.log.scheduler
 to try again.
 """
 

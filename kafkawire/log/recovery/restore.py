@@ -15,12 +15,12 @@ from kafkawire.codec.batches import HEAD
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.journal.file import POSITION_MASK, Journal
 from kafkawire.log.journal.format import batch_starts
+from kafkawire.log.journal.losses import Loss
 from kafkawire.log.partition.hot_index import ROW_BYTES, IndexColumns
 from kafkawire.log.partition.index_eviction import MAX_INDEX_BYTES, add_portion
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.producers import last_sequence
 from kafkawire.log.partition.truncate import drop_journals
-from kafkawire.log.recovery.losses import Loss
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 from kafkawire.offsets.catalog.port import PartitionRow
 from kafkawire.offsets.manager import PartitionOffsetManager

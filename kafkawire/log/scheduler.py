@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kafkawire.log.append.commit_log import CommitLog
-from kafkawire.log.io.disk_watch import MEASURED_EVERY_S, DiskWatch
 from kafkawire.log.io.ports import WorkerError
-from kafkawire.log.journal.indexer import Indexer
 from kafkawire.log.journal.ledger import TICK_MS
 from kafkawire.log.maintenance.checkpoints import Checkpoints
+from kafkawire.log.maintenance.disk_watch import MEASURED_EVERY_S, DiskWatch
+from kafkawire.log.maintenance.indexer import Indexer
 from kafkawire.log.maintenance.retention import Retention
-from kafkawire.log.partition.unloader import Unloader
+from kafkawire.log.maintenance.unloader import Unloader
 from kafkawire.log.segments.manager import Segments
 
 logger = logging.getLogger(__name__)

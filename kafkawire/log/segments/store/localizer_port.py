@@ -1,7 +1,8 @@
 """Port for merges and compaction: downloads remote segments as local files for the worker.
 
 The tier is above the log (kafkawire.tiering.retention.local_retention) and is attached through
-kafkawire.log.segments.remote_tier. Without one a segment that has no file here is left as it is.
+kafkawire.log.segments.store.remote_tier. Without one a segment that has no file here is left as it
+is.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from kafkawire.log.segments.store import Segment
+    from kafkawire.log.segments.store.segment_store import Segment
 
 
 class Localizer(Protocol):

@@ -14,13 +14,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from kafkawire.codec.configs.settings import TopicConfig
-from kafkawire.log.hooks import Hooks
 from kafkawire.log.io.ports import Env
 from kafkawire.log.partition import truncate as borders
+from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.row_version import RowVersion
-from kafkawire.log.segments.delete_delay import FileDelays
-from kafkawire.log.segments.store import Segment, SegmentStore
+from kafkawire.log.segments.store.delete_delay import FileDelays
+from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
 from kafkawire.offsets.catalog.port import (
     LIVE,
     NEVER,

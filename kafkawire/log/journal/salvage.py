@@ -5,7 +5,7 @@ know whose they were. Where exactly one byte of what the frame's checksum covers
 checksum itself says which one (a CRC is linear: the difference between the stored and the computed
 value depends only on the error and on how many bytes follow it). Where more is wrong, a head whose
 fields agree with where the frame lies still names the partition. What cannot be explained is
-returned as such. Pure; called by kafkawire.log.recovery.losses.
+returned as such. Pure; called by kafkawire.log.journal.losses.
 """
 
 from __future__ import annotations

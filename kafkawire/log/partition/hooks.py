@@ -60,7 +60,7 @@ class Hooks:
 
     def when_stored(self, fn: Callable[[], None]) -> None:
         """Call `fn` whenever SQL has durably changed what journals or segments depend on (for
-        kafkawire.log.identity)."""
+        kafkawire.log.recovery.identity)."""
         self._when_stored.append(fn)
 
     def stored(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.log.io.ports import WorkerError
-from kafkawire.log.segments.jobs import (
+from kafkawire.log.io.worker_jobs import (
     Input,
     Keep,
     RewriteArguments,

@@ -17,7 +17,9 @@ import pytest
 from crc32c import crc32c
 from sqlalchemy import create_engine
 
-from kafkawire.log.identity import (
+from kafkawire.log.io.ports import Env
+from kafkawire.log.journal.format import JournalFormatError
+from kafkawire.log.recovery.identity import (
     Folder,
     Identity,
     IdentityError,
@@ -27,8 +29,6 @@ from kafkawire.log.identity import (
     read_identity,
     write_identity,
 )
-from kafkawire.log.io.ports import Env
-from kafkawire.log.journal.format import JournalFormatError
 from kafkawire.metadata import pairing, tables
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.pairing import StoredPairing

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kafkawire.codec.errors import KafkaError
+from kafkawire.log.maintenance.unloader import Unloader, is_idle
 from kafkawire.log.partition.loader import NotLoaded
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.partition.unloader import Unloader, is_idle
 from tests.handlers.test_produce_fetch import fetch, make, produce
 from tests.kit.client import Client
 from tests.kit.client import batch as client_batch
