@@ -1,8 +1,8 @@
-"""A broker of fakes for the admin floor: what is asked of SQL, log and groups is written down.
+"""A broker of fakes for the admin APIs that records what is asked of SQL, the log and groups.
 
-The catalog, the topic service and the handlers are the real ones. Metadata and log keep just
-enough to answer, note every call in `steps` in order, and fail when told to. `call` sends a
-request through the codec both ways, so that a test sees what a client would.
+The catalog, the topic service and the handlers are the real ones. Metadata and log keep just enough
+to answer, append every call to `steps` in order, and fail on request. `call` sends a request
+through the codec both ways, so that a test sees what a client would.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class FakeCommitLog:
 
 
 class FakeLoader:
-    """Partitions are in memory as soon as their topic is made."""
+    """Holds every partition in memory as soon as its topic is created."""
 
     def __init__(self, catalog: Catalog, config: BrokerConfig) -> None:
         self.partitions: dict[int, FakePartition] = {}
@@ -201,7 +201,7 @@ class FakeLog:
 
 
 class FakeStorage:
-    """Of partitions that are not in memory: their sizes."""
+    """Sizes of partitions that are not in memory."""
 
     def __init__(self) -> None:
         self.sizes: dict[int, int] = {}
@@ -224,7 +224,8 @@ class FakeGroups:
 
 
 class FakeClock:
-    """Each look takes a fifth of a millisecond, so that slices end."""
+    """A clock that advances by a fifth of a millisecond each time it is read, so that slices
+    end."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -321,7 +322,7 @@ def _key_of(request: Any) -> int:
 
 
 async def call(broker: FakeBroker, request: Any, version: int, listener: str = "EXTERNAL") -> Any:
-    """What a client gets for `request` in `version`."""
+    """The response a client receives for `request` in `version`."""
     key = _key_of(request)
     name = APIS[key].module.rpartition(".")[2]
     handler = getattr(import_module(f"kafkawire.handlers.{name}"), name)
@@ -332,7 +333,7 @@ async def call(broker: FakeBroker, request: Any, version: int, listener: str = "
 
 
 def by_name(rows: Any) -> dict[str, Any]:
-    """Rows of an answer by their name."""
+    """Rows of a response by their name."""
     found: dict[str, Any] = defaultdict(lambda: None)
     for row in rows:
         assert row.name not in found, f"{row.name} twice"

@@ -1,4 +1,4 @@
-"""Commands run in the test itself, whatever KAFKAWIRE_ variables its own environment has."""
+"""Run commands in the test process, without the KAFKAWIRE_ variables of its environment."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """An asyncio client over our own codec, for tests that run a broker in the same loop.
 
-It speaks any version of any API, pipelines when asked to, and can send raw bytes: what real
-clients never do is half of what a broker has to bear.
+It speaks any version of any API, pipelines on request, and can send raw bytes: a broker must also
+withstand what real clients never do.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Client:
         await self.writer.wait_closed()
 
     def send(self, request: Any, version: int, *, answered: bool = True) -> int:
-        """Send without waiting; answers come from `receive` in the same order."""
+        """Send without waiting; `receive` returns the responses in the same order."""
         key = _key(type(request))
         flexible_from = APIS[key].flexible_from
         flexible = flexible_from is not None and version >= flexible_from
@@ -52,7 +52,7 @@ class Client:
         return correlation
 
     async def receive(self) -> Any:
-        """The next answer, decoded; correlation ids must be in order."""
+        """The next response, decoded; correlation ids must be in order."""
         (size,) = unpack(">i", await self.reader.readexactly(4))
         raw = await self.reader.readexactly(size)
         correlation, key, version = self.sent.pop(0)
@@ -64,7 +64,7 @@ class Client:
         return decode(response_class(key), version, raw[skip:])
 
     async def call(self, request: Any, version: int) -> Any:
-        """Send one request and wait for its answer."""
+        """Send one request and wait for its response."""
         self.send(request, version)
         await self.writer.drain()
         return await self.receive()
@@ -74,7 +74,7 @@ def _key(cls: type) -> int:
     for key, spec in APIS.items():
         if cls.__name__ == f"{spec.name}Request":
             return key
-    raise AssertionError(f"{cls.__name__} is no request")
+    raise AssertionError(f"{cls.__name__} is not a request")
 
 
 def batch(*values: bytes, timestamp_ms: int = 1_000, **fields: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""Topics made, and settings asked for and altered, in a line: admin APIs of a `FakeBroker`."""
+"""Create topics and query or alter settings in one line: admin APIs of a `FakeBroker`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def create(broker: FakeBroker, topic: CreatableTopic) -> TopicInfo:
 
 
 async def make(broker: FakeBroker, name: str, partitions: int = 1, **configs: str) -> bytes:
-    """Its id."""
+    """The id of the new topic."""
     return (await create(broker, wanted(name, partitions, 1, **configs))).id
 
 

@@ -1,4 +1,5 @@
-"""A sans-I/O connection whose APIs answer when a test says so, and a client that feeds it bytes."""
+"""A sans-I/O connection whose APIs respond when a test says so, and a client that feeds it
+bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ ECHO, SLOW, COLD = 0, 1, 3  # keys: a hot one that answers at once, one that wai
 
 
 class Hot:
-    """A hot handler that notes what it got; `hold` keeps exchanges unanswered."""
+    """A hot handler that records its requests; `hold` keeps exchanges unanswered."""
 
     def __init__(self, *, hold: bool = False) -> None:
         self.hold = hold
@@ -51,7 +52,7 @@ class Hot:
         return True
 
     def write(self) -> None:
-        """The turn was written: answer the oldest."""
+        """Called after the batch was written: respond to the oldest exchange."""
         exchange, block, size = self.held.popleft()
         block.unpin()
         exchange.peer.applied(size)
@@ -148,7 +149,7 @@ class Client:
         self.connection = Connection(self.host, self.wire, "127.0.0.1", "PLAINTEXT")
 
     def feed(self, data: bytes, step: int = 1 << 30) -> int:
-        """How much of it was received: less where the connection stopped reading."""
+        """The number of bytes received: fewer where the connection stopped reading."""
         at = 0
         while at < len(data) and not self.wire.closed and self.wire.reading:
             room = self.connection.get_buffer(-1)
@@ -161,7 +162,7 @@ class Client:
         return at
 
     def answers(self) -> list[tuple[int, bytes]]:
-        """(correlation id, body) of each answer sent so far."""
+        """(correlation id, body) of each response sent so far."""
         found, pos = [], 0
         while pos < len(self.wire.sent):
             size, correlation = unpack_from(">ii", self.wire.sent, pos)

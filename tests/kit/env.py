@@ -1,7 +1,7 @@
-"""Env for tests: virtual or real time, disk in memory, threads that are none.
+"""Env for tests: virtual or real time, a disk in memory, offload pools without threads.
 
 `sim_env` belongs to a SimLoop: offloaded calls run at a random moment between submission and
-answer, so that everything may come between. `memory_env` works on any running loop, at once.
+result, so that anything may happen in between. `memory_env` works on any running loop, at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SimClock:
 
 
 class SettableClock:
-    """Stands still until it is moved."""
+    """A clock that stands still until a test sets it."""
 
     def __init__(self) -> None:
         self.ms = EPOCH_MS
@@ -48,10 +48,8 @@ class SettableClock:
 
 
 class SimOffload:
-    """Calls run on the loop itself, now or later, and are answered later still.
-
-    One call of a pool at a time, in order, as the pools of one thread have it.
-    """
+    """Run calls on the loop itself, now or later, and deliver their results later still. One call
+    of a pool at a time, in order, as pools of one thread do."""
 
     def __init__(self, loop: SimLoop, rng: random.Random) -> None:
         self._loop = loop
@@ -83,7 +81,7 @@ class SimOffload:
 
 
 class InlineOffload:
-    """Calls run at once; the answer comes in the next turn of the loop."""
+    """Run calls at once; the result arrives in the next event-loop iteration."""
 
     def __init__(self) -> None:
         self.held: list[tuple[str, Callable[[], None]]] = []
@@ -124,7 +122,7 @@ class InlineOffload:
 
 
 class OffloadWorker:
-    """No process: jobs run on the offload as the calls of two pools of one thread do."""
+    """A worker without a process: jobs run on the offload like calls of two pools of one thread."""
 
     def __init__(self, offload: Offload, fs: FileSystem) -> None:
         self._offload = offload
@@ -141,7 +139,7 @@ class OffloadWorker:
         self._closed = True
 
     def reopen(self) -> None:
-        """The next process of the same world has a worker of its own."""
+        """Give the next process of the same world a worker of its own."""
         self._closed = False
 
 

@@ -1,7 +1,7 @@
-"""A Kafka broker that answers what a test says: for clients, without a log behind it.
+"""A fake Kafka broker, without a log, whose responses a test controls: for testing clients.
 
-It holds partitions as bytes of batches. `trouble(key, request)` may give another answer: a
-response, an error code for the partition that is asked for, or CLOSE.
+It holds partitions as bytes of batches. `trouble(key, request)` may replace the response by another
+one: a response, an error code for the partition that is asked for, or CLOSE.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Log:
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
 
     def from_offset(self, offset: int, most: int) -> bytes:
-        """Batches that end behind `offset`, whole ones, and the beginning of the next."""
+        """Whole batches that end after `offset`, and the beginning of the next one."""
         data = b"".join(b for b in self.batches if next(iter_batches(b))[1].last_offset >= offset)
         first = struct.unpack_from(">i", data, 8)[0] + 12 if data else 0
         return data[: max(most, first)]
@@ -45,7 +45,7 @@ class Log:
 
 @dataclass
 class FakeKafka:
-    """See the module. `asked`: keys of requests, in order."""
+    """The broker of this module. `asked`: keys of requests, in order."""
 
     port: int
     logs: dict[tuple[str, int], Log] = field(default_factory=dict)
@@ -160,7 +160,7 @@ def _listed(log: Log, timestamp: int, isolation: int) -> int:
 
 @contextmanager
 def serving(logs: dict[tuple[str, int], Log]) -> Iterator[FakeKafka]:
-    """A broker on a free port, ended at the end."""
+    """Run a broker on a free port until the context ends."""
     kafka = FakeKafka(0, logs)
 
     class Handler(socketserver.BaseRequestHandler):

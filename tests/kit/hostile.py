@@ -1,4 +1,5 @@
-"""Clients that a broker has to bear: that never read, send by the byte, or stop half way.
+"""Misbehaving clients that a broker must withstand: they never read, send byte by byte, or stop
+half-way.
 
 Plain sockets, no threads, no loop: many fit into one test or trial.
 """
@@ -30,7 +31,7 @@ def frame_of(key: int, version: int, request: Any, correlation_id: int = 1) -> b
 
 
 def fetch_of(topic: str, partitions: Sequence[int], max_bytes: int, offset: int = 0) -> bytes:
-    """A Fetch of old records, of every partition as much as there is."""
+    """A Fetch of old records that asks each partition for as much as there is."""
     rows = [
         FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
         for index in partitions
@@ -43,18 +44,18 @@ def fetch_of(topic: str, partitions: Sequence[int], max_bytes: int, offset: int 
 
 
 class Hostile:
-    """One connection. `closed` tells whether the broker has ended it."""
+    """One connection. `closed` says whether the broker has closed it."""
 
     def __init__(self, port: int, host: str = "127.0.0.1", receive_bytes: int = 0) -> None:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        if receive_bytes:  # the kernel takes answers for a client that does not
+        if receive_bytes:  # the kernel buffers responses for a client that does not read them
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.settimeout(WITHIN_S)
         self.socket.connect((host, port))
 
     @property
     def closed(self) -> bool:
-        """Whether the broker has closed the connection, or broken it."""
+        """Whether the broker has closed or reset the connection."""
         poll = select.poll()
         poll.register(self.socket, select.POLLRDHUP)
         return any(
@@ -63,12 +64,12 @@ class Hostile:
         )
 
     def close(self) -> None:
-        """Go without a word: what is unread makes the kernel reset the connection."""
+        """Close without reading: unread data makes the kernel reset the connection."""
         self.socket.close()
 
 
 class NeverReader(Hostile):
-    """Asks and never reads an answer."""
+    """Sends requests and never reads a response."""
 
     def __init__(self, port: int, frame: bytes, count: int, host: str = "127.0.0.1") -> None:
         super().__init__(port, host, receive_bytes=4096)
@@ -76,7 +77,8 @@ class NeverReader(Hostile):
 
 
 class SlowSender(Hostile):
-    """Announces a Produce of `size` bytes, sends `sent` of them, and then as many as it is told."""
+    """Announces a Produce of `size` bytes, sends `sent` of them, then as many as each `push` asks
+    for."""
 
     def __init__(self, port: int, size: int, sent: int, host: str = "127.0.0.1") -> None:
         super().__init__(port, host)
@@ -86,7 +88,7 @@ class SlowSender(Hostile):
         self.push(sent)
 
     def push(self, count: int) -> int:
-        """Send up to `count` bytes more; how many the kernel took."""
+        """Send up to `count` bytes more; return the number the kernel accepted."""
         done = 0
         while done < count:
             try:
@@ -107,7 +109,8 @@ class HalfOpen(Hostile):
 
 
 def anonymous_bytes(pid: int) -> int:
-    """Memory of a process that is not a file's: what a broker holds for its clients."""
+    """Memory of a process that is not backed by a file: the memory a broker holds for its
+    clients."""
     with open(f"/proc/{pid}/status", encoding="ascii") as status:
         for line in status:
             if line.startswith("RssAnon:"):

@@ -1,4 +1,4 @@
-"""Jars fetched by Maven once and kept: those by which Spark reads Delta and Iceberg tables,
+"""Jars downloaded once by Maven and kept: those with which Spark reads Delta and Iceberg tables,
 Iceberg's own REST catalog, Apache Kafka and its tools."""
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ FETCHED_WITHIN_S = 300.0
 
 
 def table_jars() -> str:
-    """Their paths with commas between, as `spark.jars` has them."""
+    """Their paths separated by commas, the form of `spark.jars`."""
     return ",".join(_paths("tables"))
 
 
 def catalog_jars() -> list[str]:
-    """Paths of all that the REST catalog needs but for Hadoop's classes."""
+    """Paths of everything the REST catalog needs, without Hadoop's classes."""
     return _paths("catalog")
 
 
@@ -36,8 +36,8 @@ def _paths(which: str) -> list[str]:
 
 
 def _folder(which: str) -> Path:
-    """Where they cannot be had the test is skipped; where CI is set and there is a Maven, it
-    fails."""
+    """The folder of the jars. Without them the test is skipped; where CI is set and Maven is
+    installed, it fails."""
     if shutil.which("mvn") is None:
         pytest.skip("there is no Maven to fetch jars with")
     place = Path(tempfile.gettempdir()) / f"kafkawire-tests-jars-{os.getuid()}.lock"

@@ -14,7 +14,7 @@ _VARIABLES = ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPT
 
 
 def shorten_spark() -> None:
-    """Give the options to every Spark that this process and its children start. Options of the
-    caller's environment stay as they are."""
+    """Set the options for every Spark that this process and its children start. Options of the
+    caller's environment are kept."""
     for name in _VARIABLES:
         os.environ.setdefault(name, " ".join(SHORT_LIVED))

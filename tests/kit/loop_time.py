@@ -38,7 +38,7 @@ class MeasuredSelector(selectors.DefaultSelector):
         self._since = 0.0
 
     def exclude(self, seconds: float) -> None:
-        """Do not count so much CPU time of the current iteration."""
+        """Exclude this much CPU time from the current iteration."""
         self._since += seconds
 
     def select(self, timeout: float | None = None) -> Any:
@@ -74,7 +74,8 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
 
 
 class MeasuredBroker:
-    """See the module; `ask` sends a frame and says how long the loop was held for it."""
+    """The broker of this module; `ask` sends a frame and returns how long the loop was blocked for
+    it."""
 
     def __init__(self, server: Server, selector: MeasuredSelector) -> None:
         self.server = server
@@ -83,8 +84,8 @@ class MeasuredBroker:
         self._scrap = bytearray(1 << 20)
 
     def ask(self, frame: bytes, pieces: int = 1) -> float:
-        """The longest iteration, in CPU seconds, from the request to its answer or the end of
-        the connection."""
+        """The longest iteration, in CPU seconds, from the request to its response or the end of the
+        connection."""
         with socket.create_connection(("127.0.0.1", self.port), ANSWER_S) as sock:
             time.sleep(0.01)
             self.selector.longest_s = 0.0
@@ -96,7 +97,8 @@ class MeasuredBroker:
         return self.selector.longest_s
 
     def memory(self, frame: bytes) -> int:
-        """Bytes of memory that the request took at most; the broker must run with tracemalloc."""
+        """The peak of memory, in bytes, that the request took; the broker must run with
+        tracemalloc."""
         gc.collect()
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]
@@ -104,7 +106,7 @@ class MeasuredBroker:
         return tracemalloc.get_traced_memory()[1] - before
 
     def answer(self, sock: socket.socket) -> int:
-        """Read one answer and drop it; its size, 0 if the connection was closed."""
+        """Read and discard one response; return its size, 0 if the connection was closed."""
         head = sock.recv(4, socket.MSG_WAITALL)
         if len(head) < 4:
             return 0

@@ -1,10 +1,9 @@
-"""A file system in memory that forgets what was not synced: the other side of
-kafkawire.log.io.disk.
+"""A file system in memory that loses what was not synced: the test double of kafkawire.log.io.disk.
 
-`crash` throws away unsynced bytes as a power cut does: of the writes since a file's last sync each
+`crash` discards unsynced bytes like a power failure: of the writes since a file's last sync each
 512-byte sector may have reached the disk or not, in any order; of the renames and removals since a
-folder's last sync a prefix has. Faults are data: `Faults` says how much room is left and which
-syncs fail. Held to kafkawire.log.io.ports's promises by tests/log/io/test_ports.py.
+folder's last sync a prefix has. Faults are data: `Faults` says how much space is left and which
+syncs fail. tests/log/io/test_ports.py checks it against the contract of kafkawire.log.io.ports.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ SECTOR_BYTES = 512
 
 @dataclass
 class Faults:
-    """What goes wrong. `room_bytes`: how much may be written until the disk is full (None: no
-    end); `failing_syncs`: how many of the next syncs fail; `failing_writes`: likewise."""
+    """Failures to inject. `room_bytes`: bytes that may be written until the disk is full (None: no
+    limit); `failing_syncs`: how many of the next syncs fail; `failing_writes`: likewise."""
 
     room_bytes: int | None = None
     failing_syncs: int = 0
@@ -40,18 +39,18 @@ class Node:
         self.writes: list[tuple[int, bytes]] = []
 
     def resize(self, size_bytes: int) -> None:
-        """Into a new buffer, because views hold the old one."""
+        """Copy into a new buffer, because views refer to the old one."""
         kept = self.data[:size_bytes]
         self.data = bytearray(size_bytes)
         self.data[: len(kept)] = kept
 
     def sync(self) -> None:
-        """What programs see is what the disk has."""
+        """Make the disk match what programs see."""
         _patch(self.durable, len(self.data), self.writes)
         self.writes.clear()
 
     def crash(self, rng: random.Random) -> None:
-        """Keep any of the sectors written since the last sync."""
+        """Keep any subset of the sectors written since the last sync."""
         kept: list[tuple[int, bytes]] = []
         chance = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
         for position, data in self.writes:
@@ -77,7 +76,7 @@ def _patch(data: bytearray, size_bytes: int, writes: list[tuple[int, bytes]]) ->
 
 
 class MemFile:
-    """A handle. Dead after a crash of the file system it came from."""
+    """A file handle, unusable after a crash of the file system it came from."""
 
     def __init__(self, fs: MemFileSystem, node: Node) -> None:
         self._fs = fs
@@ -160,7 +159,8 @@ class MemLock:
 
 
 class MemFileSystem:
-    """See the module. `pause(what)` is called before each write and sync: it may take time."""
+    """The file system of this module. `pause(what)` is called before each write and sync, and may
+    take time."""
 
     def __init__(
         self, rng: random.Random | None = None, pause: Callable[[str], None] = lambda what: None
@@ -177,7 +177,8 @@ class MemFileSystem:
         self._changes: dict[str, list[tuple[str, Node | None]]] = {}
 
     def crash(self) -> None:
-        """The power goes. Handles die; unsynced bytes and names may be lost."""
+        """Simulate a power failure: handles become unusable; unsynced bytes and names may be
+        lost."""
         self.life += 1
         self.locks.clear()
         for changes in self._changes.values():
@@ -189,7 +190,7 @@ class MemFileSystem:
         self.files = dict(self.durable)
 
     def kill(self) -> None:
-        """Only the process dies: the page cache stays, and is written in the end."""
+        """End the process only: the page cache survives and is written in the end."""
         self.life += 1
         self.locks.clear()
 

@@ -1,8 +1,9 @@
-"""Metadata in memory for the simulation: it keeps what was committed, and nothing else.
+"""Metadata in memory for the simulation, which keeps exactly what was committed.
 
-`MemoryDatabase` is what survives a crash; `MemoryMetadata` is one process's way to it. A write
-pauses (where a crash or a fault may strike), then checks and changes everything at once: that
-moment is the commit. Held to the same promises as SQL by tests/metadata/test_contract.py.
+`MemoryDatabase` is the state that survives a crash; `MemoryMetadata` is one process's access to it.
+A write pauses (where a crash or a fault may happen), then checks and changes everything at once:
+that moment is the commit. tests/metadata/test_contract.py checks it and SQL against the same
+contract.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
 
 @dataclass
 class MemoryDatabase:
-    """What is durable. `seed` makes the ids, so that a run can be repeated."""
+    """The durable state. `seed` determines the ids, so that a run can be repeated."""
 
     seed: int = 0
     catalog: Catalog | None = None
@@ -49,7 +50,7 @@ class MemoryDatabase:
         return {p.number: p for info in self.catalog.by_id.values() for p in info.partitions}
 
     def leader_of(self, number: int) -> int | None:
-        """The node that leads a partition; None when it does not exist (any more)."""
+        """The node that leads a partition; None if the partition does not exist (any more)."""
         partition = self.partitions().get(number)
         return None if partition is None else partition.leader
 
@@ -59,11 +60,9 @@ async def _yield() -> None:
 
 
 class MemoryMetadata:
-    """`Metadata` over a MemoryDatabase.
-
-    `pause` is awaited before and after each commit; `fault(method)` may give an exception to
-    raise instead of committing. After `crash` no call of this object commits any more.
-    """
+    """`Metadata` over a MemoryDatabase. `pause` is awaited before and after each commit;
+    `fault(method)` may return an exception to raise instead of committing. After `crash` no call of
+    this object commits any more."""
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ class MemoryMetadata:
         self._storages: list[MemoryStorage] = []
 
     def crash(self) -> None:
-        """The process is gone: what has not been committed never will be."""
+        """End the process: what has not been committed never will be."""
         self._open = False
         for storage in self._storages:
             storage.crash()

@@ -1,9 +1,9 @@
-"""MinIO for the tests: where it comes from, and one server for a worker of a test run.
+"""MinIO for the tests: how it is obtained, and one server per worker of a test run.
 
-From a container where a docker engine answers, else a program `minio` on PATH, else one that was
-built with the Go toolchain and is kept in $KAFKAWIRE_TEST_HOME (~/.cache/kafkawire-tests).
-`python -m tests.kit.minio` builds that one where nothing else is there, once, in some minutes;
-`make test` calls it. Where none can be had, tests are skipped, and fail where CI is set.
+From a container where a docker engine responds, else a program `minio` on PATH, else one that was
+built with the Go toolchain and is kept in $KAFKAWIRE_TEST_HOME (~/.cache/kafkawire-tests). `python
+-m tests.kit.minio` builds that one where there is no other, once, in some minutes; `make test`
+calls it. Where MinIO cannot be had, tests are skipped, and fail where CI is set.
 
 Fixtures: `minio` (session), `tier_url` (a bucket of the test's own).
 """
@@ -40,7 +40,7 @@ DOCKER_SOCKET = "/var/run/docker.sock"
 
 @dataclass(frozen=True)
 class Source:
-    """Where a server comes from. `program`: empty for a container."""
+    """How to start a server. `program`: empty for a container."""
 
     words: str
     program: str = ""
@@ -54,7 +54,7 @@ class Minio:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What boto3 is to find in the environment, and nothing of the machine's owner."""
+        """The environment for boto3, without any setting of the machine's owner."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": USER,
@@ -66,7 +66,7 @@ class Minio:
         }
 
     def client(self) -> Any:
-        """A client of boto3's own, to look at what is in the buckets."""
+        """A plain boto3 client, for inspecting the buckets."""
         import boto3
 
         return boto3.client(
@@ -80,7 +80,7 @@ class Minio:
 
 @cache
 def source() -> Source | None:
-    """Where a server would come from; None if from nowhere."""
+    """How a server would be started; None if it cannot be."""
     if _engine_answers():
         return Source(f"a container of {IMAGE}")
     on_path = shutil.which("minio")
@@ -98,7 +98,7 @@ def _engine_answers() -> bool:
 
     try:
         return bool(DockerClient(timeout=10).client.ping())
-    except Exception:  # whatever it is, there is no engine to be used
+    except Exception:  # there is no usable docker engine, whatever the reason
         return False
 
 
@@ -113,10 +113,8 @@ def _is_built() -> bool:
 
 
 def build() -> str:
-    """Build it where nothing else is there and Go is; in words, what there is in the end.
-
-    Runs at the same time take turns, and the program is put in place whole.
-    """
+    """Build MinIO where there is no other and Go is installed; return a description of the result.
+    Concurrent builds wait for each other, and the program is installed atomically."""
     found = source()
     if found is not None:
         return found.words
@@ -133,7 +131,7 @@ def build() -> str:
 
 
 def _install(folder: Path) -> None:
-    """Raises CalledProcessError, TimeoutExpired."""
+    """Download and compile. Raises CalledProcessError, TimeoutExpired."""
     new = folder / f"new.{os.getpid()}"
     jobs = str(max(1, (os.cpu_count() or 1) // 2))
     environ = {
@@ -153,10 +151,8 @@ def _install(folder: Path) -> None:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Minio]:
-    """A server that answers, with its data in a folder; ended at the end.
-
-    Skips, or fails where CI is set, if there is none.
-    """
+    """Run a server with its data in a folder until the context ends. Skip, or fail where CI is set,
+    if there is none."""
     found = source()
     if found is None:
         message = "there is no MinIO: `make test` builds one where there is Go or docker"
@@ -188,7 +184,7 @@ def _container() -> Iterator[Minio]:
 @contextlib.contextmanager
 def _process(program: str, folder: Path) -> Iterator[Minio]:
     folder.mkdir(parents=True, exist_ok=True)
-    for _ in range(3):  # somebody else may take the port in between
+    for _ in range(3):  # another process may take the port in between
         endpoint = f"127.0.0.1:{_free_port()}"
         with (folder / "server.log").open("wb") as log:
             child = subprocess.Popen(
@@ -205,13 +201,13 @@ def _process(program: str, folder: Path) -> Iterator[Minio]:
                 yield Minio(f"http://{endpoint}")
                 return
         finally:
-            child.kill()  # its data is no longer wanted
+            child.kill()  # its data is not needed any more
             child.wait()
     raise AssertionError("MinIO does not start:\n" + (folder / "server.log").read_text()[-3000:])
 
 
 def _die_with_parent() -> None:
-    """In the child of a test run that may be killed itself."""
+    """Ask Linux to end this child if the test run is killed."""
     import ctypes
 
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -223,7 +219,7 @@ def _free_port() -> int:
 
 
 def _answers_in_time(endpoint: str, child: subprocess.Popen[bytes] | None = None) -> bool:
-    """Whether it is healthy in time; not, if its process ends before."""
+    """Whether the server is healthy in time; False if its process ends before."""
     end = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < end and (child is None or child.poll() is None):
         ready = f"{endpoint}/minio/health/ready"
@@ -235,21 +231,23 @@ def _answers_in_time(endpoint: str, child: subprocess.Popen[bytes] | None = None
 
 @pytest.fixture(scope="session")
 def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
-    """The server of this worker of the run."""
+    """The MinIO server of this worker of the run."""
     with running(tmp_path_factory.mktemp("minio")) as server:
         yield server
 
 
 @pytest.fixture
 def tier_url(minio: Minio, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A tier in a bucket nobody else has, which is not made yet; the environment leads to it."""
+    """A tier in a bucket that no other test uses and that does not exist yet; the environment has
+    its credentials."""
     for name, value in minio.environ.items():
         monkeypatch.setenv(name, value)
     return f"s3://test-{uuid.uuid4().hex[:16]}/tier"
 
 
 def main() -> None:
-    """See the module. A build that fails ends nothing: the tests that miss it say so themselves."""
+    """Build MinIO. A failed build is not an error: the tests that need it report that
+    themselves."""
     try:
         print(f"MinIO for the tests: {build()}")
     except (OSError, subprocess.SubprocessError) as failure:

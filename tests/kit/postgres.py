@@ -56,7 +56,7 @@ def postgres() -> Iterator[str]:
         shutil.chown(folder, "postgres")
     data, port = f"{folder}/data", _free_port()
     ctl = [str(programs / "pg_ctl"), "-D", data, "-w"]
-    # fsync=off: these tests ask what the statements do, not what the server does with a disk.
+    # fsync=off: these tests check statements, not the server's durability.
     options = f"-p {port} -c listen_addresses=127.0.0.1 -k {folder} -c fsync=off"
     try:
         _as_server([str(programs / "initdb"), "-D", data, "-U", "kafkawire", "-A", "trust", "-N"])

@@ -1,4 +1,5 @@
-"""An HTTP server that answers S3 requests as a test says: what MinIO cannot be asked to do."""
+"""An HTTP server whose S3 responses a test controls, for responses that MinIO cannot be made to
+give."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ XML = '<?xml version="1.0"?><Error><Code>{}</Code><Message>{}</Message></Error>'
 
 @dataclass
 class Reply:
-    """An answer. `length`: the Content-Length it claims; `hold`: it waits for this before the
-    body's second half; after a body that is too short the connection is closed."""
+    """A response. `length`: the Content-Length it claims; `hold`: it waits for this before the
+    second half of the body; after a body that is too short the connection is closed."""
 
     status: int = 200
     body: bytes = b""
@@ -25,7 +26,7 @@ class Reply:
 
 
 def error(status: int, code: str) -> Reply:
-    """As S3 words it."""
+    """An error response as S3 words it."""
     return Reply(status, XML.format(code, "a text").encode(), {"Content-Type": "application/xml"})
 
 
@@ -41,7 +42,7 @@ Answerer = Callable[[str, str, dict[str, str]], Reply]
 
 @dataclass
 class Stub:
-    """`answer(method, path, headers)` decides; `asked`: what was."""
+    """`answer(method, path, headers)` decides on the response; `asked`: the requests received."""
 
     endpoint: str
     answer: Answerer
@@ -50,7 +51,7 @@ class Stub:
 
 @contextmanager
 def serving(answer: Answerer) -> Iterator[Stub]:
-    """A server on a free port, ended at the end."""
+    """Run a server on a free port until the context ends."""
     stub = Stub("", answer)
 
     class Handler(BaseHTTPRequestHandler):

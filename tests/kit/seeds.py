@@ -1,4 +1,5 @@
-"""Running seeds of a simulation: quiet, ten to a test, a failing one named in the failure."""
+"""Run seeds of a simulation: quietly, ten to a test, with the failing seed in the failure
+message."""
 
 from __future__ import annotations
 
@@ -7,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 AT_ONCE = 10
-"""Seeds of one test: enough that starting it costs nothing beside them."""
+"""Seeds of one test: so many that the cost of starting the test does not matter."""
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What a simulated broker logs is no news."""
+    """Silence the log lines of simulated brokers."""
     logging.disable(logging.CRITICAL)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A broker with sockets inside the test's own loop: fast to start, easy to look into."""
+"""A broker with sockets inside the test's own loop: fast to start, easy to inspect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUICK = {"group.initial.rebalance.delay.ms": "0", "journal.bytes": str(1 << 20)}
 
 
 def options(data: Path, **settings: str) -> ServeOptions:
-    """A broker on a free port; settings by name with underscores for dots."""
+    """Settings of a broker on a free port; by name with underscores for dots."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     return ServeOptions(
         listeners=[Listener("PLAINTEXT", "127.0.0.1", 0)],
@@ -37,5 +37,5 @@ async def running(data: Path, **settings: str) -> AsyncIterator[Server]:
 
 
 def port_of(server: Server) -> int:
-    """Where it listens."""
+    """The port that the server listens on."""
     return server.broker.listeners["PLAINTEXT"][1]

@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class Deadlock(Exception):
-    """Every task waits, and nothing will ever wake one."""
+    """Raised when every task waits and no event will ever wake one."""
 
 
 class _Selector:
-    """Where a real loop would wait for sockets, this one moves its clock."""
+    """A selector that advances the clock where a real loop would wait for sockets."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
@@ -31,7 +31,7 @@ class _Selector:
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """See the module. `now` is the virtual time in seconds."""
+    """The event loop of this module. `now` is the virtual time in seconds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,9 +56,9 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def run(loop: SimLoop, main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, then cancel what it left behind.
+    """Run a coroutine to its end, then cancel the tasks it left.
 
-    Raises what any callback or forgotten task raised: nothing is only logged.
+    Raise what any callback or detached task raised: nothing is only logged.
     """
     asyncio.set_event_loop(None)
     try:

@@ -1,4 +1,4 @@
-"""Waiting in tests for what no message tells."""
+"""Waiting for conditions in tests."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 WITHIN_S = 60
-"""For ever: nothing that is waited for takes a second, on a machine that does nothing else."""
+"""Far longer than needed: no condition takes a second on an idle machine."""
 
 
 async def until(true: Callable[[], bool], what: str = "what was waited for") -> None:
-    """Let the loop run until something is so."""
+    """Let the loop run until a condition holds."""
     loop = asyncio.get_running_loop()
     end = loop.time() + WITHIN_S
     while not true():
@@ -22,7 +22,7 @@ async def until(true: Callable[[], bool], what: str = "what was waited for") -> 
 
 
 def wait_until(true: Callable[[], T], what: str) -> T:
-    """The same for tests without a loop; what it was, which is true."""
+    """Wait until a condition holds, in tests without a loop; return its value, which is true."""
     end = time.monotonic() + WITHIN_S
     while not (found := true()):
         assert time.monotonic() < end, f"not in {WITHIN_S} s: {what}"
@@ -31,11 +31,11 @@ def wait_until(true: Callable[[], T], what: str) -> T:
 
 
 async def ticks(count: int = 8) -> None:
-    """So many turns of the loop."""
+    """Run this many event-loop iterations."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 async def settle() -> None:
-    """Let run what is ready, and what that makes ready, and so on: files in memory need no more."""
+    """Run ready callbacks, those they make ready, and so on: enough for files in memory."""
     await ticks(50)

@@ -1,7 +1,7 @@
-"""How modules and objects of the sources hang together, read from their syntax.
+"""Find assignments to other objects' attributes, and import cycles, in the syntax of the sources.
 
-Two questions for tests/test_architecture.py: which attributes are assigned by code outside the
-class that owns them, and which modules import each other in a circle.
+tests/test_architecture.py asks two questions: which attributes are assigned by code outside the
+class that owns them, and which modules import each other in a cycle.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from tests.trials.runner import Runner
 
 
 def all_trials() -> list[Trial]:
-    """Every trial there is, in the order they run."""
+    """All trials, in the order they run."""
     from tests.trials.flip.trial import TRIAL as FLIP
     from tests.trials.kill.trial import TRIAL as KILL
     from tests.trials.settings.trial import TRIAL as SETTINGS
@@ -23,7 +23,7 @@ def all_trials() -> list[Trial]:
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
-    """What was asked for; exits with code 2 and a sentence where it makes no sense."""
+    """The parsed command line; exits with code 2 and a sentence where it is invalid."""
     trials = [trial.name for trial in all_trials()]
     parser = argparse.ArgumentParser("python -m tests.trials", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0, help="shared by the trials")
@@ -46,7 +46,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run what the command line asks for; the exit code."""
+    """Run what the command line asks for; return the exit code."""
     chosen = arguments(sys.argv[1:])
     logging.getLogger().addHandler(logging.NullHandler())  # a broker in this process is measured
     seed = secrets.randbelow(1_000_000) if chosen.seed is None else chosen.seed

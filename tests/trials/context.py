@@ -1,8 +1,8 @@
-"""What a round of a trial is given: a seed, a folder, a time limit; and what it reports to.
+"""The context of a trial's round: a seed, a folder, a time limit, and the findings it reports.
 
-A round counts what it tried (`tried`) and notes what did not hold (`broken`); it goes on after a
-finding as far as that makes sense. The same seed makes the same round, as far as a broker in
-another process allows that.
+A round counts its checks (`tried`) and reports those that failed (`broken`); it continues after a
+finding as far as possible. The same seed gives the same round, as far as a broker in another
+process allows that.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 from random import Random
 
 MAX_FINDINGS = 20
-"""Of one round: a broken broker breaks everything, and the first findings say why."""
+"""Findings kept of one round: a broken broker fails every check, and the first findings say why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that did not hold, and how to see it again."""
+    """A check that failed, and how to repeat it."""
 
     trial: str
     seed: int
@@ -47,13 +47,13 @@ class Context:
     short: bool = False
     keep: bool = False
     match: str = ""
-    """Only cases whose name has one of these in it, separated by commas; empty: all."""
+    """Run only cases whose name contains one of these, separated by commas; empty: all."""
     say: Callable[[str], None] = lambda text: None
     counts: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
     suppressed: int = 0
     outputs: dict[str, str] = field(default_factory=dict)
-    """What brokers wrote, by file name; kept with the folder of a failed round."""
+    """The output of brokers, by file name; kept with the folder of a failed round."""
     rng: Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class Context:
         self.counts[what] += count
 
     def broken(self, text: str) -> None:
-        """Report a finding; equal ones once."""
+        """Report a finding; equal ones are reported once."""
         if any(known.text == text for known in self.findings):
             return
         if len(self.findings) >= MAX_FINDINGS:
@@ -79,7 +79,7 @@ class Context:
         self.say(f"NOT HELD: {text}")
 
     def check(self, holds: bool, what: str, otherwise: str) -> bool:
-        """Count a check, and report it if it does not hold; whether it holds."""
+        """Count a check, and report it if it failed; return whether it passed."""
         self.tried(what)
         if not holds:
             self.broken(otherwise)

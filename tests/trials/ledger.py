@@ -1,12 +1,13 @@
-"""What a broker owes its clients: a ledger of what was sent, acknowledged, read and committed.
+"""The guarantees a broker gave its clients: a ledger of what was sent, acknowledged, read and
+committed.
 
-Pure: no I/O, no clock. The actors of a trial report what they sent and what was answered; a full
-read of a partition is compared with it by `Partition.check`, which returns one sentence for each
-promise that was broken. A record is known by a unique id in its header, so a record at the wrong
-offset, one that is there twice, and one that was never sent all show.
+Pure: no I/O, no clock. The actors of a trial report what they sent and which responses they got; a
+full read of a partition is compared with it by `Partition.check`, which returns one sentence for
+each broken guarantee. A record is known by a unique id in its header, so a record at the wrong
+offset, a duplicate, and one that was never sent are all detected.
 
-What may lawfully be missing: offsets below the log start, where the log start is explained by a
-DeleteRecords; in a compacted partition, a record after which a newer one of the same key is there.
+These records may be missing: those below the log start, where the log start is explained by a
+DeleteRecords; in a compacted partition, a record for whose key a newer record is there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from tests.trials.records import Outgoing, Record
 
 SHOWN = 5
-"""Examples of one kind in a report: more say nothing new."""
+"""Examples of one kind in a report: more would add no information."""
 
 
 @dataclass(slots=True)
@@ -40,12 +41,13 @@ class Partition:
     """The highest low watermark that a DeleteRecords answered."""
 
     def send(self, rows: Iterable[Outgoing]) -> None:
-        """These records are about to be sent."""
+        """Note that these records are about to be sent."""
         for row in rows:
             self.sent[row.uid] = (row.key, row.digest)
 
     def ack(self, base: int, rows: Sequence[Outgoing]) -> list[str]:
-        """The broker says that `rows` lie at `base` and after; -1: somewhere."""
+        """Note that the broker acknowledged `rows` from offset `base` on; -1: at unknown
+        offsets."""
         if base < 0:
             self.acked_somewhere.update(row.uid for row in rows)
             return []
@@ -55,7 +57,7 @@ class Partition:
         return found
 
     def _place(self, offset: int, uid: int, how: str) -> list[str]:
-        """A record is at an offset, as an answer or a reader says."""
+        """Note that a record is at an offset, according to a response or a reader."""
         known = self.acked.setdefault(offset, uid)
         if known != uid:
             return [f"{self.name}: offset {offset} given twice: record {known}, now {uid} ({how})"]
@@ -65,7 +67,7 @@ class Partition:
         return []
 
     def see(self, records: Iterable[Record]) -> list[str]:
-        """A consumer was given these records; under flush=commit what was read stays."""
+        """Note that a consumer read these records; under flush=commit they must remain."""
         found = []
         for record in records:
             found += self._known(record) or self._place(record.offset, record.uid, "read")
@@ -81,7 +83,7 @@ class Partition:
         return []
 
     def check(self, log_start: int, high_watermark: int, records: Sequence[Record]) -> list[str]:
-        """Compare a full read from `log_start` to `high_watermark`; what does not hold."""
+        """Compare a full read from `log_start` to `high_watermark`; return what is wrong."""
         found = self._ends(log_start, high_watermark)
         found += _few(self.see(records))
         found += self._order(log_start, high_watermark, records)
@@ -104,7 +106,8 @@ class Partition:
         return found
 
     def _order(self, start: int, end: int, records: Sequence[Record]) -> list[str]:
-        """Offsets rise, and without compaction none is missing between the ends."""
+        """Check that offsets rise and, without compaction, that none is missing between the
+        ends."""
         offsets = [record.offset for record in records]
         if any(a >= b for a, b in itertools.pairwise(offsets)):
             return [f"{self.name}: a read returned offsets that do not rise"]
@@ -115,7 +118,8 @@ class Partition:
         return [f"{self.name}: of offsets {start}-{end - 1}, {len(gaps)} are missing: {some(gaps)}"]
 
     def _missing(self, log_start: int, records: Sequence[Record]) -> list[str]:
-        """Every acknowledged record from the log start on is there, or compacted lawfully."""
+        """Check that every acknowledged record from the log start on is there, or lawfully
+        compacted."""
         there = {record.offset: record.uid for record in records}
         newest: dict[bytes | None, int] = {}
         for record in records:
@@ -149,15 +153,15 @@ class Commits:
     sent: dict[tuple[bytes, int], int] = field(default_factory=dict)
 
     def send(self, key: tuple[bytes, int], offset: int) -> None:
-        """A commit is about to be sent; commits of a partition rise."""
+        """Note that a commit is about to be sent; commits of a partition rise."""
         self.sent[key] = max(offset, self.sent.get(key, -1))
 
     def ack(self, key: tuple[bytes, int], offset: int) -> None:
-        """The broker acknowledged a commit."""
+        """Note that the broker acknowledged a commit."""
         self.acked[key] = max(offset, self.acked.get(key, -1))
 
     def check(self, key: tuple[bytes, int], found: int, name: str) -> list[str]:
-        """Compare what OffsetFetch answers (-1: nothing)."""
+        """Compare with the response to OffsetFetch (-1: nothing)."""
         acked, sent = self.acked.get(key, -1), self.sent.get(key, -1)
         if found < acked:
             return [f"group {self.group}, {name}: committed offset {found}, {acked} was acked"]
@@ -167,7 +171,7 @@ class Commits:
 
 
 def some(numbers: Iterable[int]) -> str:
-    """A few of many numbers, as ranges: `3-7, 12, 15-16`."""
+    """Some of many numbers, as ranges: `3-7, 12, 15-16`."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
         if ranges and number == ranges[-1][1] + 1:

@@ -1,7 +1,7 @@
-"""A connection of a trial's client: calls that end, and what ends them.
+"""A client connection of a trial whose calls always end, and the exceptions that end them.
 
-The wire's messages are those of `tests.kit.client`; a call that is not answered in time is a
-finding of its own (Unanswered), never a wait without end.
+The messages are those of `tests.kit.client`; a call that is not answered in time is a finding of
+its own (Unanswered), never a wait without end.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from kafkawire.messages.metadata import MetadataRequest
 from tests.kit.client import Client
 
 ANSWERED_WITHIN_S = 90.0
-"""Far above what any request takes on a machine that runs seven other things."""
+"""Far longer than any request takes, even on a heavily loaded machine."""
 LOST = (ConnectionError, OSError, asyncio.IncompleteReadError)
-"""What a client sees of a broker that was killed."""
+"""The exceptions that a client gets when the broker was killed."""
 EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
 
 
 class Unanswered(Exception):
-    """A request was not answered in time though the connection stands."""
+    """A request was not answered in time although the connection is open."""
 
 
 class Link(Client):
-    """A client whose `receive` ends."""
+    """A client whose `receive` always ends."""
 
     async def receive(self) -> Any:
-        """The next answer; raises Unanswered, or one of LOST."""
+        """The next response; raises Unanswered, or one of LOST."""
         waiting = self.sent[0]
         try:
             return await asyncio.wait_for(super().receive(), ANSWERED_WITHIN_S)
@@ -56,7 +56,7 @@ async def link(port: int, client_id: str = "trial") -> AsyncIterator[Link]:
 
 
 async def topics_of(client: Client) -> dict[str, tuple[bytes, int]]:
-    """The topics there are: id and number of partitions by name, internal ones too."""
+    """The existing topics: id and number of partitions by name, internal ones too."""
     answer = await client.call(MetadataRequest(topics=None, allow_auto_topic_creation=False), 12)
     return {row.name: (row.topic_id, len(row.partitions)) for row in answer.topics}
 
@@ -64,7 +64,8 @@ async def topics_of(client: Client) -> dict[str, tuple[bytes, int]]:
 async def ends(
     client: Client, topic: str, partition: int, which: int, version: int = 5
 ) -> tuple[int, int]:
-    """(error code, offset) of a partition's earliest or latest offset; which local one from v8."""
+    """(error code, offset) of a partition's earliest or latest offset; from v8 also of the local
+    log start."""
     row = ListOffsetsPartition(partition, timestamp=which)
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(topic, [row])])
     found = (await client.call(request, version)).topics[0].partitions[0]
@@ -80,7 +81,7 @@ async def fetch(
     wait_ms: int = 500,
     max_bytes: int = 1 << 20,
 ) -> Any:
-    """One Fetch of one partition; the partition's part of the answer."""
+    """One Fetch of one partition; returns the partition's part of the response."""
     row = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=max_bytes)
     topic = FetchTopic(topic_id=topic_id, partitions=[row])
     request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=4 << 20, topics=[topic])

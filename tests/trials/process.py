@@ -1,4 +1,4 @@
-"""The broker under trial: its process, its children, what they use; Linux only (/proc).
+"""The broker under trial: its process, its children, their memory and CPU use; Linux only (/proc).
 
 Only processes that were started here, and their children, are ever signalled.
 """
@@ -25,13 +25,14 @@ from kafkawire.testing.broker import BrokerFailed, BrokerProcess
 from tests.trials.context import Context
 
 ORPHANS_GONE_WITHIN_S = 20.0
-"""A child notices the end of its pipes at once; on a busy machine it may wait for its turn."""
+"""A child notices the end of its pipes at once; on a busy machine it may have to wait for CPU
+time."""
 START_WITHIN_S = 90.0
 COMMAND_WITHIN_S = 180.0
 CONTEXT_LINES = 30
-"""Of a traceback: enough to see where it comes from."""
+"""Lines of a traceback: enough to see where it comes from."""
 WRONG = re.compile(r"\bCRITICAL\b|Traceback \(most recent call last\)")
-"""What no broker may write that was only killed, however often."""
+"""Log lines that must not appear for a broker that was only killed, however often."""
 LINES_BEFORE = 2
 MAX_COMPLAINTS = 20
 UNANSWERABLE = "no way to say so"
@@ -42,7 +43,7 @@ CLOSING = "closing the connection of client"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a command ended."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -53,7 +54,7 @@ class Outcome:
         return (self.out + self.err).strip()
 
     def document(self) -> Any:
-        """Standard output as JSON; None if it is none."""
+        """Standard output as JSON; None if it is not JSON."""
         with contextlib.suppress(ValueError):
             return json.loads(self.out)
         return None
@@ -74,12 +75,10 @@ def command(*words: str, environ: Mapping[str, str] | None = None) -> Outcome:
 
 
 class Log:
-    """Reads what a broker writes line by line, however long that becomes.
-
-    `closings` counts the lines that give a reason for closing a connection, `warnings` has the
-    last lines at WARNING or above, `complaints` what no broker may write, with its context, and
-    `unanswerable` the requests that failed without an answer.
-    """
+    """Reads the output of a broker line by line, however long it becomes. `closings` counts the
+    lines that give a reason for closing a connection, `warnings` has the last lines at WARNING or
+    above, `complaints` the lines that must not appear, with their context, and `unanswerable` the
+    requests that failed without a response."""
 
     def __init__(self) -> None:
         self.closings = 0
@@ -108,7 +107,8 @@ class Log:
 
 
 def report_log(context: Context, log: Log) -> None:
-    """Whatever clients do, the log has no traceback, and no request that got no answer."""
+    """Report tracebacks in the log and requests without a response: clients must not be able to
+    cause either."""
     for text in (*log.complaints, *log.unanswerable):
         context.broken(f"the broker logged: {text}")
 
@@ -163,7 +163,7 @@ class Victim:
         await asyncio.to_thread(self.process.start)
 
     async def start_and_kill(self, after_s: float) -> None:
-        """Start, and kill it after so long, most likely during recovery."""
+        """Start the broker, and kill it after a delay, most likely during recovery."""
         self.starts += 1
         before = self.process._child
         starting = asyncio.create_task(asyncio.to_thread(self.process.start))
@@ -192,7 +192,7 @@ class Victim:
         await asyncio.to_thread(self.process.stop, 60.0)
 
     def kill_child(self, rng: Random) -> str:
-        """SIGKILL to one of its child processes; its module, empty where there is none."""
+        """SIGKILL to one of its child processes; return its module, empty where there is none."""
         there = sorted(children(self.process.pid)) if self.process.running else []
         if not there:
             return ""
@@ -204,7 +204,7 @@ class Victim:
         return words
 
     async def orphans(self) -> list[str]:
-        """Children of killed brokers that do not end; empty as soon as all have ended."""
+        """Children of killed brokers that are still running; returns as soon as all have ended."""
         end = time.monotonic() + ORPHANS_GONE_WITHIN_S
         while left := [pid for pid, at in self._orphans.items() if started_at(pid) == at != ""]:
             if time.monotonic() > end:
@@ -215,15 +215,15 @@ class Victim:
 
     @property
     def log(self) -> Log:
-        """What the broker wrote so far, over all its starts."""
+        """The output of the broker over all its starts."""
         return self.process.log
 
     def complaints(self) -> list[str]:
-        """What a broker without damage must not write: each such line with what follows it."""
+        """Lines that a broker without damage must not write, each with the lines that follow it."""
         return self.log.complaints
 
     def usage(self) -> Usage:
-        """What the broker process uses now."""
+        """Memory and CPU time of the broker process now."""
         return usage(self.process.pid)
 
 
@@ -260,7 +260,8 @@ def children(pid: int) -> list[int]:
 
 
 def started_at(pid: int) -> str:
-    """When a process was started, so that a reused pid is told from it; empty if it has ended."""
+    """The start time of a process, which distinguishes it from a later one with the same pid; empty
+    if it has ended."""
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -275,7 +276,7 @@ def module_of(pid: int) -> str:
 
 
 def command_line(pid: int) -> str:
-    """What runs there, shortened."""
+    """The command line of a process, shortened."""
     try:
         raw = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

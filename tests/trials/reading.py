@@ -1,8 +1,8 @@
 """A full read of a partition, and which of its offsets cannot be read.
 
-A sound broker returns everything between log start and high watermark. A damaged one answers an
-error for the damaged range and everything else all the same: after an error the next readable
-offset is searched for, so that the range that is lost is known exactly.
+A sound broker returns everything between log start and high watermark. A damaged one answers with
+an error for the damaged range and still returns everything else: after an error the next readable
+offset is searched for, so that the lost range is known exactly.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tests.trials.link import EARLIEST, LATEST, ends, fetch
 from tests.trials.records import Malformed, Record, batches, records_of
 
 STUCK_AFTER_S = 30.0
-"""A reader that gets nothing for so long below the high watermark is stuck."""
+"""A reader that gets nothing for this long below the high watermark is stuck."""
 OFFSET_OUT_OF_RANGE = 1
 
 
 @dataclass(slots=True)
 class Full:
-    """What a full read found. `errors`: offset -> error code where a Fetch was refused;
-    `trouble`: what no broker may answer, in sentences."""
+    """The result of a full read. `errors`: offset -> error code where a Fetch was refused;
+    `trouble`: responses that no broker may give, in sentences."""
 
     log_start: int = 0
     high_watermark: int = 0
@@ -36,10 +36,9 @@ class Full:
 async def read_all(
     client: Client, topic: str, topic_id: bytes, partition: int, starts: Sequence[int] = ()
 ) -> Full:
-    """Read a partition from its log start to its high watermark.
-
-    `starts`: sorted first offsets of batches; after a refusal the next of them is tried, since a
-    batch is there as a whole or not at all. Without them every offset is tried."""
+    """Read a partition from its log start to its high watermark. `starts`: sorted first offsets of
+    batches; after a refusal the next of them is tried, since a batch can be read as a whole or not
+    at all. Without them every offset is tried."""
     full = Full()
     name = f"{topic}-{partition}"
     for which in (EARLIEST, LATEST):
@@ -73,7 +72,7 @@ class _Reader:
         self.moved = time.monotonic()
 
     async def run(self) -> None:
-        """Go on to the high watermark that was found at the beginning, or until stuck."""
+        """Read up to the high watermark that was found at the beginning, or until stuck."""
         while self.offset < self.full.high_watermark:
             row = await fetch(self.client, self.topic_id, self.partition, self.offset)
             if row.error_code:

@@ -27,11 +27,11 @@ CRC_FROM = 21
 XERIAL = b"\x82SNAPPY\x00"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 MAX_BATCH_BYTES = 64 << 20
-"""The longest batch that `scan` believes: above every broker's message.max.bytes in the trials."""
+"""The longest batch that `scan` accepts: above every broker's message.max.bytes in the trials."""
 
 
 class Malformed(ValueError):
-    """Bytes that are no valid record batch."""
+    """Bytes that are not a valid record batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The head of a batch and where it lies in the bytes that were read."""
+    """The header of a batch and its position in the bytes that were read."""
 
     start: int
     end: int
@@ -144,7 +144,7 @@ def compress(codec: int, data: bytes) -> bytes:
 
 
 def decompress(codec: int, data: bytes) -> bytes:
-    """The reverse; snappy in both of the framings that clients use."""
+    """Decompress; snappy in both of the framings that clients use."""
     if codec == 1:
         return gzip.decompress(data)
     if codec == 2:

@@ -1,4 +1,5 @@
-"""Runs trials: shares the minutes, repeats rounds, and says at the end what was tried and held."""
+"""Run trials: share the minutes, repeat rounds, and report at the end what was checked and what
+failed."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def console() -> Console:
 
 
 class Runner:
-    """See the module. `only_round`: repeat this round alone."""
+    """Runs trials. `only_round`: repeat this round alone."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class Runner:
         self.results: list[Result] = []
 
     def run(self) -> int:
-        """Run everything; the exit code: 1 where something did not hold."""
+        """Run everything; the exit code is 1 where a check failed."""
         names = ", ".join(trial.name for trial in self.trials)
         self.out.print(f"trials: {names}; {self.minutes:g} minutes; SEED={self.seed}")
         for trial in self.trials:
@@ -115,7 +116,7 @@ class Runner:
         say("; ".join(f"{what} {count:,}" for what, count in sorted(context.counts.items())))
 
     def report(self) -> None:
-        """The table of what was tried, and the findings."""
+        """The table of checks, and the findings."""
         table = Table("trial", "tried", "count", title=f"SEED={self.seed}")
         for result in self.results:
             held = "held" if not result.findings else f"{len(result.findings)} findings"

@@ -1,4 +1,4 @@
-"""The flip trial in short, and that it notices wrong answers to damage."""
+"""The flip trial in short, and tests that it detects wrong reactions to damage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.trials.process import Outcome
 from tests.trials.records import Outgoing, build
 
 SHORT = "journal flip,segment cut,metadata empty,object remove"
-"""Four of the hundred cases of `make trials`, each another answer."""
+"""Four of the hundred cases of `make trials`, each with another expected reaction."""
 SOUND, DAMAGED = Outcome(0, "", ""), Outcome(1, "", "")
 JOURNAL = "data/brokers/1/journals/0000000002.journal"
 
@@ -58,7 +58,7 @@ def judged(one: Case, seen: Seen, checked: Outcome = DAMAGED) -> str:
     return "; ".join(seen.faults)
 
 
-def test_damage_that_is_named_and_no_larger_than_its_frame_is_right(tmp_path: Path) -> None:
+def test_loss_reported_in_log_and_within_one_frame_passes(tmp_path: Path) -> None:
     assert judged(case(tmp_path), lost(0, 1, output=NAMED)) == ""
     assert judged(case(tmp_path / "again"), Seen(), SOUND) == ""
 
@@ -73,18 +73,18 @@ def test_damage_that_is_named_and_no_larger_than_its_frame_is_right(tmp_path: Pa
         (Seen(commits=["partition 0: -1, 7 was acked"]), DAMAGED, "commits outside"),
     ],
 )
-def test_a_wrong_answer_is_noticed(
+def test_wrong_reaction_is_reported(
     tmp_path: Path, seen: Seen, checked: Outcome, noticed: str
 ) -> None:
     assert noticed in judged(case(tmp_path), seen, checked)
 
 
-def test_what_must_be_harmless_may_cost_nothing(tmp_path: Path) -> None:
+def test_loss_by_harmless_damage_is_reported(tmp_path: Path) -> None:
     one = case(tmp_path, "data/brokers/1/journals/0000000002.index")
     assert "records are lost" in judged(one, lost(0, output=NAMED))
 
 
-def test_which_records_lie_in_damaged_bytes() -> None:
+def test_hit_batches_finds_records_in_damaged_bytes() -> None:
     def hit(start: int, end: int, frames: bool) -> set[int]:
         return set(hit_batches(FILE, Damage("flip", start, end, b""), frames=frames).uids)
 
@@ -97,7 +97,7 @@ def test_which_records_lie_in_damaged_bytes() -> None:
     assert hit(last, last + 5, False) == {1, 2, 3}  # the index of a segment
 
 
-def test_damage_is_in_what_was_written() -> None:
+def test_damage_stays_within_written_part_of_file() -> None:
     from random import Random
 
     for how in ("flip", "cut", "zero", "empty", "remove"):
@@ -107,7 +107,7 @@ def test_damage_is_in_what_was_written() -> None:
             assert damage.start < len(FILE.rstrip(b"\0"))
 
 
-def test_a_file_of_no_known_kind_is_noticed(tmp_path: Path) -> None:
+def test_unknown_file_kind_is_reported(tmp_path: Path) -> None:
     for name in (JOURNAL, "data/brokers/1/journals/0000000002.jrnl"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")
@@ -116,7 +116,7 @@ def test_a_file_of_no_known_kind_is_noticed(tmp_path: Path) -> None:
     assert "0000000002.jrnl" in context.findings[0].text
 
 
-def test_offsets_in_a_line_of_the_log() -> None:
+def test_covers_parses_offset_ranges_in_log_lines() -> None:
     assert covers("t-0: offsets 3-7 are damaged", 5)
     assert not covers("t-0: offsets 3-7 are damaged", 8)
     assert unnamed(lost(9, output="CRITICAL t-0: offset 9 is gone")) == []
@@ -124,7 +124,7 @@ def test_offsets_in_a_line_of_the_log() -> None:
 
 @pytest.mark.real
 @pytest.mark.slow
-async def test_damage_is_answered_rightly(tmp_path: Path) -> None:
+async def test_short_flip_trial_passes(tmp_path: Path) -> None:
     context = Context("flip", 6, 0, tmp_path, time.monotonic() + 30, short=True, say=print)
     context.match = SHORT
     await round_(context)

@@ -1,4 +1,4 @@
-"""The kill trial in short, and that it notices records that a restart has lost."""
+"""The kill trial in short, and tests that it detects records lost by a restart."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 
 def context(folder: Path, seed: int) -> Context:
-    """A short round, its findings shown as they come."""
+    """A short round that prints its findings as they are reported."""
     return Context("kill", seed, 0, folder, time.monotonic() + 20, short=True, say=print)
 
 
 @pytest.mark.parametrize("seed", [2, 3])
-async def test_what_was_acknowledged_survives_kills(tmp_path: Path, seed: int) -> None:
+async def test_short_kill_trial_passes(tmp_path: Path, seed: int) -> None:
     run = context(tmp_path, seed)
     await round_(run)
     assert run.findings == []
@@ -31,7 +31,7 @@ async def test_what_was_acknowledged_survives_kills(tmp_path: Path, seed: int) -
 
 
 def forget_newest_records(data: Path) -> None:
-    """Write zeros over the second half of what lies in the newest journals."""
+    """Write zeros over the second half of the data in the newest journals."""
     for journal in sorted(data.glob("brokers/*/journals/*.journal"))[-2:]:
         content = bytearray(journal.read_bytes())
         used = len(content.rstrip(b"\0"))
@@ -39,7 +39,7 @@ def forget_newest_records(data: Path) -> None:
         journal.write_bytes(content)
 
 
-async def test_the_trial_notices_records_that_are_lost(tmp_path: Path) -> None:
+async def test_lost_records_are_reported(tmp_path: Path) -> None:
     run = context(tmp_path, 4)
     attempt = Round(run, forget_newest_records)
     await attempt.run()
@@ -48,7 +48,9 @@ async def test_the_trial_notices_records_that_are_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("killed", [True, False])
-async def test_only_a_living_broker_must_keep_its_connections(tmp_path: Path, killed: bool) -> None:
+async def test_connection_closed_by_killed_broker_is_not_reported(
+    tmp_path: Path, killed: bool
+) -> None:
     """A client may sleep while the broker is killed and started again."""
     run = context(tmp_path, 5)
 

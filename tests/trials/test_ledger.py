@@ -1,4 +1,4 @@
-"""The ledger and the reader of batches notice each kind of fault that they are there for."""
+"""The ledger and the batch reader report every kind of fault that they exist to detect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stored(offset: int, row: Outgoing) -> Record:
 
 
 def found_in(data: bytes) -> list[Record]:
-    """What a reader makes of an answer's bytes; nothing where it refuses them."""
+    """The records that a reader parses from a response; none where it refuses them."""
     try:
         return [row for batch in batches(data) for row in records_of(data, batch)]
     except Malformed:
@@ -35,7 +35,7 @@ def found_in(data: bytes) -> list[Record]:
 
 
 def kept(compacted: bool = False) -> tuple[Partition, list[Record]]:
-    """A partition with ten acked records, and what a sound broker answers."""
+    """A partition with ten acknowledged records, and the response of a sound broker."""
     ledger = Partition("t-0", compacted)
     sent = rows(*range(100, 110))
     ledger.send(sent)
@@ -44,7 +44,7 @@ def kept(compacted: bool = False) -> tuple[Partition, list[Record]]:
 
 
 @pytest.mark.parametrize("codec", range(5), ids=CODECS)
-def test_batches_are_read_as_they_were_built(codec: int) -> None:
+def test_built_batches_round_trip(codec: int) -> None:
     sent = [*rows(1, 2, 3), Outgoing(4, b"k", None), Outgoing(5, None, bytes(300))]
     data = build(sent, codec=codec, timestamp_ms=1, producer_id=7, epoch=0, sequence=3)
     assert list(read(data * 2))[:5] == [stored(n, row) for n, row in enumerate(sent)]
@@ -53,7 +53,7 @@ def test_batches_are_read_as_they_were_built(codec: int) -> None:
     assert again.start == batch.end + 5
 
 
-def test_the_product_reads_the_trials_batches_and_the_reverse() -> None:
+def test_trial_and_product_codecs_read_each_others_batches() -> None:
     from kafkawire.codec import batches as product
 
     sent = rows(1, 2, 3)
@@ -67,7 +67,7 @@ def test_the_product_reads_the_trials_batches_and_the_reverse() -> None:
     assert (record.key, record.digest) == (b"k", Outgoing(0, b"k", b"v").digest)
 
 
-def test_a_flipped_byte_anywhere_is_noticed() -> None:
+def test_flipped_byte_anywhere_is_detected() -> None:
     data = build(rows(1, 2), timestamp_ms=1)
     for at in range(12, len(data)):  # base offset is outside the checksum, the leader epoch too
         if 12 <= at < 16:
@@ -77,47 +77,47 @@ def test_a_flipped_byte_anywhere_is_noticed() -> None:
         assert found_in(bytes(broken)) == []
 
 
-def test_a_sound_broker_is_sound() -> None:
+def test_sound_broker_has_no_findings() -> None:
     ledger, there = kept()
     assert ledger.check(0, 10, there) == []
     assert ledger.check(0, 10, there) == []
 
 
-def test_a_lost_record_is_noticed() -> None:
+def test_lost_record_is_reported() -> None:
     ledger, there = kept()
     found = ledger.check(0, 10, there[:4] + there[5:])
     assert any("1 acknowledged records lost: 4" in text for text in found)
     assert any("1 are missing: 4" in text for text in found)
 
 
-def test_a_lost_tail_is_noticed() -> None:
+def test_lost_tail_is_reported() -> None:
     ledger, there = kept()
     found = ledger.check(0, 7, there[:7])
     assert any("the high watermark is 7" in text for text in found)
     assert any("3 acknowledged records lost: 7-9" in text for text in found)
 
 
-def test_an_altered_offset_is_noticed() -> None:
+def test_altered_offset_is_reported() -> None:
     ledger, there = kept()
     swapped = [Record(5, there[6].uid, there[6].key, there[6].digest)]
     found = ledger.check(0, 10, there[:5] + swapped + there[6:])
     assert any("offset 5 given twice" in text for text in found)
 
 
-def test_an_offset_given_twice_is_noticed_when_it_is_acknowledged() -> None:
+def test_offset_assigned_twice_is_reported_at_ack() -> None:
     ledger, _ = kept()
     more = rows(200)
     ledger.send(more)
     assert ledger.ack(9, more) == ["t-0: offset 9 given twice: record 109, now 200 (acknowledged)"]
 
 
-def test_a_record_that_is_there_twice_is_noticed() -> None:
+def test_duplicate_record_is_reported() -> None:
     ledger, there = kept()
     twice = Record(10, there[3].uid, there[3].key, there[3].digest)
     assert any("at offset 3 and again at 10" in t for t in ledger.check(0, 11, [*there, twice]))
 
 
-def test_a_phantom_and_a_changed_value_are_noticed() -> None:
+def test_unsent_record_and_changed_value_are_reported() -> None:
     ledger, there = kept()
     phantom = Record(10, 999, None, 0)
     assert any("never sent here" in text for text in ledger.check(0, 11, [*there, phantom]))
@@ -126,7 +126,7 @@ def test_a_phantom_and_a_changed_value_are_noticed() -> None:
     assert any("value of 102 changed" in text for text in ledger.check(0, 10, there))
 
 
-def test_a_log_start_that_nobody_asked_for_is_noticed() -> None:
+def test_unexplained_log_start_is_reported() -> None:
     ledger, there = kept()
     assert any("starts at 4" in text for text in ledger.check(4, 10, there[4:]))
     ledger.delete_asked = 4
@@ -136,13 +136,13 @@ def test_a_log_start_that_nobody_asked_for_is_noticed() -> None:
     assert any("starts at 0" in text for text in ledger.check(0, 10, there))
 
 
-def test_compaction_may_take_what_has_a_newer_value_and_nothing_else() -> None:
+def test_compaction_may_remove_only_superseded_records() -> None:
     ledger, there = kept(compacted=True)
     assert ledger.check(0, 10, there[7:]) == []
     assert any("lost: 2, 5, 8" in t for t in ledger.check(0, 10, [there[7], there[9]]))
 
 
-def test_an_ack_as_a_duplicate_must_be_somewhere() -> None:
+def test_duplicate_acked_without_offset_must_be_stored() -> None:
     ledger, there = kept()
     more = rows(300)
     ledger.send(more)
@@ -151,7 +151,7 @@ def test_an_ack_as_a_duplicate_must_be_somewhere() -> None:
     assert ledger.check(0, 11, [*there, stored(10, more[0])]) == []
 
 
-def test_a_commit_that_goes_back_is_noticed() -> None:
+def test_decreased_committed_offset_is_reported() -> None:
     commits = Commits("g")
     key = (b"id", 0)
     for offset in (5, 9):
@@ -164,6 +164,6 @@ def test_a_commit_that_goes_back_is_noticed() -> None:
     assert commits.check(key, 13, "t-0")
 
 
-def test_ranges_in_words() -> None:
+def test_some_formats_numbers_as_ranges() -> None:
     assert some([3, 4, 5, 9, 1]) == "1, 3-5, 9"
     assert some(range(0, 100, 2)).endswith("and 45 more ranges")

@@ -1,4 +1,4 @@
-"""The settings trial in short, and that it notices what is not refused as it should be."""
+"""The settings trial in short, and tests that it detects wrong refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.trials.settings.trial import Wire, faults, round_
 SETTINGS = read_page()
 
 
-def test_the_page_has_every_setting() -> None:
+def test_page_lists_every_setting() -> None:
     topics = {s.name for s in SETTINGS if s.topic}
     brokers = {s.name for s in SETTINGS if not s.topic}
     assert topics == set(TOPIC_CONFIGS)
@@ -56,16 +56,16 @@ def test_bounds_are_read_from_the_page() -> None:
         (2, "kafkawire: a.b: it must be y", "does not show the value"),
     ],
 )
-def test_a_wrong_refusal_is_noticed(code: int, said: str, noticed: str) -> None:
+def test_wrong_refusal_is_reported(code: int, said: str, noticed: str) -> None:
     assert noticed in " ".join(faults({"code": code, "err": said}, "a.b", "x"))
 
 
-def test_a_right_refusal_is_right() -> None:
+def test_correct_refusal_passes() -> None:
     assert faults({"code": 2, "err": "kafkawire: a.b=x: it must be y"}, "a.b", "x") == []
 
 
 class Lenient:
-    """A broker that takes everything, and has another value afterwards."""
+    """A broker that accepts every value, and stores another one."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -77,7 +77,7 @@ class Lenient:
         return SimpleNamespace(results=[row], responses=[row], topics=[row])
 
 
-async def test_values_that_are_taken_are_noticed(tmp_path: Path) -> None:
+async def test_accepted_wrong_values_are_reported(tmp_path: Path) -> None:
     context = Context("settings", 1, 0, tmp_path, time.monotonic() + 9)
     setting = Setting("a.b", "int", "1", "a whole number from 1 to 9", True, True)
     client: Any = Lenient()
@@ -94,7 +94,7 @@ def test_free_text_has_stated_wrong_values() -> None:
 
 @pytest.mark.real
 @pytest.mark.slow
-async def test_wrong_values_are_refused(tmp_path: Path) -> None:
+async def test_short_settings_trial_passes(tmp_path: Path) -> None:
     context = Context("settings", 2, 0, tmp_path, time.monotonic() + 30, short=True, say=print)
     await round_(context)
     assert context.findings == []

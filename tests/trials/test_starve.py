@@ -1,6 +1,6 @@
-"""The starve trial in short, and its checks of one client's answers and of memory.
+"""The starve trial in short, and its checks of one client's responses and of memory.
 
-What whole brokers do wrong is in test_starve_mutations.
+test_starve_mutations covers defects of whole brokers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def context(folder: Path) -> Context:
     return Context("starve", 1, 0, folder, time.monotonic() + 30, short=True, say=print)
 
 
-async def test_a_client_that_is_not_served_is_noticed(tmp_path: Path) -> None:
+async def test_unserved_client_is_reported(tmp_path: Path) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
@@ -47,7 +47,7 @@ async def test_a_client_that_is_not_served_is_noticed(tmp_path: Path) -> None:
 
 
 class Answers:
-    """A client that gets these answers, one after the other."""
+    """A client that gets these responses, one after the other."""
 
     def __init__(self, *partitions: Any, last: Callable[[], None] = lambda: None) -> None:
         self.left = list(partitions)
@@ -84,7 +84,7 @@ GOOD_ANSWERS = [partition(), partition(records=sent(FIRST)), partition(records=s
         ([*GOOD_ANSWERS[:2], partition(56)], "an old record is not served: error 56"),
     ],
 )
-async def test_wrong_answers_to_the_good_client_are_noticed(
+async def test_wrong_responses_to_good_client_are_reported(
     tmp_path: Path, answers: list[Any], noticed: str
 ) -> None:
     run = context(tmp_path)
@@ -94,7 +94,7 @@ async def test_wrong_answers_to_the_good_client_are_noticed(
     assert bool(run.findings) == bool(noticed)
 
 
-async def test_slow_answers_to_the_good_client_are_noticed(
+async def test_slow_responses_to_good_client_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(good_client, "PATIENCE_S", 0.0)
@@ -105,7 +105,7 @@ async def test_slow_answers_to_the_good_client_are_noticed(
     assert "for three small answers" in run.findings[0].text
 
 
-def test_memory_without_bound_is_noticed(tmp_path: Path) -> None:
+def test_unbounded_memory_is_reported(tmp_path: Path) -> None:
     run = context(tmp_path)
     judge(run, "few", MAX_GROWTH, 1)
     judge(run, "many", MAX_GROWTH + 190 * MIB, 5000)
@@ -114,14 +114,14 @@ def test_memory_without_bound_is_noticed(tmp_path: Path) -> None:
     assert "hungry: the broker's memory grew by 601 MiB" in run.findings[0].text
 
 
-def test_no_more_sockets_than_the_system_allows() -> None:
+def test_storm_size_is_limited_by_system_descriptors() -> None:
     assert allowed(10) == 10
     assert 0 < allowed(1 << 40) < (1 << 40) - SPARE_DESCRIPTORS
 
 
 @pytest.mark.real
 @pytest.mark.slow
-async def test_hostile_clients_starve_nobody(tmp_path: Path) -> None:
+async def test_short_starve_trial_passes(tmp_path: Path) -> None:
     run = context(tmp_path)
     await round_(run)
     assert run.findings == []

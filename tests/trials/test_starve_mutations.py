@@ -1,4 +1,5 @@
-"""The starve trial fails on brokers that are broken on purpose, one test for each of its checks."""
+"""The starve trial must fail on brokers with deliberate defects: one test for each of its
+checks."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def texts(context: Context) -> str:
 
 
 async def storm(context: Context, kind: Storm) -> str:
-    """What the trial finds in a storm of this kind."""
+    """The findings of the trial in a storm of this kind."""
     async with in_process(context.folder / "data", **SETTINGS) as victim:
         round_ = Round(context, victim)
         await round_.fill()
@@ -66,11 +67,11 @@ async def storm(context: Context, kind: Storm) -> str:
 
 
 @pytest.mark.parametrize("kind", [NEVER_READERS, HALF_OPEN], ids=lambda kind: kind.name)
-async def test_a_sound_broker_in_a_storm(context: Context, kind: Storm) -> None:
+async def test_sound_broker_in_storm_has_no_findings(context: Context, kind: Storm) -> None:
     assert await storm(context, kind) == ""
 
 
-async def test_memory_of_answers_without_a_bound(
+async def test_unbounded_response_memory_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def grant(self: AnswerMemory, wanted_bytes: int) -> int:
@@ -81,7 +82,7 @@ async def test_memory_of_answers_without_a_bound(
     assert "30 never-readers: the broker's memory grew by" in await storm(context, NEVER_READERS)
 
 
-async def test_a_broker_that_waits_for_clients_that_do_not_read(
+async def test_waiting_for_clients_that_do_not_read_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trial, "SETTLED_WITHIN_S", 3.0)
@@ -89,7 +90,7 @@ async def test_a_broker_that_waits_for_clients_that_do_not_read(
     assert "turns were not served in 3 s" in await storm(context, NEVER_READERS)
 
 
-async def test_connections_that_are_not_closed_when_their_clients_leave(
+async def test_connections_left_open_after_clients_leave_are_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trial, "SETTLED_WITHIN_S", 3.0)
@@ -99,7 +100,7 @@ async def test_connections_that_are_not_closed_when_their_clients_leave(
     assert " descriptors, " in found
 
 
-async def test_records_of_the_fill_at_other_offsets(context: Context) -> None:
+async def test_fill_records_at_other_offsets_are_reported(context: Context) -> None:
     async with in_process(context.folder / "data", **SETTINGS) as victim:
         await Round(context, victim).fill()
         assert texts(context) == ""
@@ -116,7 +117,7 @@ async def group_topic(context: Context, victim: Any) -> Topic:
     return round_.old
 
 
-async def test_groups_that_are_refused(context: Context) -> None:
+async def test_refused_groups_are_reported(context: Context) -> None:
     settings = {"group_max_session_timeout_ms": "10000"}
     async with in_process(context.folder / "data", **settings) as victim:
         topic = await group_topic(context, victim)
@@ -124,7 +125,7 @@ async def test_groups_that_are_refused(context: Context) -> None:
     assert "group group-0: refused with 26" in texts(context)
 
 
-async def test_commits_that_are_lost(context: Context) -> None:
+async def test_lost_commits_are_reported(context: Context) -> None:
     async with in_process(context.folder / "data") as victim:
         topic = await group_topic(context, victim)
         acked = await groups.storm(context, victim.port, topic, 2)
@@ -140,7 +141,7 @@ async def test_commits_that_are_lost(context: Context) -> None:
 
 @asynccontextmanager
 async def at_limit(context: Context) -> AsyncIterator[AtLimit]:
-    """The checks of `max.connections` against a broker in this process."""
+    """Run the checks of `max.connections` against a broker in this process."""
     monitor = limit.free_port()
     settings = {"max_connections": str(OPEN), "metrics_listener": f"127.0.0.1:{monitor}"}
     async with in_process(context.folder / "data", **settings) as victim:
@@ -153,12 +154,12 @@ async def found_at_limit(context: Context) -> str:
     return texts(context)
 
 
-async def test_a_sound_broker_at_its_limit(context: Context) -> None:
+async def test_sound_broker_at_connection_limit_has_no_findings(context: Context) -> None:
     assert await found_at_limit(context) == ""
     assert context.counts["connections taken at max.connections"] == limit.LEAVING
 
 
-async def test_a_broker_that_takes_more_connections(
+async def test_accepting_more_connections_than_allowed_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limit, "CLOSED_WITHIN_S", 1.0)
@@ -166,7 +167,7 @@ async def test_a_broker_that_takes_more_connections(
     assert "15 of 15 connections beyond max.connections=6 were" in await found_at_limit(context)
 
 
-async def test_a_broker_that_closes_the_oldest_connection_instead(
+async def test_closing_oldest_connection_at_limit_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def admit(self: Host) -> bool:
@@ -180,7 +181,7 @@ async def test_a_broker_that_closes_the_oldest_connection_instead(
     assert "at max.connections an open connection is not served" in await found_at_limit(context)
 
 
-async def test_a_broker_that_reports_nothing(
+async def test_missing_log_line_at_connection_limit_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Host, "_report_refused", lambda self: None)
@@ -188,7 +189,7 @@ async def test_a_broker_that_reports_nothing(
     assert await found_at_limit(context) == words
 
 
-async def test_a_broker_that_counts_nothing(
+async def test_missing_metric_of_refused_connections_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Uncounted(Counts):
@@ -199,7 +200,7 @@ async def test_a_broker_that_counts_nothing(
     assert await found_at_limit(context) == words
 
 
-async def test_a_broker_that_counts_connections_wrong(
+async def test_wrong_connection_count_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limit, "metric", counted_wrong(limit.metric))
@@ -207,7 +208,7 @@ async def test_a_broker_that_counts_connections_wrong(
 
 
 def counted_wrong(metric: Any) -> Any:
-    """Every connection is there, and one more."""
+    """Return every connection plus one more."""
 
     async def more(port: int, name: str) -> float:
         found: float = await metric(port, name)
@@ -216,7 +217,7 @@ def counted_wrong(metric: Any) -> Any:
     return more
 
 
-async def test_a_broker_that_takes_no_connection_after_the_limit(
+async def test_refusing_connections_after_limit_was_left_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admit = Host.admit
@@ -233,7 +234,7 @@ async def test_a_broker_that_takes_no_connection_after_the_limit(
     assert "after others have left no new connection is served in 3 s" in found
 
 
-async def test_connections_without_a_request_give_way(
+async def test_idle_connections_are_closed_for_new_ones(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with at_limit(context) as check:

@@ -1,6 +1,6 @@
-"""The wire trial in short, and its checks against answers and logs that are wrong.
+"""The wire trial in short, and its checks against wrong responses and logs.
 
-What whole brokers do wrong is in test_wire_mutations.
+test_wire_mutations covers defects of whole brokers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SOUND = struct.pack(">i", 1) + encode(ApiVersionsResponse(), 0)
 
 
 class FakeMeasured:
-    """Holds its loop for so long, request by request."""
+    """A broker that blocks its loop for the given times, request by request."""
 
     def __init__(self, *took: float) -> None:
         self.took = list(took)
@@ -48,7 +48,7 @@ def context(tmp_path: Path) -> Context:
     return Context("wire", 1, 0, tmp_path, time.monotonic() + 9)
 
 
-def test_a_loop_that_is_held_each_time_is_noticed(
+def test_loop_blocked_by_every_repetition_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slowness, "PAUSE_STEP_S", 0.0)
@@ -58,7 +58,7 @@ def test_a_loop_that_is_held_each_time_is_noticed(
     assert "held the loop for" in context.findings[0].text
 
 
-def test_a_loop_that_is_held_once_is_no_finding(
+def test_loop_blocked_once_is_not_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slowness, "PAUSE_STEP_S", 0.0)
@@ -69,7 +69,7 @@ def test_a_loop_that_is_held_once_is_no_finding(
 
 @asynccontextmanager
 async def answering(answer: bytes | None) -> AsyncIterator[int]:
-    """A server that sends this once, and nothing else; None: it closes."""
+    """A server that sends this once, and nothing else; None: it closes the connection."""
     waiting = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -95,7 +95,7 @@ async def answering(answer: bytes | None) -> AsyncIterator[int]:
         (None, 5, Answer(closed=True)),
     ],
 )
-async def test_outcomes_of_a_request_are_distinguished(
+async def test_exchange_distinguishes_outcomes_of_request(
     sent: bytes | None, within_s: float, found: Answer
 ) -> None:
     async with answering(sent) as port:
@@ -117,15 +117,13 @@ async def test_outcomes_of_a_request_are_distinguished(
         (b"\0\0\0\1x", SOUND, "are no request"),
     ],
 )
-def test_answers_that_no_client_could_read_are_noticed(
-    request_: bytes, head: bytes, noticed: str
-) -> None:
+def test_undecodable_responses_are_reported(request_: bytes, head: bytes, noticed: str) -> None:
     wrong = fault(request_, Answer(len(head), head))
     assert noticed in wrong
     assert bool(noticed) == bool(wrong)
 
 
-def test_garbage_says_whether_an_answer_is_due() -> None:
+def test_garbage_frames_state_whether_response_is_due() -> None:
     assert whole(FRAME)
     assert key_of(FRAME) == 18
     assert not whole(FRAME[:-1])
@@ -144,7 +142,7 @@ def test_extreme_batches_are_valid() -> None:
     assert many_headers(2).endswith(b"\x04" + b"\x02h\x01" * 2)
 
 
-def test_complaints_in_a_long_log_are_noticed(context: Context, tmp_path: Path) -> None:
+def test_forbidden_lines_in_long_log_are_found(context: Context, tmp_path: Path) -> None:
     process = WatchedProcess(tmp_path)
     lines = ["a\n", "Traceback (most recent call last):\n", "  File x\n"]
     lines += ["I kafkawire: Metadata failed and has no way to say so\n"]
@@ -162,7 +160,7 @@ def test_complaints_in_a_long_log_are_noticed(context: Context, tmp_path: Path) 
     assert "has no way to say so" in texts[2]
 
 
-def test_complaints_are_bounded() -> None:
+def test_number_of_reported_forbidden_lines_is_bounded() -> None:
     log = Log()
     for _ in range(10_000):
         log.add("Traceback (most recent call last):")
@@ -172,7 +170,7 @@ def test_complaints_are_bounded() -> None:
 
 @pytest.mark.real
 @pytest.mark.slow
-async def test_extremes_and_garbage_harm_nobody(tmp_path: Path) -> None:
+async def test_short_wire_trial_passes(tmp_path: Path) -> None:
     context = Context("wire", 3, 0, tmp_path, time.monotonic() + 45, short=True, say=print)
     await round_(context)
     assert context.findings == []

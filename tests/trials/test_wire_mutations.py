@@ -1,4 +1,4 @@
-"""The wire trial fails on brokers that are broken on purpose, one test for each of its checks."""
+"""The wire trial must fail on brokers with deliberate defects: one test for each of its checks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def large() -> Case:
 
 
 async def texts_after(context: Context, case: Case | bytes) -> list[str]:
-    """What the trial finds when a broker is sent this: an extreme request, or garbage."""
+    """The findings of the trial after a broker was sent an extreme request, or garbage."""
     async with in_process(context.folder / "data") as victim:
         if isinstance(case, Case):
             await Round(context, victim)._extreme(case)
@@ -58,14 +58,14 @@ async def texts_after(context: Context, case: Case | bytes) -> list[str]:
     return [finding.text for finding in context.findings]
 
 
-async def test_a_sound_broker_has_no_findings(context: Context) -> None:
+async def test_sound_broker_has_no_findings(context: Context) -> None:
     assert await texts_after(context, large()) == []
     assert await texts_after(context, frame(LIST_GROUPS, VERSION, b"\x7f")) == []
     assert context.counts["answers decoded"] == 1
     assert context.counts["connections closed with a reason"] == 1
 
 
-def test_a_handler_that_computes_in_one_go(
+def test_handler_blocking_event_loop_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def busy(ctx: Any, request: Any) -> bytes:
@@ -82,7 +82,7 @@ def test_a_handler_that_computes_in_one_go(
     assert took > stretches.LIMIT_S
 
 
-async def test_a_handler_that_takes_memory(
+async def test_handler_with_excessive_memory_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hungry(ctx: Any, request: Any) -> bytes:
@@ -95,7 +95,7 @@ async def test_a_handler_that_takes_memory(
     assert "MiB, 49 are allowed" in text
 
 
-async def test_an_answer_that_does_not_come(
+async def test_missing_response_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def silent(ctx: Any, request: Any) -> None:
@@ -107,7 +107,7 @@ async def test_an_answer_that_does_not_come(
     assert "not answered in 1 s" in text
 
 
-async def test_an_answer_that_cannot_be_decoded(
+async def test_undecodable_response_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def garbled(ctx: Any, request: Any) -> bytes:
@@ -118,7 +118,9 @@ async def test_an_answer_that_cannot_be_decoded(
     assert "cannot be decoded" in text
 
 
-async def test_an_exception_in_a_handler(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exception_in_handler_is_reported(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def failing(ctx: Any, request: Any) -> bytes:
         raise ZeroDivisionError
 
@@ -128,7 +130,7 @@ async def test_an_exception_in_a_handler(context: Context, monkeypatch: pytest.M
     assert "ZeroDivisionError" in text
 
 
-async def test_a_failure_that_cannot_be_answered(
+async def test_failure_without_response_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def failing(ctx: Any, request: Any) -> bytes:
@@ -140,7 +142,7 @@ async def test_a_failure_that_cannot_be_answered(
     assert any("has no way to say so" in text for text in texts)
 
 
-async def test_a_connection_closed_without_a_reason(
+async def test_connection_closed_without_logged_reason_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trial, "LOGGED_WITHIN_S", 0.2)
@@ -150,14 +152,16 @@ async def test_a_connection_closed_without_a_reason(
     assert text == "garbage: the connection was closed without a reason in the log"
 
 
-async def test_garbage_that_is_ignored(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ignored_garbage_is_reported(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(trial, "GARBAGE_WITHIN_S", 1.0)
     monkeypatch.setattr(Connection, "abort", lambda self, reason: None)
     (text,) = await texts_after(context, frame(LIST_GROUPS, VERSION, b"\x7f"))
     assert text == "garbage: neither answered nor refused in 1 s"
 
 
-async def test_another_client_that_is_not_served(
+async def test_unserved_other_client_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def silent(ctx: Any, request: Any) -> None:
@@ -169,7 +173,7 @@ async def test_another_client_that_is_not_served(
     assert "a small request is not served: Unanswered" in text
 
 
-async def test_a_broker_that_ended(context: Context) -> None:
+async def test_ended_broker_is_reported(context: Context) -> None:
     async with in_process(context.folder / "data") as victim:
         pass
     victim.process.running = False

@@ -1,7 +1,7 @@
-"""A broker in the test's own process in the place of a trial's victim: tests break it on purpose.
+"""A broker in the test's own process as the broker under trial, in which tests inject defects.
 
-A trial sees of it what it sees of a broker process: a port, a log, memory and descriptors. They
-are those of the test process, so only large differences mean anything.
+A trial sees the same of it as of a broker process: a port, a log, memory and descriptors. Memory
+and descriptors are those of the test process, so only large differences mean anything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.trials.process import Log, Usage, usage
 
 
 class LogHandler(logging.Handler):
-    """Gives every line of the broker's log to a trial's Log."""
+    """Passes every line of the broker's log to a trial's Log."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.INFO)
@@ -47,9 +47,8 @@ class InProcessVictim:
 
 
 def release_freed_memory() -> None:
-    """Give memory that earlier tests have freed back to the kernel: a trial measures how the
-    process grows, and reused memory would not be seen. Elsewhere than with glibc nothing happens.
-    """
+    """Return memory that earlier tests have freed to the kernel: a trial measures how the process
+    grows, and reused memory would not be counted. Without glibc nothing happens."""
     gc.collect()
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Batches for tests: made by other clients' builders, and by ours from drawn records."""
+"""Batches for tests: built by other clients' builders, and by ours from generated records."""
 
 from __future__ import annotations
 

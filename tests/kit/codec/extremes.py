@@ -1,9 +1,9 @@
-"""Requests with arrays as long as they may be, made from the declarations of the messages.
+"""Requests with arrays as long as allowed, built from the declarations of the messages.
 
-For every array of a request there are cases with that array long and everything else as short
-as it can be: entries that are empty, entries that are all the same, entries that all differ, and
-for nested arrays one long inner array or many short ones. What is said of topics, groups and
-partitions exists (TOPIC, GROUP) or does not, so that both ways of a handler are taken.
+For every array of a request there are cases with that array long and everything else as short as
+possible: entries that are empty, entries that are all the same, entries that all differ, and for
+nested arrays one long inner array or many short ones. The topics, groups and partitions that are
+named exist (TOPIC, GROUP) or do not, so that both paths of a handler are taken.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ GROUP_FIELDS = ("group_id", "key")
 
 @dataclass(frozen=True)
 class Case:
-    """One request: its name for people and its frame for the socket."""
+    """One request: its readable name and its frame for the socket."""
 
     name: str
     api: str
@@ -150,7 +150,8 @@ def case_of(
 
 
 def _largest(cls: type, version: int, filler: Filler) -> tuple[int, bytes]:
-    """The message with as many entries, up to `filler.count`, as its size allows; their number."""
+    """The message with as many entries as its size allows, up to `filler.count`; and their
+    number."""
     while True:
         body = encode(filler.message(cls), version)
         try:
@@ -162,7 +163,7 @@ def _largest(cls: type, version: int, filler: Filler) -> tuple[int, bytes]:
 
 
 def frame(key: int, version: int, body: bytes, client_id: bytes = b"extreme") -> bytes:
-    """A request as it stands on the wire."""
+    """A request as it is sent on the wire."""
     flexible_from = APIS[key].flexible_from
     head = pack(">hhih", key, version, 1, len(client_id)) + client_id
     if flexible_from is not None and version >= flexible_from:
@@ -171,7 +172,7 @@ def frame(key: int, version: int, body: bytes, client_id: bytes = b"extreme") ->
 
 
 def served() -> Iterator[tuple[ApiRow, int]]:
-    """Every API and every version that is served."""
+    """Every API and every version that the broker serves."""
     for row in ROWS:
         for version in range(row.min_version, row.max_version + 1):
             yield row, version

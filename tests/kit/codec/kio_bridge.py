@@ -1,6 +1,7 @@
-"""Our messages as kio's and back: kio has one class per version, timedeltas, UUIDs and enums.
+"""Convert our messages to kio's and back: kio has one class per version, timedeltas, UUIDs and
+enums.
 
-kio (PyPI, made from Kafka's own JSON files) is the independent opinion on what the bytes are.
+kio (PyPI, generated from Kafka's own JSON files) is the independent reference for the bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.kit.codec.messages import Special
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MS = datetime.timedelta(milliseconds=1)
 
-# What kio can hold where its types are narrower than the wire's.
+# The values kio accepts where its types are narrower than the wire's.
 _LIMITED: dict[str, st.SearchStrategy[Any]] = {
     "error_code": st.sampled_from([0, -1, 3, 35]),
     "datetime_i64": st.sampled_from([0, 1_000, 1_700_000_000_000]),
@@ -67,7 +68,7 @@ def limits(cls: type, kio: Any, version: int, found: dict[tuple[type, str], Any]
 
 
 def pairs(cls: type, kio: Any, version: int) -> list[tuple[Field, Any]]:
-    """Our fields beside kio's, by name; both sides must have the same ones."""
+    """Our fields paired with kio's, by name; both sides must have the same ones."""
     ours = {_plain(field.name): field for field in fields_in(cls, version)}
     theirs = {_plain(field.name): field for field in fields(kio)}
     assert ours.keys() == theirs.keys(), (cls, version, ours.keys() ^ theirs.keys())

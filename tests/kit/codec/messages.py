@@ -1,7 +1,7 @@
-"""Hypothesis strategies for declared messages, made from the declarations themselves.
+"""Hypothesis strategies for declared messages, built from the declarations themselves.
 
-A message is drawn once with the fields of all versions and then cut down to each of them:
-drawing is what costs.
+A message is generated once with the fields of all versions and then reduced to each of them,
+because generating is the expensive part.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Messages:
         if field.struct is not None:
             item = self.of(field.struct)
             if field.absent_is_none:
-                # None is how "not sent" looks, and a struct of defaults is not sent.
+                # None means "not sent", and a struct of defaults is not sent.
                 default = field.struct()
                 return st.none() | item.map(lambda value: None if value == default else value)
         else:
@@ -85,7 +85,8 @@ class Messages:
 
 
 def project(message: Any, version: int, flexible: bool) -> Any:
-    """The message as one version can carry it: other fields at their defaults, no null too many."""
+    """The message as one version can carry it: other fields at their defaults, nulls only where
+    allowed."""
     values: dict[str, Any] = {}
     for field in fields_in(type(message), version):
         value = getattr(message, field.name)
@@ -105,7 +106,7 @@ def project(message: Any, version: int, flexible: bool) -> Any:
 
 
 def few(strategy: st.SearchStrategy[Any], check: Callable[..., None], *context: Any) -> None:
-    """Runs `check` on a few generated messages: hundreds of versions share the time there is."""
+    """Run `check` on a few generated messages: hundreds of versions share the time there is."""
 
     @settings(max_examples=settings().max_examples // 4)
     @given(strategy)

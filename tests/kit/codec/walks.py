@@ -1,4 +1,4 @@
-"""A batch walked in one go and in steps: both must find the same."""
+"""Walk a batch whole and in steps: both must find the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from kafkawire.codec.walk import Walked, walk_records
 
 
 def walked_both_ways(view: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
-    """The newest time, or the KafkaError, that `walk` finds; in steps where it finds a long one."""
+    """The newest timestamp, or the KafkaError, that `walk` finds; in steps where it finds a long
+    batch."""
     slow = outcome(lambda: _in_steps(view, head, config, now_ms))
     try:
         fast = outcome(lambda: walk(view, head, config, now_ms))
@@ -27,7 +28,7 @@ def walked_both_ways(view: memoryview, head: Head, config: TopicConfig, now_ms: 
 
 
 def outcome(call: Callable[[], int]) -> int | KafkaError:
-    """What a call returns or raises."""
+    """The value that a call returns, or the exception it raises."""
     try:
         return call()
     except KafkaError as error:
@@ -47,7 +48,7 @@ def _in_steps(view: memoryview, head: Head, config: TopicConfig, now_ms: int) ->
 
 
 def walked_one(data: bytes, base: int) -> int:
-    """The newest time of the one record of an unpacked batch, by the general way."""
+    """The newest timestamp of the one record of an unpacked batch, by the general path."""
     walked = Walked(61)
     walk_records(data, walked, 1, base)
     walked.end(data, base)

@@ -1,4 +1,4 @@
-"""A broker as far as the handlers of groups see one: a catalog, a log that commits, a service."""
+"""A broker as group handlers see it: a catalog, a log that commits, a group service."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def topic(name: str, count: int, number: int) -> TopicInfo:
 
 
 class House:
-    """A broker as far as the group handlers see one."""
+    """A broker as the group handlers see it."""
 
     def __init__(self, **changed: int) -> None:
         self.env = fake_env()
@@ -95,13 +95,14 @@ class House:
         return RequestContext(broker, version, "client", "1.2.3.4", listener, 1, park)
 
     async def ask(self, handler: Any, request: Any, version: int) -> Any:
-        """As the server does: decode what a client encoded, encode what the handler answers."""
+        """Handle a request like the server: decode what a client encoded, encode what the handler
+        returns."""
         seen = decode(type(request), version, encode(request, version))
         answer = await handler(self.ctx(version), seen)
         return decode(type(answer), version, encode(answer, version))
 
     def start(self, request: HeartbeatRequest, version: int = 4) -> Sender:
-        """A heartbeat's bytes given to its handler, as a connection does it."""
+        """Pass the bytes of a heartbeat to its handler, as a connection does."""
         sender: Any = Sender()
         broker: Any = SimpleNamespace(groups=self.groups, counts=Counts())
         body = encode(request, version)
@@ -112,14 +113,14 @@ class House:
         return answered
 
     async def beat(self, request: HeartbeatRequest, version: int = 4) -> int:
-        """The code a heartbeat is answered with."""
+        """The error code in the response to a heartbeat."""
         sender = self.start(request, version)
         await until(lambda: bool(sender.answers))
         return sender.code(version)
 
 
 class Sender:
-    """The connection a heartbeat came by."""
+    """The connection that a heartbeat arrived on."""
 
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []
@@ -132,7 +133,7 @@ class Sender:
         self.answers.append(b"".join(exchange.parts))
 
     def code(self, version: int) -> int:
-        """Of the only answer, whose frame and header are whole."""
+        """The error code of the only response, whose frame and header are complete."""
         (answer,) = self.answers
         tags = b"\0" if version >= 4 else b""
         assert answer[:8] == (len(answer) - 4).to_bytes(4, "big") + (7).to_bytes(4, "big")
@@ -173,7 +174,7 @@ def joining(member: str = "", **more: Any) -> JoinGroupRequest:
 
 
 async def alone(house: House, version: int = 9) -> tuple[str, int]:
-    """One member in a stable group: its id and generation."""
+    """A stable group with one member: its id and generation."""
     member = ""
     if version >= 4:
         first = await house.ask(join_group, joining(), version)

@@ -1,4 +1,4 @@
-"""One coordinator partition asked directly: `Desk` applies each decision and keeps its records."""
+"""One coordinator partition called directly: `Desk` applies each decision and keeps its records."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def commit_of(
 
 @dataclass
 class Desk:
-    """A shard, and decisions carried out on it at once."""
+    """A shard that carries out each decision at once."""
 
     shard: Shard = field(default_factory=lambda: Shard(GroupSettings()))
     now_ms: int = 1_000_000
@@ -98,7 +98,7 @@ class Desk:
         }
 
     def members(self, *topics: str, kind: str = "consumer") -> None:
-        """The group is Stable, generation 4, with member m reading `topics`."""
+        """Put the group into Stable, generation 4, with member m reading `topics`."""
         member = Stored(member_id="m", session_timeout=10_000, subscription=subscription(*topics))
         value = GroupMetadataValue(
             protocol_type=kind,

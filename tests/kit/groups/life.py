@@ -1,4 +1,5 @@
-"""One life of a simulated broker as far as groups go: consumers, trouble, then some kind of end."""
+"""One life of a simulated broker, as far as groups go: consumers, failures, then some kind of
+end."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ from tests.kit.simloop import SimLoop
 
 TOPIC = "t"
 PARTITIONS = 5
-FLEETING = "d"  # deleted and made again
-SETTLED_S = 90.0  # sessions of 6 s, rounds of 5 s: enough for everybody twice over
+FLEETING = "d"  # deleted and created again
+SETTLED_S = 90.0  # sessions of 6 s, rounds of 5 s: enough time for every member twice
 CLIENT = Client("c", "/127.0.0.1")
 FORGET = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 
@@ -115,7 +116,7 @@ class Life:
         return [self.log.loader.get(row.number) for row in rows]
 
     async def compare_with_the_log_alone(self) -> None:
-        """Before anybody asks: the snapshot adds nothing that is not in the log."""
+        """Check before the first request that the snapshot adds nothing that is not in the log."""
         if OFFSETS_TOPIC not in self.catalog.by_name:
             return
         for partition in await self.internal():
@@ -167,7 +168,7 @@ class Life:
     # -- consumers ------------------------------------------------------------------------
 
     async def ask(self, answer: Awaitable[Any]) -> Any:
-        """An answer; a dead broker never gives one."""
+        """Return a response; a dead broker never returns one."""
         found = await answer
         if self.over:
             await self.loop.create_future()
@@ -176,7 +177,7 @@ class Life:
     async def live(self, consumer: Consumer) -> None:
         """Join and work, over and over, with the accidents of a consumer's life."""
         if self.rng.random() < 0.3:
-            consumer.member_id = ""  # it was restarted too
+            consumer.member_id = ""  # the consumer was restarted too
         while True:
             await self.env.sleep(self.rng.random() * 0.2)
             if await self.join(consumer) and await self.fetch(consumer):
@@ -193,7 +194,7 @@ class Life:
             await self.ask(self.groups.leave_group(CLIENT, 5, leave))
             consumer.member_id = ""
         elif self.rng.random() < 0.5:
-            consumer.member_id = ""  # killed and started again
+            consumer.member_id = ""  # killed and restarted
         await self.env.sleep(self.rng.random() * 10)
 
     async def join(self, consumer: Consumer) -> bool:
@@ -280,7 +281,7 @@ class Life:
             if code in FORGET:
                 consumer.member_id = ""
             if code == ErrorCode.REBALANCE_IN_PROGRESS and self.rng.random() < 0.5:
-                await self.commit(consumer)  # as clients do before they give partitions up
+                await self.commit(consumer)  # as clients do before they release partitions
             if code:
                 return
 
@@ -310,7 +311,8 @@ class Life:
                 self.model.acknowledge((group, topic, index), offset)
         return codes <= {0}
 
-    # -- a simple consumer of a topic that comes and goes ---------------------------------
+    # -- a simple consumer of a topic that is deleted and created again
+    # ---------------------------------
 
     async def simple_consumer(self) -> None:
         key: Key = ("s", FLEETING, 0)
@@ -323,7 +325,9 @@ class Life:
                     model.acked.pop(key, None)
                     model.seen.pop(key, None)
                     found = await self.offsets("s", FLEETING, [0])
-                    assert found in (None, {0: -1}), "an offset outlived its topic"
+                    assert found in (None, {0: -1}), (
+                        "a committed offset remains after its topic was deleted"
+                    )
                 elif self.rng.random() < 0.1 and not self.calm:
                     model.acked.pop(key, None)
                     model.seen.pop(key, None)
@@ -339,7 +343,7 @@ class Life:
                 await self.store("s", FLEETING, {0: found[0] + 1})
 
     async def restart_topics(self) -> None:
-        """The topic service would say that it failed; what SQL says counts."""
+        """Load topics as SQL has them. The topic service would report a failure; SQL decides."""
         await self.env.sleep(1)
 
     async def delete(self, info: TopicInfo) -> None:
@@ -358,8 +362,8 @@ class Life:
             assert coordinator.phase is Phase.ACTIVE
             group = coordinator.shard.groups[group_id]
             mine = [c for c in self.model.consumers if c.group == group_id]
-            assert group.state is GroupState.STABLE, f"{group_id} is {group.state}"
+            assert group.state is GroupState.STABLE, f"{group_id} is in state {group.state}"
             assert {c.member_id for c in mine} == set(group.members)
             assert {c.generation for c in mine} == {group.generation}
             read = sorted(p for c in mine for p in c.positions)
-            assert read == list(range(PARTITIONS)), f"{group_id} reads {read}"
+            assert read == list(range(PARTITIONS)), f"{group_id} has members that read {read}"

@@ -1,9 +1,9 @@
-"""A commit log and a partition as far as a coordinator needs them, with commits by hand.
+"""A commit log and a partition, as far as a coordinator needs them, with commits by hand.
 
-What is appended is not committed until `commit` says so; `fail` lets the open turn fail, and
-`refuse` makes appends raise. `crash` gives the log as a restart would find it: what was
-committed, no more. `Env` parts that coordinators use are here too, on real asyncio timers and an
-in-memory file system that is a dict; the full simulation has its own (tests/kit/env.py).
+Appended records are not committed until `commit` is called; `fail` makes the open write batch fail,
+and `refuse` makes appends raise. `crash` returns the log as a restart would find it: what was
+committed, no more. The parts of `Env` that coordinators use are here too, on real asyncio timers
+and a file system that is a dict; the full simulation has its own (tests/kit/env.py).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class FakePlan:
 
 
 class FakeCommitLog:
-    """Callbacks by hand."""
+    """Callbacks triggered by hand."""
 
     def __init__(self) -> None:
         self.callbacks: list[Callback] = []
         self.partitions: list[FakePartition] = []
-        self.by_itself = False  # commit at the end of each turn, as a quick disk would
+        self.by_itself = False  # commit at the end of each write batch, as a fast disk would
 
     def after_commit(self, fn: Callback) -> None:
         self.callbacks.append(fn)
@@ -79,7 +79,7 @@ class FakeCommitLog:
         return found
 
     def commit(self) -> None:
-        """Everything appended is durable."""
+        """Make everything appended durable."""
         callbacks, self.callbacks = self.callbacks, []
         for partition in self.partitions:
             partition.high_watermark = partition.next_offset = partition.next_appended
@@ -87,7 +87,7 @@ class FakeCommitLog:
             fn(None)
 
     def fail(self) -> None:
-        """The open turn fails: nothing of it is there."""
+        """Fail the open write batch: nothing of it is kept."""
         callbacks, self.callbacks = self.callbacks, []
         for partition in self.partitions:
             partition.lose_uncommitted()
@@ -216,7 +216,7 @@ def fake_env() -> Env:
 
 
 class Bench:
-    """One coordinator on a fake log, and short forms of what tests do with it."""
+    """One coordinator on a fake log, and short forms of the calls that tests make."""
 
     def __init__(self, env: Env | None = None, **changed: int) -> None:
         self.env = env or fake_env()
@@ -240,7 +240,7 @@ class Bench:
         return self
 
     async def reload(self) -> Bench:
-        """As a restart does: another coordinator over what is committed."""
+        """Restart: another coordinator over what is committed."""
         self.coordinator.timers.clear()
         self.partition.lose_uncommitted()
         self.coordinator = self.make()
@@ -254,7 +254,7 @@ class Bench:
         )
 
     async def now(self, request: Any, version: int = 9) -> Any:
-        """Ask, and commit until there is an answer."""
+        """Ask, and commit until there is a response."""
         future = self.ask(request, version)
         for _ in range(10):
             if future.done():

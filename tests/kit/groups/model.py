@@ -1,4 +1,5 @@
-"""What consumers of a simulated broker were promised, the consumers, and what a shard knows."""
+"""Guarantees given to consumers of a simulated broker, those consumers, and the state of a
+shard."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ GROUPS = ("g", "h")
 
 
 class Consumer:
-    """A client that outlives brokers. Static ones have their name as instance id."""
+    """A client that outlives brokers. Static ones use their name as instance id."""
 
     def __init__(self, name: str, group: str, static: bool, version: int) -> None:
         self.name = name
@@ -30,7 +31,7 @@ class Consumer:
 
 
 class Model:
-    """What the world was promised."""
+    """The guarantees given to clients so far."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -57,7 +58,7 @@ class Model:
                 consumer.version = self.rng.choice((5, 9))
 
     def forget(self) -> None:
-        """Under flush=os a power cut may take anything of the last second."""
+        """Drop the guarantees of the last second: under flush=os a power failure may lose it."""
         self.acked.clear()
         self.seen.clear()
         self.owners.clear()
@@ -68,8 +69,8 @@ class Model:
         self.commits += 1
 
     def read(self, key: Key, offset: int, floor: int) -> None:
-        """A group's offset was read; `floor` had been promised before the question."""
-        assert offset >= floor, f"{key} went back from {floor} to {offset}"
+        """A group's offset was read; `floor` had been guaranteed before the request."""
+        assert offset >= floor, f"{key} decreased from {floor} to {offset}"
         self.seen[key] = max(offset, self.seen.get(key, -1))
 
     def floor(self, key: Key) -> int:
@@ -79,11 +80,11 @@ class Model:
         for partition in partitions:
             key = consumer.group, consumer.generation, partition
             owner = self.owners.setdefault(key, consumer.name)
-            assert owner == consumer.name, f"{key} is given to {owner} and {consumer.name}"
+            assert owner == consumer.name, f"{key} is assigned to both {owner} and {consumer.name}"
 
 
 def known(shard: Shard) -> dict[str, Any]:
-    """Everything a shard knows that is durable."""
+    """Everything durable that a shard knows."""
     groups = {}
     for group_id, group in shard.groups.items():
         facts = frozen(group)

@@ -3,10 +3,10 @@
     script().at(0).join("a", token=1).expect(set_timer("join", 3000), ...)
             .at(3000).timer("join").expect(answer(1, generation_id=1, leader="a"))
 
-A Script asks a ClassicGroup, checks that deciding changed nothing, applies the steps, and keeps
-the effects until `expect` compares them, in order. Effects nobody expected fail the next
+A Script sends requests to a ClassicGroup, checks that deciding changed nothing, applies the steps,
+and keeps the effects until `expect` compares them, in order. Unexpected effects fail the next
 `expect`, and a script that ends with some left over fails in `done`. Timers never fire by
-themselves: `timer` asks for one that is set and due.
+themselves: `timer` fires one that is set and due.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class GroupSettings:
 
 @dataclass
 class Answer:
-    """Matches a Reply whose body has these fields; other fields do not matter."""
+    """Matches a Reply whose body has these fields; other fields are ignored."""
 
     token: int
     fields: dict[str, Any] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Answer:
 
 
 def answer(token: int, error: ErrorCode = ErrorCode.NONE, **fields: Any) -> Answer:
-    """Expects the answer to `token`, with this error code and these fields."""
+    """Expect the response to `token`, with this error code and these fields."""
     return Answer(token, {"error_code": int(error), **fields})
 
 
@@ -64,7 +64,7 @@ def set_timer(key: str, at_ms: int) -> SetTimer:
 
 
 def frozen(group: ClassicGroup) -> dict[str, Any]:
-    """Everything a group knows, for comparing."""
+    """Everything a group knows, as a value that can be compared."""
     return {
         name: (value.copy() if isinstance(value, dict | set) else value)
         for name in ClassicGroup.__slots__
@@ -73,7 +73,7 @@ def frozen(group: ClassicGroup) -> dict[str, Any]:
 
 
 def check(group: ClassicGroup) -> None:
-    """What holds in every state of every group."""
+    """Check the invariants of a group in any state."""
     members = group.members
     assert group.joined == sum(m.join is not None for m in members.values())
     spoken: dict[str, int] = {}
@@ -111,7 +111,7 @@ class Script:
         self._fresh = 0
 
     def at(self, now_ms: int) -> Script:
-        """From here on it is this late; time does not run back."""
+        """Set the time; it must not decrease."""
         assert now_ms >= self.now_ms
         self.now_ms = now_ms
         return self
@@ -191,7 +191,7 @@ class Script:
         return self._ask(token, 5, request)
 
     def timer(self, key: str) -> Script:
-        """The timer comes due; it must be set, for now or earlier."""
+        """Fire the timer; it must be set, for now or earlier."""
         assert key in self.timers, f"{key} is not set: {self.timers}"
         assert self.timers[key] <= self.now_ms, f"{key} is due at {self.timers[key]}"
         del self.timers[key]
@@ -209,7 +209,7 @@ class Script:
     def _perform(self, decide: Any) -> Script:
         before = frozen(self.group)
         self.decision = decide()
-        assert frozen(self.group) == before, "deciding changed the group"
+        assert frozen(self.group) == before, "a decision changed the group before it was applied"
         for step in self.decision.steps:
             self.group.apply(step)
             if isinstance(step, GroupRecord):
@@ -224,7 +224,8 @@ class Script:
         return self
 
     def expect(self, *wanted: Answer | SetTimer | CancelTimer) -> Script:
-        """These effects have happened since the last `expect`, in this order, and no others."""
+        """Check that these effects have happened since the last `expect`, in this order, and no
+        others."""
         found, self.effects = self.effects, []
         assert len(found) == len(wanted), f"{found} instead of {wanted}"
         for effect, want in zip(found, wanted, strict=True):
@@ -233,12 +234,13 @@ class Script:
         return self
 
     def expect_answers(self, *wanted: Answer) -> Script:
-        """As `expect`, looking at the replies only; timers are checked by `expect_timers`."""
+        """Check the replies only, like `expect`; timers are checked by `expect_timers`."""
         self.effects = [effect for effect in self.effects if isinstance(effect, Reply)]
         return self.expect(*wanted)
 
     def expect_timers(self, **at_ms: int) -> Script:
-        """These timers are set, and no others (sessions by member id, the rest by key)."""
+        """Check that these timers are set, and no others (sessions by member id, the rest by
+        key)."""
         known = {
             key.removeprefix("session:").replace("-", "_"): at for key, at in self.timers.items()
         }
@@ -251,17 +253,17 @@ class Script:
         return self
 
     def forget(self) -> Script:
-        """Effects so far are the business of another test."""
+        """Discard the effects so far: another test checks them."""
         self.effects = []
         return self
 
     def done(self) -> None:
-        """The end: nothing unexpected is left."""
-        assert not self.effects, f"nobody expected {self.effects}"
+        """Check at the end that no unexpected effect is left."""
+        assert not self.effects, f"unexpected effects: {self.effects}"
 
 
 def script(**changed: int) -> Script:
-    """A conversation with a new, empty group under Kafka's settings, but for those `changed`."""
+    """A script for a new, empty group under Kafka's settings, except those in `changed`."""
     return Script(ClassicGroup("g", GroupSettings(**changed)))
 
 
@@ -283,12 +285,13 @@ def stable(*members: str, **changed: int) -> Script:
 
 
 def preparing() -> Script:
-    """Members a and b of generation 1; c wants in, nobody has rejoined."""
+    """A group with members a and b of generation 1 in which c wants to join; no member has
+    rejoined."""
     steps = stable("a", "b").join(token=1, client="c", fresh="c", version=3)
     return steps.expect_state(GroupState.PREPARING, 1).forget()
 
 
 def completing() -> Script:
-    """Generation 2 of a and b; nobody has synced."""
+    """Generation 2 with members a and b; no member has synced."""
     steps = stable("a", "b").join("a-a", token=1).join("b-b", token=2)
     return steps.expect_state(GroupState.COMPLETING, 2).forget()

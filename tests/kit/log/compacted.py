@@ -1,4 +1,4 @@
-"""Compacted topics in a whole Log with tiny journals: filling, cutting, cleaning, reading them."""
+"""Compacted topics in a whole Log with tiny journals: fill, cut, clean and read them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JOURNAL = 8192
 
 
 async def started(**more: Any) -> World:
-    """A broker whose journals are small and cold as soon as they are rolled."""
+    """A broker whose journals are small and can be cut as soon as they are rolled."""
     world = World(journal_bytes=JOURNAL, hot_bytes=0, **more)
     await world.start()
     return world
@@ -24,7 +24,7 @@ async def started(**more: Any) -> World:
 async def update(
     partition: Partition, *pairs: tuple[bytes | None, bytes | None], ms: int = 0, **more: Any
 ) -> int:
-    """One batch; its base offset."""
+    """Append one batch; return its base offset."""
     batch = build(list(pairs), timestamp_ms=EPOCH_MS + ms, **more)
     done = partition.append(memoryview(batch), EPOCH_MS)
     await partition.log.committed()
@@ -33,7 +33,8 @@ async def update(
 
 
 async def fill(partition: Partition, count: int, keys: int = 5, size: int = 300) -> None:
-    """Updates of a few keys, in batches of two; the value of a record tells its offset."""
+    """Append updates of a few keys, in batches of two; the value of a record contains its
+    offset."""
     for _ in range(count):
         at = partition.next_offset
         pairs = [(b"k%d" % (n % keys), b"%d:" % n + bytes(size)) for n in (at, at + 1)]
@@ -63,7 +64,8 @@ async def clean(world: World) -> None:
 
 
 async def read(partition: Partition, start: int | None = None, room: int = 1 << 20) -> list[Record]:
-    """Every record from an offset on, as a consumer gets them: it goes on after each batch."""
+    """Every record from an offset on, as a consumer reads them: each fetch continues after the last
+    batch."""
     found: list[Record] = []
     offset = partition.log_start if start is None else start
     while offset < partition.high_watermark:

@@ -1,4 +1,4 @@
-"""A compacted partition in a list: cleaning it in one go, and what must come of it, by a model."""
+"""Clean a compacted partition that is a list, and compute the expected result by a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TXN = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "attributes": 
 
 @dataclass
 class Round:
-    """What one cleaning made of a list of batches."""
+    """The result of cleaning a list of batches once."""
 
     batches: list[bytes]
     end: int
@@ -73,7 +73,7 @@ def clean(
     buffer_bytes: int = 1 << 20,
     keys_at_most: int = 100_000,
 ) -> Round:
-    """One round, as the job does it: index, look ahead if there are transactions, clean."""
+    """Clean once, as the job does: index, scan for transactions if there are any, clean."""
     data = b"".join(batches)
     dirty = b"".join(batch for batch in batches if read_head(batch).base_offset >= dirty_from)
     aborted: list[Aborted] = []

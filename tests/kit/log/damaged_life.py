@@ -1,10 +1,11 @@
-"""Lives of a simulated log between which the disk loses something that was acknowledged.
+"""Lives of a simulated log between which the disk loses acknowledged data.
 
-After an end a byte of a journal is flipped, a journal is removed or cut short: one thing at a time,
-and only within what the ledger says was committed (what the end of the machine takes from the
-ledger, a second at most, nobody can miss). What was promised may be gone then, but every offset of
-it answers an error, none is assigned again, everything else is there, and fsck says so first. Now
-and then `fsck --repair --skip-lost` gives up what is lost: readers may go over exactly that.
+After an end a byte of a journal is flipped, or a journal is removed or truncated: one damage at a
+time, and only within what the ledger records as committed (a loss in what the ledger misses after a
+machine failure, at most a second, cannot be noticed). Acknowledged records may be lost then, but
+every lost offset is answered with an error, none is assigned again, everything else is there, and
+fsck reports the loss first. Sometimes `fsck --repair --skip-lost` discards what is lost: readers
+may skip exactly that.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from tests.kit.memfs import Node
 
 JOURNALS = f"{FOLDER}/journals"
 VERSION_FIELD = range(8, 12)
-"""Of a journal's header: damage there looks like a newer format, which a start refuses to touch."""
+"""Length of a journal's header: damage there looks like a newer format, which a start refuses to
+open."""
 
 
 class DamagedModel(Model):
-    """`excused`: promised records that are known to be lost; `harmed`: what was done so far;
-    `given_up`: offsets by partition that readers may go over."""
+    """`excused`: acknowledged records that are known to be lost; `harmed`: the damage done so far;
+    `given_up`: offsets by partition that readers may skip."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -46,7 +48,7 @@ class DamagedModel(Model):
 
 
 class DamagedLife(Life):
-    """A life that may find damage, and leave some."""
+    """A life that may find damage, and cause some at its end."""
 
     model: DamagedModel
 
@@ -57,7 +59,7 @@ class DamagedLife(Life):
             if harm:
                 self.model.harmed.append(harm)
                 self.model.trace.append(harm)
-                # What was known of a producer's last batches may have been in what is lost.
+                # The state of a producer's last batches may have been in what is lost.
                 self.model.producers = [
                     Producer(self.model, self.rng.randrange(1 << 40)) for _ in self.model.producers
                 ]
@@ -80,13 +82,13 @@ class DamagedLife(Life):
         for partition in self.partitions:
             given_up = model.given_up[partition.number]
             found, refused = await read_left(partition, given_up)
-            assert set(found.values()) <= model.sent, "something is there that nobody sent"
-            assert len(set(found.values())) == len(found), "a record is there twice"
+            assert set(found.values()) <= model.sent, "a record is there that no producer sent"
+            assert len(set(found.values())) == len(found), "a record is stored twice"
             for key, value in model.promised.items():
                 number, offset = key
                 if number != partition.number or offset < partition.log_start:
                     continue
-                assert offset < partition.next_offset, f"offset {key} will be given again"
+                assert offset < partition.next_offset, f"offset {key} will be assigned again"
                 if found.get(offset) == value:
                     continue
                 assert model.harmed, f"{partition.index} lost offset {offset}"
@@ -95,10 +97,10 @@ class DamagedLife(Life):
                     assert not self.clean, f"fsck does not know that offset {key} is lost"
                 model.excused.add(key)
             for offset, stored in found.items():
-                model.upload_lag(partition, offset, stored)
+                model.record_stored(partition, offset, stored)
 
     async def reader(self) -> None:
-        """As of old, and where it is refused it goes elsewhere."""
+        """Read like a client of an undamaged log, and continue elsewhere where a read fails."""
         while True:
             await self.env.sleep(self.rng.random() * 0.1)
             partition = self.rng.choice(self.partitions)
@@ -112,18 +114,18 @@ class DamagedLife(Life):
                 continue
             if not self.over:
                 for offset, value in found.items():
-                    self.model.upload_lag(partition, offset, value)
+                    self.model.record_stored(partition, offset, value)
 
 
 class DamagedLastLife(DamagedLife, LastLife):
-    """The end, after which nothing is harmed."""
+    """The last life, after which nothing is damaged."""
 
 
 async def read_left(
     partition: Partition, given_up: Collection[int] = ()
 ) -> tuple[dict[int, bytes], set[int]]:
-    """Everything below the high watermark that can be read, and the offsets that answer an error.
-    No offset above the log start is anywhere else, but for what was given up."""
+    """Everything below the high watermark that can be read, and the offsets that are answered with
+    an error. No offset above the log start may be missing from both, except discarded ones."""
     found: dict[int, bytes] = {}
     refused: set[int] = set()
     offset = partition.log_start
@@ -145,7 +147,7 @@ async def read_left(
 
 
 async def read_some(partition: Partition, offset: int) -> dict[int, bytes]:
-    """What one Fetch gives."""
+    """The result of one Fetch."""
     plan = partition.plan(offset, 1 << 20, partition.high_watermark, True)
     if isinstance(plan, HotRead):
         views, release = partition.log.views(plan)
@@ -157,7 +159,8 @@ async def read_some(partition: Partition, offset: int) -> dict[int, bytes]:
 
 
 def harm_journal(model: DamagedModel) -> str:
-    """Damage one journal of a log that is not running; what was done, "" if there is nothing."""
+    """Damage one journal of a log that is not running; return a description, "" if there is no
+    journal."""
     rng, fs = model.rng, model.fs
     ledger = read_ledger(fs, FOLDER)
     assert ledger is not None, "a ledger is written before anything is served"
@@ -189,7 +192,7 @@ def harm_journal(model: DamagedModel) -> str:
 
 
 def settle(node: Node) -> None:
-    """The disk has it so too."""
+    """Make the disk match what programs see."""
     node.writes.clear()
     node.durable = bytearray(node.data)
 

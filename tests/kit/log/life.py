@@ -1,4 +1,5 @@
-"""One life of a simulated log: clients, upkeep and trouble at once, then an end of some kind."""
+"""One life of a simulated log: clients, maintenance and failures at once, then an end of some
+kind."""
 
 from __future__ import annotations
 
@@ -42,24 +43,24 @@ class Life:
         self.over = False
 
     def pause(self, what: str) -> None:
-        """Writing takes time, sometimes long enough to call in the writer thread."""
+        """Delay a write, sometimes long enough to involve the writer thread."""
         if self.over:
             return
         slow = self.loop.now < self.slow_until
         self.loop.now += self.rng.random() * (0.03 if slow else 0.0002)
 
     async def sql_pause(self) -> None:
-        """A transaction takes time, before it commits and before that is known."""
+        """Delay a transaction before it commits, and before the caller learns of it."""
         await self.env.sleep(self.rng.random() * 0.002)
 
     def sql_fault(self, method: str) -> Exception | None:
-        """Now and then, SQL does not want to have to do with segments."""
+        """Fail some SQL calls about segments."""
         if self.sql_fails and method in SEGMENT_METHODS and self.rng.random() < 0.3:
             return MetadataError("the database is locked")
         return None
 
     async def start(self) -> None:
-        """Open everything, as Broker.start does."""
+        """Open everything, like Broker.start."""
         catalog = await self.metadata.open()
         await self.metadata.register_broker(1, {}, None)
         storage = self.metadata.storage(self.env.clock.now_ms)
@@ -76,14 +77,14 @@ class Life:
         await self.open_log(catalog, storage)
 
     async def inspect(self, catalog: Catalog, storage: MemoryStorage) -> None:
-        """Whatever the end was, nothing is wrong."""
+        """Check that nothing is wrong, whatever the end was."""
         report = await fsck(self.env, FOLDER, 1, catalog, storage, self.metadata)
         assert report.clean, [p for p in report.problems if not p.harmless]
 
     async def open_log(
         self, catalog: Catalog, storage: MemoryStorage, configs: dict[str, str] | None = None
     ) -> None:
-        """The log, with the only topic, which the first life makes."""
+        """The log with its only topic, which the first life creates."""
         log = await Log.open(
             self.env, FOLDER, self.model.config, catalog, storage, self.metadata, 1
         )
@@ -115,7 +116,7 @@ class Life:
         await self.end(tasks)
 
     async def end(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Power cut, sudden death, or a clean end."""
+        """A power failure, a killed process, or a clean end."""
         model = self.model
         how = self.rng.choice(("power", "kill", "close"))
         if model.os_mode and how == "power":
@@ -133,7 +134,7 @@ class Life:
         die(how, self.env, self.log, self.metadata, model.fs)
 
     def forget_unsynced(self) -> None:
-        """Under flush=os a power cut may take what was acknowledged since the last sync."""
+        """Under flush=os a power failure may lose what was acknowledged since the last sync."""
         committed = self.log.commit_log.commits.committed
         for partition in self.partitions:
             rows = partition.rows
@@ -148,7 +149,7 @@ class Life:
         ]
 
     async def check(self) -> None:
-        """Everything promised so far holds."""
+        """Check that every guarantee given so far holds."""
         model = self.model
         for partition in self.partitions:
             assert partition.log_start >= model.log_starts.get(partition.number, 0)
@@ -156,9 +157,9 @@ class Life:
             assert all(a.end_offset == b.base_offset for a, b in pairwise(rows))
             got = await read_all(partition)
             found = dict(got)
-            assert len(found) == len(got), "an offset is there twice"
-            assert set(found.values()) <= model.sent, "something is there that nobody sent"
-            assert len(set(found.values())) == len(found), "a record is there twice"
+            assert len(found) == len(got), "an offset is stored twice"
+            assert set(found.values()) <= model.sent, "a record is there that no producer sent"
+            assert len(set(found.values())) == len(found), "a record is stored twice"
             for (number, offset), value in model.promised.items():
                 if number == partition.number and offset >= partition.log_start:
                     assert found.get(offset) == value, f"{partition.index} lost offset {offset}"
@@ -167,7 +168,7 @@ class Life:
                     assert found[offset] == value
             for offset, stored in found.items():
                 assert stored is not None
-                model.upload_lag(partition, offset, stored)
+                model.record_stored(partition, offset, stored)
 
     async def plain_writer(self) -> None:
         while True:
@@ -189,7 +190,7 @@ class Life:
         def acknowledged(failure: BaseException | None) -> None:
             if failure is None and not self.over:
                 for at, value in enumerate(sent):
-                    self.model.upload_lag(partition, done[0] + at, value)
+                    self.model.record_stored(partition, done[0] + at, value)
 
         if self.model.os_mode:
             commit_log.after_write(acknowledged)
@@ -215,7 +216,7 @@ class Life:
             if self.over:
                 return
             for at, value in enumerate(producer.answered()):
-                self.model.upload_lag(partition, done[0] + at, value)
+                self.model.record_stored(partition, done[0] + at, value)
                 self.model.exactly_once[value] = done[0] + at
 
     async def reader(self) -> None:
@@ -234,7 +235,7 @@ class Life:
             if not self.over:
                 for offset, value in got:
                     assert value is not None
-                    self.model.upload_lag(partition, offset, value)
+                    self.model.record_stored(partition, offset, value)
 
     async def deleter(self) -> None:
         while True:
@@ -252,7 +253,7 @@ class Life:
                 self.model.log_starts[partition.number] = start
 
     async def forgetter(self) -> None:
-        """Idle partitions leave the memory, and come back as they were."""
+        """Unload idle partitions, which must be the same when loaded again."""
         while True:
             await self.env.sleep(self.rng.random() * 0.2)
             known = {p.number: (p.log_start, p.next_offset) for p in self.partitions}
@@ -286,7 +287,7 @@ class Life:
 
 
 class LastLife(Life):
-    """Nobody writes any more, and everything that is owed gets its time."""
+    """A life without writers, in which all outstanding work gets its time."""
 
     async def main(self) -> None:
         self.sql_fails = False
@@ -311,7 +312,8 @@ class LastLife(Life):
 
 
 def die(how: str, env: Env, log: Log, metadata: MemoryMetadata, fs: MemFileSystem) -> None:
-    """An end without goodbye: "power" takes what was not synced, "kill" the process alone."""
+    """End without a clean close: "power" loses what was not synced, "kill" ends the process
+    only."""
     metadata.crash()
     env.offload.close()
     log.commit_log.commits.stop()

@@ -1,5 +1,5 @@
-"""What a broker's folder says of itself, read as whoever has no broker reads it, and held against
-the log."""
+"""The manifest in a broker's folder, read like a reader that has no broker, and compared with the
+log."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_local(fs: FileSystem, folder: str, known: Manifest | None = None) -> Ma
 
 
 def offsets_of(manifest: Manifest, number: int) -> tuple[int, int]:
-    """(log start, end) of a partition; every offset between them must be covered, once."""
+    """(log start, end) of a partition; every offset between them must be covered exactly once."""
     row = manifest.partition(number)
     if row is None:
         return 0, 0
@@ -79,8 +79,8 @@ def check_settled(
     logged: Mapping[int, list[Row]] | None = None,
     known: Manifest | None = None,
 ) -> None:
-    """Nothing is on its way: the manifest says what the log does, below each cut offset; what
-    `logged` has is compared, too."""
+    """Check, once no change is in progress, that the manifest matches the log below each cut
+    offset; `logged` is compared, too."""
     manifest, get = read_local(fs, folder, known), reader(fs, folder)
     living = {s.row.uuid for s in store.by_id.values() if s.row.state == LIVE and s.row.local}
     assert {manifest.objects.uuid(at) for at in range(len(manifest.objects))} == living
@@ -96,20 +96,20 @@ def check_settled(
 
 
 class ManifestWorld(LocalWorld):
-    """A broker with a local manifest, each cut and upload by hand."""
+    """A broker with a local manifest, in which a test triggers each cut and upload."""
 
     manifest: LocalManifest
 
     async def start(self, *, load: bool = True) -> Log:
         assert isinstance(self.env.worker, OffloadWorker)
-        self.env.worker._closed = False  # a process has one of its own
+        self.env.worker._closed = False  # each process has its own
         log = await super().start(load=load)
         self.manifest = LocalManifest(self.env, log, self.storage, self.catalog)
         self.manifest.start()
         return log
 
     async def said(self) -> Manifest:
-        """The manifest, when it says everything; it is held against the log."""
+        """The manifest once it is complete; it is compared with the log."""
         await self.written()
         partitions = self.log.partitions
         logged = {
@@ -130,7 +130,7 @@ class ManifestWorld(LocalWorld):
         return maintained is not None and maintained.folding is not None
 
     async def end(self) -> None:
-        """A clean end, as Broker.close has it."""
+        """End cleanly, like Broker.close."""
         await self.log.upkeep.stop()
         await self.manifest.close()
         await self.log.close()
@@ -150,12 +150,12 @@ class ManifestWorld(LocalWorld):
         return self.fs.listdir(f"{FOLDER}/manifest")
 
     def states(self) -> dict[str, bytes]:
-        """All of them, with their bytes."""
+        """All manifest files, with their bytes."""
         folder = f"{FOLDER}/manifest"
         return {name: bytes(self.fs.files[f"{folder}/{name}"].data) for name in self.names()}
 
     async def delete_topic(self, name: str) -> None:
-        """As the topic service does."""
+        """Delete a topic, like the topic service."""
         info = self.catalog.by_name[name]
         await self.metadata.delete_topics([info.id])
         self.catalog.remove_topic(info.id)
@@ -165,14 +165,14 @@ class ManifestWorld(LocalWorld):
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits for others does not."""
+    """Remove the delays of manifest writes that let several changes go into one delta."""
     monkeypatch.setattr("kafkawire.log.manifest.service.LINGER_S", 0.0)
     monkeypatch.setattr("kafkawire.log.manifest.service.RETRY_S", 0.001)
 
 
 @asynccontextmanager
 async def begun(cuts: int = 1) -> AsyncIterator[ManifestWorld]:
-    """A broker with records of a topic in as many segments, and some in its journals."""
+    """A broker whose topic has several segments, and records in its journals."""
     world = ManifestWorld()
     partition = await world.begin()
     for _ in range(cuts):

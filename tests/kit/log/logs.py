@@ -19,7 +19,7 @@ FOLDER = "/data/brokers/1"
 
 
 def settings(**values: Any) -> BrokerConfig:
-    """Broker settings by attribute, past the table's bounds: tests want tiny journals."""
+    """Broker settings by attribute, beyond the bounds of the table: tests want tiny journals."""
     config = BrokerConfig()
     for name, value in values.items():
         assert hasattr(config, name), name
@@ -28,7 +28,7 @@ def settings(**values: Any) -> BrokerConfig:
 
 
 def batch(*values: bytes, timestamp_ms: int = 1_700_000_000_000, **more: Any) -> memoryview:
-    """One batch, as a view of a receive buffer would be."""
+    """One batch, as a view of a receive buffer."""
     return memoryview(build([(None, value) for value in values], timestamp_ms=timestamp_ms, **more))
 
 
@@ -46,7 +46,7 @@ def values(buffers: list[Buffer]) -> list[tuple[int, bytes | None]]:
 
 
 class World:
-    """What outlives a process: disk and database. `start` is a process."""
+    """The state that outlives a process: disk and database. `start` starts a process."""
 
     def __init__(self, env: Env | None = None, **values: Any) -> None:
         self.env = env or memory_env()
@@ -61,7 +61,7 @@ class World:
         return self.env.fs
 
     async def start(self, *, load: bool = True) -> Log:
-        """Open everything, as Broker.start does; `load`: with all partitions in memory."""
+        """Open everything, like Broker.start; `load`: with all partitions in memory."""
         if isinstance(self.env.worker, OffloadWorker):
             self.env.worker.reopen()
         self.metadata = MemoryMetadata(self.database)
@@ -77,7 +77,7 @@ class World:
         return self.log
 
     async def topic(self, name: str, partitions: int = 1, **configs: str) -> list[Partition]:
-        """Make a topic, as the topic service does."""
+        """Create a topic, like the topic service."""
         texts = {key.replace("_", "."): value for key, value in configs.items()}
         (info,) = await self.metadata.create_topics([NewTopic(name, [1] * partitions, texts)])
         self.catalog.add_topic(info)
@@ -90,7 +90,8 @@ class World:
         return self.log.loader.get(self.catalog.by_name[name].partitions[index].number)
 
     async def crash(self, power: bool = True) -> Log:
-        """End the process without goodbye, with the power or alone, and start another."""
+        """End the process without a clean close, by a power failure or a kill, and start
+        another."""
         await self.abandon()
         if power:
             self.fs.crash()
@@ -99,7 +100,7 @@ class World:
         return await self.start()
 
     async def abandon(self) -> None:
-        """Stop what runs in the process that is about to be dead."""
+        """Stop the tasks of the process that is about to end."""
         self.metadata.crash()
         self.log.commit_log.commits.stop()
         for task in list(self.env.tasks):

@@ -1,4 +1,5 @@
-"""Traffic against the plan of merges, without a broker: what is written again, what is live."""
+"""Traffic against the merge plan, without a broker: the bytes written again, and the live
+objects."""
 
 from __future__ import annotations
 
@@ -13,11 +14,9 @@ START_MS = 1_700_000_000_000
 
 @dataclass
 class Merging:
-    """The segments of one class, cut every `every_ms` and looked at after `cuts_per_look` cuts.
-
-    `cut_bytes` and `merged_bytes` were written; `live_per_gib` is the most objects there were for
-    each GiB, of a class with less than one for that one.
-    """
+    """The segments of one class, cut every `every_ms` and scanned after `cuts_per_look` cuts.
+    `cut_bytes` and `merged_bytes` were written; `live_per_gib` is the largest number of objects for
+    each GiB, of a class with less than one GiB the number itself."""
 
     kind: str
     every_ms: int = 2000
@@ -67,5 +66,5 @@ class Merging:
 
     @property
     def amplification(self) -> float:
-        """How often a byte was written."""
+        """The number of times a byte was written."""
         return 1 + self.merged_bytes / self.cut_bytes

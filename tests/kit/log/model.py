@@ -1,4 +1,4 @@
-"""What clients of a simulated log were promised, and producers that outlive its processes."""
+"""Guarantees given to clients of a simulated log, and producers that outlive its processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.kit.memory_metadata import MemoryDatabase
 
 
 class Model:
-    """What the world was promised, by (partition number, offset)."""
+    """The guarantees given so far, by (partition number, offset)."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -49,21 +49,21 @@ class Model:
         return bool(self.config.flush == "os")
 
     def fresh_value(self) -> bytes:
-        """A value nobody sent before; some are large."""
+        """A value that no producer sent before; some are large."""
         self.counter += 1
         value = b"%d:" % self.counter
         value += bytes(self.rng.choice((0, 10, 100, 1500)))
         self.sent.add(value)
         return value
 
-    def upload_lag(self, partition: Partition, offset: int, value: bytes) -> None:
-        """From now on, this record is there."""
+    def record_stored(self, partition: Partition, offset: int, value: bytes) -> None:
+        """Record that this offset holds this value from now on."""
         key = partition.number, offset
-        assert self.promised.setdefault(key, value) == value, f"offset {key} was given twice"
+        assert self.promised.setdefault(key, value) == value, f"offset {key} was assigned twice"
 
 
 class Producer:
-    """An idempotent producer that outlives brokers: it retries until it is answered."""
+    """An idempotent producer that outlives brokers: it retries until it gets a response."""
 
     def __init__(self, model: Model, number: int) -> None:
         self.model = model
@@ -72,7 +72,7 @@ class Producer:
         self.unanswered: list[bytes] = []
 
     def batch(self) -> memoryview:
-        """The batch without an answer, or the next one."""
+        """The batch without a response, or the next one."""
         if not self.unanswered:
             count = self.model.rng.randrange(1, 4)
             self.unanswered = [self.model.fresh_value() for _ in range(count)]
@@ -85,7 +85,7 @@ class Producer:
         )
 
     def answered(self) -> list[bytes]:
-        """It is stored: its values."""
+        """The batch is stored: return its values."""
         stored, self.unanswered = self.unanswered, []
         self.sequence += len(stored)
         return stored

@@ -1,4 +1,4 @@
-"""Logs that are filled, rolled and spoiled, for tests of what a start makes of them."""
+"""Logs that are filled, rolled and damaged, for tests of recovery at a start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def start(*values: bytes, **settings: Any) -> tuple[World, Partition]:
 
 
 def spoil(world: World, place: int, *, bit: int = 1) -> None:
-    """Rot: one bit at a place is not what was written."""
+    """Flip one bit at a position of a file."""
     node = world.fs.files[f"{JOURNALS}/{journal_name(place >> 32)}"]
     node.data[place & POSITION_MASK] ^= bit
     node.durable[place & POSITION_MASK] ^= bit

@@ -1,4 +1,4 @@
-"""Jobs over segments run in the test itself, on files in memory or on a bad disk."""
+"""Run jobs over segments in the test process, on files in memory or on a failing disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def scrub(fs: MemFileSystem, path: str) -> list[str]:
 
 
 class BadDisk(MemFileSystem):
-    """Reads that touch `bad` bytes of files that end with `name` fail."""
+    """A disk on which reads of the `bad` bytes of files that end with `name` fail."""
 
     name, bad = "journal", range(0)
 

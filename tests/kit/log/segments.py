@@ -1,7 +1,7 @@
-"""Segments and journals made by hand, for tests of what reads them.
+"""Segments and journals built by hand, for tests of what reads them.
 
-`journal` writes a rolled journal with its index file as the log would; `segment` builds the bytes
-of a segment from batches; `everything` reads a segment whole, as a careful reader does.
+`journal` writes a rolled journal with its index file like the log; `segment` builds the bytes of a
+segment from batches; `everything` reads a whole segment with all checks.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def segment(
 
 @dataclass
 class Whole:
-    """All that a segment says."""
+    """The whole content of a segment."""
 
     header: codec.Header
     trailer: codec.Trailer
@@ -97,7 +97,7 @@ class Whole:
 
 
 def everything(data: bytes) -> Whole:
-    """Read a segment with every check there is but the batches' CRCs; FormatError."""
+    """Read a segment with every check except the batches' CRCs; FormatError."""
     header = codec.read_header(data)
     trailer = codec.read_trailer(data[-codec.TAIL_BYTES :], len(data))
     bodies = {
@@ -200,6 +200,6 @@ def read(fs: FileSystem, path: str) -> bytes:
 
 
 def write(fs: FileSystem, path: str, data: bytes) -> None:
-    """A file of these bytes, in the place of another."""
+    """Create or replace a file with these bytes."""
     fs.remove(path)
     fs.open(path, create=True).pwritev([data], 0)

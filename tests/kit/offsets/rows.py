@@ -1,4 +1,5 @@
-"""What tests put into an `SegmentCatalog`: states of partitions, objects; and all it has."""
+"""Rows that tests put into a `SegmentCatalog`: states of partitions and objects; and all its
+content."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def thing(at: int, row: SegmentRow, tier: int = 0, node_id: int = 1) -> ObjectRo
 async def uploaded(
     storage: SegmentCatalog, at: int, *rows: SegmentRange, tier: int = 0
 ) -> SegmentRow:
-    """A segment with a finished object `at`; as it was handed over."""
+    """A segment with a finished object `at`, as it was passed to the catalog."""
     row = await finished(storage, *rows)
     assert await storage.start_objects([thing(at, row, tier)], {}) == [uuid(at)]
     (now,) = await storage.finish_objects([uuid(at)], {})
@@ -69,7 +70,7 @@ async def ends(storage: SegmentCatalog, number: int) -> tuple[int, int]:
 
 
 async def everything(storage: SegmentCatalog) -> list[Any]:
-    """All that is stored, as the port shows it."""
+    """The whole content of the catalog, as the port shows it."""
     numbers = [*MINE, FOREIGN, *GONE]
     return [
         await storage.load_place(1),

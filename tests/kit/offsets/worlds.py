@@ -1,7 +1,7 @@
-"""Places where offsets are stored, for tests: what is durable there, and processes that use it.
+"""Every storage of offsets, for tests: its durable state, and processes that use it.
 
 Each world has the same partitions: `MINE` are led by node 1, `FOREIGN` by node 2, those of the
-topic `gone` by node 1 until it is deleted, and `UNKNOWN` was never made.
+topic `gone` by node 1 until it is deleted, and `UNKNOWN` was never created.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Clock:
 
 
 class World(Protocol):
-    """`start` is a new process; the one before it is at its end."""
+    """`start` starts a new process and ends the one before it."""
 
     clock: Clock
 
     async def start(self) -> SegmentCatalog: ...
 
     async def delete(self) -> None:
-        """Deletes the topic `gone`."""
+        """Delete the topic `gone`."""
         ...
 
     async def close(self) -> None: ...
@@ -98,7 +98,7 @@ class SqlWorld:
         self.gone = b""
 
     async def make(self) -> None:
-        """The tables and the partitions."""
+        """Create the tables and the partitions."""
         store = SqlMetadata(self.url)
         await store.open()
         await store.register_broker(1, {}, None)
@@ -130,7 +130,7 @@ class SqlWorld:
 
 @pytest.fixture(params=WORLDS, name="world")
 async def each_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    """Every storage in turn. Tests import this name and ask for `world`."""
+    """Every storage, one after the other. Tests import this name and ask for `world`."""
     made = await _make_world(request, tmp_path)
     yield made
     await made.close()
@@ -159,7 +159,7 @@ def mapping(number: int, base: int, end: int, due_ms: int = NEVER) -> SegmentRan
 
 
 async def finished(storage: SegmentCatalog, *rows: SegmentRange, **others: Any) -> SegmentRow:
-    """A new segment that holds these mappings; as it was handed over, with its id."""
+    """A new segment that holds these mappings, as it was passed to the catalog, with its id."""
     row = segment(next(numbers))
     (row.id,) = await storage.start_segments([row])
     row.size_bytes, row.max_timestamp = 4096, 77

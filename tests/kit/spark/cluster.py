@@ -37,7 +37,7 @@ CONF = {
     "spark.executor.cores": "1",
     "spark.executor.extraJavaOptions": " ".join(SHORT_LIVED),
     "spark.driver.memory": "640m",
-    # No task begins before both workers are there: else the first may do it all.
+    # No task begins before both workers are registered: else the first may run all of them.
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "90s",
     "spark.sql.shuffle.partitions": "2",
@@ -46,7 +46,7 @@ CONF = {
 
 @dataclass
 class Cluster:
-    """A master and its workers. `url`: what a driver takes as its master."""
+    """A master and its workers. `url`: the master URL for drivers."""
 
     folder: Path
     environ: Mapping[str, str]
@@ -60,7 +60,7 @@ class Cluster:
         return f"spark://{HOST}:{self.port}"
 
     def start(self, workers: int) -> None:
-        """Until all workers have registered."""
+        """Start the processes and wait until all workers have registered."""
         ports = ["--port", str(self.port), "--webui-port", str(self.web_port)]
         self.master = self._process("master", MASTER, *ports)
         self._until_alive(0)
@@ -107,13 +107,13 @@ class Cluster:
             yield f"worker-{index}", child
 
     def logs(self) -> str:
-        """The ends of all logs, for a failure."""
+        """The last lines of all logs, for a failure message."""
         return "\n".join(
             f"{name}: {self._log(name).read_text()[-2000:]}" for name, _ in self._named()
         )
 
     def state(self) -> dict[str, Any]:
-        """What the master says of itself; {} while it does not answer."""
+        """The master's own report of its state; {} while it does not respond."""
         page = f"http://{HOST}:{self.web_port}/json/"
         try:
             with urllib.request.urlopen(page, timeout=5) as answer:
@@ -124,8 +124,8 @@ class Cluster:
         return found
 
     def start_driver(self, script: str, *arguments: str, **conf: str) -> subprocess.Popen[str]:
-        """Begin a driver: a Python script of the root, given the master's URL, the settings as
-        JSON, and the arguments."""
+        """Start a driver: a Python script of the repository, given the master's URL, the settings
+        as JSON, and the arguments."""
         settings = json.dumps({**CONF, "spark.local.dir": str(self.folder / "local"), **conf})
         return subprocess.Popen(
             [sys.executable, "-P", script, self.url, settings, *arguments],
@@ -135,7 +135,7 @@ class Cluster:
         )  # fmt: skip
 
     def kill(self, index: int) -> None:
-        """End a worker, its executors, and their Python: nothing of them says goodbye."""
+        """Kill a worker, its executors, and their Python processes, without a clean shutdown."""
         _kill(self.workers[index])
         self.workers[index].wait(30)
 
@@ -146,7 +146,8 @@ class Cluster:
 
 
 def _kill(child: psutil.Process) -> None:
-    """A child and all it began; these are looked up first, since no orphan would be found."""
+    """Kill a child and all its descendants; these are listed first, since no orphan would be
+    found."""
     with contextlib.suppress(psutil.NoSuchProcess):
         for process in [*child.children(recursive=True), child]:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -154,7 +155,8 @@ def _kill(child: psutil.Process) -> None:
 
 
 def result(driver: subprocess.Popen[str], within_s: float = 240.0) -> Any:
-    """The JSON a driver printed in its last line. AssertionError with its output if it fails."""
+    """The JSON that a driver printed in its last line. AssertionError with its output if it
+    fails."""
     try:
         output, errors = driver.communicate(timeout=within_s)
     finally:

@@ -1,4 +1,4 @@
-"""Tiers made by hand for readers without a broker: real segments and a manifest in any place."""
+"""Tiers built by hand for readers without a broker: real segments and a manifest at any URL."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Aborted = tuple[int, int, int]
 
 
 def value(offset: int, size: int = 100) -> bytes:
-    """What the record of an offset has; the same everywhere."""
+    """The value of the record at an offset; the same everywhere."""
     return (b"%d:" % offset).ljust(size, b".")
 
 
 def batch(base: int, count: int = 1, *, size: int = 100, codec: int = 0, **more: int) -> bytes:
-    """A batch of the offsets [base, base + count), a millisecond later for each offset."""
+    """A batch of the offsets [base, base + count); timestamps rise by a millisecond an offset."""
     pairs = [(b"k%d" % n, value(n, size)) for n in range(base, base + count)]
     stamp = more.pop("timestamp_ms", START_MS + base)
     return bytes(build(pairs, base_offset=base, timestamp_ms=stamp, codec=codec, **more))
@@ -48,7 +48,8 @@ def marker(offset: int, producer_id: int, *, commits: bool) -> bytes:
 
 @dataclass
 class Share:
-    """A partition's batches in a segment. `base`, `end`: what it covers, if not just them."""
+    """A partition's batches in a segment. `base`, `end`: the range it covers, if larger than the
+    batches."""
 
     number: int
     batches: Sequence[bytes]
@@ -60,7 +61,7 @@ class Share:
 
 @dataclass
 class Files:
-    """A tier, as it is made. Partition numbers are given in the order of topics."""
+    """A tier that a test builds. Partition numbers are assigned in the order of topics."""
 
     place: Place
     topics: dict[str, ManifestTopic] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class Files:
     dropped: list[bytes] = field(default_factory=list)
 
     def topic(self, name: str, partitions: int = 1, **configs: str) -> tuple[int, ...]:
-        """Make a topic; the numbers of its partitions."""
+        """Create a topic; return the numbers of its partitions."""
         first = 1 + sum(len(facts.partitions) for facts in self.topics.values())
         numbers = tuple(range(first, first + partitions))
         internal = name.startswith("__")
@@ -80,11 +81,11 @@ class Files:
         return numbers
 
     def drop(self, topic_id: bytes) -> None:
-        """Delete a topic that is in `topics` no more."""
+        """Delete a topic that has already been removed from `topics`."""
         self.dropped.append(topic_id)
 
     def put(self, name: int, *shares: Share, generation: int = 0) -> str:
-        """Store a segment; its key."""
+        """Store a segment; return its key."""
         made = SegmentBuilder(name.to_bytes(16, "little"), 1, MADE_MS)
         data = bytearray(made.header())
         for share in sorted(shares, key=lambda share: share.number):
@@ -122,7 +123,7 @@ class Files:
         self, starts: Mapping[int, int] | None = None, ends: Mapping[int, int] | None = None,
         gone: Iterable[int] = (),
     ) -> None:  # fmt: skip
-        """A manifest of what is there: the next delta. `gone`: objects that are deleted now."""
+        """Write the next delta of the manifest. `gone`: objects that are deleted now."""
         self.sequence += 1
         delta = Delta(self.sequence, self.cluster, 1, 4, MADE_MS)
         delta.topics = list(self.topics.values())
@@ -148,7 +149,7 @@ class Files:
 
 
 def batches(base: int, counts: Iterable[int], **more: int) -> list[bytes]:
-    """Batches of so many records each, one behind the other."""
+    """Consecutive batches of the given numbers of records."""
     sizes = list(counts)
     starts = accumulate(sizes, initial=base)
     return [batch(start, count, **more) for start, count in zip(starts, sizes, strict=False)]

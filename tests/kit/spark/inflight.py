@@ -1,4 +1,5 @@
-"""Requests of a place, counted: how many are under way, of how many bytes; and no thread left."""
+"""Count the requests to a store: how many are in flight, for how many bytes; check that no thread
+is left."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ import pytest
 Asked = tuple[str, int, int]
 """Key, position, length."""
 WITHIN_S = 30.0
-"""For ever, on a machine that does nothing else."""
+"""Far longer than needed on an idle machine."""
 
 
 def eventually(true: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     end = time.monotonic() + WITHIN_S
     while not true():
         assert time.monotonic() < end
@@ -24,7 +25,7 @@ def eventually(true: Callable[[], bool]) -> None:
 
 
 class Meter:
-    """How many requests are under way, how many bytes they ask for, and the most there were."""
+    """Counts the requests in flight and the bytes they ask for, and the maximum of each."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,7 +34,7 @@ class Meter:
 
     @contextmanager
     def request(self, asked: Asked) -> Iterator[None]:
-        """One is under way."""
+        """Count one request while it is in flight."""
         with self._lock:
             self.asked.append(asked)
         self._count(1, asked[2])
@@ -50,12 +51,12 @@ class Meter:
 
 
 def ours() -> list[threading.Thread]:
-    """Threads that wait for answers."""
+    """Threads that wait for responses."""
     return [each for each in threading.enumerate() if each.name.startswith("kafkawire-ahead")]
 
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """At the end of every test of a module that imports it."""
+    """Check at the end of every test of a module that imports it that no thread is left."""
     yield
     eventually(lambda: not ours())

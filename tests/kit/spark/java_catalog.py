@@ -25,7 +25,7 @@ IO = "org.apache.iceberg.io.ResolvingFileIO"
 
 
 def s3_properties(endpoint: str) -> dict[str, str]:
-    """Of Iceberg's S3FileIO, for the tests' MinIO."""
+    """Properties of Iceberg's S3FileIO, for the tests' MinIO."""
     return {
         "s3.endpoint": endpoint,
         "s3.access-key-id": USER,
@@ -38,7 +38,7 @@ def s3_properties(endpoint: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def rest_catalog(folder: Path, endpoint: str) -> Iterator[str]:
-    """A server over SQLite in `folder`, with the MinIO at `endpoint`; its URI."""
+    """Run a server over SQLite in `folder`, with the MinIO at `endpoint`; yield its URI."""
     port = _free_port()
     said = {
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
@@ -72,7 +72,7 @@ def rest_catalog(folder: Path, endpoint: str) -> Iterator[str]:
 
 
 def _variable(name: str) -> str:
-    """The server takes _ for . and __ for -."""
+    """The environment variable of a property: the server reads _ as . and __ as -."""
     return name.replace("-", "__").replace(".", "_").upper()
 
 
@@ -92,7 +92,7 @@ def _wait(uri: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 @contextlib.contextmanager
 def java_library() -> Iterator[Any]:
-    """A JVM with Iceberg's library, as py4j has it."""
+    """A JVM with Iceberg's library, reached through py4j."""
     jars = Path(pyspark.__path__[0]) / "jars"
     found = [str(path) for name in ("slf4j-api", "zstd-jni") for path in jars.glob(f"{name}-*")]
     bundle = [path for path in catalog_jars() if "aws-bundle" in path or "url-conn" in path]

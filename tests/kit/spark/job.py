@@ -1,9 +1,9 @@
-"""A driver for the cluster tests: reads a topic on a cluster and says what it saw, as JSON.
+"""A driver for the cluster tests: reads a topic on a cluster and prints what it read as JSON.
 
-python sparkjob.py MASTER CONF SOURCE TOPIC [FOLDER]
+python job.py MASTER CONF SOURCE TOPIC [FOLDER]
 
-With a folder each task leaves a file in it when it begins and takes its time, so that a test can
-kill a worker while tasks run.
+With a folder each task writes a file to it when it begins and then takes its time, so that a test
+can kill a worker while tasks run.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ def wrote(
     schema: pa.Schema = SCHEMA,
     attempt: str = "a1",
 ) -> FileFacts:
-    """A file with the rows [base, end) of a partition, all of one day; partition columns are in it
-    where `schema` has them."""
+    """A file with the rows [base, end) of a partition, all of one day; with partition columns where
+    `schema` has them."""
     part = PartitionRange("orders", partition, base, end)
     path = file_path(part, values, run, kind=kind, attempt=attempt)
     columns: dict[str, list[Any]] = {
@@ -97,15 +97,15 @@ def _array(values: list[Any], type: pa.DataType) -> pa.Array:
 
 
 def at_once(acts: Sequence[Callable[[], object]]) -> None:
-    """Each in a thread of its own; what one of them raises is raised."""
+    """Run each call in a thread of its own; raise what one of them raises."""
     with ThreadPoolExecutor(len(acts)) as pool:
         for act in [pool.submit(act) for act in acts]:
             act.result(60)
 
 
 def drive_at_once(make: Callable[[], Table], runs: Sequence[Sequence[RunRecord]]) -> None:
-    """A driver for each list of runs, with a table of its own making, commits them: all drivers
-    their first one at the same time, then all their second one, and so on."""
+    """Let a driver for each list of runs, with its own table object, commit them: all drivers their
+    first run at the same time, then all their second one, and so on."""
     barrier = threading.Barrier(len(runs))
 
     def drive(records: Sequence[RunRecord]) -> None:

@@ -1,4 +1,4 @@
-"""Parquet tables as `pipeline run` leaves them, made by hand: small, quick, with known faults."""
+"""Parquet tables like those of `pipeline run`, built by hand: small, quick, with known faults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T0 = 1_700_000_000_000
 
 
 def rows_table(topic: str, partition: int, offsets: Iterable[int]) -> pa.Table:
-    """Rows whose every column follows from partition and offset."""
+    """Rows whose every column is derived from partition and offset."""
     listed = list(offsets)
     headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     return pa.table(
@@ -54,7 +54,7 @@ def rows_table(topic: str, partition: int, offsets: Iterable[int]) -> pa.Table:
 
 class MadeTable:
     """A table that grows by runs. `fates` of a range: a row, or the reason for none, for each
-    offset; `rows()` is what it should hold."""
+    offset; `rows()` is the expected content."""
 
     def __init__(self, folder: Path, topic: str = "t") -> None:
         self.folder, self.topic = folder, topic
@@ -65,7 +65,7 @@ class MadeTable:
         self.files: list[FileFacts] = []
 
     def describe(self, columns: dict[str, str]) -> None:
-        """Its table.json, with these columns and their types."""
+        """Write its table.json, with these columns and their types."""
         plain = {"version": 1, "job": "job", "format": "parquet", "partition_by": []}
         self.state.describe(
             plain | {"catalog": {}, "dead_letters": "", "columns": columns}, new=False
@@ -74,8 +74,8 @@ class MadeTable:
     def run(
         self, fates: dict[int, Sequence[str]], *, files: int = 1, dead: Path | None = None
     ) -> RunRecord:
-        """One more run, from where the last one ended, with `files` for each partition; `dead`: the
-        folder of dead letters, for the fates DEAD and DAMAGED."""
+        """Add a run that begins where the last one ended, with `files` for each partition; `dead`:
+        the folder of dead letters, for the fates DEAD and DAMAGED."""
         self.runs += 1
         made: list[FileFacts] = []
         letters: list[FileFacts] = []
@@ -118,7 +118,7 @@ class MadeTable:
         return Share.of(account, sum(fate == DEAD for fate in fates)), offsets
 
     def _letters(self, folder: Path, where: PartitionRange, fates: Sequence[str]) -> FileFacts:
-        """A letter for each DEAD one, and one for the first of neighbouring DAMAGED ones."""
+        """A letter for each DEAD offset, and one for the first of neighbouring DAMAGED ones."""
         offsets = [
             offset
             for offset, (before, fate) in enumerate(pairwise(["", *fates]), where.base)
@@ -144,20 +144,20 @@ class MadeTable:
         return FileFacts(name, rows.num_rows, size, *part, run=self.runs)
 
     def change(self, file: FileFacts, offsets: Iterable[int]) -> None:
-        """The same file with other rows, as no run would leave it."""
+        """Rewrite the file with other rows, as no run would leave it."""
         rows = rows_table(file.topic, file.partition, offsets)
         pq.write_table(rows, self.folder / file.path)
 
     def offsets(self, file: FileFacts) -> list[int]:
-        """What is in it."""
+        """The offsets that a file contains."""
         column = pq.read_table(self.folder / file.path, columns=["_offset"])["_offset"]
         return [int(offset) for offset in column.to_pylist()]
 
 
 def forge(folder: Path, topic: str, offset: int, reason: str | None) -> None:
-    """A row of partition 0 of a Parquet table that a run wrote is taken away, and everything the
-    table says of itself changed to match: the run saw none there, for this reason. None: a row is
-    made up."""
+    """Remove a row of partition 0 from a Parquet table that a run wrote, and change everything the
+    table records about it to match: the run saw no row there, for this reason. None: add a made-up
+    row."""
     for path in sorted((folder / "_kafkawire" / "commits").iterdir()):
         record = load_record(path.read_bytes())
         for at, share in enumerate(record.shares):
@@ -172,7 +172,7 @@ def forge(folder: Path, topic: str, offset: int, reason: str | None) -> None:
                 )
                 path.write_bytes(dump(replace(record, shares=tuple(shares), files=files)))
                 return
-    raise AssertionError(f"no run has read offset {offset} of {topic}-0")
+    raise AssertionError(f"no run has covered offset {offset} of {topic}-0")
 
 
 def _forged_share(share: Share, offset: int, reason: str | None) -> Share:

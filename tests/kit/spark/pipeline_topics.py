@@ -13,12 +13,12 @@ from tests.kit.spark.files import START_MS, Files, Share
 
 DAY_MS = 86_400_000
 BAD_EVERY = 50
-"""Offsets whose value is no JSON."""
+"""Offsets whose value is not valid JSON."""
 BATCH = 25
 
 
 class Tier:
-    """The topic `orders` of three partitions, JSON values; `grow` adds records to each."""
+    """The topic `orders` of three partitions with JSON values; `grow` adds records to each."""
 
     def __init__(self, place: Place) -> None:
         self.files = Files(place)
@@ -27,7 +27,7 @@ class Tier:
         self._segments = 0
 
     def grow(self, count: int, *, bad: bool = False) -> None:
-        """`count` more records in partition 0, half of that in 1, none in 2."""
+        """Add `count` records to partition 0, half of that to 1, none to 2."""
         shares = []
         for partition, more in ((0, count), (1, count // 2)):
             base, end = self.ends[partition], self.ends[partition] + more
@@ -52,7 +52,7 @@ def _batch(base: int, end: int, *, bad: bool) -> bytes:
 
 
 def value(offset: int, *, bad: bool = False) -> bytes:
-    """JSON of an offset, and in `bad` topics something else at every fiftieth."""
+    """The JSON of an offset; in `bad` topics every fiftieth value is something else."""
     if bad and offset % BAD_EVERY == 7:
         return b'{"id": "no number"'
     return json.dumps({"id": offset, "name": f"n{offset % 10}"}).encode()

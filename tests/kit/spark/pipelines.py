@@ -1,6 +1,5 @@
-"""A pipeline without Spark and without a broker: records that are made up by their offset, a place
-in memory that ends the process at any of its calls, and what must be true of a table afterwards.
-"""
+"""A pipeline without Spark and without a broker: records derived from their offset, a place in
+memory that can end the process at any call, and checks of the table that results."""
 
 from __future__ import annotations
 
@@ -42,12 +41,12 @@ RECORD_BYTES = 100
 
 
 class Killed(BaseException):
-    """The process ended here."""
+    """The process was ended at this call."""
 
 
 class MemoryPlace(Place):
     """Files in a dict. `before(n, what, key)` and `after` are called around each call that changes
-    or lists anything."""
+    or lists files."""
 
     def __init__(self, files: dict[str, bytes] | None = None, url: str = "/memory") -> None:
         super().__init__(parse_tier(url))
@@ -58,7 +57,7 @@ class MemoryPlace(Place):
     hook: Callable[[str, str, str], None]
 
     def on(self, hook: Callable[[str, str, str], None]) -> MemoryPlace:
-        """The same files, seen by a process whose calls are told to `hook`."""
+        """The same files, seen by a process whose calls are reported to `hook`."""
         other = MemoryPlace(self.files, self.tier.url)
         object.__setattr__(other, "hook", hook)
         return other
@@ -117,7 +116,7 @@ class World:
         return {name: len(parts) for name, parts in self.topics.items()}
 
     def catalog(self, source: Source) -> Any:
-        """What open_catalog gives."""
+        """The catalog that open_catalog returns."""
         return SimpleNamespace(
             source=source,
             topics=self.names(),
@@ -148,7 +147,8 @@ class World:
         on_damage: Callable[[DamagedData, bytes], None] | None = None,
         accounts: list[Account] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """What read_task does, in batches of up to 7 rows that may be of several partitions."""
+        """Yield rows like read_task, in batches of up to 7 rows that may be of several
+        partitions."""
         rows: list[dict[str, Any]] = []
         for part in task.parts:
             account = Account(part.range)
@@ -200,7 +200,7 @@ class World:
 
 
 def record(topic: str, partition: int, offset: int) -> dict[str, Any]:
-    """A record's columns, all told by its offset."""
+    """A record's columns, all derived from its offset."""
     return {
         "_topic": topic,
         "_partition": partition,
@@ -214,7 +214,7 @@ def record(topic: str, partition: int, offset: int) -> dict[str, Any]:
 
 
 def job(**sections: Mapping[str, Any]) -> Job:
-    """A job over the topics a and b, with sections in addition or instead."""
+    """A job over the topics a and b, with sections added or replaced."""
     plain: dict[str, Mapping[str, Any]] = {
         "job": {"name": "test"},
         "source": {"url": "/memory", "subscribe": "a,b"},
@@ -226,7 +226,8 @@ def job(**sections: Mapping[str, Any]) -> Job:
 
 @dataclass
 class Bench:
-    """One table in memory and the world it is of; `patch` must be the test's monkeypatch."""
+    """One table in memory and the world whose records it holds; `patch` must be the test's
+    monkeypatch."""
 
     world: World
     patch: pytest.MonkeyPatch
@@ -242,13 +243,13 @@ class Bench:
         self.patch.setattr("kafkawire.spark.pipeline.tasks.read_task", self.world.read)
 
     def copied(self) -> Bench:
-        """Another one that is as this one is now."""
+        """A copy of this bench in its current state."""
         topics = {name: list(parts) for name, parts in self.world.topics.items()}
         places = [MemoryPlace(dict(it.files), it.tier.url) for it in (self.place, self.dead)]
         return Bench(replace(self.world, topics=topics), self.patch, self.job, *places)
 
     def engine(self, hook: Callable[[str, str, str], None] | None = None) -> Engine:
-        """A driver of its own, and the process its tasks are in."""
+        """A driver of its own, and the process that its tasks run in."""
         place = self.place.on(hook) if hook else self.place
         dead = self.dead.on(hook) if hook else self.dead
         return Engine(
@@ -262,11 +263,11 @@ class Bench:
         return self.engine().run()
 
     def rows(self) -> list[tuple[str, int, int]]:
-        """What a plain reader of the path sees: topic, partition, offset."""
+        """The rows that a plain reader of the path sees: topic, partition, offset."""
         return _rows(self.place, self.plain_files())
 
     def listed_rows(self) -> list[tuple[str, int, int]]:
-        """What a reader of Table.files() sees."""
+        """The rows that a reader of Table.files() sees."""
         files = [file.path for file in ParquetTable(self.job, self.place).files()]
         return _rows(self.place, files)
 
@@ -278,7 +279,8 @@ class Bench:
         return [row for table in tables for row in table.to_pylist()]
 
     def check(self) -> None:
-        """Everything there is, once; accounts whole; nothing left over."""
+        """Check that the table has every record exactly once, complete accounts, and no file left
+        over."""
         expected = sorted(self.world.expected())
         assert sorted(self.rows()) == expected
         assert sorted(self.listed_rows()) == expected
@@ -332,7 +334,7 @@ class Counting:
 
     def __call__(self, when: str, what: str, key: str) -> None:
         if what == "get":
-            return  # the world is as it was after the call before
+            return  # the state is as it was after the previous call
         if self.calls == self._end_at:
             self.where = f"{when} {what} {key}"
             self.calls += 1
@@ -345,7 +347,7 @@ def world() -> World:
 
 
 def grow(bench: Bench, *, by: int = 13) -> None:
-    """New records in every partition."""
+    """Add records to every partition."""
     for parts in bench.world.topics.values():
         parts[:] = [(start, end + by) for start, end in parts]
 

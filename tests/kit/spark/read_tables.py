@@ -1,10 +1,11 @@
-"""A program: what Delta's own code on Spark, and Iceberg's own Java library, see in two tables.
+"""A program that prints what Delta's own code on Spark, and Iceberg's own Java library, read from
+two tables.
 
-    read_tables.py JARS DELTA_FOLDER ICEBERG_METADATA_FILE
+read_tables.py JARS DELTA_FOLDER ICEBERG_METADATA_FILE
 
-prints JSON. Delta has a jar for Spark 4.2. Iceberg's newest is for Spark 4.1 and does not run on
-4.2 (classes that became interfaces), so its reader is used without Spark's. Delta wants its
-settings when a session is made: hence a process of its own.
+It prints JSON. Delta has a jar for Spark 4.2. Iceberg's newest is for Spark 4.1 and does not run on
+4.2 (classes that became interfaces), so its reader is used without Spark's. Delta needs its
+settings when a session is created: hence a process of its own.
 """
 
 from __future__ import annotations

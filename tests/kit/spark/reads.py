@@ -1,4 +1,4 @@
-"""Tasks read in the test itself, from files made by hand: rows and accounts of all of them."""
+"""Read tasks in the test process, from files built by hand: rows and accounts of all of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def source_of(files: Files, **more: Any) -> Source:
 def read(
     source: Source, places: Sequence[Place], task: Task, **more: Any
 ) -> tuple[list[Row], list[Account]]:
-    """Rows, whose values are looked at, and accounts, which are complete."""
+    """Rows, whose values are checked, and accounts, which must be complete."""
     accounts: list[Account] = []
     rows: list[Row] = []
     for made in read_task(source, places, task, SELECTION, accounts=accounts, **more):
@@ -62,7 +62,7 @@ def everything(
     size: int = 1 << 30,
     **more: Any,
 ) -> tuple[list[Row], list[Account]]:
-    """All tasks of ranges, one after the other."""
+    """Read all tasks of ranges, one after the other."""
     more_source = {k: more.pop(k) for k in ("isolation", "fail_on_data_loss") if k in more}
     source = source_of(files, **more_source)
     catalog = open_catalog(source)
@@ -81,7 +81,7 @@ def rows_of(topic: str, partition: int, offsets: Iterable[int]) -> list[Row]:
 
 
 def at_batch(number: int) -> int:
-    """Where a batch of `blocks` begins."""
+    """The position at which a batch of `blocks` begins."""
     return 64 + sum(len(each) for each in batches(0, [10] * number))
 
 

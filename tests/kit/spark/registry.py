@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 
 class FakeRegistry:
-    """What is registered, and how it is to misbehave."""
+    """The registered schemas, and the errors to answer with."""
 
     def __init__(self) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
@@ -26,9 +26,9 @@ class FakeRegistry:
         self.password = ""
         """USER:PASSWORD that must come with every request."""
         self.failures: list[int | bytes] = []
-        """What the next requests get instead: a status, or a body."""
+        """The responses to the next requests instead of the usual ones: a status, or a body."""
         self.serialized = True
-        """Whether it can give Protobuf out compiled."""
+        """Whether it can return Protobuf schemas compiled."""
         self.url = ""
 
     def register(
@@ -39,8 +39,8 @@ class FakeRegistry:
         references: list[tuple[str, str, int]] | None = None,
         number: int = 0,
     ) -> int:
-        """The schema's number. Avro as JSON text, Protobuf as the bytes of a FileDescriptorProto;
-        references: name, subject, version."""
+        """Return the schema's number. Avro as JSON text, Protobuf as the bytes of a
+        FileDescriptorProto; references: name, subject, version."""
         number = number or 1 + max(self.schemas, default=0)
         one: dict[str, Any] = {"schema": schema}
         if isinstance(schema, bytes):
@@ -98,14 +98,14 @@ def _handler(registry: FakeRegistry) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     return Handler
 
 
 @contextlib.contextmanager
 def running() -> Iterator[FakeRegistry]:
-    """A registry that answers at its `url`."""
+    """Run a registry that is reached at its `url`."""
     registry = FakeRegistry()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(registry))
     registry.url = f"http://127.0.0.1:{server.server_address[1]}"

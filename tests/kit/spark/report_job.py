@@ -1,8 +1,8 @@
-"""All reports as one Spark program, run in a process of its own on the cluster that it is told:
+"""Run all reports as one Spark program, in a process of its own on the given cluster.
 
-    python tests/kit/spark/report_job.py MASTER CONF SOURCE
+python tests/kit/spark/report_job.py MASTER CONF SOURCE
 
-It prints what they say (tests.kit.spark.reports.said_of) as JSON.
+It prints their findings (tests.kit.spark.reports.said_of) as JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tiers of records that are made up, for the reports: what lies where is known to the record."""
+"""Tiers of made-up records for the reports: each record contains its own position."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 T0 = 1_690_000_000_000
 BATCH, SEGMENT = 7, 5
-"""Records of a batch, batches of a segment: each partition is cut in odd places."""
+"""Records of a batch, batches of a segment: partitions are cut at uneven positions."""
 Record = tuple[str, int, int, int, bytes | None, bytes | None]
 """Topic, partition, offset, ms after T0, key, value. Offsets of a partition rise from 0."""
 
 
 def tier(url: str, records: Sequence[Record], partitions: int = 1) -> None:
-    """A tier of just these records; each topic has so many partitions, or as many as it needs."""
+    """A tier of exactly these records; each topic has the given number of partitions, or as many as
+    it needs."""
     files = Files(open_place(url))
     topics: dict[str, int] = {}
     for topic, partition, *_ in records:
@@ -72,7 +73,8 @@ def kitchen() -> list[Record]:
 
 
 def said_of(reports: Mapping[str, Report]) -> dict[str, Any]:
-    """What the four reports say of `kitchen`, as JSON keeps it; KITCHEN if it is true."""
+    """The findings of the four reports about `kitchen`, as JSON has them; equal to KITCHEN if they
+    are correct."""
     tables = {
         name: next(table for table in made.tables if table.name == name).data.to_pylist()
         for name, made in reports.items()

@@ -1,4 +1,4 @@
-"""A REST catalog for tests: a front that loses answers, asks for tokens and speaks TLS, before
+"""A REST catalog for tests: a front that loses responses, requires tokens and speaks TLS, before
 Iceberg's own server (tests.kit.spark.java_catalog) or before pyiceberg's catalog in SQLite."""
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ Backend = Callable[[str, str, bytes], Answer]
 """Method, path with its query, body -> status and JSON."""
 
 LOST, CUT, TWICE, UNDONE, BUSY, CONFLICT = "lost", "cut", "twice", "undone", "busy", "conflict"
-"""What can happen to a commit: done and answered with 504; done and the connection ends; done, sent
-again by a proxy, and the second answer is what comes back; not done and 500; not done and 503; not
-done and 409."""
+"""The faults of a commit: done and answered with 504; done and the connection ends; done, sent
+again by a proxy, with the second response returned; not done and 500; not done and 503; not done
+and 409."""
 FAULTS = (LOST, CUT, TWICE, UNDONE, BUSY, CONFLICT)
 
 
 @dataclass
 class Front:
-    """`faults`: of the next commits, one each, None for one that goes well; `before`: is called
-    before each commit; `token`: what every request must bear, had for `credential` (ID:SECRET) and
-    `scope`; `prefix`: that of paths, told to who names `warehouse`."""
+    """`faults`: of the next commits, one each, None for success; `before`: is called before each
+    commit; `token`: required with every request, issued for `credential` (ID:SECRET) and `scope`;
+    `prefix`: of paths, returned to clients that name `warehouse`."""
 
     backend: Backend
     faults: list[str | None] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Front:
             do_POST = do_HEAD = do_DELETE = do_GET
 
             def log_message(self, *args: Any) -> None:
-                """Nobody reads it."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -95,7 +95,7 @@ class Front:
             request.wfile.write(text)
 
     def _answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answer | None:
-        """None: the connection ends without one."""
+        """The response; None: the connection ends without one."""
         method, path = request.command, request.path
         self.seen.append(f"{method} {path}")
         if path == "/v1/oauth/tokens" and self.credential:
@@ -142,7 +142,7 @@ class Front:
 
 
 def forward(uri: str) -> Backend:
-    """To a server that listens there."""
+    """Forward requests to a server that listens there."""
 
     def backend(method: str, path: str, body: bytes) -> Answer:
         parts = urlsplit(uri)
@@ -158,7 +158,7 @@ def forward(uri: str) -> Backend:
 
 
 def in_sqlite(folder: Path) -> Backend:
-    """pyiceberg's catalog, kept in that folder."""
+    """A backend over pyiceberg's catalog, kept in that folder."""
     catalog = SqlCatalog("rest", uri=f"sqlite:///{folder}/rest.db", warehouse=f"file://{folder}")
     turn = threading.Lock()
 
@@ -170,7 +170,7 @@ def in_sqlite(folder: Path) -> Backend:
 
 
 def _flat(levels: str) -> str:
-    """A namespace in SQLite has one level."""
+    """The one level that a namespace has in SQLite."""
     return levels.replace("\x1f", "-")
 
 
@@ -233,6 +233,6 @@ def plain(said: Mapping[str, Any]) -> Answer:
 
 
 def refusal(status: int, kind: str, message: str) -> Answer:
-    """As the specification has errors."""
+    """An error response as in the specification."""
     error = {"message": message, "type": kind, "code": status}
     return status, json.dumps({"error": error}).encode()

@@ -1,6 +1,6 @@
-"""One Spark for all tests of a worker of the run that read through it: `local[2]`, no UI, UTC.
+"""One Spark session for all tests of a worker that read through it: `local[2]`, no UI, UTC.
 
-Mark them `real`. Where there is no Java they are skipped, and fail where CI is set.
+Mark them `real`. Without Java they are skipped, and fail where CI is set.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def environment(spark: SparkSession, environ: Mapping[str, str]) -> Iterator[None]:
-    """Python workers of sources that are read meanwhile have these variables. (Others have what
-    there was when the session's Java was started.)"""
+    """Set these variables for Python workers of sources that are read meanwhile. (Others have the
+    environment in which the session's Java was started.)"""
     variables = spark.sparkContext.environment
     before = dict(variables)
     variables.update(environ)

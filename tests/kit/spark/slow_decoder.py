@@ -1,4 +1,4 @@
-"""What `kafkawire.spark.decode` must give, by the codec's own reader, a record at a time."""
+"""The reference for `kafkawire.spark.decode`: the codec's own reader, one record at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ OFFSETS_MAX = 1 << 62
 
 @dataclass
 class SlowDecoder:
-    """One range. `rows` are what came out; `feed` raises KafkaError for what cannot be read."""
+    """Decode one range. `rows` are the result; `feed` raises KafkaError for data that cannot be
+    read."""
 
     account: Account
     aborted: Sequence[tuple[int, int, int]] = ()

@@ -1,7 +1,8 @@
-"""Topics with known rows, produced by librdkafka to a real broker, for what Spark reads of them.
+"""Topics with known rows, produced by librdkafka to a real broker, for tests that read them with
+Spark.
 
-What was produced is kept here as Spark is to show it: a Row for each record, by topic, partition
-and offset. `until_cut` waits for the records to be in segments that a manifest tells of.
+The produced records are kept here as Spark must show them: a Row for each record, by topic,
+partition and offset. `until_cut` waits until the records are in segments that a manifest lists.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Topics:
-    """What was produced to a broker, by topic and partition."""
+    """The records produced to a broker, by topic and partition."""
 
     broker: BrokerProcess
     rows: dict[tuple[str, int], list[Row]] = field(default_factory=dict)
@@ -64,7 +65,7 @@ class Topics:
         return self.broker.bootstrap
 
     def make(self, name: str, partitions: int, **config: str) -> None:
-        """Settings by name with underscores for dots."""
+        """Create a topic. Settings by name with underscores for dots."""
         settings = {key.replace("_", "."): value for key, value in config.items()}
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
@@ -85,7 +86,7 @@ class Topics:
         self.rows = {key: rows for key, rows in self.rows.items() if key[0] != name}
 
     def produce(self, name: str, records: Iterable[Row], codec: str = "none") -> None:
-        """Append records; each is given the next offset of its partition."""
+        """Append records; each gets the next offset of its partition."""
         producer = Producer(
             {"bootstrap.servers": self.bootstrap, "compression.type": codec, "linger.ms": 5}
         )
@@ -105,7 +106,7 @@ class Topics:
         assert producer.flush(60) == 0
 
     def fill(self, name: str, count: int, codec: str = "none") -> None:
-        """So many more records, over all partitions: "NAME:n", n counted in the topic."""
+        """Append this many records, over all partitions: "NAME:n", n counted in the topic."""
         partitions = [partition for topic, partition in self.rows if topic == name]
         first = sum(len(self.rows[name, partition]) for partition in partitions)
         self.produce(
@@ -119,7 +120,7 @@ class Topics:
         )
 
     def until_cut(self, url: str, *names: str) -> None:
-        """Until all rows of topics are in segments of a tier or a data folder."""
+        """Wait until all rows of topics are in segments of a tier or a data folder."""
         end = time.monotonic() + WITHIN_S
         missing: Mapping[tuple[str, int], int] = self._wanted(names)
         while missing and time.monotonic() < end:
@@ -149,13 +150,13 @@ class Topics:
 
 
 def record(name: str, n: int, partition: int) -> Row:
-    """The n-th of a topic; its time is n seconds after START_MS."""
+    """Record n of a topic; its timestamp is n seconds after START_MS."""
     value = b"%s:%d" % (name.encode(), n)
     return Row(name, partition, -1, START_MS + n * 1000, b"key-%d" % (n % 7), value, None)
 
 
 def odd(partition: int) -> list[Row]:
-    """Records with nulls, nothing, headers, large values and times out of order."""
+    """Records with nulls, empty and large values, and timestamps out of order."""
     rows: list[tuple[int, bytes | None, bytes | None, Headers | None]] = [
         (START_MS + 5, None, b"no key", None),
         (START_MS + 4, b"no value", None, None),

@@ -26,7 +26,7 @@ def uuid(number: int) -> bytes:
 
 @dataclass
 class Topic:
-    """`numbers`: of its partitions, by index."""
+    """`numbers`: the numbers of its partitions, by index."""
 
     name: str
     numbers: Sequence[int]
@@ -47,7 +47,7 @@ class Topic:
 
 @dataclass
 class Share:
-    """Offsets [base, end) of a partition, a batch each but for those left out as compacted."""
+    """Offsets [base, end) of a partition, a batch each, without those left out as compacted."""
 
     number: int
     base: int
@@ -59,7 +59,7 @@ class Share:
 
 
 class Bucket(FakeBucket):
-    """A FakeBucket with words for what is put into it."""
+    """A FakeBucket with short calls to fill it."""
 
     def __init__(self, *topics: Topic) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Bucket(FakeBucket):
         segment: int | None = None,
         created_ms: int = MADE_MS,
     ) -> str:
-        """Store an object; its key. `cluster` None: without an origin."""
+        """Store an object; return its key. `cluster` None: without an origin."""
         made = SegmentBuilder(uuid(1000 + (name if segment is None else segment)), 1, created_ms)
         data = bytearray(made.header())
         for share in shares:
@@ -124,7 +124,7 @@ class Bucket(FakeBucket):
         next_partition: int = 50,
         next_producer_id: int = 2000,
     ) -> None:
-        """Write one that names these objects; `ends`: number -> (log start, end)."""
+        """Write a manifest that names these objects; `ends`: number -> (log start, end)."""
         delta = Delta(1, CLUSTER, 1, 4, MADE_MS)
         delta.cluster = ClusterFacts(next_partition, next_producer_id, {"log.retention.ms": "7"})
         delta.topics = [t.facts() for t in {t.name: t for t in self.topics.values()}.values()]

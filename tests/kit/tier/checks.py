@@ -1,8 +1,8 @@
-"""What must be true of a tiered broker's rows, files and bucket, from outside of it.
+"""Invariants of a tiered broker's rows, files and bucket, checked from outside.
 
-`check_moment` holds at every moment, between any two steps of anything; `check_bucket` reads every
-record that the bucket alone has, as a restore would; `check_settled` holds once nothing is due any
-more. Objects that were harmed behind the broker's back are nobody's fault.
+`check_moment` holds at every moment, between any two steps of any task; `check_bucket` reads every
+record that the bucket alone has, as a restore would; `check_settled` holds once no work is due any
+more. Objects that a test damaged without the broker are exempt.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ALL = 100_000
 
 
 def manifest_of(world: TierWorld) -> Manifest | None:
-    """What anybody who has the bucket alone reads; None: nothing was written yet. It is read anew
-    only where an object that was read for it is another one now: each step asks for it."""
+    """The manifest that a reader of the bucket finds; None: none was written yet. It is read again
+    only where one of its objects has been replaced, because each step asks for it."""
     held, reads = world.bucket.held, world.manifest_reads
     if reads and all(held.get(key) is was for key, was in reads.items()):
         return world.manifest
@@ -60,14 +60,15 @@ def objects_in(world: TierWorld, *states: int) -> list[ObjectRow]:
 
 
 def partitions_in(world: TierWorld) -> list[PartitionRow]:
-    """The rows of every partition of every topic there is."""
+    """The rows of every partition of every topic that exists."""
     numbers = [row.number for info in world.topics().values() for row in info.partitions]
     rows: list[PartitionRow] = world.peek(lambda s: s.load_partitions(numbers))
     return rows
 
 
 def check_moment(world: TierWorld) -> None:
-    """The bucket alone has everything below the commit offsets, and rows point to what is there."""
+    """Check that the bucket alone has everything below the commit offsets, and that rows refer to
+    existing things."""
     manifest = manifest_of(world)
     _check_rows(world)
     if manifest is None:
@@ -76,9 +77,12 @@ def check_moment(world: TierWorld) -> None:
     for number in manifest.numbers:
         expected, there = world.expected(number), manifest.partition(number)
         assert there is not None
-        # Nobody waits for the bucket where it has nothing; from its end on it shows nothing.
+        # Reads do not wait for the bucket where it has nothing; at and after its end it shows
+        # nothing.
         deleted_below = min(expected.deleted_below, there.end)
-        assert there.log_start >= deleted_below, f"{expected}: the bucket has what was deleted"
+        assert there.log_start >= deleted_below, (
+            f"{expected}: the bucket has records that were deleted"
+        )
         if not expected.switched:
             _check_covered(world, manifest, number)
     for row in partitions_in(world):
@@ -98,7 +102,7 @@ def _check_covered(world: TierWorld, manifest: Manifest, number: int) -> None:
     spans = manifest.spans(number)
     where = f"{world.expected(number)} [{there.log_start}, {there.end})"
     if there.log_start < there.end:
-        assert spans, f"{where}: no object has anything of it"
+        assert spans, f"{where}: no object contains any of it"
         assert spans[0].base == there.log_start, f"{where}: its objects begin at {spans[0].base}"
         assert spans[-1].end == there.end, f"{where}: its objects end at {spans[-1].end}"
     for one, two in pairwise(spans):
@@ -132,13 +136,14 @@ def _check_rows(world: TierWorld) -> None:
         if segment.local:
             assert path in world.fs.files, f"segment {segment.id} has no file"
         else:
-            assert segment.object, f"segment {segment.id} is nowhere"
+            assert segment.object, f"segment {segment.id} has neither a file nor an object"
     for stored in partitions_in(world):
         assert stored.dispatch_offset >= stored.commit_offset, f"partition {stored.number}"
 
 
 def check_bucket(world: TierWorld) -> int:
-    """Every record that the manifest says is there is there, as it was acknowledged; how many."""
+    """Check that every record the manifest lists is there, as it was acknowledged; return their
+    number."""
     manifest = manifest_of(world)
     count = 0
     for number in manifest.numbers if manifest is not None else ():
@@ -166,7 +171,8 @@ def check_bucket(world: TierWorld) -> int:
 
 
 def check_settled(world: TierWorld) -> None:
-    """Everything due is uploaded, what nobody needs is gone, and the manifest is up to date."""
+    """Check that everything due is uploaded, nothing unneeded is left, and the manifest is up to
+    date."""
     check_moment(world)
     for state, what in ((COPY_STARTED, "uploads"), (DELETE_STARTED, "deletions")):
         left = objects_in(world, state)
@@ -188,4 +194,4 @@ def check_settled(world: TierWorld) -> None:
         assert not stale, f"deleted topics are in the manifest: {stale}"
         listed = {manifest.objects.uuid(at) for at in range(len(manifest.objects))}
         named = {segment_key(uuid) for uuid in listed}
-        assert named == rows, f"the manifest has {named ^ rows} and the rows have not, or so"
+        assert named == rows, f"the manifest and the rows differ in {named ^ rows}"

@@ -1,7 +1,7 @@
-"""Logs whose segments are objects, without the uploader: for tests of reading them.
+"""Logs whose segments are objects, without the uploader, for tests of reading them.
 
-`remote` makes segments of a running `tests.kit.log.logs.World` objects of a bucket in memory, as an
-upload and local retention would have.
+`remote` turns segments of a running `tests.kit.log.logs.World` into objects of a bucket in memory,
+like an upload followed by local retention.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BLOCK_BYTES = 16 << 10
 
 
 class ColdWorld(World):
-    """A world with a bucket. `open_tier` gives the running process its way to it."""
+    """A world with a bucket. `open_tier` gives the running process access to it."""
 
     def __init__(self, loop: SimLoop | None = None, seed: int = 0, **values: Any) -> None:
         rng = random.Random(seed)
@@ -42,7 +42,7 @@ class ColdWorld(World):
         self.damage: list[tuple[int, Copy]] = []  # what reads have found
 
     def open_tier(self, blocks: int = 16, block_bytes: int = BLOCK_BYTES) -> ColdReader:
-        """Let reads go to the bucket, through a cache of so many blocks."""
+        """Let reads use the bucket, through a cache of so many blocks."""
         self.remote_store = FakeStore(self.bucket, self.fs, blocks * block_bytes)
         segments = self.log.segments
         segments.warm.indexes = WarmIndexes()  # as after a start
@@ -65,7 +65,7 @@ class ColdWorld(World):
             await partition.log.committed()
 
     async def cut(self) -> None:
-        """Make segments of all there is."""
+        """Cut everything there is into segments."""
         while not self.log.journals.ready:
             self.log.journals.prepare(again=True)
             await self.env.sleep(0.001)
@@ -79,12 +79,12 @@ class ColdWorld(World):
         await self.log.retention.reclaim()
 
     def segments(self) -> list[Segment]:
-        """Those that are live, oldest first."""
+        """The live segments, oldest first."""
         found = self.log.segments.store.by_id
         return [found[key] for key in sorted(found) if found[key].row.state == LIVE]
 
     async def remote(self, segments: Iterable[Segment], *, local: bool = False) -> None:
-        """Upload segments; without `local` their files go."""
+        """Upload segments; without `local` their files are deleted."""
         for segment in segments:
             uuid = self.env.random.randbytes(16)
             row = segment.row
@@ -107,7 +107,7 @@ async def take(
     first: bool = True,
     patience_s: float | None = None,
 ) -> tuple[bytes, int]:
-    """The bytes of one read as a Fetch does it, and how many the plan says they are."""
+    """The bytes of one read, as a Fetch reads them, and the size that the plan promised."""
     partition = world.find(name)
     plan = partition.plan(offset, room, partition.high_watermark, first)
     if isinstance(plan, HotRead):
@@ -128,7 +128,7 @@ def simulated(
 
 
 async def prepared(world: ColdWorld, count: int = 120, size: int = 500, cuts: int = 3) -> None:
-    """A topic `t` in some segments, and the last records in the journals."""
+    """A topic `t` in some segments, with the last records in the journals."""
     await world.start()
     await world.topic("t")
     for _ in range(cuts):

@@ -1,4 +1,4 @@
-"""`kafkawire tier ...` typed in the test itself, against a broker with buckets in memory."""
+"""Run `kafkawire tier ...` in the test process, against a broker with buckets in memory."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tests.kit.tier.fake_bucket import FakeBucket
 from tests.kit.tier.fake_store import FakeStore
 
 URL = "s3://bucket/prefix"
-"""What the broker is told; a fake stands there."""
+"""The broker's tier URL; a fake store is opened for it."""
 QUICK = {"cut_interval_ms": "20", "tier_retry_max_ms": "200", "hot_bytes": "1048576"}
 LAG_MS = "5000"
 
 
 class Typed:
-    """Commands and what comes of them. The broker runs on this loop, so they must not."""
+    """Runs commands and returns their output, in a thread, since the broker runs on this loop."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -51,11 +51,11 @@ class Typed:
         return result.stderr
 
     async def json(self, *words: str) -> Any:
-        """What it says with --json."""
+        """The output with --json."""
         return json.loads(await self(*words, "--json"))
 
     async def until(self, settled: Callable[[Any], bool], *words: str) -> Any:
-        """Ask again until the answer is as it should be."""
+        """Run the command again until its output satisfies a condition."""
         while True:
             answer = await self.json(*words)
             if settled(answer):
@@ -63,7 +63,7 @@ class Typed:
             await asyncio.sleep(0.05)
 
     async def produce(self, topic: str, count: int = 3, **configs: str) -> None:
-        """Records in partition 0 of a topic that is made first, unless it is there."""
+        """Append records to partition 0 of a topic, which is created unless it exists."""
         client = await Client.connect(port_of(self.server))
         if topic not in self.server.broker.catalog.by_name:
             made = CreatableTopic(name=topic, num_partitions=2, replication_factor=1)
@@ -83,7 +83,7 @@ class Typed:
 
 @pytest.fixture(name="buckets")
 def buckets_in_memory(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeBucket]:
-    """By URL. One that is not there is made when it is first asked for."""
+    """Buckets by URL, created when they are first opened."""
     made = {URL: FakeBucket()}
     monkeypatch.setattr(fakestore, "BUCKETS", made)
 

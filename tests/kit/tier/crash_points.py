@@ -1,7 +1,7 @@
-"""Moments at which a simulated process may end, and the file system of one that may.
+"""Moments at which a simulated process may end, and the file system of such a process.
 
 `Points.hit` is called at every step that changes the world, and raises `Died` where a life is to
-end: from then on nothing that process does has an effect.
+end: from then on no step of that process has an effect.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ T = TypeVar("T")
 
 
 class Died(SystemExit):
-    """The process is dead from here on: no handler stops this on its way out of the loop."""
+    """The process is dead: no handler catches this on its way out of the loop."""
 
 
 class Points:
-    """Moments at which a life may end. `names`: those that came by; the life ends at number
-    `fatal`, counted from 0. Counting begins when `on` is set. Between its death and its burial a
-    process may still clean up on its way out of the loop, which is what kills it again."""
+    """Moments at which a life may end. `names`: those reached; the life ends at number `fatal`,
+    counted from 0. Counting begins when `on` is set. After its death a process may still run
+    cleanup code on its way out of the loop, which raises again."""
 
     def __init__(self, fatal: int = -1) -> None:
         self.fatal = fatal
@@ -32,7 +32,7 @@ class Points:
         self.buried = False
 
     def hit(self, name: str) -> None:
-        """The world is about to change, or has just changed."""
+        """Called when the world is about to change, or has just changed."""
         if self.buried:
             raise OSError(errno.EIO, "this process has crashed")
         if self.dead:
@@ -59,7 +59,7 @@ class PointFile:
 
 
 class PointFileSystem:
-    """The file system of a process that may die: what changes it is a point before and after."""
+    """The file system of a process that may die: each change has a point before and after it."""
 
     def __init__(self, fs: MemFileSystem, points: Points) -> None:
         self._fs, self._points = fs, points
@@ -79,7 +79,7 @@ class PointFileSystem:
 
 
 def kind_of(path: str) -> str:
-    """What a path is, for the name of a point; "" for journals, which are other tests' business."""
+    """The kind of a path, for the name of a point; "" for journals, which other tests cover."""
     return "segment" if "/segments" in path else ""
 
 

@@ -1,4 +1,4 @@
-"""A blocking provider as an ObjectStore of this process: what is asked runs in a thread."""
+"""A blocking provider as an ObjectStore of this process: its calls run in a thread."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from kafkawire.tiering.store.port import Part
 
 
 class DirectStore:
-    """See kafkawire.tiering.store.port.ObjectStore; the provider's own promises and nothing in
-    between."""
+    """An ObjectStore that has the provider's own guarantees, with nothing in between."""
 
     def __init__(self, provider: Provider, memory_bytes: int) -> None:
         self.provider = provider

@@ -1,4 +1,4 @@
-"""A bucket in memory and what goes wrong with it: the world's side of tests.kit.tier.fake_store."""
+"""A bucket in memory and its failures: the shared state behind tests.kit.tier.fake_store."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.kit.env import EPOCH_MS
 
 @dataclass
 class StoreFaults:
-    """What goes wrong, as data. Rates are chances of one request in [0, 1].
+    """Failures to inject. Rates are probabilities per request in [0, 1].
 
-    `delay_s`: the least and the most a request travels, there and back again each.
-    `lost_rate`: it is done, but the answer does not come; `partial_rate`: a body ends early.
-    `down`: nothing can be reached, after `timeout_s`; `refused`: a code of S3's, for every request.
-    `bytes_per_second`: how fast bodies travel; 0: at once.
+    `delay_s`: the minimum and maximum time that a request travels, in each direction. `lost_rate`:
+    the request is done, but the response is lost; `partial_rate`: a body ends early. `down`: the
+    store is unreachable, reported after `timeout_s`; `refused`: an S3 error code for every request.
+    `bytes_per_second`: the speed of bodies; 0: at once.
     """
 
     delay_s: tuple[float, float] = (0.0, 0.0)
@@ -35,7 +35,7 @@ class StoreFaults:
 
 
 class Call(NamedTuple):
-    """One request that was made. `code`: of its error, empty if it was answered well."""
+    """One request that was made. `code`: of its error, empty if it succeeded."""
 
     at_s: float
     kind: str
@@ -57,13 +57,14 @@ Hook = Callable[[str, str, str], None]
 
 
 def no_hook(moment: str, kind: str, key: str) -> None:
-    """Nobody looks."""
+    """Ignore the event."""
 
 
 @dataclass
 class FakeBucket:
-    """The world's side. `requests`: by kind (put, get, head, delete, list); `calls`: the same one
-    by one; `harmed`: keys that `forget` and `truncate` have met; `now_ms` dates objects."""
+    """The shared state of a bucket. `requests`: counts by kind (put, get, head, delete, list);
+    `calls`: the same one by one; `harmed`: keys that `forget` and `truncate` have damaged; `now_ms`
+    dates objects."""
 
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     faults: StoreFaults = field(default_factory=StoreFaults)
@@ -77,33 +78,33 @@ class FakeBucket:
 
     @property
     def objects(self) -> dict[str, bytes]:
-        """What is there, by key."""
+        """The stored objects by key."""
         return {key: held.data for key, held in sorted(self.held.items())}
 
     def store(self, key: str, data: bytes) -> str:
-        """Put an object, whatever the faults; its ETag."""
+        """Put an object, without faults; return its ETag."""
         etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
         self.held[key] = Held(bytes(data), etag, self.now_ms())
         return etag
 
     def data(self, key: str) -> bytes:
-        """The bytes of an object, whatever the faults. NoSuchObject."""
+        """The bytes of an object, without faults. NoSuchObject."""
         if key not in self.held:
             raise NoSuchObject("NoSuchKey", f"there is no object {key}")
         return self.held[key].data
 
     def forget(self, key: str) -> None:
-        """Lose an object behind everybody's back."""
+        """Lose an object without the broker's knowledge."""
         del self.held[key]
         self.harmed.add(key)
 
     def truncate(self, key: str, length: int) -> None:
-        """Keep the first bytes of an object only."""
+        """Keep only the first bytes of an object."""
         self.store(key, self.held[key].data[:length])
         self.harmed.add(key)
 
     def draw(self) -> StoreError | None:
-        """What befalls a request on its way there, before anything was done."""
+        """Choose the fault of a request before it is performed."""
         faults, chance = self.faults, self.rng.random()
         if faults.refused:
             return Refused(faults.refused, "the request was refused")

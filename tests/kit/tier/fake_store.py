@@ -1,12 +1,12 @@
-"""An object storage in memory that delays, fails, throttles, loses answers and forgets.
+"""An object store in memory that delays, fails, throttles, loses responses and objects.
 
-`FakeBucket` is the world: its objects outlive the processes that made them, and its `faults` say
-what goes wrong. `FakeStore` is one process's way to it (kafkawire.tiering.store.port.ObjectStore).
-A request that was sent may be done though nobody waits for its answer any more: the caller was
-cancelled, or the whole process is dead (`crash`). Delays are the loop's, so under a SimLoop they
-take no time.
+`FakeBucket` is the shared state: its objects outlive the processes that made them, and its `faults`
+say which failures to inject. `FakeStore` is one process's access to it
+(kafkawire.tiering.store.port.ObjectStore). A request that was sent may be done even if no caller
+waits for its response any more: the caller was cancelled, or the whole process is dead (`crash`).
+Delays are the loop's, so under a SimLoop they take no real time.
 
-Held to the same promises as the real ones by tests/objectstore/test_object_store.py.
+tests/objectstore/test_object_store.py checks it and the real stores against the same contract.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ class FakeStore:
 
     @property
     def objects(self) -> dict[str, bytes]:
-        """Those of the bucket."""
+        """The objects of the bucket."""
         return self.bucket.objects
 
     @property
     def requests(self) -> Counter[str]:
-        """Those of the bucket."""
+        """The request counts of the bucket."""
         return self.bucket.requests
 
     @property
     def faults(self) -> StoreFaults:
-        """Those of the bucket."""
+        """The faults of the bucket."""
         return self.bucket.faults
 
     def crash(self) -> None:
-        """The process is dead: each request under way has still been done, or not."""
+        """End the process: each request in flight has still been done, or not."""
         self.closed = True
         sent, self._sent = self._sent, {}
         for perform in sent.values():
@@ -176,7 +176,7 @@ class FakeStore:
         return await self._request("list", prefix, act)
 
     async def close(self) -> None:
-        """What is under way fails, and may have been done all the same."""
+        """Fail the requests in flight, which may have been done all the same."""
         self.crash()
 
     async def _request(
@@ -187,7 +187,7 @@ class FakeStore:
         body_bytes: int = 0,
         seconds: float = 0.0,
     ) -> T:
-        """Send it, do it, answer it, each some time after the other."""
+        """Send a request, perform it, return its response; each step may take time."""
         if self.closed:
             raise StoreError("Closed", "the store is closed")
         bucket, loop = self.bucket, asyncio.get_running_loop()
@@ -212,7 +212,7 @@ class FakeStore:
             return result
         except asyncio.CancelledError:
             if kind == "get":
-                self._sent.pop(answer, None)  # whoever owns the memory or file goes on with it
+                self._sent.pop(answer, None)  # the caller may use the memory or file again
             raise
         except (StoreError, OSError) as caught:
             code = caught.code if isinstance(caught, StoreError) else type(caught).__name__

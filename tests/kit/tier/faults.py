@@ -1,4 +1,4 @@
-"""A tiered broker in virtual time whose log is listened to, for tests of what goes wrong."""
+"""A tiered broker in virtual time whose log lines are captured, for tests of failures."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from tests.kit.tier.world import TierWorld
 SEEDS = int(os.environ.get("SIM_SEEDS", "60"))
 HOUR_S = 3600.0 if SEEDS >= 50 else 900.0
 WARNINGS_PER_HOUR = 300
-"""Each part that waits for the bucket tries once in `tier.retry.max.ms`, and says why it failed."""
+"""Each component that waits for the bucket tries once in `tier.retry.max.ms`, and logs why it
+failed."""
 CALM = {
     "tier_retry_max_ms": 60_000,
     "cut_interval_ms": 2000,
     "log_retention_check_interval_ms": 60_000,
     "log_cleaner_backoff_ms": 15_000,
 }
-"""Settings nearer to the defaults than those of the simulation, for what takes an hour."""
+"""Settings closer to the defaults than those of the simulation, for tests that span an hour."""
 
 
 class Lines(logging.Handler):
-    """What was logged at WARNING and above."""
+    """The log lines at WARNING and above."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -35,7 +36,7 @@ class Lines(logging.Handler):
         self.records.append(record)
 
     def count(self, level: int) -> int:
-        """How many lines of one level there are."""
+        """The number of lines of one level."""
         return sum(record.levelno == level for record in self.records)
 
     def texts(self, level: int) -> list[str]:
@@ -45,7 +46,7 @@ class Lines(logging.Handler):
 
 @contextmanager
 def listening() -> Iterator[Lines]:
-    """Hear what is logged meanwhile."""
+    """Capture what is logged meanwhile."""
     lines, root = Lines(), logging.getLogger()
     root.addHandler(lines)
     try:
@@ -57,7 +58,7 @@ def listening() -> Iterator[Lines]:
 def live(
     act: Callable[[Life], Awaitable[None]], faults: StoreFaults | None = None, **values: int
 ) -> Lines:
-    """One broker in which `act` happens; then the bucket is well, and all must settle. `faults`
+    """Run one broker while `act` happens; then the faults end, and everything must settle. `faults`
     are those of its start."""
     world = TierWorld(1, **{**CALM, **values})
     world.bucket.faults = faults or StoreFaults()
@@ -78,7 +79,7 @@ def live(
 
 
 async def trickle(life: Life, name: str, seconds: float, every_s: float = 30.0) -> None:
-    """Records come in now and then."""
+    """Append records now and then."""
     end = life.loop.now + seconds
     while life.loop.now < end:
         for row in life.catalog.by_name[name].partitions:

@@ -1,4 +1,4 @@
-"""A broker's life in tests of the tier that say themselves what happens in it."""
+"""A broker's life for tier tests that script its events themselves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def expect(failure: KafkaError, *codes: ErrorCode) -> None:
 
 
 class Watched(TierProcess):
-    """One process, looked at whenever the bucket, or what SQL knows of it, has changed."""
+    """One process that is checked whenever the bucket, or its rows in SQL, have changed."""
 
     def requested(self, kind: str, key: str) -> None:
         if kind in ("put", "delete"):
@@ -33,10 +33,10 @@ class Watched(TierProcess):
 
 
 class Life(Watched):
-    """One process, and what may be done in it."""
+    """One process, and the actions on it."""
 
     async def topic(self, name: str, partitions: int = 1, **configs: str) -> None:
-        """A tiered topic whose segments are uploaded at once."""
+        """Create a tiered topic whose segments are uploaded at once."""
         await self.create(
             name,
             partitions,
@@ -49,7 +49,7 @@ class Life(Watched):
         )
 
     async def produce(self, name: str, rounds: int = 2) -> None:
-        """Some records into each partition, cut after each round."""
+        """Append some records to each partition, cut after each round."""
         for _ in range(rounds):
             for row in self.catalog.by_name[name].partitions:
                 for _ in range(3):
@@ -58,7 +58,7 @@ class Life(Watched):
             await self.env.sleep(2.5)
 
     async def delete_records(self, name: str, keep: int) -> None:
-        """All but the last records of each partition."""
+        """Delete all but the last records of each partition."""
         for row in self.catalog.by_name[name].partitions:
             partition = await self.partition(row.number)
             expected = self.world.expected(row.number)
@@ -66,7 +66,8 @@ class Life(Watched):
             expected.log_start = await partition.delete_records(expected.asked)
 
     async def check(self) -> None:
-        """All that was acknowledged is readable, and begins where it should."""
+        """Check that every acknowledged record can be read, and that partitions begin where they
+        should."""
         for partition in await self.partitions():
             promises, start = self.world.promises, partition.log_start
             promises.check_start(partition.number, start)
@@ -76,8 +77,8 @@ class Life(Watched):
             assert most < partition.high_watermark
 
     async def why(self) -> list[dict[str, Any]]:
-        """What `kafkawire tier why --all` says. It must be true: a line that says that something
-        is uploaded has finished objects for all of it, and no other line has any."""
+        """The output of `kafkawire tier why --all`, which must be true: a line that says that
+        something is uploaded has finished objects for all of it, and no other line has any."""
         reported = await why(self.tiering, None, None, True)
         lines: list[dict[str, Any]] = reported["pieces"]
         for partition in await self.partitions():
@@ -93,16 +94,16 @@ class Life(Watched):
             for line in lines:
                 if (line["topic"], line["partition"]) == place:
                     offsets = set(range(line["from"], line["to"]))
-                    assert not offsets & said, f"{place}: two lines speak of the same offsets"
+                    assert not offsets & said, f"{place}: two lines report the same offsets"
                     said |= offsets
                     uploaded = line["reason"] == "uploaded"
                     assert offsets <= have if uploaded else not offsets & have, line
             missing = set(range(partition.log_start, partition.high_watermark)) - have
-            assert missing <= said, f"{place}: nothing is said of {missing - said}"
+            assert missing <= said, f"{place}: no line reports {missing - said}"
         return lines
 
     async def settle(self) -> None:
-        """Everything that is due gets its time, then nothing may be left over."""
+        """Give everything that is due its time, then check that nothing is left over."""
         await self.env.sleep(SETTLE_S)
         await self.check()
         for line in await self.why():

@@ -1,4 +1,5 @@
-"""A broker with a local tier over a fake bucket, each step of it by hand: uploads, looks, time."""
+"""A broker with a local tier over a fake bucket, each step triggered by the test: uploads, scans,
+time."""
 
 from __future__ import annotations
 
@@ -57,18 +58,18 @@ class LocalWorld(World):
         return made
 
     async def again(self, power: bool = True) -> Partition:
-        """The process dies, and another one starts."""
+        """Kill the process and start another one."""
         await self.crash(power)
         self.local = self.tier()
         return self.find("t")
 
     async def scan(self) -> None:
-        """One look of the local tier, and what follows from it at once."""
+        """Run one scan of the local tier, and what follows from it at once."""
         await self.local.scan()
         await settle()
 
     async def fill(self, partition: Partition, count: int, size: int = 500) -> None:
-        """Batches of one record each, then a cut."""
+        """Append batches of one record each, then cut."""
         for _ in range(count):
             offset = partition.next_offset
             value = b"%d:" % offset + bytes(size)
@@ -110,7 +111,7 @@ class LocalWorld(World):
         return await self.storage.segments(1, (LIVE,), 1000)
 
     async def locals(self) -> list[bool]:
-        """Of each live segment, by id, whether its row says that it is local."""
+        """For each live segment, by id, whether its row says that it is local."""
         return [row.local for row in await self.rows()]
 
     def files(self) -> list[str]:
@@ -122,7 +123,7 @@ class LocalWorld(World):
 
 
 async def two_uploaded(**configs: str) -> LocalWorld:
-    """Two segments of `t`, both in the bucket, and something in the journals."""
+    """Two segments of `t`, both in the bucket, and records in the journals."""
     world = LocalWorld()
     partition = await world.begin(**configs)
     for _ in range(2):
@@ -133,7 +134,7 @@ async def two_uploaded(**configs: str) -> LocalWorld:
 
 
 async def remote(world: LocalWorld, *ids: int) -> list[Segment]:
-    """All segments, or these, in the remote tier alone; the file is gone."""
+    """Leave all segments, or these, in the remote tier only; delete their files."""
     await world.upload(*ids)
     chosen = [row.id for row in await world.rows() if not ids or row.id in ids]
     swapper, storage = world.log.segments.swapper, world.storage

@@ -1,4 +1,4 @@
-"""Deltas made up by the machine, and one with something of everything in it."""
+"""Generated deltas, and one delta with a sample of everything."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EPOCHS = b"\1" + bytes(12)
 
 
 def uuid(number: int) -> bytes:
-    """The same for the same number."""
+    """A UUID that is the same for the same number."""
     return number.to_bytes(16, "big")
 
 
@@ -43,7 +43,7 @@ def add(
 
 
 def sample() -> Delta:
-    """Something of everything."""
+    """A delta with a sample of everything."""
     delta = Delta(7, CLUSTER, 3, 2, 1_700_000_000_000)
     delta.cluster = ClusterFacts(9, 5000, {"log.retention.ms": "5", "größe": "ß"})
     delta.topics = [
@@ -63,7 +63,7 @@ def sample() -> Delta:
 
 
 def large(count: int = 300) -> Delta:
-    """Enough for sections to be stored packed."""
+    """A delta large enough for its sections to be stored compressed."""
     delta = sample()
     for n in range(count):
         add(delta, 100 + n, [entry(3, 20 + n, 21 + n), entry(7, 30 + n, 31 + n)])
@@ -99,7 +99,7 @@ def entries(draw: st.DrawFn) -> Entry:
 
 @st.composite
 def deltas(draw: st.DrawFn, sequence: int = 1) -> Delta:
-    """One delta of a small world, in which the same names come again."""
+    """One delta of a small world, in which the same names occur again."""
     created = draw(st.integers(0, 10**9))
     delta = Delta(sequence, CLUSTER, draw(_small), draw(_small), created)
     if draw(st.booleans()):

@@ -1,9 +1,9 @@
-"""What clients of a tiered broker were promised, and whether it holds: in the broker, in its rows,
+"""Guarantees given to clients of a tiered broker, and checks of them: in the broker, in its rows,
 in the bucket.
 
-Every record has a key and a value nobody else has, so any record that turns up can be told. What
-was acknowledged must be there above the log start; in a compacted topic a record may be gone if a
-later one of its key was stored. What is at an offset never changes.
+Every record has a unique key and value, so any record can be identified. Acknowledged records must
+be there above the log start; in a compacted topic a record may be missing if a later one of its key
+was stored. The record at an offset never changes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ KEYS = 12
 
 @dataclass
 class Expected:
-    """One partition. `acked`: what must be there; `seen`: what was at an offset when a reader
-    checked; `log_start`: as answered; `asked`: how far deletions that were not answered may have
-    moved it; `shrinks`: retention, or the end of tiering, may move it too; `switched`: it was not
-    tiered all the time; `doubtful`: keys with tombstones that no reader was promised;
-    `deleted_below`: up to here nothing may be in the manifest any more."""
+    """One partition. `acked`: records that must be there; `seen`: records found when a reader
+    checked; `log_start`: as answered; `asked`: how far unanswered deletions may have moved it;
+    `shrinks`: retention, or the end of tiering, may move it too; `switched`: it was not tiered all
+    the time; `doubtful`: keys with tombstones that were not guaranteed to any reader;
+    `deleted_below`: below this the manifest may have nothing any more."""
 
     number: int
     topic: str
@@ -40,12 +40,12 @@ class Expected:
     deleted_below: int = 0
 
     def see(self, offset: int, row: Row) -> None:
-        """From now on, this is what is at that offset, if anything."""
+        """Record that this offset holds this record from now on, or nothing."""
         known = self.seen.setdefault(offset, row)
         assert known == row, f"{self} has two records at {offset}"
 
     def ack(self, base: int, rows: list[Row]) -> None:
-        """These were acknowledged as committed."""
+        """Record these as acknowledged and committed."""
         for at, row in enumerate(rows):
             self.see(base + at, row)
             self.acked[base + at] = row
@@ -56,7 +56,7 @@ class Expected:
 
 @dataclass
 class Promises:
-    """All of it. `deleted`: numbers of partitions of deleted topics."""
+    """The guarantees of all partitions. `deleted`: numbers of partitions of deleted topics."""
 
     rng: random.Random
     partitions: dict[int, Expected] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Promises:
     counter: int = 0
 
     def fresh(self) -> Row:
-        """A record nobody sent before, but for tombstones."""
+        """A record that no producer sent before, unless it is a tombstone."""
         self.counter += 1
         value = b"%d:" % self.counter + bytes(self.rng.choice((0, 20, 200, 1200)))
         row = b"k%d" % self.rng.randrange(KEYS), None if self.rng.random() < 0.05 else value
@@ -73,13 +73,13 @@ class Promises:
         return row
 
     def check(self, number: int, start: int, end: int, found: list[tuple[int, Row]]) -> None:
-        """`found` is all there is of a partition in [start, end)."""
+        """Check a partition whose whole content in [start, end) is `found`."""
         expected = self.partitions[number]
         offsets = [offset for offset, _ in found]
         assert offsets == sorted(set(offsets)), f"{expected}: offsets are not in order"
         for offset, row in found:
             assert start <= offset < end, f"{expected}: {offset} is outside of [{start}, {end})"
-            assert row in self.sent, f"{expected}: nobody sent what is at {offset}"
+            assert row in self.sent, f"{expected}: no producer sent the record at {offset}"
             expected.see(offset, row)
         there = set(offsets)
         newest: dict[bytes, int] = {}
@@ -94,12 +94,14 @@ class Promises:
             assert not lost, f"{expected} lost {key!r}, whose last value is at {offset}"
 
     def check_start(self, number: int, log_start: int) -> None:
-        """Where a partition begins is where somebody moved it to."""
+        """Check that a partition begins where a request moved its log start."""
         expected = self.partitions[number]
-        assert log_start >= expected.log_start, f"{expected}: what was deleted is back"
+        assert log_start >= expected.log_start, f"{expected}: deleted records can be read again"
         if not expected.shrinks:
             most = max(expected.asked, expected.log_start)
-            assert log_start <= most, f"{expected} begins at {log_start}, nobody asked for that"
+            assert log_start <= most, (
+                f"{expected} begins at {log_start}, which no request asked for"
+            )
 
 
 def batch_of(rows: list[Row], now_ms: int, codec: int = 0) -> memoryview:
@@ -124,7 +126,7 @@ def rows_in(buffers: Iterable[bytes | bytearray | memoryview], start: int) -> li
 
 
 def end_of(buffers: Iterable[bytes | bytearray | memoryview]) -> int:
-    """The offset behind the last batch; -1 if there is none."""
+    """The offset after the last batch; -1 if there is none."""
     end = -1
     for buffer in buffers:
         for _, head in iter_batches(bytes(buffer)):

@@ -36,7 +36,7 @@ CLUSTER = "cluster-of-the-tests00"
 
 @dataclass
 class RoundsWorld:
-    """What outlives a process: the bucket, the rows, the catalog."""
+    """The state that outlives a process: the bucket, the rows, the catalog."""
 
     seed: int = 0
     fold: int = 4
@@ -51,7 +51,7 @@ class RoundsWorld:
         self.loop: SimLoop
 
     def run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Some virtual time, in which processes may live and die."""
+        """Run in virtual time; processes may start and end meanwhile."""
         self.loop = SimLoop()
         self.loop.now = self.now_s
         try:
@@ -60,7 +60,7 @@ class RoundsWorld:
             self.now_s = self.loop.now
 
     def topic(self, name: str, count: int = 1, **configs: str) -> TopicInfo:
-        """A topic that SQL has."""
+        """Create a topic in SQL."""
         first = self.catalog.last_number() + 1
         partitions = [PartitionInfo(first + n, n, 1, 0) for n in range(count)]
         info = TopicInfo(self.rng.randbytes(16), name, False, partitions, configs, 1234)
@@ -68,7 +68,7 @@ class RoundsWorld:
         return info
 
     def manifest(self) -> Manifest:
-        """What a reader finds in the bucket now."""
+        """The manifest that a reader finds in the bucket now."""
         return read_manifest(self.bucket.objects.__getitem__)
 
 
@@ -89,7 +89,7 @@ class RoundsBroker:
         )  # fmt: skip
 
     async def die(self) -> None:
-        """Nothing this process does has an effect any more; nothing is said to anybody."""
+        """End the process: no later step of it has an effect, and no caller is notified."""
         self.store.crash()
         self.rounds._closed = True
         for task in list(self.env.tasks):
@@ -114,7 +114,7 @@ class RoundsBroker:
         return row, mappings
 
     async def object(self, parts: list[tuple[int, int, int]], generation: int = 0) -> Added:
-        """A segment, and a STARTED object of it: what an upload has made."""
+        """A segment, and a STARTED object of it, as an upload makes them."""
         segment, mappings = await self.segment(parts, generation)
         row = ObjectRow(self.env.random.randbytes(16), segment.id, 1, size_bytes=4096)
         row.ranges = pack_ranges(parts)
@@ -131,7 +131,7 @@ class RoundsBroker:
         return added
 
     async def start_log_at(self, number: int, offset: int) -> None:
-        """A partition's log start moves, in SQL alone."""
+        """Move a partition's log start, in SQL alone."""
         row = PartitionCheckpoint(number, 1000, offset, [(3, 0)])
         await self.storage.save_checkpoint(Checkpoint(1, 0, [row]))
 

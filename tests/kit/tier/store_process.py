@@ -1,4 +1,4 @@
-"""A storage process over a folder: stopped and gone on with, many calls begun at once."""
+"""A storage process over a folder: stop and continue it, and begin many calls at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def folder_process(tmp_path: Path) -> AsyncIterator[StoreProcess]:
 
 
 async def stopped(store: StoreProcess) -> int:
-    """The child's process id; it does nothing until it is told to go on."""
+    """Stop the child process; yield its process id, with which a test continues it."""
     await store.put("k", bytes(range(100)))
     pid = store.pid
     assert pid is not None
@@ -38,6 +38,6 @@ def begun(*coroutines: Any) -> list[asyncio.Task[Any]]:
 
 
 async def turns() -> None:
-    """Time enough for whatever can happen by itself."""
+    """Wait long enough for everything that needs no further event."""
     for _ in range(20):
         await asyncio.sleep(0.001)

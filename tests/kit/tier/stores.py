@@ -1,4 +1,4 @@
-"""Every object storage there is, for tests of what all of them promise."""
+"""Every object store there is, for the tests of their common contract."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.kit.tier.fake_store import BUCKETS, FakeStore
 
 MEMORY_BYTES = 1 << 20
 PART_BYTES = 5 << 20
-"""The smallest S3 takes."""
+"""The smallest part that S3 accepts."""
 TEN = b"0123456789"
 KINDS = [
     "fake",
@@ -33,7 +33,7 @@ KINDS = [
 
 @dataclass
 class World:
-    """A store, and the URLs of its tier and of another one beside it."""
+    """A store, and the URLs of its tier and of another tier next to it."""
 
     kind: str
     store: ObjectStore

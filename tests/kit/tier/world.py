@@ -1,7 +1,7 @@
-"""A tiered broker in a world of its own: disk, SQL and bucket that outlive its processes.
+"""A tiered broker in a simulated world: disk, SQL and bucket that outlive its processes.
 
-`TierWorld` is the world, `TierProcess` one life of a broker in it, put together as
-kafkawire.broker.broker does. A life ends by `close`, or in the middle of anything.
+`TierWorld` is the world, `TierProcess` one life of a broker in it, put together like
+kafkawire.broker.broker. A life ends by `close`, or at any step.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ BURIED_WITHIN = 20
 
 
 class PointStorage(MemoryStorage):
-    """The offsets' rows of a process that may die: each transaction is a point before and after.
-    Any of them may fail, done or not."""
+    """The offsets' rows of a process that may die: each transaction has a point before and after
+    it. Any transaction may fail, done or not."""
 
     process: TierProcess
 
@@ -60,9 +60,10 @@ class PointStorage(MemoryStorage):
 
 
 class TierWorld:
-    """What outlives processes. `now_s` is where the last one's clock stood; `log_values` are
-    settings by attribute beside those here, which make everything small and quick. `manifest` is
-    the one of the bucket when it was last read, `manifest_reads` what was read for it."""
+    """The state that outlives processes. `now_s` is the time at which the last one ended;
+    `log_values` are settings by attribute in addition to those here, which make everything small
+    and quick. `manifest` is the one of the bucket when it was last read, `manifest_reads` the
+    objects read for it."""
 
     def __init__(self, seed: int, **values: Any) -> None:
         self.rng = random.Random(seed)
@@ -106,7 +107,7 @@ class TierWorld:
         return config
 
     def expected(self, number: int, info: TopicInfo | None = None) -> Expected:
-        """What was promised of a partition; entered here when it first comes by."""
+        """The guarantees of a partition, created at the first call."""
         known = self.promises.partitions
         if number not in known:
             topics = [info] if info is not None else self.topics().values()
@@ -124,12 +125,12 @@ class TierWorld:
         return known[number]
 
     def set_clock(self, by_ms: int) -> None:
-        """Somebody sets the wall clock, forwards or backwards."""
+        """Set the wall clock forwards or backwards."""
         self.clock_ms += by_ms
         self.clock_most_ms = max(self.clock_most_ms, self.clock_ms)
 
     def peek(self, call: Callable[[MemoryStorage], Any]) -> Any:
-        """What SQL holds now, without a process: the result of a call of its storage."""
+        """Read what SQL holds now, without a process: the result of a call of its storage."""
         coro = call(MemoryStorage(self.database.offsets, CLUSTER_NODE, lambda: 0))
         try:
             coro.send(None)
@@ -144,7 +145,7 @@ class TierWorld:
 
 
 class JumpClock(SimClock):
-    """The loop's time, and how far somebody has set the wall clock off it."""
+    """The loop's time plus the offset to which the wall clock has been set."""
 
     def __init__(self, loop: SimLoop, world: TierWorld) -> None:
         super().__init__(loop)
@@ -187,8 +188,8 @@ class TierProcess:
             self.points.hit(f"{moment} {kind} {key.split('/')[0].split('-')[0]}")
 
     def scan(self, check: Callable[..., None], *args: str) -> None:
-        """Check something in the middle of what is checked, which must not catch what comes of
-        it: `run` raises the first failure in the end."""
+        """Check something from within a step, whose code must not catch a failure: `run` raises the
+        first one in the end."""
         if self.violation is None and not self.over:
             try:
                 check(*args)
@@ -196,22 +197,22 @@ class TierProcess:
                 self.violation = failure
 
     def requested(self, kind: str, key: str) -> None:
-        """A request has changed or read the bucket."""
+        """Called when a request has changed or read the bucket."""
 
     def committed(self, method: str) -> None:
-        """A transaction of the offset storage has changed rows."""
+        """Called when a transaction of the offset storage has changed rows."""
 
     async def sql_pause(self) -> None:
-        """A transaction takes time, before it commits and before that is known."""
+        """Delay a transaction before it commits, and before the caller learns of it."""
         await self.env.sleep(self.rng.random() * 0.004)
 
     def may_fail(self, text: str) -> None:
-        """A transaction fails, at the rate `sql_fails`."""
+        """Fail a transaction at the rate `sql_fails`."""
         if self.sql_fails and self.rng.random() < self.sql_fails:
             raise MetadataError(text)
 
     async def start(self) -> None:
-        """Open everything, as Broker.start does."""
+        """Open everything, like Broker.start."""
         world, metadata = self.world, self.metadata
         self.catalog = await metadata.open()
         await metadata.register_broker(CLUSTER_NODE, {}, None)
@@ -241,7 +242,7 @@ class TierProcess:
         await self.tiering.start()
 
     def run(self, main: Callable[[], Any], how: str = "kill") -> None:
-        """Live until `main` ends, or until a point is fatal; then `how`: "kill" or "power"."""
+        """Run until `main` ends, or until a point is fatal; then `how`: "kill" or "power"."""
         asyncio.set_event_loop(None)
         try:
             self.loop.run_until_complete(main())
@@ -258,7 +259,8 @@ class TierProcess:
             raise failures[0]
 
     def _bury(self) -> None:
-        """End the tasks that are left, those too that wait for what a dead process cannot do."""
+        """Cancel the remaining tasks, including those that wait for what a dead process cannot
+        do."""
         for _ in range(BURIED_WITHIN):
             left = asyncio.all_tasks(self.loop)
             if not left:
@@ -269,7 +271,7 @@ class TierProcess:
         self.loop.close()
 
     def die(self, how: str) -> None:
-        """From now on nothing this process does has an effect."""
+        """End the process: no later step of it has an effect."""
         self.over = self.points.dead = self.points.buried = True
         self.store.crash()
         self.metadata.crash()
@@ -282,7 +284,7 @@ class TierProcess:
             self.world.fs.kill()
 
     async def close(self) -> None:
-        """A clean end."""
+        """End cleanly."""
         self.world.fs.faults.room_bytes = None
         self.over = True
         await self.tiering.close()
@@ -292,7 +294,7 @@ class TierProcess:
     async def create(
         self, name: str, partitions: int = 1, *, internal: bool = False, **configs: str
     ) -> list[Partition]:
-        """Make a topic, as the topic service does; settings with _ for dots."""
+        """Create a topic, like the topic service; settings with _ for dots."""
         texts = {key.replace("_", "."): value for key, value in configs.items()}
         (info,) = await self.metadata.create_topics(
             [NewTopic(name, [1] * partitions, texts, internal)]
@@ -305,7 +307,7 @@ class TierProcess:
         return [await self.partition(row.number) for row in info.partitions]
 
     async def alter(self, name: str, **configs: str | None) -> None:
-        """Change a topic's settings, as the config service does."""
+        """Change a topic's settings, like the config service."""
         changes = [
             ConfigChange(TOPIC_RESOURCE, name, key.replace("_", "."), value)
             for key, value in configs.items()
@@ -322,10 +324,10 @@ class TierProcess:
         await self.log.commit_log.committed()
 
     async def delete(self, name: str) -> None:
-        """Delete a topic, as the topic service does."""
+        """Delete a topic, like the topic service."""
         info = self.catalog.by_name[name]
         for row in info.partitions:
-            # From the first step on it may be gone; whether it is, is in SQL.
+            # From the first step on the topic may be deleted; SQL decides.
             self.world.promises.deleted.add(row.number)
         await self.metadata.delete_topics([info.id])
         self.catalog.remove_topic(info.id)
@@ -344,11 +346,11 @@ class TierProcess:
         return [await self.partition(number) for number in numbers]
 
     def append(self, partition: Partition, count: int, codec: int = 0) -> None:
-        """Produce records; they are promised once they are acknowledged."""
+        """Produce records; they are guaranteed once they are acknowledged."""
         self.send(partition, [self.world.promises.fresh() for _ in range(count)], codec)
 
     def send(self, partition: Partition, rows: list[Row], codec: int = 0) -> None:
-        """Produce these records. KafkaError if they are not taken."""
+        """Produce these records. KafkaError if they are refused."""
         if self.log.commit_log.full:
             return
         expected = self.world.expected(partition.number)
@@ -368,7 +370,7 @@ class TierProcess:
 async def read_partition(
     partition: Partition, start: int, max_bytes: int = 3000
 ) -> list[tuple[int, Row]]:
-    """Every record from an offset on, as a consumer goes from batch to batch. KafkaError."""
+    """Every record from an offset on, as a consumer reads batch by batch. KafkaError."""
     found: list[tuple[int, Row]] = []
     offset = start
     while offset < partition.high_watermark:

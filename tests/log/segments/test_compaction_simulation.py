@@ -175,11 +175,11 @@ class CleaningLife(Life):
 
         def acknowledged(failure: BaseException | None) -> None:
             if failure is None and not self.over:
-                self.upload_lag(partition, done[0], rows)
+                self.record_stored(partition, done[0], rows)
 
         self.log.commit_log.after_commit(acknowledged)
 
-    def upload_lag(self, partition: Partition, base: int, rows: list[Row]) -> None:
+    def record_stored(self, partition: Partition, base: int, rows: list[Row]) -> None:
         for at, row in enumerate(rows):
             self.model.see(partition, base + at, row)
             self.model.acked.add((partition.number, base + at))
@@ -204,7 +204,7 @@ class CleaningLife(Life):
             if self.over:
                 return
             producer.answered()
-            self.upload_lag(partition, done[0], rows)
+            self.record_stored(partition, done[0], rows)
 
     async def reader(self) -> None:
         while True:

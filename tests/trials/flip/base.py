@@ -1,8 +1,8 @@
-"""The undamaged folder of a flip trial: a data folder, a tier, and the ledger of what is in them.
+"""The undamaged folder of a flip trial: a data folder, a tier, and the ledger of their records.
 
 A broker is made to write every kind of file: journals with index files, segments, a cleaned one,
-objects whose local file is gone, the bucket's manifest, checkpoints, a coordinator's snapshot, the
-local manifest. Then it is stopped, or killed. Each case of the trial works on a copy.
+objects whose local file is deleted, the bucket's manifest, checkpoints, a coordinator's snapshot,
+the local manifest. Then it is stopped, or killed. Each case of the trial works on a copy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tests.trials.records import Outgoing, build
 
 GROUP = "flipped"
 METADATA_BYTES = 4000
-"""Of each commit: so that the coordinator's log is soon long enough for a snapshot."""
+"""Bytes of metadata in each commit: the coordinator's log is soon long enough for a snapshot."""
 WITHIN_S = 60.0
 TOPICS: tuple[tuple[str, int, dict[str, str]], ...] = (
     ("plain", 2, {"remote.storage.enable": "false"}),
@@ -53,12 +53,14 @@ offsets has objects next to its segments."""
 
 
 QUIET = {"cut.interval.ms": "3600000", "journal.roll.ms": "3600000"}
-"""Of the broker's last start: what it writes stays in journals, and some are rolled by size."""
+"""Settings of the broker's last start: its records stay in journals, some of which are rolled by
+size."""
 
 
 @dataclass(slots=True)
 class Base:
-    """What was written, and what is owed for it. `stopped`: the broker ended in order."""
+    """The written folder, and the guarantees given for it. `stopped`: the broker was stopped
+    cleanly."""
 
     folder: Path
     settings: dict[str, str]
@@ -75,16 +77,17 @@ class Base:
         return self.folder / "data"
 
     def arguments(self, folder: Path) -> list[str]:
-        """Of a broker on a copy in `folder`."""
+        """Arguments of a broker on a copy in `folder`."""
         return ["--tier", str(folder / "tier")] if self.tier else []
 
     def starts(self, topic: Topic, index: int) -> list[int]:
-        """First offsets of batches; of a compacted topic none, since the cleaner moves them."""
+        """First offsets of batches; none for a compacted topic, since the cleaner moves them."""
         return [] if topic.compacted else self.batches[topic.id, index]
 
 
 async def make(context: Context) -> Base:
-    """Write one; raises AssertionError if the broker does not come to write every kind."""
+    """Write a base folder; raises AssertionError if the broker does not write every kind of
+    file."""
     settings = {**SETTINGS, **TIER_SETTINGS}
     settings["offset.storage"] = context.rng.choice(("sql", "sql", "rocksdb"))
     settings["log.cleaner.backoff.ms"] = "300"
@@ -119,7 +122,7 @@ class _Writer:
         self.base, self.client, self.rng = base, client, context.rng
 
     async def old(self) -> None:
-        """Data that becomes segments and objects."""
+        """Write data that becomes segments and objects."""
         await self._create()
         for _ in range(3):
             await self._fill(12)
@@ -133,7 +136,7 @@ class _Writer:
         await self._delete_records()
 
     async def new(self) -> None:
-        """Data that stays in journals: more than one, so that rolled ones have index files."""
+        """Write data that stays in several journals, so that rolled ones have index files."""
         await self._fill(3)
         await self._commit()
         while len(list(self.base.data.glob("brokers/*/journals/*.index"))) < 2:
@@ -142,7 +145,7 @@ class _Writer:
         await self._commit()
 
     async def _local_starts(self) -> dict[str, int]:
-        """Topics that are on local disk, and where they begin there."""
+        """The local log start of each topic that is on local disk."""
         found = {}
         for topic in self.base.topics:
             for index, ledger in enumerate(topic.ledgers):
@@ -166,7 +169,7 @@ class _Writer:
             self.base.topics.append(Topic(name, there[name][0], count, compacted, tiered))
 
     async def _fill(self, batches: int) -> None:
-        """Some batches of some records for each partition."""
+        """Append several batches of several records to each partition."""
         for topic in self.base.topics:
             for index, ledger in enumerate(topic.ledgers):
                 for _ in range(batches):
@@ -202,7 +205,7 @@ class _Writer:
                     self.base.commits.ack(key, sent.committed_offset)
 
     async def _delete_records(self) -> None:
-        """A log start above zero, in one partition."""
+        """Move the log start of one partition above zero."""
         topic = self.base.topics[0]
         ledger = topic.ledgers[0]
         ledger.delete_asked = 5
@@ -213,7 +216,8 @@ class _Writer:
 
 
 async def produce(client: Client, topic: Topic, index: int, rows: list[Outgoing]) -> int:
-    """Produce one batch with acks=all; its base offset. A refusal is negative: -1 - its code."""
+    """Produce one batch with acks=all; return its base offset, or -1 - error code if it is
+    refused."""
     data = build(rows, timestamp_ms=int(time.time() * 1000))
     part = [PartitionProduceData(index, data)]
     asked = TopicProduceData(topic_id=topic.id, partition_data=part)

@@ -1,4 +1,4 @@
-"""One case of the flip trial: a copy, one damaged file, and what broker and fsck make of it."""
+"""One case of the flip trial: a copy, one damaged file, and how broker and fsck react."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ TRACEBACK = "Traceback (most recent call last)"
 
 @dataclass(slots=True)
 class Seen:
-    """What a broker on a damaged folder did. `refused`: why it did not start; `unreadable`: by
-    (topic, partition), acknowledged offsets that a reader did not get; `commits`: partitions whose
-    committed offset is below an acknowledged one."""
+    """The behaviour of a broker on a damaged folder. `refused`: the reason why it did not start;
+    `unreadable`: by (topic, partition), acknowledged offsets that a reader did not get; `commits`:
+    partitions whose committed offset is below an acknowledged one."""
 
     refused: str = ""
     code: int = 0
@@ -49,8 +49,8 @@ class Seen:
 
 @dataclass(slots=True)
 class Case:
-    """One damage. `pristine` is the undamaged folder; everything runs at `base.folder`, the place
-    where it was written."""
+    """One damage. `pristine` is the undamaged folder; everything runs at `base.folder`, the path at
+    which it was written."""
 
     context: Context
     base: Base
@@ -63,7 +63,7 @@ class Case:
         return f"{self.kind.name} {self.path}: {self.damage}"
 
     async def run(self) -> None:
-        """Damage, fsck, start, read, produce; then once more after `fsck --repair`."""
+        """Damage, fsck, start, read, produce; then again after `fsck --repair`."""
         self._lay_out()
         checked = await self._fsck()
         seen = await self._start()
@@ -73,7 +73,7 @@ class Case:
             self.context.broken(f"{self}: {text}")
 
     def _lay_out(self) -> None:
-        """The folder as it was, but for the damage."""
+        """Copy the folder and apply the damage."""
         shutil.rmtree(self.base.folder, ignore_errors=True)
         shutil.copytree(self.pristine, self.base.folder)
         path = self.base.folder / self.path
@@ -95,7 +95,7 @@ class Case:
         return done
 
     def _judge(self, seen: Seen, checked: Outcome) -> None:
-        """Hold what the broker did against the answer that is right for this kind."""
+        """Compare the broker's behaviour with the answer that is right for this kind of file."""
         answer, hit = self.kind.answer, self._hit()
         if seen.refused:
             if Answer.REFUSED not in answer:
@@ -123,7 +123,7 @@ class Case:
             seen.faults.append(f"commits outside the damaged bytes are lost: {seen.commits}")
 
     def _places(self, hit: Hit) -> set[tuple[str, int, int]]:
-        """Where the records that the damage hit were acknowledged."""
+        """The partitions and offsets under which the damaged records were acknowledged."""
         return {
             (topic.name, index, offset)
             for topic in self.base.topics
@@ -179,7 +179,8 @@ class Case:
             seen.scrub = await asyncio.to_thread(command, *words)
 
     def _compare(self, seen: Seen, topic: Topic, index: int, full: Full) -> None:
-        """Each acknowledged record: there, compacted, deleted, or refused to the reader."""
+        """Classify each acknowledged record: there, compacted, deleted, or refused to the
+        reader."""
         ledger = topic.ledgers[index]
         got = {record.offset: record for record in full.records}
         newest = {record.key: record.offset for record in full.records}
@@ -201,7 +202,7 @@ class Case:
     async def _append(
         self, client: Link, seen: Seen, topic: Topic, index: int, ledger: Partition
     ) -> None:
-        """A new record gets an offset that nothing else ever had; or it is refused."""
+        """Check that a new record gets an offset that no record ever had, or is refused."""
         self.base.next_uid += 1
         row = Outgoing(self.base.next_uid, b"new", b"new")
         offset = await produce(client, topic, index, [row])
@@ -213,7 +214,7 @@ class Case:
             seen.faults.append(f"{ledger.name}: a new record is refused with {-1 - offset}")
 
     async def _committed(self, client: Link, seen: Seen) -> None:
-        """Committed offsets: as acknowledged, or counted as lost."""
+        """Check committed offsets: as acknowledged, or counted as lost."""
         await find_coordinator(client, GROUP)
         keys = list(self.base.commits.acked)
         found = await committed(client, GROUP, keys)
@@ -224,7 +225,7 @@ class Case:
                 seen.commits.append(f"partition {key[1]}: {offset}, {acked} was acked")
 
     async def _repaired(self, before: Seen) -> None:
-        """The same damage, then the repair that is offered: nothing more may be lost."""
+        """Apply the same damage, then the offered repair: nothing more may be lost."""
         self._lay_out()
         for words in self._repairs(before):
             done = await asyncio.to_thread(command, *words)
@@ -251,7 +252,7 @@ class Case:
         before.faults += [f"after the repair: {text}" for text in seen.faults]
 
     def _repairs(self, before: Seen) -> list[list[str]]:
-        """The commands that the refusal names; without one, `fsck --repair`."""
+        """The commands that the refusal names; `fsck --repair` if it names none."""
         if not before.refused:
             return [["fsck", "--data", str(self.base.data), "--repair"]]
         named = COMMAND.findall(before.refused)
@@ -262,7 +263,7 @@ class Case:
 
 
 def ranges(seen: Seen) -> str:
-    """What is lost, in words."""
+    """The lost offsets as text."""
     return "; ".join(f"{t}-{p}: {some(offsets)}" for (t, p), offsets in seen.unreadable.items())
 
 
@@ -282,6 +283,6 @@ def unnamed(seen: Seen) -> list[str]:
 
 
 def covers(line: str, offset: int) -> bool:
-    """Whether a line names a range of offsets with this one in it."""
+    """Whether a line names a range of offsets that contains this one."""
     pairs = ((int(a), int(b or a)) for a, b in OFFSETS.findall(line))
     return any(first <= offset <= last for first, last in pairs)

@@ -17,8 +17,8 @@ HOW = ("flip", "cut", "empty", "remove", "zero")
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What is done to a file: bytes [`start`, `end`) are changed or gone. `content`: what the file
-    holds afterwards, None where it is removed."""
+    """A damage to a file: bytes [`start`, `end`) are changed or removed. `content`: the file's
+    content afterwards, None where it is removed."""
 
     how: str
     start: int
@@ -32,7 +32,7 @@ class Damage:
 
 
 def draw(rng: Random, how: str, data: bytes) -> Damage:
-    """Damage of one kind somewhere in the part of a file that was written."""
+    """Choose damage of one kind somewhere in the part of a file that was written."""
     used = len(data.rstrip(b"\0")) or len(data)
     if how == "remove":
         return Damage(how, 0, len(data), None)
@@ -51,18 +51,18 @@ def draw(rng: Random, how: str, data: bytes) -> Damage:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """What a damage may cost: ids of records, and whether internal records are among it."""
+    """The possible loss by a damage: ids of records, and whether internal records are among
+    them."""
 
     uids: frozenset[int]
     internal: bool
 
 
 def hit_batches(data: bytes, damage: Damage, *, frames: bool) -> Hit:
-    """The records in the bytes that a damage hits.
-
-    `frames`: the file is a journal, where one checksum covers a frame: its head, then batches
-    without a gap between them. Elsewhere each batch stands for itself, but what follows the last
-    batch is the only index of the file: damage to it may cost all of them."""
+    """The records in the bytes that a damage hits. `frames`: the file is a journal, where one
+    checksum covers a frame: its header, then batches without a gap between them. Elsewhere each
+    batch is independent, but the footer after the last batch is the only index of the file: damage
+    to it may cost all of them."""
     found = list(scan(data))
     groups: list[list[Batch]] = []
     for batch in found:

@@ -18,7 +18,7 @@ from enum import Flag, auto
 
 
 class Answer(Flag):
-    """What may lawfully follow a damage; see the module."""
+    """A permitted reaction to damage; the module describes each."""
 
     HARMLESS = auto()
     REFUSED = auto()
@@ -38,7 +38,7 @@ class Kind:
 
     @property
     def remote(self) -> bool:
-        """Whether it lies in the bucket, which `tier scrub` looks at and fsck does not."""
+        """Whether it lies in the bucket, which `tier scrub` checks and fsck does not."""
         return self.pattern.startswith("tier/")
 
 

@@ -18,7 +18,7 @@ MIN_CASE_S = 10.0
 
 
 def sort_out(context: Context, folder: Path) -> dict[Kind, list[str]]:
-    """The files of a folder by kind; an unknown one is a finding."""
+    """Group the files of a folder by kind; an unknown one is a finding."""
     found: dict[Kind, list[str]] = {}
     for path in sorted(folder.rglob("*")):
         if not path.is_file():
@@ -43,7 +43,7 @@ def cases(context: Context, files: dict[Kind, list[str]]) -> Iterator[tuple[Kind
 
 
 async def round_(context: Context) -> None:
-    """See the module."""
+    """Run one round."""
     base = await make(context)
     pristine = context.folder / "pristine"
     shutil.move(base.folder, pristine)

@@ -34,7 +34,7 @@ TIERED = {
 
 
 class Admin:
-    """See the module. `tier`: whether the broker has a remote tier."""
+    """The administrator. `tier`: whether the broker has a remote tier."""
 
     def __init__(self, world: World, tier: bool) -> None:
         self.world, self.tier = world, tier
@@ -56,7 +56,7 @@ class Admin:
             await asyncio.sleep(0.05 + self.world.rng.random() * 0.6)
 
     def _draw(self) -> Wanted | None:
-        """A topic to be created under a name that is free."""
+        """A topic to create under a name that is free."""
         rng = self.world.rng
         used = {topic.name for topic in self.world.topics.values() if topic.state != "gone"}
         free = [name for name in self.world.names if name not in used]
@@ -97,7 +97,7 @@ class Admin:
         self.world.context.tried("topics deleted")
 
     async def _delete_records(self, client: Link, topic: Topic) -> None:
-        """Up to a random offset of what was acknowledged."""
+        """Delete records up to a random acknowledged offset."""
         if topic.compacted:
             return  # the cleaner takes enough there; Kafka refuses it without `delete`
         index = self.world.rng.randrange(topic.count)

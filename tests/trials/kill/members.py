@@ -37,7 +37,7 @@ RETRY = {LOADING, 15, NOT_COORDINATOR}
 JOIN_AGAIN = {ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCING}
 TOPIC_GONE = {3, 100}
 SESSION_MS, REBALANCE_MS = 2000, 1000
-"""Short, as are the lives of the broker: else no round would ever end."""
+"""Short, like the lives of the broker: otherwise no rebalance would ever end."""
 STAYS = 0.985
 """The chance that a member stays for another pass over its partitions."""
 
@@ -45,7 +45,7 @@ Key = tuple[bytes, int]
 
 
 class Again(Exception):
-    """The member must join again."""
+    """Raised when the member must join again."""
 
 
 async def committed(client: Client, group: str, keys: list[Key]) -> dict[Key, int]:
@@ -68,7 +68,7 @@ async def committed(client: Client, group: str, keys: list[Key]) -> dict[Key, in
 
 
 async def find_coordinator(client: Client, group: str) -> None:
-    """Ask until there is one; the first question creates the internal topic."""
+    """Ask until there is a coordinator; the first request creates the internal topic."""
     code = -1
     while code in (-1, *RETRY):
         await asyncio.sleep(0.05)
@@ -77,7 +77,7 @@ async def find_coordinator(client: Client, group: str) -> None:
 
 @dataclass(slots=True)
 class Place:
-    """Where a member reads one of its partitions."""
+    """The position at which a member reads one of its partitions."""
 
     topic: Topic
     partition: int
@@ -107,7 +107,7 @@ class Member:
                 await asyncio.sleep(0.02)
 
     def _judge(self, code: int, what: str) -> None:
-        """Raise Again where the protocol says so; anything else unexpected is a finding."""
+        """Raise Again where the protocol requires it; report any other error as a finding."""
         if code in JOIN_AGAIN or code in RETRY:
             if code == UNKNOWN_MEMBER:
                 self.member_id = ""
@@ -117,7 +117,7 @@ class Member:
             raise Again
 
     async def _join(self, client: Link) -> list[Place]:
-        """Join and sync; where to read each assigned partition."""
+        """Join and sync; return the position to read from in each assigned partition."""
         protocol = JoinGroupRequestProtocol("trial", b"")
         request = JoinGroupRequest(
             self.group, SESSION_MS, REBALANCE_MS, self.member_id, None, "trial", [protocol]
@@ -137,7 +137,7 @@ class Member:
         return await self._positions(client, [(bytes.fromhex(id_), n) for id_, n in mine])
 
     def _assign(self, members: list[str]) -> list[SyncGroupRequestAssignment]:
-        """The leader's work; nothing for the others, who are given no members."""
+        """The assignments of the leader; empty for other members, who receive no member list."""
         if not members:
             return []
         all_ = [(topic.id.hex(), n) for topic in self.world.live() for n in range(topic.count)]
@@ -162,7 +162,7 @@ class Member:
         return places
 
     async def _consume(self, client: Link, places: list[Place]) -> None:
-        """Read and commit in turn until the member leaves or must join again."""
+        """Read and commit alternately until the member leaves or must join again."""
         while not self.world.over and self.world.rng.random() < STAYS:
             beat = HeartbeatRequest(self.group, self.generation, self.member_id)
             self._judge((await client.call(beat, 3)).error_code, "Heartbeat")
@@ -212,7 +212,7 @@ class Member:
                     self._judge(row.error_code, "OffsetCommit")
 
     async def _leave(self, client: Link) -> None:
-        """Leave as a consumer does that is closed, so that the others rebalance."""
+        """Leave like a consumer that is closed, so that the others rebalance."""
         request = LeaveGroupRequest(self.group, "", [MemberIdentity(self.member_id)])
         await client.call(request, 3)
         self.member_id = ""

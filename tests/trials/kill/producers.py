@@ -16,7 +16,7 @@ from tests.trials.records import Outgoing, build
 DUPLICATE_SEQUENCE_NUMBER = 46
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, KAFKA_STORAGE_ERROR = 3, 100, 56
 MAX_PAUSE_S = 0.02
-"""Between two answers: everything that is written is read again after each start."""
+"""Pause between two responses: everything that is written is read again after each start."""
 IN_FLIGHT = 3
 """Kafka's brokers know a producer's last five batches; three leave room for the retries."""
 
@@ -32,7 +32,7 @@ class Pending:
 
 
 class Producer:
-    """One producer; over the lives of the broker it stays the same one."""
+    """One producer, which stays the same over all lives of the broker."""
 
     def __init__(self, world: World, name: str, *, idempotent: bool, acks: int) -> None:
         self.world, self.name, self.idempotent, self.acks = world, name, idempotent, acks
@@ -46,9 +46,10 @@ class Producer:
         await self.world.keep(self.name, self._life)
 
     async def _life(self, client: Link) -> None:
-        """One connection: first what the last one left open, then new batches."""
+        """One connection: first retry the unanswered batches of the last one, then send new
+        batches."""
         if not self.idempotent:
-            self.pending.clear()  # sent once: it is there once or not at all
+            self.pending.clear()  # sent once: it is stored once or not at all
         for pending in self.pending:
             self._send(client, pending)
         while not self.world.over:
@@ -63,7 +64,7 @@ class Producer:
             await asyncio.sleep(self.world.rng.random() * MAX_PAUSE_S)
 
     async def _identify(self, client: Link) -> None:
-        """A producer id of its own; only with nothing in flight."""
+        """Obtain a producer id; only with nothing in flight."""
         answer = await client.call(InitProducerIdRequest(None, 60_000), 4)
         if answer.error_code:
             self.world.broken(f"InitProducerId was refused with {answer.error_code}")
@@ -99,7 +100,7 @@ class Producer:
         client.send(ProduceRequest(acks=self.acks, timeout_ms=30_000, topic_data=[data]), 13)
 
     def _answered(self, answer: object) -> None:
-        """The oldest batch in flight was answered."""
+        """Handle the response to the oldest batch in flight."""
         pending = self.pending.popleft()
         row = answer.responses[0].partition_responses[0]  # type: ignore[attr-defined]
         ledger = pending.topic.ledgers[pending.partition]
@@ -119,5 +120,5 @@ class Producer:
             self._begin_again()
 
     def _begin_again(self) -> None:
-        """After a refusal: sequences are broken, so go on under another producer id."""
+        """Continue under another producer id after a refusal, which breaks the sequence numbers."""
         self.producer_id = -1

@@ -1,7 +1,8 @@
-"""One round of the kill trial: lives of one data folder, each ended by SIGKILL and judged after.
+"""One round of the kill trial: lives of one data folder, each ended by SIGKILL and then checked.
 
 The seed decides the kind of broker (flush, storage of offsets, tier), what the clients do, and
-when what is killed: the broker under load, during recovery, its worker, its storage process.
+which process is killed when: the broker under load, during recovery, its worker, its storage
+process.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Round:
         return ["--tier", str(self.context.folder / "tier")] if self.tier else []
 
     async def run(self) -> None:
-        """All lives, then the end in order."""
+        """All lives, then a clean stop."""
         try:
             if await self._started():
                 await self._lives()
@@ -93,7 +94,7 @@ class Round:
         self.context.tried("kills of child processes", self.victim.child_kills)
 
     async def _started(self) -> bool:
-        """Start; whether it serves."""
+        """Start the broker; return whether it serves."""
         try:
             await self.victim.start()
         except BrokerFailed as why:
@@ -123,7 +124,7 @@ class Round:
                 return
             await self.verify()
             if self.context.findings:
-                return  # what comes after it would only follow from it
+                return  # later findings would only follow from this one
 
     def _begin_actors(self) -> None:
         world, rng = self.world, self.rng
@@ -144,7 +145,7 @@ class Round:
             left -= pause
             done, _ = await asyncio.wait(self.actors, timeout=pause)
             for actor in done:
-                actor.result()  # an actor ends only by a fault of the trial's own
+                actor.result()  # an actor ends only by a defect of the trial
             if self.rng.random() < 0.3 and (killed := self.victim.kill_child(self.rng)):
                 self.context.tried(f"kills of {killed}")
 
@@ -203,7 +204,7 @@ class Round:
                 self.context.tried("commits verified")
 
     async def _end(self) -> None:
-        """Stop in order; fsck finds nothing; one more start has everything."""
+        """Stop cleanly; check that fsck finds nothing and that one more start has everything."""
         self.world.over = True
         self.world.ends()
         await self.victim.stop()
@@ -219,7 +220,7 @@ class Round:
 
 
 async def round_(context: Context) -> None:
-    """See the module."""
+    """Run one round."""
     if shutil.disk_usage(context.folder).free < 1 << 30:
         context.broken("less than 1 GiB is free: a kill trial would measure the full disk")
         return

@@ -1,7 +1,7 @@
-"""What the actors of a kill trial share: the topics, the ledger, and whether the broker serves.
+"""The state that the actors of a kill trial share: topics, ledger, and whether the broker serves.
 
 Topics are known by id: a deleted topic's name is soon used again, for another incarnation. A
-creation or deletion whose answer was lost is settled by the Metadata after the next start.
+creation or deletion whose response was lost is settled by the Metadata after the next start.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tests.trials.link import LOST, Link, Unanswered, link
 from tests.trials.records import Outgoing
 
 KEYS = 40
-"""Few keys, so that compaction has something to do."""
+"""Few keys, so that compaction has records to remove."""
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
 @dataclass(slots=True)
 class Topic:
-    """One incarnation. `state`: live, deleting (asked, maybe done) or gone (acknowledged)."""
+    """One incarnation. `state`: live, deleting (requested, maybe done) or gone (acknowledged)."""
 
     name: str
     id: bytes
@@ -51,14 +51,14 @@ class Wanted:
 
 
 class World:
-    """See the module."""
+    """The shared state."""
 
     def __init__(self, context: Context, port: int) -> None:
         self.context = context
         self.rng = Random(context.rng.random())
         self.port = port
         self.serving = asyncio.Event()
-        self.lives = 0  # of the broker, that are over
+        self.lives = 0  # lives of the broker that have ended
         self.over = False
         self.topics: dict[bytes, Topic] = {}
         self.wanted: dict[str, Wanted] = {}
@@ -67,11 +67,11 @@ class World:
         self._uid = 0
 
     def live(self) -> list[Topic]:
-        """Topics that nobody has asked to delete."""
+        """Topics whose deletion was not requested."""
         return [topic for topic in self.topics.values() if topic.state == "live"]
 
     def rows(self, topic: Topic) -> list[Outgoing]:
-        """New records for a topic; now and then a tombstone where it is compacted."""
+        """New records for a topic; some are tombstones where it is compacted."""
         rng = self.rng
         made = []
         for _ in range(rng.choice((1, 1, 2, 4, 8, 20))):
@@ -86,12 +86,12 @@ class World:
         return made
 
     def broken(self, *found: str) -> None:
-        """Report what does not hold."""
+        """Report a failed check."""
         for text in found:
             self.context.broken(text)
 
     def ends(self) -> None:
-        """Note that the broker is about to be killed or stopped: it may end connections."""
+        """Note that the broker is about to be killed or stopped: it may close connections."""
         self.serving.clear()
         self.lives += 1
 

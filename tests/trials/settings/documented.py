@@ -1,7 +1,7 @@
-"""The settings as docs/configs.md promises them, and values that it does not allow.
+"""The settings as docs/configs.md documents them, and values that it does not allow.
 
-The page is what users go by, so it is the trial's only source: what it allows must work, what it
-does not allow must be refused. Pure, but for reading the page.
+Users rely on the page, so it is the trial's only source: what it allows must work, what it does not
+allow must be refused. Pure, except for reading the page.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Setting:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The least and the greatest number allowed; None where it is no number."""
+        """The minimum and maximum; None where the setting is not a number."""
         if self.kind not in NUMBERS:
             return None
         number = r"(-?[0-9.]+)"
@@ -91,14 +91,14 @@ class Setting:
 
     @property
     def choices(self) -> list[str]:
-        """The words it may be; empty where it is something else."""
+        """The allowed words; empty where the setting is something else."""
         if self.kind not in ("string", "list") or self.allowed == ANY_TEXT:
             return []
         words = re.sub(r"^a list of ", "", self.allowed)
         return ["" if w == "empty" else w for w in re.split(r", | or | and ", words)]
 
     def wrong(self) -> list[str]:
-        """At least WRONG values that the page does not allow, the telling ones first."""
+        """At least WRONG values that the page does not allow, the most revealing ones first."""
         if self.kind == "boolean":
             return list(NO_BOOLEAN)
         if self.bounds is not None:
@@ -123,7 +123,7 @@ class Setting:
         return [*outside, *values, *NO_WHOLE]
 
     def extremes(self) -> list[str]:
-        """Allowed values at the ends of what is allowed."""
+        """Allowed values at the limits of the range."""
         if self.kind == "boolean":
             return ["true", "false"]
         if self.bounds is not None:

@@ -62,7 +62,7 @@ class Commands:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=context.folder,  # some wrong values are right ones of folders
+            cwd=context.folder,  # some wrong values are valid names of folders
             env={**environ, "PYTHONPATH": str(ROOT)},
         )
 
@@ -71,7 +71,7 @@ class Commands:
         self.process.communicate(timeout=20)
 
     def serve(self, words: list[str], environ: dict[str, str]) -> dict[str, Any]:
-        """`kafkawire serve` on a folder that is not there."""
+        """`kafkawire serve` on a folder that does not exist."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         data = str(self.context.folder / "none")
@@ -82,7 +82,8 @@ class Commands:
         return answer
 
     def check(self, name: str, value: str, way: str) -> None:
-        """A wrong value is refused with code 2 and one sentence, and leaves no folder."""
+        """Check that a wrong value is refused with code 2 and one sentence, and leaves no
+        folder."""
         if way == "file":
             path = self.context.folder / "wrong.toml"
             path.write_text(f"[settings]\n{json.dumps(name)} = {json.dumps(value)}\n")
@@ -101,7 +102,7 @@ class Commands:
 
 
 def faults(answer: dict[str, Any], name: str, value: str) -> list[str]:
-    """What is wrong with the refusal of a wrong value."""
+    """Defects in the refusal of a wrong value."""
     said = answer["err"].strip()
     if answer["code"] == -14:
         return ["a broker started"]
@@ -118,7 +119,7 @@ def faults(answer: dict[str, Any], name: str, value: str) -> list[str]:
 
 
 def parts(value: str) -> list[str]:
-    """What of a value a sentence may show: its first line, or one item of it."""
+    """The parts of a value that a sentence may show: its first line, or one item of it."""
     return [value.strip().splitlines()[0][:60], *re.split(r"[,;\s]+", value)]
 
 
@@ -137,12 +138,12 @@ class Wire:
         return {row.name: row.value for row in result.configs}
 
     async def alter(self, kind: int, name: str, key: str, value: str | None, op: int) -> Any:
-        """IncrementalAlterConfigs of one setting; the answer's row."""
+        """Send IncrementalAlterConfigs for one setting; return its row of the response."""
         rows = [AlterConfigsResource(kind, name, [AlterableConfig(key, op, value)])]
         return (await self.client.call(IncrementalAlterConfigsRequest(rows), 1)).responses[0]
 
     async def refuse(self, setting: Setting, key: str, values: list[str]) -> None:
-        """Wrong values are refused, with the setting's name, and nothing is changed."""
+        """Check that wrong values are refused, with the setting's name, and nothing is changed."""
         kind, name = (TOPIC, NAME) if setting.topic and key == setting.name else (BROKER, "1")
         before = await self.describe(kind, name)
         for value in values:
@@ -167,7 +168,7 @@ class Wire:
     def _refused(self, how: str, setting: Setting, key: str, value: str, row: Any) -> None:
         self.context.tried(f"wrong values by {how}")
         words = row.error_message or ""
-        # Kafka has INVALID_REQUEST for a broker's settings, and means to keep it (KAFKA-13609).
+        # Kafka answers INVALID_REQUEST for a broker's settings, by decision (KAFKA-13609).
         right = (INVALID_CONFIG,) if setting.topic else (INVALID_CONFIG, INVALID_REQUEST)
         if row.error_code not in right:
             self.context.broken(f"{key}={value!r} by {how}: error {row.error_code} ({words})")
@@ -175,7 +176,8 @@ class Wire:
             self.context.broken(f"{key}={value!r} by {how}: the sentence has no name: {words!r}")
 
     async def accept(self, setting: Setting) -> None:
-        """Allowed extreme values are taken while the broker runs, and it goes on serving."""
+        """Check that allowed extreme values are accepted while the broker runs, and that it still
+        serves."""
         kind, name = (TOPIC, NAME) if setting.topic else (BROKER, "1")
         for value in setting.extremes():
             row = await self.alter(kind, name, setting.name, value, SET)
@@ -189,7 +191,7 @@ class Wire:
 
 
 async def served(context: Context, client: Client, under: str) -> None:
-    """A produce is answered, whatever it says, and so are the others."""
+    """Check that a produce is answered, whatever the result, and so are the others."""
     there = await topics_of(client)
     if NAME in there:
         topic = Topic(NAME, there[NAME][0], 1, compacted=False, tiered=False)
@@ -215,7 +217,7 @@ async def broker(context: Context, settings: dict[str, str]) -> AsyncIterator[Vi
 
 
 async def by_wire(context: Context, chosen: list[Setting], values: int) -> None:
-    """All that goes through the admin APIs."""
+    """All checks that go through the admin APIs."""
     async with broker(context, {}) as victim, link(victim.port) as client:
         row = CreatableTopic(NAME, 1, 1)
         await client.call(CreateTopicsRequest([row], 9000), 7)
@@ -229,7 +231,8 @@ async def by_wire(context: Context, chosen: list[Setting], values: int) -> None:
 
 
 async def start_with(context: Context, setting: Setting, value: str) -> None:
-    """A broker under an extreme value serves, or is refused in a sentence with code 2."""
+    """Check that a broker under an extreme value serves, or is refused in a sentence with code
+    2."""
     names = setting.broker_names[:1] if setting.topic else (setting.name,)
     for name in names:
         context.tried("starts with extreme values")
@@ -245,7 +248,7 @@ async def start_with(context: Context, setting: Setting, value: str) -> None:
 
 
 def by_command(context: Context, chosen: list[Setting], values: int) -> None:
-    """All that is given at a start."""
+    """All checks of values given at a start."""
     commands = Commands(context)
     try:
         for setting in chosen:
@@ -259,7 +262,7 @@ def by_command(context: Context, chosen: list[Setting], values: int) -> None:
 
 
 async def round_(context: Context) -> None:
-    """See the module."""
+    """Run one round."""
     settings = read_page()
     for setting in settings:
         if setting.allowed == ANY_TEXT and setting.name not in TEXTS:

@@ -1,1 +1,2 @@
-"""Trial `starve`: clients that hold what they are given, while a small one must be served."""
+"""Trial `starve`: clients that hold on to memory and connections, while a small one must be
+served."""

@@ -12,13 +12,13 @@ from tests.trials.link import LOST, Link, Unanswered, fetch, link
 from tests.trials.records import Outgoing, read
 
 PATIENCE_S = 30.0
-"""For one small answer on a machine that does other things too: without its bounds a broker needs
-minutes, or none is left."""
+"""Limit for one small response on a loaded machine: without its bounds a broker needs minutes, or
+runs out of memory."""
 PAUSE_S = 0.02
 
 
 class Good:
-    """Produces to `new` and reads it back, and reads old records of `old`, until told to stop."""
+    """Produces to `new` and reads it back, and reads old records of `old`, until stopped."""
 
     def __init__(self, context: Context, port: int, new: Topic, old: Topic) -> None:
         self.context, self.port, self.new, self.old = context, port, new, old
@@ -28,20 +28,21 @@ class Good:
         self._uid = 1 << 40
 
     async def run(self) -> None:
-        """A connection kept over the round; losing it is a finding, and a new one is made."""
+        """Serve one connection over the whole round; losing it is a finding, and a new one is
+        opened."""
         while not self.stop.is_set():
             try:
                 async with link(self.port, "good") as client:
-                    await self._turns(client)
+                    await self._exchanges(client)
             except (Unanswered, *LOST) as why:
                 if not self.stop.is_set():
                     self.context.broken(f"the well-behaved client is not served: {why!r}")
                     await asyncio.sleep(1.0)
 
-    async def _turns(self, client: Link) -> None:
+    async def _exchanges(self, client: Link) -> None:
         while not self.stop.is_set():
             begun = time.monotonic()
-            await self._turn(client)
+            await self._exchange(client)
             took = time.monotonic() - begun
             self.slowest_s = max(self.slowest_s, took)
             self.context.check(
@@ -52,8 +53,8 @@ class Good:
             self.served += 1
             await asyncio.sleep(PAUSE_S)
 
-    async def _turn(self, client: Link) -> None:
-        """Produce, read it back, and read something old."""
+    async def _exchange(self, client: Link) -> None:
+        """Produce, read it back, and read an old record."""
         self._uid += 1
         row = Outgoing(self._uid, b"k", b"v" * 100)
         offset = await produce(client, self.new, 0, [row])

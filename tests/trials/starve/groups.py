@@ -44,7 +44,7 @@ async def join(client: Link, group: str, topic: Topic, offset: int) -> int:
 
 
 async def storm(context: Context, port: int, topic: Topic, count: int) -> dict[str, int]:
-    """`count` groups over a few connections; what each committed."""
+    """Run `count` groups over a few connections; return what each committed."""
     offsets = {f"group-{number}": 1 + number % 7 for number in range(count)}
     names = list(offsets)
 
@@ -61,7 +61,7 @@ async def storm(context: Context, port: int, topic: Topic, count: int) -> dict[s
 
 
 async def verify(context: Context, port: int, topic: Topic, offsets: dict[str, int]) -> None:
-    """Every group has what it committed."""
+    """Check that every group has what it committed."""
     async with link(port, "groups") as client:
         for name, offset in offsets.items():
             found = (await committed(client, name, [(topic.id, 0)])).get((topic.id, 0))

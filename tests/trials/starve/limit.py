@@ -1,11 +1,11 @@
-"""What a broker does with more connections than `max.connections`.
+"""The behaviour of a broker with more connections than `max.connections`.
 
-Kafka has two answers. At `max.connections` it accepts no more: a new connection waits unanswered
-in the operating system's backlog until another one is closed (KIP-402). At
-`max.connections.per.ip` the new connection is closed at once. kafkawire has the second answer to
-`max.connections` too, so that a client is not left to its timeout: the newest connection is
-closed, those that are open are served, and a metric and a line in the log tell the operator. The
-exception: one that has sent no request for 10 s is closed instead, and the newest is taken.
+Kafka has two reactions. At `max.connections` it accepts no more: a new connection waits unanswered
+in the operating system's backlog until another one is closed (KIP-402). At `max.connections.per.ip`
+the new connection is closed at once. kafkawire reacts to `max.connections` in the second way too,
+so that a client does not have to wait for its timeout: the newest connection is closed, open ones
+are served, and a metric and a log line inform the operator. The exception: a connection that has
+sent no request for 10 s is closed instead, and the newest is accepted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.trials.process import Victim, report_log
 LIMIT, BEYOND, LEAVING = 40, 15, 5
 CLOSED_WITHIN_S = 10.0
 TAKEN_WITHIN_S = 40.0
-"""A connection without a request gives way after 10 s; a loaded machine is slower."""
+"""A connection without a request may be closed after 10 s; a loaded machine is slower."""
 
 
 def free_port() -> int:
@@ -53,7 +53,7 @@ class AtLimit:
         self.links: list[Link] = []
 
     async def run(self) -> None:
-        """All checks, in the order in which a broker fills up and empties."""
+        """All checks, in the order in which the connections of a broker grow and shrink."""
         try:
             for _ in range(self.limit):
                 self.links.append(await Link.connect(self.victim.port, "within the limit"))
@@ -69,7 +69,7 @@ class AtLimit:
                     await each.close()
 
     async def _served(self, when: str) -> None:
-        """Each connection that was taken is served."""
+        """Check that each accepted connection is served."""
         for each in self.links:
             try:
                 await each.call(MetadataRequest(topics=[]), 12)
@@ -79,7 +79,7 @@ class AtLimit:
                 return
 
     async def _beyond(self, stack: ExitStack) -> None:
-        """Each further connection is closed by the broker."""
+        """Check that the broker closes each further connection."""
         more = [HalfOpen(self.victim.port) for _ in range(BEYOND)]
         for one in more:
             stack.callback(one.close)
@@ -95,7 +95,7 @@ class AtLimit:
         )
 
     async def _reported(self) -> None:
-        """The operator learns of the refused connections by a metric and a line in the log."""
+        """Check that a metric and a log line report the refused connections."""
         refused = await metric(self.monitor, "kafkawire_connections_refused_total")
         if refused != BEYOND:
             self.context.broken(
@@ -109,7 +109,7 @@ class AtLimit:
             self.context.broken("the log has no warning about connections beyond max.connections")
 
     async def _left(self) -> None:
-        """When some have left, as many are taken."""
+        """Check that after some connections are closed, as many are accepted."""
         for each in self.links[:LEAVING]:
             with contextlib.suppress(*LOST):
                 await each.close()
@@ -119,7 +119,7 @@ class AtLimit:
                 return
 
     async def taken(self, when: str) -> bool:
-        """Whether a new connection is taken and served, sooner or later; it is kept."""
+        """Whether a new connection is accepted and served, sooner or later; it is kept open."""
         end = time.monotonic() + TAKEN_WITHIN_S
         while time.monotonic() < end:
             one = await Link.connect(self.victim.port, "new")
@@ -137,7 +137,7 @@ class AtLimit:
         return False
 
     async def unused_give_way(self) -> None:
-        """Connections that send no request do not keep others out."""
+        """Check that connections that send no request do not keep others out."""
         with ExitStack() as stack:
             for _ in range(self.limit):
                 stack.callback(HalfOpen(self.victim.port).close)
@@ -149,7 +149,7 @@ class AtLimit:
 
 
 async def at_limit(context: Context, data: Path) -> None:
-    """All of it against a broker process of its own."""
+    """All checks against a broker process of its own."""
     monitor = free_port()
     settings = {
         "max.connections": str(LIMIT),

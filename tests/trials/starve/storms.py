@@ -16,12 +16,13 @@ from tests.kit.hostile import HalfOpen, NeverReader, SlowSender, fetch_of, frame
 
 MIB = 1 << 20
 SPARE_DESCRIPTORS = 500
-"""Left to everything else in this process and in the broker."""
+"""Descriptors left for everything else in this process and in the broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """One kind of hostile client: `begin` opens `count` of them and leaves them to the stack."""
+    """One kind of hostile client: `begin` opens `count` of them and registers them with the
+    stack."""
 
     name: str
     most: int
@@ -29,7 +30,7 @@ class Storm:
 
 
 def never_readers(port: int, count: int, rng: Random, stack: ExitStack) -> None:
-    """Each asks for far more than it will ever take."""
+    """Clients that ask for far more than they ever read."""
     for _ in range(count):
         asked = fetch_of("old", [0], rng.choice((1, 8, 55)) * MIB, rng.choice((0, 0, 3)))
         if rng.random() < 0.2:
@@ -38,20 +39,20 @@ def never_readers(port: int, count: int, rng: Random, stack: ExitStack) -> None:
 
 
 def slow_senders(port: int, count: int, rng: Random, stack: ExitStack) -> None:
-    """Each announces a large Produce and sends a part of it."""
+    """Clients that announce a large Produce and send a part of it."""
     for _ in range(count):
         size = rng.choice((1, 20, 90)) * MIB
         stack.callback(SlowSender(port, size, rng.randrange(size // 8)).close)
 
 
 def half_open(port: int, count: int, rng: Random, stack: ExitStack) -> None:
-    """Each says nothing, or the beginning of something."""
+    """Clients that send nothing, or the beginning of a request."""
     for _ in range(count):
         stack.callback(HalfOpen(port, rng.choice((b"", b"\0", b"\0\0\0\x20\0\x12"))).close)
 
 
 def come_and_go(port: int, count: int, rng: Random, stack: ExitStack) -> None:
-    """Connections that are given up at once, some within a request."""
+    """Connections that are closed at once, some within a request."""
     for _ in range(count):
         HalfOpen(port, rng.choice((b"", b"\0\0\0\x20", b"\xff" * 10))).close()
 
@@ -65,7 +66,7 @@ STORMS = (
 
 
 def allowed(wanted: int) -> int:
-    """So many sockets as the limits of this process allow."""
+    """The number of sockets that the limits of this process allow, at most `count`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted + SPARE_DESCRIPTORS:
         soft = min(hard, wanted + SPARE_DESCRIPTORS)

@@ -1,8 +1,8 @@
-"""One round of the starve trial: storms of hostile clients around one that behaves well.
+"""One round of the starve trial: storms of hostile clients around one well-behaved client.
 
-It must be served all the time, the broker's memory stay bounded, and its descriptors come back.
-Then thousands of groups, whose commits survive a kill, and a broker with all the connections that
-`max.connections` allows.
+It must be served all the time, the broker's memory must stay bounded, and its descriptors must be
+released. Then thousands of groups, whose commits survive a kill, and a broker with all the
+connections that `max.connections` allows.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ OLD_MIB, SHORT_OLD_MIB = 60, 12
 MAX_GROWTH = 600 * MIB
 """inflight.bytes and inflight.answer.bytes are 256 MiB each; the rest is what malloc keeps."""
 CONNECTION_BYTES = 40 << 10
-"""Of an idle connection: buffers and objects."""
+"""Memory of an idle connection: buffers and objects."""
 SETTLED_WITHIN_S = 60.0
 TURNS = 20
-"""Of the well-behaved client during each storm."""
+"""Requests of the well-behaved client during each storm."""
 DESCRIPTORS_LEFT = 30
 """Files of journals and segments that were opened meanwhile."""
 GROUPS, SHORT_GROUPS = 2000, 200
 SHORT_PART = 20
-"""A short storm has this part of its clients."""
+"""A short storm has this share of the clients."""
 
 
 class Round:
-    """One broker, and the client that behaves well."""
+    """One broker, and the well-behaved client."""
 
     def __init__(self, context: Context, victim: Victim) -> None:
         self.context, self.victim = context, victim
@@ -77,7 +77,8 @@ class Round:
             report_log(self.context, self.victim.log)
 
     async def fill(self) -> None:
-        """Records of which only the last are hot; memory is compared with that afterwards."""
+        """Append records of which only the last are hot; memory is compared with that
+        afterwards."""
         async with link(self.victim.port) as client:
             rows = [CreatableTopic("old", 1, 1), CreatableTopic("new", 1, 1)]
             await client.call(CreateTopicsRequest(rows, 30_000), 7)
@@ -102,7 +103,7 @@ class Round:
                 return
 
     async def storm(self, storm: Storm, count: int, good: Good) -> None:
-        """`count` hostile clients of one kind, until the good one was served often enough."""
+        """Run `count` hostile clients of one kind until the good one was served often enough."""
         self.context.say(f"{count} {storm.name}")
         served = good.served
         descriptors = self.victim.usage().descriptors
@@ -116,8 +117,8 @@ class Round:
         self.context.tried(storm.name, count)
 
     async def _watch(self, good: Good, until: int) -> int:
-        """Wait until the good client was served so often; by how much the memory is larger at most
-        than before all hostile clients."""
+        """Wait until the good client was served this often; return the largest growth of memory
+        since before all hostile clients."""
         largest = 0
         end = time.monotonic() + SETTLED_WITHIN_S
         while good.served < until and time.monotonic() < end:
@@ -131,7 +132,7 @@ class Round:
         return largest
 
     async def _settled(self, name: str, descriptors: int) -> None:
-        """Once the hostile clients are gone, so are their descriptors."""
+        """Check that the descriptors of the hostile clients are released once these have left."""
         end = time.monotonic() + SETTLED_WITHIN_S
         while (now := self.victim.usage().descriptors) > descriptors + DESCRIPTORS_LEFT:
             if time.monotonic() > end:
@@ -141,7 +142,7 @@ class Round:
 
 
 def judge(context: Context, name: str, grown: int, connections: int) -> None:
-    """Hold the growth of the broker's memory against what is allowed."""
+    """Compare the growth of the broker's memory with the limit."""
     most = MAX_GROWTH + connections * CONNECTION_BYTES
     context.check(
         grown <= most,
@@ -151,7 +152,7 @@ def judge(context: Context, name: str, grown: int, connections: int) -> None:
 
 
 async def round_(context: Context) -> None:
-    """See the module."""
+    """Run one round."""
     await Round(context, Victim(context.folder / "data", SETTINGS)).run()
     await at_limit(context, context.folder / "limit")
 

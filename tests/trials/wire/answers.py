@@ -1,4 +1,4 @@
-"""One request and what comes of it: an answer that can be decoded, or a closed connection."""
+"""One request and its outcome: a response that can be decoded, or a closed connection."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tests.trials.link import LOST
 
 API_VERSIONS = 18
 MAX_DECODED_BYTES = 1 << 20
-"""Of a longer answer only the correlation id is checked: decoding it takes the trial's time."""
+"""Of a longer response only the correlation id is checked: decoding it would take too much time."""
 PIECE_BYTES = 1 << 20
 HEAD_BYTES = 12
-"""Of a request up to its correlation id."""
+"""Bytes of a request up to and including its correlation id."""
 VERSIONS = {row.key: (row.min_version, row.max_version) for row in (*ROWS, *OWN_ROWS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`size` bytes came, of which `head` are the first; `closed`: the connection was closed before
-    the answer was complete. Neither: nothing came in time."""
+    """`size` bytes arrived, of which `head` are the first; `closed`: the connection was closed
+    before the response was complete. Neither: nothing arrived in time."""
 
     size: int = 0
     head: bytes = b""
@@ -32,12 +32,12 @@ class Answer:
 
     @property
     def complete(self) -> bool:
-        """Whether all of it came."""
+        """Whether the whole response arrived."""
         return self.size > 0
 
 
 async def exchange(port: int, raw: bytes, within_s: float) -> Answer:
-    """Send bytes and read one answer; no step takes longer than `within_s`."""
+    """Send bytes and read one response; no step takes longer than `within_s`."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
     try:
         writer.write(raw)
@@ -63,7 +63,7 @@ async def exchange(port: int, raw: bytes, within_s: float) -> Answer:
 
 
 def fault(request: bytes, answer: Answer) -> str:
-    """What is wrong with a complete answer to a frame; empty where nothing is."""
+    """The defect of a complete response to a frame; empty where there is none."""
     if len(request) < HEAD_BYTES:
         return f"{len(request)} bytes are no request, and were answered"
     key, version, correlation_id = struct.unpack_from(">hhi", request, 4)

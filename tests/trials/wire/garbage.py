@@ -1,4 +1,4 @@
-"""Frames that no client would send, made of valid ones; pure."""
+"""Frames that no client would send, derived from valid ones; pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from random import Random
 
 WAITING = {0: "Produce", 1: "Fetch", 11: "JoinGroup", 14: "SyncGroup"}
-"""A mutated one may lawfully be unanswered for long: acks=0, or a wait of days."""
+"""A mutated request may lawfully be unanswered for long: acks=0, or a wait of days."""
 HOW = (
     "flip", "flips", "cut", "longer", "insert", "length", "key", "version", "lengths", "random"
 )  # fmt: skip
@@ -19,7 +19,7 @@ def key_of(frame: bytes) -> int:
 
 
 def whole(frame: bytes) -> bool:
-    """Whether the length in front of it is that of what follows, so that an answer is due."""
+    """Whether the length prefix matches the rest of the frame, so that a response is due."""
     if len(frame) < 4:
         return False
     (size,) = struct.unpack_from(">i", frame)
@@ -31,7 +31,7 @@ def _sized(body: bytes) -> bytes:
 
 
 def mutated(rng: Random, frame: bytes) -> tuple[str, bytes]:
-    """How a valid frame was changed, and what became of it."""
+    """A valid frame after a random change, and a description of the change."""
     how = rng.choice(HOW)
     body = bytearray(frame[4:])
     at = rng.randrange(len(body))

@@ -1,7 +1,7 @@
-"""The rule of 5 ms: no request, whatever its bytes, holds the event loop longer.
+"""The rule of 5 ms: no request, whatever its bytes, may block the event loop longer.
 
 It runs a broker in a thread of this process, whose selector measures the CPU time of each
-iteration of the loop (tests.kit.loop_time): independent of the product's own watchdog.
+event-loop iteration (tests.kit.loop_time): independent of the product's own watchdog.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tests.trials.wire.garbage import many_headers, many_records
 
 RULE_S = 0.005
 LIMIT_S = 1.5 * RULE_S
-"""CPU time of one and the same work differs by half where the other hardware thread of the core is
-busy, as in CI: what is longer than that each time is no noise."""
+"""CPU time of the same work differs by half where the other hardware thread of the core is busy, as
+in CI: a longer time in every repetition is not noise."""
 COUNTS = (1000, 20_000, 64_000)
 """A request may have some 48,000 entries; making one from many more takes ten seconds."""
 SHORT_COUNTS = (1000, 5000)
@@ -89,7 +89,7 @@ def extreme_cases(rng: Random, topic_id: bytes, short: bool) -> Iterator[Case]:
 
 
 def judge(context: Context, broker: MeasuredBroker, case: Case) -> float:
-    """Check how long one request holds the loop; the CPU seconds."""
+    """Check how long one request blocks the loop; return the CPU seconds."""
     took = least_cpu_time(lambda: broker.ask(case.frame), LIMIT_S)
     context.check(
         took <= LIMIT_S,
@@ -100,7 +100,7 @@ def judge(context: Context, broker: MeasuredBroker, case: Case) -> float:
 
 
 def run(context: Context, until: float, most: int) -> None:
-    """Ask until the time is over, or so many cases; blocking."""
+    """Send requests until the time is over, or this many cases; blocking."""
     with measured(context.folder / "measured") as broker:
         ids = asyncio.run(topics(broker.port))
         worst = 0.0

@@ -1,7 +1,8 @@
 """One round of the wire trial: extreme requests under the rules of 5 ms and of memory, garbage.
 
-After each request a small one of another client must be answered. What is due an answer gets one
-that can be decoded, or its connection is closed with a reason in the log; no traceback is logged.
+After each request a small one of another client must be answered. Where a response is due, one
+arrives that can be decoded, or the connection is closed with a reason in the log; no traceback is
+logged.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tests.trials.wire.stretches import extreme_cases, topics
 MEMORY_MULTIPLE = 8
 """Bytes of memory a request may take for each of its bytes."""
 MEMORY_SLACK = 48 << 20
-"""Modules imported at first use, buffers of the answer, what an allocator keeps."""
+"""Memory of modules imported at first use, buffers of the response, reserves of the allocator."""
 ANSWER_WITHIN_S = 60.0
 GARBAGE_WITHIN_S = 20.0
 LOGGED_WITHIN_S = 10.0
@@ -40,7 +41,8 @@ class Round:
         self.context, self.victim = context, victim
 
     async def extremes(self, until: float, most: int) -> None:
-        """Each request is answered or refused, in bounded memory, and others are served."""
+        """Check that each request is answered or refused, in bounded memory, and others are
+        served."""
         ids = await topics(self.victim.port)
         for done, case in enumerate(extreme_cases(self.context.rng, ids[TOPIC][0], False)):
             if done >= most or time.monotonic() >= until:
@@ -65,8 +67,8 @@ class Round:
         await self._others_are_served(case.name)
 
     async def _judge(self, name: str, frame: bytes, answer: Answer, closings: int) -> None:
-        """An answer can be decoded, and a closed connection has a reason in the log, where there
-        were `closings` such lines before."""
+        """Check that a response can be decoded, and that a closed connection has a reason in the
+        log, where there were `closings` such lines before."""
         if answer.complete:
             wrong = fault(frame, answer)
             self.context.check(not wrong, "answers decoded", f"{name}: {wrong}")
@@ -76,7 +78,7 @@ class Round:
             self.context.check(logged, "connections closed with a reason", words)
 
     async def _closing_logged(self, before: int) -> bool:
-        """Whether the log has one more reason; its lines come by a pipe, a little later."""
+        """Whether the log has one more reason; its lines arrive through a pipe, a little later."""
         end = time.monotonic() + LOGGED_WITHIN_S
         while self.victim.log.closings <= before:
             if time.monotonic() > end:
@@ -85,12 +87,12 @@ class Round:
         return True
 
     def _forget_peak(self) -> int:
-        """Begin a new peak of the broker's memory; what it has now."""
+        """Reset the peak of the broker's memory; return the memory it uses now."""
         Path(f"/proc/{self.victim.process.pid}/clear_refs").write_text("5")
         return self.victim.usage().rss
 
     async def _others_are_served(self, after: str) -> None:
-        """A small request of another client is answered."""
+        """Check that a small request of another client is answered."""
         try:
             async with link(self.victim.port, "small") as client:
                 await client.call(MetadataRequest(topics=[]), 12)
@@ -101,7 +103,7 @@ class Round:
                 raise
 
     async def garbage(self, until: float, most: int) -> None:
-        """Frames that nothing would send: answered or refused, with nobody else harmed."""
+        """Check that invalid frames are answered or refused, and no other client is affected."""
         rng = self.context.rng
         ids = await topics(self.victim.port)
         valid = [
@@ -119,7 +121,7 @@ class Round:
                 await self._others_are_served(f"{case.name}, {how}")
 
     async def _garbage(self, name: str, raw: bytes) -> None:
-        """One frame on a connection of its own, with a valid request after it."""
+        """Send one frame on a connection of its own, with a valid request after it."""
         ping = frame(18, 0, encode(ApiVersionsRequest(), 0))
         due = whole(raw) and key_of(raw) not in WAITING
         closings = self.victim.log.closings
@@ -132,7 +134,7 @@ class Round:
 
 
 async def round_(context: Context) -> None:
-    """See the module."""
+    """Run one round."""
     third = context.left_s / 3
     begun = time.monotonic()
     short = context.short
