@@ -89,7 +89,7 @@ async def test_wrong_responses_to_good_client_are_reported(
 ) -> None:
     run = context(tmp_path)
     client: Any = Answers(*answers)
-    await Good(run, 0, TOPIC, TOPIC)._turn(client)
+    await Good(run, 0, TOPIC, TOPIC)._exchange(client)
     assert noticed in "".join(finding.text for finding in run.findings)
     assert bool(run.findings) == bool(noticed)
 
@@ -101,7 +101,7 @@ async def test_slow_responses_to_good_client_are_reported(
     run = context(tmp_path)
     good = Good(run, 0, TOPIC, TOPIC)
     client: Any = Answers(*GOOD_ANSWERS, last=good.stop.set)
-    await good._turns(client)
+    await good._exchanges(client)
     assert "for three small answers" in run.findings[0].text
 
 
