@@ -4,10 +4,11 @@
 `upload` copies segments, `read` serves cold reads, `retention` removes local files and remote
 objects, `manifest` publishes what the bucket has, `scrub` compares bucket, rows and manifest,
 `restore` makes a data folder from a bucket, `migrate` moves to another tier, `cost` counts and
-estimates, `admin` answers `kafkawire tier`. The broker never imports boto3, which would hold the
-interpreter lock: requests go to a storage process.
+estimates, `admin` answers `kafkawire tier`. The broker never imports boto3, because it would hold
+the interpreter lock: a storage process makes the requests.
 
-A start never waits for the bucket: it is attached in the background. Trouble is a warning a
-minute and a metric, and an error once when a topic's lag is exceeded. Partitions that are idle
-cost no request, and normal operation never lists the bucket.
+The broker's start never waits for the bucket, which is attached in the background. A failure is
+counted in a metric and logged as a warning at most once a minute; a topic that exceeds its lag
+limit is logged as an error once. Idle partitions cause no requests, and normal operation never
+lists the bucket.
 """

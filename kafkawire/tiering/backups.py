@@ -4,9 +4,8 @@
     <name>/manifest.json, ...     the files of one, as kafkawire.cli.backup.backup writes them
 
 The index is written before the first file of a backup (not complete), after the last one
-(complete), and before the files of an old one are deleted, so nothing is ever in the bucket that
-the index does not name, and no listing is needed. Shell; called by `server.backups` and
-`kafkawire.cli.backup.restore`.
+(complete), and before the files of an old one are deleted, so the index names everything in the
+bucket and no listing is needed. Called by `server.backups` and `kafkawire.cli.backup.restore`.
 """
 
 from __future__ import annotations
@@ -42,12 +41,13 @@ class Index:
     backups: list[Backup] = field(default_factory=list)
 
     def newest(self) -> Backup | None:
-        """The last complete one."""
+        """The newest complete backup."""
         return next((each for each in reversed(self.backups) if each.complete), None)
 
 
 async def read_index(store: ObjectStore) -> Index | None:
-    """None where there is none yet. StoreError where it cannot be read, or is of a newer format."""
+    """Read the index; None if there is none yet. Raises StoreError if it cannot be read or has a
+    newer format."""
     try:
         data, _ = await store.get(INDEX)
     except NoSuchObject:
@@ -73,7 +73,7 @@ async def _write_index(store: ObjectStore, index: Index) -> None:
 
 
 def name_of(created_ms: int) -> str:
-    """The name of a backup begun at a time: names are in the order of times."""
+    """Return the name of a backup begun at a time; names sort by time."""
     return datetime.fromtimestamp(created_ms / 1000, UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
 
 
@@ -84,8 +84,8 @@ async def store_backup(
     files: Mapping[str, str],
     keep: int,
 ) -> Backup:
-    """Upload a backup (name below its prefix -> local path), and delete what is not among the
-    newest `keep` then, and what was never completed. StoreError, OSError."""
+    """Upload a backup (name below its prefix -> local path). Delete all but the newest `keep`
+    backups, and those never completed. Raises StoreError, OSError."""
     index = await read_index(store) or Index(cluster_id)
     if index.cluster_id != cluster_id:
         raise StoreError("ForeignBackups", f"it holds backups of cluster {index.cluster_id}")
@@ -107,7 +107,7 @@ async def _rotate(store: ObjectStore, index: Index, keep: int) -> None:
     gone = [each for each in index.backups if each not in kept]
     if not gone:
         return
-    # Their completeness goes first: a reader never takes one of which files are missing.
+    # First mark them as incomplete, so that no reader uses one with missing files.
     index.backups = [
         Backup(each.name, each.created_ms, each in kept, each.files) for each in index.backups
     ]
@@ -121,6 +121,6 @@ async def _rotate(store: ObjectStore, index: Index, keep: int) -> None:
 
 
 async def fetch_backup(store: ObjectStore, backup: Backup, paths: Mapping[str, str]) -> None:
-    """Download the files of a backup to `paths` (by name). StoreError, OSError."""
+    """Download the files of a backup to `paths` (by name). Raises StoreError, OSError."""
     for name in backup.files:
         await store.download(f"{backup.name}/{name}", paths[name])

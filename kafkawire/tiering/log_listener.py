@@ -1,8 +1,8 @@
 """Listener of the log: forwards its notifications to the parts of the remote tier.
 
-Each is called in the middle of another caller's work: what it leads to is noted here and done
-later, by the tasks of the parts. These may be others after a switch of tiers, so they are found
-each time.
+Notifications arrive in the middle of another caller's work, so they are only recorded here; the
+tasks of the components act on them later. The components are looked up at each call, because a
+switch of tiers replaces them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def listen(tiering: Tiering) -> None:
-    """Receive notifications from now on."""
+    """Subscribe to notifications of the log."""
     tiering.log.hooks.register(TieringLogListener(tiering))
 
 
@@ -28,12 +28,12 @@ class TieringLogListener:
         self._tiering = tiering
 
     def segments(self, ids: Collection[int]) -> None:
-        """There may be something to upload, or to remove."""
+        """Segments changed: check for uploads and deletions."""
         self._tiering.uploader.note(ids)
         self._tiering.remover.nudge()
 
     def log_starts(self, numbers: Collection[int]) -> None:
-        """The manifest says so soon; of a partition that was never tiered it need not."""
+        """Note the new log start for the manifest, unless the partition was never tiered."""
         for number in numbers:
             partition = self._tiering.log.partitions.get(number)
             if partition is None or partition.dispatch_offset or partition.config.tiered:
@@ -41,13 +41,13 @@ class TieringLogListener:
         self._tiering.remover.nudge()
 
     def topics(self, infos: Collection[TopicInfo]) -> None:
-        """The manifest has all topics, tiered or not."""
+        """Note the topic for the manifest, which has all topics, tiered or not."""
         for info in infos:
             self._tiering.rounds.topic_changed(info)
         self._tiering.local.settings_changed()
 
     def topic_altered(self, info: TopicInfo) -> None:
-        """It may be tiered now, or not any more, or by another time."""
+        """Topic settings changed: check whether and when its segments are uploaded."""
         self._tiering.rounds.topic_changed(info)
         self._tiering.topic_disabler.note(info)
         self._tiering.uploader.note_all()
@@ -55,13 +55,13 @@ class TieringLogListener:
         self._tiering.remover.wake()
 
     def topic_removed(self, info: TopicInfo) -> None:
-        """Its objects go when its rows have gone."""
+        """A topic was deleted; its objects are deleted after its rows."""
         self._tiering.rounds.topic_deleted(info.id)
         self._tiering.topic_disabler.forget(info.id)
         self._tiering.remover.wake()
 
     def defaults(self) -> None:
-        """Any topic may have other settings."""
+        """Default settings changed, which may affect every topic."""
         self._tiering.uploader.note_all()
         self._tiering.local.settings_changed()
         self._tiering.remover.wake()

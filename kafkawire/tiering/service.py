@@ -1,9 +1,9 @@
-"""The remote tier of one broker: its parts, started and ended in order.
+"""The remote tier of one broker: starts and stops its components in order.
 
-Made by the broker where `tier.url` is set. A start never fails because of the tier: the bucket is
-attached in the background, for as long as it takes, and `state` says how that stands. Then what a
-crash left is cleaned up, segments are uploaded, objects no one needs are removed. Cold reads need
-no attached bucket: they begin at once.
+Created by the broker if `tier.url` is set. The broker's start never fails because of the tier: the
+bucket is attached in the background, with retries, and `state` has the progress. After that,
+leftovers of a crash are cleaned up, segments are uploaded and unused objects deleted. Cold reads do
+not need an attached bucket and work from the start.
 """
 
 from __future__ import annotations
@@ -52,17 +52,18 @@ from kafkawire.tiering.upload.uploader import Uploader
 logger = logging.getLogger(__name__)
 
 SCAN_INTERVAL_S = 1.0
-"""Between two checks whether promises are kept and settings are others."""
+"""Interval of the checks for exceeded lag limits and changed settings."""
 REPORT_INTERVAL_S = 0.1
-"""Between two tries of a DeleteRecords: manifest rounds have a pace of their own."""
+"""Delay between two attempts to publish log starts for DeleteRecords; manifest rounds have their
+own pace."""
 NO_LIMIT = (1 << 63) - 1
 
 
 class Tiering:
     """The remote tier of one broker. `state`: "attaching", "attached", "refused" or "owned by
-    another"; `error` what is in the way then. Parts that others reach: `store`, `cold`, `local`,
-    `rounds`, `dispatcher`, `uploader`, `remover`, `upload_lag`; those that belong to one tier are
-    others after a `switch`."""
+    another"; `error`: the reason if it is not attached. Public components: `store`, `cold`,
+    `local`, `rounds`, `dispatcher`, `uploader`, `remover`, `upload_lag`; `switch` replaces those
+    that belong to one tier."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class Tiering:
         cluster_id: str,
         opener: Opener | None = None,
     ) -> None:
-        """`store` is that of `tier.url`; `opener` makes those of other tiers."""
+        """`store` is that of `tier.url`; `opener` opens those of other tiers."""
         self.env = env
         self.config = config
         self.log = log
@@ -101,7 +102,7 @@ class Tiering:
         self._started = False
 
     async def start(self) -> None:
-        """Begin. Never fails because of the tier; raises what SQL raises."""
+        """Start. Never fails because of the tier; raises SQL's errors."""
         now_ms = self.env.clock.now_ms()
         await self.tiers.open()
         self.tier, self.store = self.tiers.current.id, self.tiers.store_at(self.tiers.current.url)
@@ -128,14 +129,14 @@ class Tiering:
         self._tasks.append(self.env.spawn(self.spending.run(), "count what tiering costs"))
 
     async def switch(self, url: str) -> None:
-        """Upload to another tier from now on (kafkawire.tiering.migrate.migrate); what is in the
-        one before is read there, until it has been copied."""
+        """Upload to another tier from now on (kafkawire.tiering.migrate.migrate). Objects in the
+        previous one are read from there until they are copied."""
         await self.tiers.begin_move(url)
         await self._stop()
         try:
             after_ms = self.env.clock.now_ms() + self._grace_ms()
             await give_up_uploads(self.storage, self.node_id, after_ms)
-        finally:  # what could not be given up is by the next start; uploads must go on
+        finally:  # the next start cleans up the rest; uploads must continue
             self.tier, self.store = self.tiers.current.id, self.tiers.store_at(url)
             self.state, self.error = "attaching", None
             self.dispatcher = Dispatcher(UploadLimits(0, 1, -1, 1.0))
@@ -144,7 +145,7 @@ class Tiering:
             self._attaching = self.env.spawn(self._run(), "tiering")
 
     async def _stop(self) -> None:
-        """End what works on the current tier."""
+        """Stop the components of the current tier."""
         self._attaching.cancel()
         await asyncio.gather(self._attaching, return_exceptions=True)
         await self.uploader.close()
@@ -152,7 +153,7 @@ class Tiering:
         await self.rounds.close()
 
     def _build(self) -> None:
-        """Put the parts together; nothing of them runs yet."""
+        """Create the components of a tier without starting them."""
         env, log, storage, segments = self.env, self.log, self.storage, self.log.segments
         config_of, grace_ms, node_id = log.loader.config_of, self._grace_ms, self.node_id
         self.rounds = Rounds(
@@ -180,7 +181,8 @@ class Tiering:
         )
 
     async def close(self) -> None:
-        """End uploads and everything else; the log is open still. Again: does nothing."""
+        """Stop uploads and everything else, while the log is still open. Another call has no
+        effect."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -198,12 +200,12 @@ class Tiering:
     def scrub(
         self, repair: bool, deep: bool, skip_lost: bool = False
     ) -> AsyncIterator[ScrubProgress | ScrubReport]:
-        """Hold bucket, rows and manifest against each other (kafkawire.tiering.scrub.scrub):
-        progress, and the report last. One at a time."""
+        """Run a scrub (kafkawire.tiering.scrub.scrub): yield its progress, then the report. At most
+        one runs at a time."""
         return Scrub(self.site()).run(repair, deep, skip_lost)
 
     def site(self) -> Site:
-        """The parts of this tier that checks and repairs use."""
+        """Return the components of this tier that checks and repairs use."""
         segments, config = self.log.segments, self.config
         rate = config.remote_log_manager_fetch_max_bytes_per_second
         return Site(
@@ -215,15 +217,15 @@ class Tiering:
         )  # fmt: skip
 
     def store_of(self, tier: int) -> ObjectStore | None:
-        """Where objects of a tier are; None: it cannot be reached from here."""
+        """Return the store of a tier; None if it is not available."""
         return self.tiers.store(tier)
 
     def producer_ids_leased(self, end: int) -> None:
-        """Have the manifest of the current tier say that producer ids below `end` are taken."""
+        """Have the current tier's manifest record that producer ids below `end` are assigned."""
         self.rounds.producer_ids_leased(end)
 
     def broker_changed(self) -> None:
-        """Settings of the broker have changed, the dynamic ones of all brokers perhaps."""
+        """Apply changed broker settings, which may include the dynamic ones of all brokers."""
         self.rounds.cluster_changed()
         self._take_settings()
         self.uploader.wake()
@@ -231,9 +233,9 @@ class Tiering:
     async def log_starts_reported(
         self, names: Iterable[tuple[str, int]], timeout_s: float
     ) -> set[tuple[str, int]]:
-        """Have the log starts of partitions (topic, index), which are in memory, in the manifest;
-        those that have something in the remote tier and are not there in time, which will follow.
-        None of them if the bucket is another broker's now: there is nothing to report."""
+        """Publish the log starts of partitions (topic, index), which are in memory. Return the
+        tiered ones that were not published in time and will follow. If another broker owns the
+        bucket nothing is published, and none is returned."""
         tiered = set()
         for name, index in names:
             info = self.catalog.by_name.partition_of(name, index)
@@ -250,7 +252,7 @@ class Tiering:
         return tiered
 
     async def _notify(self) -> None:
-        """Publish what is noted, trying for as long as the caller waits and tiering is open."""
+        """Publish pending changes; retry while the caller waits and the tier is open."""
         while self._started and self.rounds.owned:
             try:
                 await self.rounds.publish()
@@ -258,10 +260,8 @@ class Tiering:
             except (StoreError, OSError):
                 await self.env.sleep(REPORT_INTERVAL_S)
 
-    # --- attaching
-
     async def _run(self) -> None:
-        """Attach, for as long as it takes, then let the parts work."""
+        """Attach the bucket, with retries, then start the components."""
         failures = 0
         self.dispatcher.detach(self.state)
         self.uploader.start()
@@ -272,7 +272,7 @@ class Tiering:
         while self.state != "attached":
             try:
                 await self.rounds.open()
-            except Exception as failure:  # a defect too: the tier is not given up for it
+            except Exception as failure:  # even after a defect the tier keeps trying
                 failures += 1
                 if not isinstance(failure, StoreError | OSError | WorkerError):
                     logger.exception("cannot attach the remote tier, retrying")
@@ -290,7 +290,7 @@ class Tiering:
             self.mover.start()
 
     def _refused(self, failure: Exception) -> None:
-        """Say why the bucket cannot be attached: what needs a person as an ERROR, once."""
+        """Log why the bucket cannot be attached, once as an ERROR if an operator must act."""
         reported = str(self.error) == str(failure)
         self.error = failure
         code = failure.code if isinstance(failure, StoreError) else type(failure).__name__
@@ -307,7 +307,7 @@ class Tiering:
             )
 
     def _trouble(self) -> str:
-        """Why nothing can be uploaded at all; empty if something can."""
+        """Return why nothing at all can be uploaded; empty if uploads are possible."""
         if self.state == "attached":
             return ""
         return self.state if self.error is None else f"{self.state}: {self.error}"
@@ -322,10 +322,8 @@ class Tiering:
     def _retry_max_s(self) -> float:
         return self.config.tier_retry_max_ms / 1000
 
-    # --- now and then
-
     async def _watch(self) -> None:
-        """Check the upload lag limits, and apply changed settings."""
+        """Check the lag limits and apply changed settings."""
         while True:
             await self.env.sleep(SCAN_INTERVAL_S)
             if not self.rounds.owned and not self.dispatcher.foreign:
@@ -337,11 +335,11 @@ class Tiering:
                 if self._take_settings():
                     self.uploader.wake()
                 await self.upload_lag.scan()
-            except Exception:  # checked again
+            except Exception:  # retried
                 logger.warning("checking the remote tier failed, retrying", exc_info=True)
 
     def _take_settings(self) -> bool:
-        """Settings of the broker that may change; whether they have."""
+        """Read the settings of the broker that may change; return whether they have."""
         config, limits, dispatcher = self.config, self.dispatcher.limits, self.dispatcher
         rate = config.remote_log_manager_copy_max_bytes_per_second
         now = UploadLimits(

@@ -1,7 +1,7 @@
-"""The commands of `kafkawire tier` that ask or order a running broker, by name.
+"""The commands of `kafkawire tier` that a running broker executes, by name.
 
-Arguments and answers are JSON's plain values. Questions are answered at once; scrub and move go on
-in the background, one of each at a time, and are asked how far they are. Called by the handler of
+Arguments and results are plain JSON values. Queries return immediately. A scrub and a move run in
+the background, at most one of each, and report their progress on request. Called by the handler of
 the Tier API.
 """
 
@@ -27,7 +27,7 @@ Answer = dict[str, Any]
 
 
 class CommandError(Exception):
-    """It was asked wrongly, or cannot be done: one sentence."""
+    """The request is invalid or cannot be executed; the message is one sentence."""
 
 
 class TierCommands:
@@ -47,7 +47,7 @@ class TierCommands:
         }
 
     async def run(self, name: str, arguments: Arguments) -> Answer:
-        """The answer of a command. CommandError."""
+        """Return the result of a command. Raises CommandError."""
         command = self._commands.get(name)
         if command is None:
             known = ", ".join(sorted(self._commands))
@@ -86,7 +86,8 @@ class TierCommands:
         }
 
     async def _move(self, arguments: Arguments) -> Answer:
-        """`to`: a URL, or empty; `watch`: only tell how far it is."""
+        """Start a move to the URL `to` (empty: into the current tier) and return its progress;
+        `watch`: only return the progress."""
         mover, to = self._tiering.mover, arguments.get("to") or ""
         if not isinstance(to, str):
             raise CommandError(f"to={to!r}: it must be a tier URL")
@@ -98,7 +99,8 @@ class TierCommands:
         return mover.reported()
 
     async def _scrub(self, arguments: Arguments) -> Answer:
-        """Begin one unless one is under way; `watch`: only tell how far it is."""
+        """Start a scrub unless one is running, and return its progress; `watch`: only return the
+        progress."""
         if arguments.get("watch") is not True:
             if self._scrubbing is not None and not self._scrubbing.done():
                 raise CommandError("a scrub is already running")
@@ -125,7 +127,7 @@ class TierCommands:
             raise
 
     async def close(self) -> None:
-        """End a scrub that is under way."""
+        """Cancel the running scrub."""
         if self._scrubbing is not None:
             self._scrubbing.cancel()
             await asyncio.gather(self._scrubbing, return_exceptions=True)
@@ -140,7 +142,7 @@ class TierCommands:
 
 
 def _after(arguments: Arguments) -> tuple[str, int] | None:
-    """After which partition a page begins."""
+    """Return the partition after which a page begins."""
     match arguments.get("after"):
         case None:
             return None

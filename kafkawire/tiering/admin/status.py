@@ -1,8 +1,9 @@
-"""`kafkawire tier status` and `why`: how the tier is, and how far each partition is in it.
+"""`kafkawire tier status` and `why`: the state of the tier and the upload progress of each
+partition.
 
-Answers are plain values for JSON, in pages of at most PAGE partitions, so that neither a million
-partitions nor their rows are in memory or on the loop at a time. Asks SQL for partitions that are
-not in memory, never the bucket. Called by kafkawire.tiering.admin.commands.
+Results are plain JSON values in pages of at most PAGE partitions, which bounds memory and
+event-loop time with a million partitions. Partitions that are not in memory are read from SQL; the
+bucket is never read. Called by kafkawire.tiering.admin.commands.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
     from kafkawire.tiering.service import Tiering
 
 PAGE = 500
-"""Partitions of one answer: a few milliseconds on the loop in all, and a hundred KB."""
+"""Partitions of one page: a few milliseconds of event-loop time and about 100 KB."""
 SLICE = 50
 """Partitions per event-loop iteration."""
 
 Place = tuple[str, int]
-"""A topic and a partition of it."""
+"""A topic name and a partition index."""
 
 
 def tier_facts(tiering: Tiering) -> dict[str, Any]:
-    """The tier as a whole. Times are UTC milliseconds, None where there is none."""
+    """Return the state of the tier as a whole. Times are UTC milliseconds, or None."""
     dispatcher, rounds, meter = tiering.dispatcher, tiering.rounds, tiering.meter
     held = held_up(tiering)
     trouble = meter.trouble
@@ -66,8 +67,8 @@ def tier_facts(tiering: Tiering) -> dict[str, Any]:
 async def status(
     tiering: Tiering, topic: str | None, after: Place | None, every: bool
 ) -> dict[str, Any]:
-    """A page of partitions, following `after`; `next` is where the following one begins.
-    Those that never had a record are left out unless `every` one is wanted."""
+    """Return a page of partitions after `after`; `next` is the start of the following page.
+    Partitions that never had a record are left out unless `every` is set."""
     places, more = _page(tiering, topic, after)
     shapes = [
         (place, shape)
@@ -88,9 +89,10 @@ async def status(
 async def why(
     tiering: Tiering, topic: str | None, after: Place | None, every: bool
 ) -> dict[str, Any]:
-    """A page of pieces that are not in the tier, with their reasons; `every`: also a line for each
-    partition that is in it whole, and those of topics that are not tiered. Empty partitions of
-    internal topics have none unless the topic is named: there are many of them."""
+    """Return a page of offset ranges that are not in the tier, with their reasons. `every` adds a
+    line for each partition that is completely in the tier, and for each that is not tiered. Empty
+    partitions of internal topics, of which there are many, are listed only if their topic is named.
+    """
     places, more = _page(tiering, topic, after)
     rows: list[dict[str, Any]] = []
     for at, (place, shape) in enumerate(await _shapes(tiering, places), 1):
@@ -108,7 +110,8 @@ async def why(
 
 
 def _page(tiering: Tiering, topic: str | None, after: Place | None) -> tuple[list[Place], Any]:
-    """The next partitions by topic and index, and where to go on (None: these were the last)."""
+    """Return the next partitions by topic and index, and the position of the next page (None: this
+    is the last page)."""
     found: list[Place] = []
     for place in _places(tiering, topic, after):
         if len(found) == PAGE:
@@ -130,7 +133,7 @@ def _places(tiering: Tiering, topic: str | None, after: Place | None) -> Iterato
 async def _shapes(
     tiering: Tiering, places: Sequence[Place]
 ) -> list[tuple[Place, PartitionTiering]]:
-    """The partitions that are led here; those that are not in memory are read from SQL."""
+    """Return the partitions led by this broker; those that are not in memory are read from SQL."""
     numbers = {}
     for name, index in places:
         info = tiering.catalog.by_name.partition_of(name, index)
@@ -150,7 +153,7 @@ async def _shapes(
 
 
 async def _uploaded(tiering: Tiering, shapes: Sequence[PartitionTiering]) -> dict[int, int]:
-    """When the newest object of each partition was uploaded (UTC ms)."""
+    """Return when the newest object of each partition was uploaded (UTC ms)."""
     by_id = tiering.log.segments.store.by_id
     newest: dict[int, bytes] = {}
     for shape in shapes:
@@ -193,8 +196,8 @@ def _row(
 
 
 def _reason(tiering: Tiering, place: Place, piece: LocalOnlyRange, lag_ms: int) -> dict[str, Any]:
-    """`late`: the piece is to be uploaded and has waited longer than `lag_ms`, which is
-    tiering.max.lag.ms of its topic. A pause breaks that promise, too."""
+    """`late`: the range should be uploaded and has waited longer than `lag_ms`, the topic's
+    tiering.max.lag.ms. A pause counts as waiting, too."""
     clock = tiering.env.clock
     now, why = clock.monotonic(), piece.why
     until_s = None if why.until == NEVER else round(max(0.0, why.until - now), 1)

@@ -1,10 +1,10 @@
 """Reasons why parts of a partition are not in the remote tier yet.
 
-A piece is a segment without a finished object, or what is in the journals still. Its reason is the
-dispatcher's where it has been registered; what holds everybody up (another owner, a pause, a bucket
-that cannot be attached or a manifest that cannot be written) comes first. Nothing is asked of the
-bucket: all of this is known here, also while the storage is down. Called by
-kafkawire.tiering.admin.status.
+A range is a segment without a finished object, or records that are only in the journals. A
+condition that blocks all uploads (another owner, a pause, a bucket that cannot be attached, a
+manifest that cannot be written) takes precedence; otherwise the reason comes from the dispatcher,
+if the segment is registered there. The bucket is not read, so this also works while the storage is
+down. Called by kafkawire.tiering.admin.status.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class PartitionTiering:
-    """A partition as far as tiering goes, in memory or not. `rows`: (base, end, segment id, bytes)
-    by offset; `journal_bytes`: after them; `journals`: their numbers."""
+    """Tiering state of a partition, in memory or not. `rows`: (base, end, segment id, bytes) by
+    offset; `journal_bytes`: the bytes after them; `journals`: their journal numbers."""
 
     number: int
     config: TopicConfig
@@ -45,9 +45,9 @@ class PartitionTiering:
 
 @dataclass(frozen=True, slots=True)
 class LocalOnlyRange:
-    """Offsets [start, end) that are not in the tier. `since`: when the oldest segment of them was
-    made, or its journal first held tiered records (monotonic; NEVER: not known). `segments`: how
-    many, 0: it lies in the journals."""
+    """Offsets [start, end) that are not in the tier. `since`: when the oldest segment was made, or
+    when its journal first held tiered records (monotonic; NEVER: unknown). `segments`: number of
+    segments, 0 if the range is only in the journals."""
 
     start: int
     end: int
@@ -58,7 +58,7 @@ class LocalOnlyRange:
 
 
 def shape_of(tiering: Tiering, partition: Partition) -> PartitionTiering:
-    """Of a partition in memory."""
+    """Return the state of a partition in memory."""
     rows, number = partition.segments, partition.number
     journals = list(partition.portions.journal)
     active = tiering.log.journals.active
@@ -80,7 +80,7 @@ def shape_of(tiering: Tiering, partition: Partition) -> PartitionTiering:
 
 
 def stored_shape(tiering: Tiering, row: PartitionRow, config: TopicConfig) -> PartitionTiering:
-    """Of a partition that is not in memory: all of it lies in segments."""
+    """Return the state of a partition that is not in memory, which is entirely in segments."""
     log_start = row.checkpoint.log_start if row.checkpoint is not None else 0
     end = row.mappings[-1].end_offset if row.mappings else log_start
     local_from = max(end, log_start)
@@ -102,7 +102,8 @@ def stored_shape(tiering: Tiering, row: PartitionRow, config: TopicConfig) -> Pa
 
 
 def pieces(tiering: Tiering, shape: PartitionTiering) -> list[LocalOnlyRange]:
-    """The pieces not in the tier, by offset; neighbours with the same reason are joined."""
+    """Return the ranges that are not in the tier, by offset; neighbours with the same reason are
+    merged."""
     found: list[LocalOnlyRange] = []
     by_id = tiering.log.segments.store.by_id
     for base, end, segment_id, length in shape.rows:
@@ -124,7 +125,7 @@ def pieces(tiering: Tiering, shape: PartitionTiering) -> list[LocalOnlyRange]:
 
 
 def merged(found: Iterable[LocalOnlyRange]) -> list[LocalOnlyRange]:
-    """Neighbours with the same reason as one; what is next of them counts."""
+    """Merge neighbours with the same reason; the newer range supplies the details."""
     joined: list[LocalOnlyRange] = []
     for piece in found:
         last = joined[-1] if joined else None
@@ -160,7 +161,7 @@ def _of_journals(tiering: Tiering, shape: PartitionTiering) -> Why:
     if damaged is not None:
         return Why(Reason.ERROR, detail=f"the batch at offset {damaged} is damaged on disk")
     until = min((cutter.timing.cut_by(number) for number in shape.journals), default=NEVER)
-    if until == NEVER:  # the cutter has not seen it yet
+    if until == NEVER:  # not cut yet
         until = tiering.env.clock.monotonic() + CUT_PART * shape.config.tier_lag_ms / 1000
     return Why(Reason.ACTIVE, until)
 
@@ -184,7 +185,7 @@ def _of_segment(tiering: Tiering, segment_id: int) -> Why:
 
 
 def held_up(tiering: Tiering) -> Why | None:
-    """Why nothing at all is uploaded now, but for failing requests; None if something can be."""
+    """Return why nothing can be uploaded now, failing requests aside; None if uploads can run."""
     if tiering.dispatcher.foreign:
         return Why(Reason.OWNED_BY_OTHER, detail=_text(tiering.error or tiering.rounds.error))
     if tiering.dispatcher.paused:
@@ -197,7 +198,7 @@ def held_up(tiering: Tiering) -> Why | None:
 
 
 def code_of(failure: BaseException) -> str:
-    """The short name of a failure."""
+    """Return the short name of a failure."""
     return failure.code if isinstance(failure, StoreError) else type(failure).__name__
 
 
@@ -206,7 +207,8 @@ def _text(failure: BaseException | None) -> str:
 
 
 def _made(tiering: Tiering, segment_id: int) -> float:
-    """When a segment was made, by the monotonic clock; the other one may have jumped."""
+    """Return when a segment was made, by the monotonic clock, because the wall clock may have
+    jumped."""
     segment = tiering.log.segments.store.by_id.get(segment_id)
     if segment is None:
         return NEVER

@@ -1,10 +1,10 @@
 """Costs of the remote tier this month, counted across restarts and compared with a budget.
 
-The month is the calendar's (UTC). Every TICK_S what has been counted goes into a small file in the
-broker's folder (one line of JSON and its checksum, renamed into place), so a crash forgets at most
-that much of the counting, and nothing else rests on it. Storage is counted as bytes times time: the
-bytes are those of all objects with a row, summed up once an hour. A month that costs more than a
-budget is a WARN at 80 % and at 100 % of it, once each. Shell; one for each tier.
+The month is the calendar month (UTC). Every TICK_S the counts are written to a small file in the
+broker's folder (one line of JSON and its checksum, renamed into place); a crash loses at most that
+period of counting. Storage is counted as bytes times time, where the bytes of all objects with a
+row are summed up once an hour. A WARN is logged once when the costs reach 80 % of the budget, and
+once at 100 %. There is one instance per tier.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ TICK_S = 60.0
 SUM_S = 3600.0
 PAGE = 500
 STEPS = (80, 100)
-"""Percent of the budget that are worth a warning."""
+"""Percentages of the budget at which a warning is logged."""
 MAX_FILE_BYTES = 1 << 20
-"""A thousand topics take a fifth of it."""
+"""Maximum size of the file; a thousand topics take a fifth of it."""
 
 
 class Spending:
-    """The monthly costs of the remote tier. `stored_bytes`: of all objects, as of the last sum;
+    """The monthly costs of the remote tier. `stored_bytes`: of all objects at the last sum;
     `byte_ms`: bytes times milliseconds of this month."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Spending:
         node_id: int,
         folder: str,
     ) -> None:
-        """ValueError if `tier.prices` is not what prices look like."""
+        """Raises ValueError if `tier.prices` is malformed."""
         self.prices: Prices = parse_prices(config.tier_prices)
         self.month = ""
         self.byte_ms = 0
@@ -75,7 +75,7 @@ class Spending:
         self._summed_s = -SUM_S
 
     async def run(self) -> None:
-        """Count time, save and warn, for ever. Nothing that fails ends it."""
+        """Count, save and warn periodically; failures are logged and do not end the task."""
         while True:
             try:
                 if not self.month:
@@ -86,13 +86,13 @@ class Spending:
             await self._env.sleep(TICK_S)
 
     async def close(self) -> None:
-        """Save what was counted, if that was ever begun."""
+        """Save the counts, if counting has started."""
         if self.month:
             self._pass_time()
             await self._save()
 
     async def load(self) -> None:
-        """Go on where the last start ended, if it was this month."""
+        """Load the saved counts, if they are of this month."""
         clock, fs = self._env.clock, self._env.fs
         self._saved = await self._env.offload.submit("files", _read, fs, self._folder)
         self.month = month_of(clock.now_ms())
@@ -106,34 +106,32 @@ class Spending:
             logger.warning("stored costs of the remote tier are damaged, counting from zero")
 
     async def tick(self) -> None:
-        """Pass the time since the last one."""
+        """Add the storage used since the last call."""
         self._pass_time()
         now_s = self._env.clock.monotonic()
         if now_s - self._summed_s >= SUM_S:
             self._summed_s = now_s
             self.stored_bytes = await self._sum()
         month = month_of(self._env.clock.now_ms())
-        if month > self.month:  # a clock that went back does not begin a month again
+        if month > self.month:  # do not restart a month if the clock moves backwards
             self.month, self.byte_ms, self._warned = month, 0, 0
             self._meter.begin_month(Usages())
         self._warn()
         await self._save()
 
-    # --- money
-
     def cost_of(self, usage: Usage) -> float:
-        """Requests and bytes."""
+        """Return the cost of requests and bytes."""
         money = self.prices.of_requests(usage.requests())
         return money + self.prices.of_transfer(usage.in_bytes, usage.out_bytes)
 
     def spent(self) -> float:
-        """This month so far, storage included."""
+        """Return this month's costs so far, storage included."""
         requests = sum(self.cost_of(usage) for usage in self._meter.month.values())
         return requests + self.prices.of_storage(self.byte_ms)
 
     def dearest(self, count: int) -> list[tuple[str, float]]:
-        """(topic, cost of its requests and bytes this month) of the dearest topics, at most so
-        many; the cost of all others together is OTHERS'."""
+        """Return (topic, cost of its requests and bytes this month) of the most expensive topics,
+        at most `count`; all other topics are summed up as OTHERS."""
         costs = {topic: self.cost_of(usage) for topic, usage in self._meter.month.items()}
         others = costs.pop(OTHERS, 0.0)
         shown = nlargest(count, costs.items(), key=lambda pair: (pair[1], pair[0]))
@@ -141,7 +139,8 @@ class Spending:
         return [*shown, (OTHERS, others)] if len(costs) > count or others else shown
 
     async def report(self) -> dict[str, Any]:
-        """`tier cost`, as plain values: this month by topic, dearest first."""
+        """Return the result of `tier cost` as plain values: this month by topic, most expensive
+        first."""
         self._pass_time()
         self.stored_bytes = await self._sum()
         meter, prices, budget = self._meter, self.prices, self._config.tier_budget_month
@@ -172,15 +171,13 @@ class Spending:
             },
         }
 
-    # --- inside
-
     def _pass_time(self) -> None:
         now_s = self._env.clock.monotonic()
         self.byte_ms += int(self.stored_bytes * (now_s - self._ticked_s) * 1000)
         self._ticked_s = now_s
 
     async def _sum(self) -> int:
-        """The bytes of all objects that may be in the bucket."""
+        """Sum the bytes of all objects that may be in the bucket."""
         total, after = 0, b""
         states = (COPY_STARTED, COPY_FINISHED, DELETE_STARTED)
         while rows := await self._storage.objects(self._node_id, states, PAGE, after):
@@ -200,15 +197,16 @@ class Spending:
         self._warned = reached
 
     def _take(self, says: Mapping[str, Any]) -> None:
-        """Parse a stored file; KeyError, ValueError or TypeError if it is not what `_line`
-        wrote."""
+        """Parse a saved file. Raises KeyError, ValueError or TypeError if its content is
+        invalid."""
         month = Usages()
         for topic, (micro, in_bytes, out_bytes) in says["topics"].items():
             counts = Counter({str(kind): int(count) for kind, count in micro.items()})
             month[str(topic)] = Usage(counts, int(in_bytes), int(out_bytes))
         self.month, self.byte_ms = str(says["month"]), int(says["byte_ms"])
         self._warned = int(says["warned"])
-        for topic, usage in self._meter.month.items():  # requests came before this was read
+        # requests were counted before the file was read
+        for topic, usage in self._meter.month.items():
             _add(month.of(topic), usage)
         self._meter.begin_month(month)
 
@@ -233,7 +231,7 @@ class Spending:
 
 
 def month_of(now_ms: int) -> str:
-    """The calendar month of a time, like 2026-11; months compare as texts."""
+    """Return the calendar month of a time, like 2026-11; months sort as strings."""
     return datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m")
 
 
@@ -249,7 +247,7 @@ def _add(to: Usage, more: Usage) -> None:
 
 
 def _read(fs: FileSystem, folder: str) -> bytes:
-    """The line that was saved; empty if there is none, or none that is whole."""
+    """Return the saved line; empty if there is none or its checksum is wrong."""
     try:
         file = fs.open(os.path.join(folder, NAME))
     except FileNotFoundError:

@@ -1,14 +1,13 @@
 """How many requests a day settings will cause, and what that costs, before they are applied. Pure.
 
-The arithmetic is that of the cutter and the uploader. Journals are cut when they are full, and at
-the latest when half of the least `tiering.max.lag.ms` in them is over; each cut makes segments, one
-of each large share of a partition and shared ones of the others; each segment is an object. Small
-ones are merged (kafkawire.tiering.cost.merge_model), if that pays, and uploaded once more; those
-that have left the local disk are read for it. Uploads that end together share a delta of the
-manifest.
+The model follows the cutter and the uploader. Journals are cut when they are full, and at the
+latest after half of the smallest `tiering.max.lag.ms` in them. Each cut makes one segment for each
+large share of a partition, and shared segments for the others; each segment becomes an object.
+Small ones are merged (kafkawire.tiering.cost.merge_model) if that saves money, and uploaded again;
+those without a local file are downloaded for it. Uploads that end together share a manifest delta.
 
-It is an estimate for traffic that flows evenly: it knows neither retries nor cleaning. A topic
-without traffic costs nothing.
+The estimate assumes even traffic and ignores retries and compaction. A topic without traffic costs
+nothing.
 """
 
 from __future__ import annotations
@@ -34,14 +33,13 @@ from kafkawire.tiering.cost.prices import GIGABYTE, Prices
 DAY_S = 86_400.0
 MONTH_DAYS = 30
 READ_BYTES = 4 << 20
-"""A sequential reader asks for one to eight mebibytes at a time."""
+"""A sequential reader requests one to eight mebibytes at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLoad:
-    """A topic's traffic and settings. `bytes_per_s`: of all its partitions, as they are stored;
-    `kind`: its retention class; `retention_ms` and `local_ms` (how long records stay on local disk)
-    -1: for ever."""
+    """A topic's traffic and settings. `bytes_per_s`: of all its partitions, as stored; `kind`: its
+    retention class; `retention_ms` and `local_ms` (local retention) -1: unlimited."""
 
     topic: str
     partitions: int
@@ -71,9 +69,10 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Per day: PUTs by what they are for, GETs, bytes up. `cut_every_s`: 0 if nothing is cut.
-    `merge_bytes`: of `up_bytes`, what is written again by merges. `stored_bytes`: what lies in the
-    bucket when retention has set in, -1: more every day. Money is a month's of 30 days."""
+    """Estimated requests and bytes per day: PUTs by purpose, GETs, bytes uploaded. `cut_every_s`: 0
+    if nothing is cut. `merge_bytes`: the part of `up_bytes` that merges write again.
+    `stored_bytes`: bytes in the bucket once retention is in effect, -1: growing without limit.
+    Costs are per month of 30 days."""
 
     cut_every_s: float = 0.0
     objects: float = 0.0
@@ -92,19 +91,19 @@ class Estimate:
 
     @property
     def puts(self) -> float:
-        """All of them."""
+        """All PUTs."""
         return self.segment_puts + self.merge_puts + self.manifest_puts
 
     @property
     def amplification(self) -> float:
-        """How often a byte is uploaded."""
+        """How many times a byte is uploaded."""
         first = self.up_bytes - self.merge_bytes
         return self.up_bytes / first if first else 0.0
 
 
 @dataclass(slots=True)
 class _Made:
-    """Segments of one cut: how many, of how many bytes each, and a load that is in them."""
+    """Segments of one cut: their number, the bytes of each, and one of the loads in them."""
 
     count: float
     size_bytes: float
@@ -112,8 +111,7 @@ class _Made:
 
 
 def estimate(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Estimate:
-    """Estimate the requests and bytes of these loads together: they share journals, segments and
-    manifest."""
+    """Estimate the requests and bytes of loads that share journals, segments and manifest."""
     flowing = [load for load in loads if load.bytes_per_s > 0]
     tiered = [load for load in flowing if load.copies]
     gets = machine.read_bytes_per_s * DAY_S / READ_BYTES
@@ -129,7 +127,7 @@ def estimate(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Es
     merged = _Merged()
     for each in made:
         _merge(each, every_s, machine, prices, merged)
-    # A round a second at most; merged segments come one by one.
+    # at most one delta a second; merged segments are published one by one
     deltas = min(DAY_S, cuts * (_rounds(tiered, every_s) + merged.count))
     return _priced(
         Estimate(
@@ -139,7 +137,8 @@ def estimate(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Es
             segment_puts=segment_puts,
             merge_puts=cuts * merged.puts,
             manifest_puts=deltas + 2 * deltas / machine.manifest_fold,
-            gets=gets + cuts * merged.gets + deltas,  # each is read when it is folded
+            # each delta is read when the snapshot is written
+            gets=gets + cuts * merged.gets + deltas,
             up_bytes=first_bytes + cuts * merged.size_bytes,
             merge_bytes=cuts * merged.size_bytes,
             down_bytes=down_bytes + cuts * merged.down_bytes,
@@ -151,7 +150,7 @@ def estimate(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Es
 
 @dataclass(slots=True)
 class _Merged:
-    """The work that merges cause per cut."""
+    """Return the work that merges cause per cut."""
 
     count: float = 0.0
     puts: float = 0.0
@@ -163,7 +162,7 @@ class _Merged:
 def _merge(made: _Made, every_s: float, machine: Machine, prices: Prices, total: _Merged) -> None:
     load = made.load
     kept_s = UNENDING_S if load.retention_ms < 0 else load.retention_ms / 1000
-    every_s /= made.count  # segments of a cut follow each other
+    every_s /= made.count  # segments of a cut are adjacent
     for one in merges_of(made.size_bytes, every_s, limits_of(load.kind), kept_s):
         away = _part_away(one, every_s, load, machine)
         size, inputs = int(one.size_bytes), round(one.inputs)
@@ -178,7 +177,7 @@ def _merge(made: _Made, every_s: float, machine: Machine, prices: Prices, total:
 
 
 def _part_away(one: Merges, every_s: float, load: TopicLoad, machine: Machine) -> float:
-    """How much of what is merged has no file on local disk any more."""
+    """Return the share of merged bytes that has no local file any more."""
     if load.local_ms < 0:
         return 0.0
     here_s = load.lag_ms / 1000 + (load.local_ms + machine.file_delete_delay_ms) / 1000
@@ -186,7 +185,7 @@ def _part_away(one: Merges, every_s: float, load: TopicLoad, machine: Machine) -
 
 
 def cut_every_s(flowing: Sequence[TopicLoad], machine: Machine) -> float:
-    """Between two cuts, when records flow all the time; 0: nothing is tiered."""
+    """Return the time between two cuts with constant traffic; 0 if nothing is tiered."""
     lags = [load.lag_ms / 1000 for load in flowing if load.copies]
     if not lags:
         return 0.0
@@ -200,12 +199,13 @@ def cut_every_s(flowing: Sequence[TopicLoad], machine: Machine) -> float:
 
 
 def requests(size_bytes: float, machine: Machine) -> float:
-    """PUTs of one object: a large one is begun, sent in parts, finished and checked."""
+    """Return the PUTs of one object: a multipart upload has a create, part, complete and check
+    request."""
     return puts_of(size_bytes, machine.part_bytes)
 
 
 def _objects(tiered: Sequence[TopicLoad], every_s: float) -> list[_Made]:
-    """The objects of one cut."""
+    """Return the number of objects of one cut."""
     made: list[_Made] = []
     shared: dict[str, tuple[float, int, TopicLoad]] = {}
     for load in tiered:
@@ -224,7 +224,8 @@ def _objects(tiered: Sequence[TopicLoad], every_s: float) -> list[_Made]:
 
 
 def _rounds(tiered: Sequence[TopicLoad], every_s: float) -> int:
-    """Moments at which objects of one cut are uploaded: at once, or when their lag is near."""
+    """Return the number of separate times at which objects of one cut are uploaded: at once, or
+    near their lag limit."""
     sizes = {load.kind: 0.0 for load in tiered}
     for load in tiered:
         sizes[load.kind] += load.bytes_per_s * every_s
@@ -245,7 +246,7 @@ def _stored(tiered: Sequence[TopicLoad]) -> float:
 def _priced(found: Estimate, prices: Prices) -> Estimate:
     daily = prices.of_requests({"PUT": found.puts, "GET": found.gets})
     stored = found.stored_bytes
-    if stored < 0:  # what the first month brings, half of it on average
+    if stored < 0:  # without retention: the first month's uploads, half of them on average
         stored = (found.up_bytes - found.merge_bytes) * MONTH_DAYS / 2
     return replace(
         found,

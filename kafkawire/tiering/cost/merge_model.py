@@ -1,7 +1,7 @@
 """Closed-form model of kafkawire.log.segments.merge.levels for even traffic.
 Pure.
 
-For `kafkawire tier estimate`; a test compares it with the plan itself.
+Used by `kafkawire tier estimate`; a test compares it with the merge plan.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from kafkawire.log.segments.merge.levels import (
 )
 
 UNENDING_S = 30 * 86_400.0
-"""A class that is kept for ever is taken for this old."""
+"""Assumed age of records of a class with unlimited retention."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merges:
-    """Merges of one kind: how many there are for each cut, of how many segments and bytes."""
+    """Merges of one kind: their number per cut, and the segments and bytes of each."""
 
     per_cut: float
     inputs: float
@@ -33,8 +33,8 @@ class Merges:
 def merges_of(
     size_bytes: float, every_s: float, limits: MergeLimits, kept_s: float
 ) -> list[Merges]:
-    """The merges of a class that gets a segment of `size_bytes` every so often and keeps it for
-    `kept_s`: first the merges of what was cut, then those of what these made."""
+    """Return the merges of a class that gets a segment of `size_bytes` every `every_s` and keeps it
+    for `kept_s`: first those of cut segments, then those of their results."""
     if size_bytes >= limits.small_bytes or size_bytes <= 0 or every_s <= 0:
         return []
     most = max_small(int(size_bytes * min(kept_s, UNENDING_S) / every_s))
@@ -53,8 +53,8 @@ def _once(inputs: int, size_bytes: float) -> Merges:
 
 
 def _twice(wanted: int, most: int, size_bytes: float, limits: MergeLimits) -> list[Merges]:
-    """First merges take what has come since the last one, each one less; when they have a target,
-    or are half of what there may be, they become one."""
+    """First-level merges take the segments cut since the last merge; their results are merged again
+    once they reach a target or half of the maximum."""
     firsts = taken = 0
     while taken + most - firsts < wanted and firsts < most // 2:
         taken += most - firsts

@@ -1,10 +1,10 @@
 """Prices of object storage: price tables, and the cost of requests and bytes. Pure.
 
-Tables are list prices of 2025, without free tiers and discounts: `aws-s3-standard` and
+Tables are list prices of 2025, without free quotas and discounts: `aws-s3-standard` and
 `aws-s3-express-one-zone` in us-east-1, read from the same region; `gcs-standard` in us-central1;
-`cloudflare-r2`; `free` for one's own MinIO or a folder. A custom table is KIND=PRICE,...: requests
-(PUT, GET, LIST, HEAD, DELETE) by the thousand, GB_MONTH, IN_GB and OUT_GB by the gigabyte (10^9
-bytes); CURRENCY=EUR. It may begin with the name of a table whose prices it changes.
+`cloudflare-r2`; `free` for a self-hosted MinIO or a folder. A custom table is KIND=PRICE,...: PUT,
+GET, LIST, HEAD and DELETE per thousand requests, GB_MONTH, IN_GB and OUT_GB per gigabyte (10^9
+bytes), and CURRENCY=EUR. It may begin with the name of a table whose prices it overrides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CURRENCY = re.compile(r"[A-Za-z]{1,8}|[$\u00a3\u20ac\u00a5]")
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices in `currency`: `requests` for a thousand of each kind, the others for a gigabyte."""
+    """Prices in `currency`: `requests` per thousand of each kind, the others per gigabyte."""
 
     name: str
     currency: str = "USD"
@@ -38,20 +38,20 @@ class Prices:
     out_gb: float = 0.0
 
     def of_requests(self, counts: Mapping[str, float]) -> float:
-        """The cost of requests, by kind; kinds are those of KINDS."""
+        """Return the cost of requests by kind (see KINDS)."""
         return sum(number * self.of_kind(kind) / 1000 for kind, number in counts.items())
 
     def of_kind(self, kind: str) -> float:
-        """The price of a thousand requests of a kind."""
+        """Return the price of a thousand requests of a kind."""
         price: float = getattr(self, kind.lower())
         return price
 
     def of_transfer(self, in_bytes: float, out_bytes: float) -> float:
-        """The cost of uploaded and downloaded bytes."""
+        """Return the cost of uploaded and downloaded bytes."""
         return (in_bytes * self.in_gb + out_bytes * self.out_gb) / GIGABYTE
 
     def of_storage(self, byte_ms: float) -> float:
-        """The cost of storage, from bytes times milliseconds; a month has 30 days."""
+        """Return the cost of storage from bytes times milliseconds; a month has 30 days."""
         return byte_ms / MONTH_MS / GIGABYTE * self.gb_month
 
 
@@ -71,7 +71,7 @@ TABLES = {
 
 
 def parse_prices(text: str) -> Prices:
-    """The table that `tier.prices` means. ValueError in one sentence."""
+    """Parse `tier.prices`. Raises ValueError with one sentence."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:
         raise _wrong("an empty text")

@@ -1,9 +1,9 @@
-"""`kafkawire tier estimate` on a running broker: what its topics bring, as
-`kafkawire.tiering.cost.estimate` takes it, with their settings as they are and as they would be.
+"""`kafkawire tier estimate` on a running broker: measures the traffic of its topics and estimates
+costs with the current and with changed settings.
 
-The rate of a partition is what it got in the last WINDOW_MS by the timestamps of its records, as
-segments and journals show it. Partitions that are not in memory are idle and count as nothing.
-Shell; called by kafkawire.tiering.admin.commands.
+The rate of a partition is that of the last WINDOW_MS, by the timestamps of its records in segments
+and journals. Partitions that are not in memory are idle and count as zero. Called by
+kafkawire.tiering.admin.commands.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 WINDOW_MS = 24 * 3_600_000
 TOPICS_NAMED = 20
-"""Topics of which an answer says what was assumed."""
+"""Topics whose assumed traffic is listed in a result."""
 SLICE = 500
-"""Partitions per event-loop iteration: a few milliseconds."""
+"""Partitions processed per event-loop iteration: a few milliseconds."""
 MACHINE_SETTINGS = (
     "journal.bytes",
     "journal.roll.ms",
@@ -41,7 +41,7 @@ MACHINE_SETTINGS = (
     "tier.manifest.fold",
     "tier.prices",
 )
-"""Settings of the broker that the estimate knows."""
+"""Broker settings that the estimate uses."""
 TOPIC_SETTINGS = (
     "remote.storage.enable",
     "remote.log.copy.disable",
@@ -51,14 +51,14 @@ TOPIC_SETTINGS = (
     "local.retention.ms",
     "segment.bytes",
 )
-"""Settings of topics that it knows."""
+"""Topic settings that the estimate uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """Costs of the broker's traffic with the current settings and with others. `traffic`: what
-    was assumed of each topic, the busiest first; `read_bytes_per_s`: read from the tier by clients,
-    then."""
+    """Costs of the broker's traffic with the current settings and with others. `traffic`: the
+    assumed traffic of each topic, busiest first; `read_bytes_per_s`: bytes that clients read from
+    the tier."""
 
     now: Estimate
     then: Estimate
@@ -75,7 +75,8 @@ class _Traffic:
 
 
 def split_settings(changes: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """(settings of topics, of the broker). ValueError for what the estimate does not know."""
+    """Split changes into (topic settings, broker settings). Raises ValueError for a setting that
+    the estimate does not use."""
     known = (*TOPIC_SETTINGS, *MACHINE_SETTINGS)
     for name in changes:
         if name not in known:
@@ -88,7 +89,7 @@ def split_settings(changes: Mapping[str, str]) -> tuple[dict[str, str], dict[str
 
 
 def machine_of(config: BrokerConfig, changes: Mapping[str, str], read_rate: float) -> Machine:
-    """The broker with some settings changed. ConfigError."""
+    """Return the broker settings with some of them changed. Raises ConfigError."""
 
     def number(name: str) -> int:
         row = BROKER_CONFIGS[name]
@@ -108,7 +109,7 @@ def machine_of(config: BrokerConfig, changes: Mapping[str, str], read_rate: floa
 
 
 def load_of(topic: str, partitions: int, bytes_per_s: float, config: TopicConfig) -> TopicLoad:
-    """A topic as the estimate takes it."""
+    """Return a topic's traffic as input of the estimate."""
     return TopicLoad(
         topic=topic,
         partitions=partitions,
@@ -127,8 +128,8 @@ async def estimates(
     tiering: Tiering, topic: str | None, changes: Mapping[str, str], read_rate: float | None
 ) -> Estimates:
     """Estimate the costs of the broker's traffic with the current settings, and with `changes` (of
-    one topic, or of all). `read_rate`: bytes a second read from the tier, None: as now. ValueError
-    for changes that are not allowed."""
+    one topic, or of all). `read_rate`: bytes a second read from the tier, None: the measured rate.
+    Raises ValueError for changes that are not allowed."""
     of_topics, of_broker = split_settings(changes)
     texts = tiering.config.texts
     prices = parse_prices(of_broker.get("tier.prices", tiering.config.tier_prices))
@@ -159,7 +160,7 @@ def _load(
 
 
 async def measure(tiering: Tiering) -> dict[str, _Traffic]:
-    """The traffic of each topic that has some in memory."""
+    """Measure the traffic of each topic with partitions in memory."""
     now_ms = tiering.env.clock.now_ms()
     found: dict[str, _Traffic] = {}
     for at, partition in enumerate(list(tiering.log.partitions.values()), 1):
@@ -178,12 +179,12 @@ async def measure(tiering: Tiering) -> dict[str, _Traffic]:
 
 
 def rate_of(partition: Partition, now_ms: int, made_ms: int) -> float:
-    """Bytes a second over the last WINDOW_MS, or since it was made (`made_ms`)."""
+    """Return bytes a second over the last WINDOW_MS, or since its creation (`made_ms`)."""
     rows = partition.segments
     size_bytes = max(0, partition.size_bytes - sum(rows.length))  # in the journals
     since_ms, oldest = made_ms, len(rows) - 1
     for at, newest, length in zip(count(), reversed(rows.newest), reversed(rows.length)):
-        # Where older records have expired, the oldest segment only tells when the next one began.
+        # If older records have expired, the oldest segment only shows when the next one began.
         if newest < now_ms - WINDOW_MS or (at == oldest and partition.log_start > 0):
             since_ms = max(since_ms, newest)
             break
@@ -193,7 +194,7 @@ def rate_of(partition: Partition, now_ms: int, made_ms: int) -> float:
 
 
 def _made_ms(tiering: Tiering, partition: Partition, now_ms: int) -> int:
-    """When its topic was made; 0: that is not known."""
+    """Return when the partition's topic was created; 0 if unknown."""
     name = partition.topic
     if name not in tiering.catalog.by_name:
         return now_ms
@@ -201,15 +202,16 @@ def _made_ms(tiering: Tiering, partition: Partition, now_ms: int) -> int:
 
 
 def _read_rate(tiering: Tiering) -> float:
-    """Bytes a second read from the tier for clients since the start: merges and the manifest are
-    the estimate's own."""
+    """Return bytes a second read from the tier for clients since the start. Merges and the manifest
+    are left out, because the estimate adds its own."""
     meter = tiering.meter
     size_bytes = tiering.cold.counts.bytes_read
     return size_bytes * 1000 / max(1000, meter.now_ms() - meter.since_ms)
 
 
 def assumed(traffic: Sequence[TopicLoad], read_bytes_per_s: float) -> dict[str, Any]:
-    """The traffic that an estimate assumes, for JSON: of the busiest topics each for itself."""
+    """Return the traffic that an estimate assumes, for JSON; only the busiest topics are listed
+    individually."""
     flowing = [load for load in traffic if load.bytes_per_s > 0]
     return {
         "topics": [
@@ -229,7 +231,7 @@ def assumed(traffic: Sequence[TopicLoad], read_bytes_per_s: float) -> dict[str, 
 
 
 def as_values(found: Estimate) -> dict[str, Any]:
-    """For JSON."""
+    """Return the comparison for JSON."""
     return {
         "cut_every_s": round(found.cut_every_s, 1),
         "objects_a_day": round(found.objects),

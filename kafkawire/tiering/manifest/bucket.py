@@ -1,9 +1,8 @@
-"""`manifest/current` and the files it names, as the owner of a bucket keeps them.
+"""`manifest/current` and the files it names, as written by the owner of a bucket.
 
-Begins a manifest where there is none, brings its files here to be read by the worker, and exchanges
-`current` by conditional PUTs; one that was done though its answer was lost is recognised by its
-bytes. Shell; called by kafkawire.tiering.manifest.reconcile and
-kafkawire.tiering.manifest.compactor.
+Creates a manifest if there is none, downloads its files for the worker, and replaces `current` by
+conditional PUTs. A PUT that succeeded although its response was lost is recognised by its bytes.
+Called by kafkawire.tiering.manifest.reconcile and kafkawire.tiering.manifest.compactor.
 """
 
 from __future__ import annotations
@@ -28,20 +27,21 @@ from kafkawire.tiering.store.port import ObjectStore
 logger = logging.getLogger(__name__)
 
 MAX_DELTAS = 100_000
-"""After one snapshot. A fold comes after some dozens; whatever has more is no manifest."""
+"""Maximum number of deltas after one snapshot. A fold comes after some dozens; a larger number
+means damage."""
 
 
 class DamagedManifest(StoreError):
-    """A snapshot or delta of the bucket cannot be read: it must be written again."""
+    """A snapshot or delta of the bucket cannot be read; the manifest must be rewritten."""
 
     def __init__(self, text: str) -> None:
         super().__init__("DamagedManifest", text)
 
 
 class BucketState:
-    """The manifest state of a bucket, kept by its owner. `current` is as it was last read or
-    written; its files go to `folder`, which is this object's alone: the caller of `read` holds
-    `busy` for as long as he needs them."""
+    """The manifest state of a bucket, owned by this broker. `current` is the version last read or
+    written. Files are downloaded to `folder`, which only this object uses: the caller of `read`
+    holds `busy` while it needs them."""
 
     def __init__(
         self,
@@ -64,8 +64,9 @@ class BucketState:
         self._node_id = node_id
 
     async def attach(self, after: int) -> Outline:
-        """Claim the bucket; what its manifest says. One that cannot be read is begun again, with
-        numbers above `after`. StoreError, OwnedByOther, OSError, WorkerError."""
+        """Claim the bucket and return the contents of its manifest. A manifest that cannot be read
+        is created again, with numbers above `after`. Raises StoreError, OwnedByOther, OSError,
+        WorkerError."""
         await self._owner.claim()
         async with self.busy:
             await self.find()
@@ -82,13 +83,13 @@ class BucketState:
         return result.outline
 
     async def find(self) -> None:
-        """Read `current`; where there is none, begin. StoreError; OwnedByOther if a newer
-        program wrote it."""
+        """Read `current`, or create it. Raises StoreError, and OwnedByOther if a newer program
+        wrote it."""
         try:
             data, etag = await self._store.get(CURRENT)
         except NoSuchObject:
-            # An epoch above the first one: there may be files of a manifest whose `current` was
-            # lost. No number of theirs may be used again.
+            # Above the first epoch there may be files of a manifest whose `current` was lost. Their
+            # numbers must not be used again.
             await self._begin(0 if self._owner.epoch == 1 else self._env.clock.now_ms(), None)
             return
         try:
@@ -100,16 +101,16 @@ class BucketState:
             await self._begin(self._env.clock.now_ms(), etag)
 
     async def _begin(self, sequence: int, etag: str | None) -> None:
-        """Write an empty snapshot, then `current`, over the one with this ETag (None: there must
-        be none)."""
+        """Write an empty snapshot, then `current` in place of the one with this ETag (None: only if
+        there is none)."""
         now_ms = self._env.clock.now_ms()
         nothing = empty(self._cluster_id, self._node_id, self._owner.epoch, sequence, now_ms)
         await self._store.put(snapshot_key(sequence), pack(nothing))
         await self._exchange(Current(sequence), etag)
 
     async def exchange(self, current: Current) -> None:
-        """Put another `current` in place of the one that is known. OwnedByOther if this broker is
-        not the owner any more; ConditionFailed if it has changed all the same: find again."""
+        """Replace the known `current`. Raises OwnedByOther if this broker is not the owner any
+        more, and ConditionFailed if `current` changed nevertheless: read it again."""
         await self._exchange(current, self._etag)
 
     async def _exchange(self, current: Current, etag: str | None) -> None:
@@ -132,10 +133,11 @@ class BucketState:
         return stored.etag
 
     async def read(self, last: int | None, output: str = "") -> ManifestResult:
-        """Have the worker read the snapshot and the deltas up to `last` (None: all there are; then
-        an outline comes with the result), and fold them into the file `output`.
+        """Have the worker read the snapshot and the deltas up to `last` (None: all deltas, and
+        return an outline), and fold them into the file `output`.
 
-        StoreError; OSError from the disk; a snapshot that is not there counts as damaged."""
+        Raises StoreError and OSError; a missing snapshot counts as damaged.
+        """
         await self._on_disk(self._clean)
         files: list[tuple[str, str]] = []
         key = snapshot_key(self.current.snapshot)
@@ -164,14 +166,14 @@ class BucketState:
         return path
 
     async def remove(self, path: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
         await self._on_disk(self._env.fs.remove, path)
 
     async def _on_disk(self, fn: Callable[..., None], *args: str) -> None:
         await self._env.offload.submit("files", fn, *args)
 
     def _clean(self) -> None:
-        """Nothing of an earlier life is left in the folder."""
+        """Remove files left in the folder by an earlier process."""
         fs = self._env.fs
         fs.makedirs(self.folder)
         for name in fs.listdir(self.folder):

@@ -1,10 +1,9 @@
-"""Folding: after so many deltas one snapshot, so that a reader never has far to go.
+"""Compaction of the manifest: folds deltas into a snapshot, which bounds what a reader reads.
 
-The worker makes the snapshot out of files; the loop sees none of its bytes. A caller that folds the
-same deltas writes the same snapshot, so it needs no condition; `current` is exchanged with one.
-What was folded stays for an hour for those who are reading it, and goes with a later fold:
-`current` names it, so nothing is ever listed. Shell; called by
-kafkawire.tiering.manifest.publisher.
+The worker builds the snapshot from files; its bytes never reach the event loop. Folding the same
+deltas always gives the same snapshot, so its PUT needs no condition; the PUT of `current` has one.
+Folded files are kept for an hour for their readers and deleted by a later fold. `current` names
+them, so no listing is needed. Called by kafkawire.tiering.manifest.publisher.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from kafkawire.tiering.store.port import ObjectStore
 logger = logging.getLogger(__name__)
 
 KEPT_MS = 3_600_000
-"""A reader that takes longer than an hour for a manifest has another problem."""
+"""How long folded files are kept; no reader takes an hour for a manifest."""
 KEYS_AT_ONCE = 1000
 MAX_OBSOLETE = 1000
-"""Folds whose files could not be removed, as when nothing may be: scrub finds what is older."""
+"""Maximum number of folds whose files could not be deleted; a scrub finds older ones."""
 
 
 class Folding:
@@ -37,9 +36,9 @@ class Folding:
         self._state = state
 
     async def fold(self, sequence: int) -> None:
-        """Make a snapshot of everything up to this delta. Raises StoreError (OwnedByOther,
-        DamagedManifest among them), OSError and WorkerError; then nothing is lost, and it may be
-        tried again."""
+        """Fold everything up to this delta into a snapshot. Raises StoreError (including
+        OwnedByOther and DamagedManifest), OSError and WorkerError; a failed call has no effect and
+        may be repeated."""
         async with self._state.busy:
             if sequence > self._state.current.snapshot:
                 await self._fold(sequence)
@@ -60,18 +59,19 @@ class Folding:
         try:
             await self._state.exchange(Current(sequence, (*kept, folded)))
         except ConditionFailed:
-            await self._state.find()  # an earlier life's fold came late; the next one goes on
+            # a fold of an earlier process arrived late; the next fold continues from it
+            await self._state.find()
             return
         logger.info(
             "wrote a manifest snapshot of %d bytes, up to delta %d", result.size_bytes, sequence
         )
 
     async def _remove(self, now_ms: int) -> list[Obsolete]:
-        """Remove what was folded long enough ago; what stays for another time. That it cannot be
-        removed is no reason not to fold."""
+        """Delete files that were folded long enough ago; the others are kept. A failure to delete
+        does not prevent the fold."""
         kept: list[Obsolete] = []
         for each in self._state.current.obsolete:
-            # A clock that was set back leaves it for longer, never for less.
+            # A clock that was set back only delays the deletion.
             if each.since_ms + KEPT_MS > now_ms:
                 kept.append(each)
                 continue

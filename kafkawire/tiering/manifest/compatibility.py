@@ -1,7 +1,7 @@
-"""Whether a tier may be used by a broker: is it this cluster's, and where its objects are?
+"""Check whether a broker may use a tier: it must belong to its cluster and have its objects.
 
-Asked once, before a broker uses a URL for the first time; a tier that SQL knows is attached in the
-background, so an ordinary start waits for no bucket. Called by kafkawire.broker.
+Checked once, before a broker uses a URL for the first time. A tier that is known in SQL is attached
+in the background, so an ordinary start does not wait for the bucket. Called by kafkawire.broker.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from kafkawire.tiering.store.port import ObjectStore
 logger = logging.getLogger(__name__)
 
 CHECK_S = 10.0
-"""How long a start waits for the owner of a tier it has not used before: a storage process that
-starts, and a request to a far bucket that is tried again. Attaching finds out later otherwise."""
+"""Maximum wait at start for the owner object of a tier that was not used before: time for a storage
+process to start and for a retried request. If it times out, attaching checks it later."""
 
 
 async def check_tier(
     store: ObjectStore, url: str, storage: SegmentCatalog, node_id: int, cluster_id: str, data: str
 ) -> None:
-    """Raise IdentityError if the tier belongs to another cluster, or is not where the objects of
-    this broker are. A tier that cannot be reached passes. Raises what `storage` raises."""
+    """Raise IdentityError if the tier belongs to another cluster, or is not where this broker's
+    objects are. An unreachable tier passes. Raises the storage's errors."""
     rows = await storage.tiers()
     if any(row.url == url for row in rows):
         return

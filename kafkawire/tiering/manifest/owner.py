@@ -1,8 +1,8 @@
-"""Who may write to a bucket: an object `owner` with an epoch, changed by conditional PUTs only.
+"""Ownership of a bucket: an object `owner` with an epoch, changed by conditional PUTs only.
 
-A broker claims the prefix at its start by raising the epoch. One that finds a newer owner later
-stops uploading and deleting, and says so; it goes on serving. A nonce in the object tells a claim
-that was done though its answer was lost from another caller's. Shell.
+A broker claims the prefix at its start by raising the epoch. If it later finds a newer owner, it
+stops uploading and deleting, logs that, and continues to serve clients. A nonce in the object
+identifies the broker's own claim when the response to the PUT was lost.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 MAX_CLAIMS = 10
-"""Others may claim in between; a broker that loses so often leaves it to the next try."""
+"""Attempts to claim while other brokers claim, too; after that the caller tries again later."""
 NONCE_BYTES = 16
 
 
 class OwnedByOther(Refused):
-    """This broker must not write to the bucket; the text is one sentence for the operator."""
+    """This broker must not write to the bucket; the message is one sentence for the operator."""
 
     def __init__(self, text: str) -> None:
         super().__init__("OwnedByOther", text)
@@ -43,13 +43,13 @@ class OwnerRecord:
     claimed_ms: int
 
     def pack(self) -> bytes:
-        """As it is stored."""
+        """Return the owner as stored bytes."""
         return json.dumps({"format": FORMAT, **asdict(self)}).encode() + b"\n"
 
     @classmethod
     def unpack(cls, data: bytes) -> OwnerRecord:
-        """The other way. OwnedByOther for what this program does not understand: it must not be
-        written over."""
+        """Parse stored bytes. Raises OwnedByOther for a version this program does not understand,
+        which must not be overwritten."""
         try:
             says: Any = json.loads(data)
             if says["format"] > FORMAT:
@@ -69,7 +69,8 @@ class OwnerRecord:
 
 
 async def read_owner(store: ObjectStore) -> tuple[OwnerRecord, str] | None:
-    """The owner of a tier and the etag of its object; None: it is not claimed. StoreError."""
+    """Read the owner of a tier and the ETag of its object; None if it is not claimed. Raises
+    StoreError."""
     try:
         data, etag = await store.get(OWNER)
     except NoSuchObject:
@@ -78,7 +79,7 @@ async def read_owner(store: ObjectStore) -> tuple[OwnerRecord, str] | None:
 
 
 class Owner:
-    """One broker's claim. `epoch` 0: it has none yet."""
+    """One broker's claim. `epoch` is 0 before the claim."""
 
     def __init__(self, env: Env, store: ObjectStore, cluster_id: str, node_id: int) -> None:
         self._env = env
@@ -89,10 +90,12 @@ class Owner:
         self.epoch = 0
 
     async def claim(self) -> int:
-        """Become the owner; the epoch. Calling it again asks whether that still holds.
+        """Become the owner and return the epoch. Another call verifies that the claim is still
+        valid.
 
-        OwnedByOther: the tier belongs to another cluster, or another broker has claimed it since
-        this one did. Other StoreErrors: try again; the claim may have been done."""
+        Raises OwnedByOther if the tier belongs to another cluster, or another broker has claimed it
+        since this one did. After other StoreErrors try again; the claim may have succeeded.
+        """
         for _ in range(MAX_CLAIMS):
             found = await self._read()
             record, etag = found if found is not None else (None, "")
@@ -117,8 +120,8 @@ class Owner:
         raise StoreError("ConditionFailed", "another broker claims the tier at the same time")
 
     async def verify(self) -> None:
-        """OwnedByOther if another broker is the owner by now; StoreError if that cannot be
-        known."""
+        """Raise OwnedByOther if another broker is the owner, StoreError if that cannot be
+        determined."""
         if self.epoch:
             await self.claim()
 
@@ -130,7 +133,7 @@ class Owner:
         return OwnerRecord(self._cluster_id, self._node_id, epoch, self._nonce, now_ms)
 
     def _check(self, record: OwnerRecord) -> None:
-        """Whether this owner's place may be taken."""
+        """Return whether this owner may be replaced."""
         if record.cluster_id != self._cluster_id:
             raise OwnedByOther(
                 f"the tier belongs to the cluster {record.cluster_id}, this is "

@@ -1,12 +1,12 @@
-"""Rounds: everything the bucket's manifest is to say, one delta for all that changed meanwhile.
+"""The manifest publisher: writes all pending changes to the bucket in rounds, one delta each.
 
-Changes are noted; `publish` also waits for the delta that has them. The first one after a pause
-goes at once, those that come meanwhile share the next. Deltas are numbered without gaps and put
-with "only if absent": a number that is taken means that this very delta was stored though the
-answer was lost, or that a delta of an earlier life came late (check again), or that another broker
-owns the bucket (stop). A delta that may have been stored is put again, byte for byte, before any
-other. Where nothing changes nothing is written. Shell; one for each tier, made by
-kafkawire.tiering.service.
+Changes are recorded as pending; `publish` also waits for the delta that contains them. The first
+change after a pause is published at once, later ones share the next delta. Deltas are numbered
+without gaps and written with "only if absent". If a number is taken, either this very delta was
+stored although the response was lost, or a delta of an earlier process arrived late (compare
+again), or another broker owns the bucket (stop). A delta that may have been stored is written
+again, byte for byte, before any other. Without changes nothing is written. There is one publisher
+per tier, created by kafkawire.tiering.service.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ __all__ = ["Added", "OwnedByOther", "Rounds"]
 logger = logging.getLogger(__name__)
 
 SPACING_S = 1.0
-"""Between two deltas, so that many small uploads do not cost a PUT each for the manifest too."""
+"""Minimum time between two deltas, which bounds the PUTs for many small uploads."""
 LINGER_S = 10.0
-"""How long a change waits that no one waits for: topics that are made one by one share a delta."""
+"""Maximum delay of a change that no caller waits for: topics created one by one share a delta."""
 LAST_S = 5.0
-"""How long a clean end waits for the last delta; the next start publishes what is left."""
+"""How long a clean shutdown waits for the last delta; the next start publishes the rest."""
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A delta that was tried, and may have been stored."""
+    """A delta that was sent and may have been stored."""
 
     sequence: int
     data: bytes
@@ -56,14 +56,14 @@ class _Pending:
 
 
 class _Behind(Exception):
-    """The bucket has a delta this broker does not know, of an earlier life of its own."""
+    """The bucket has a delta of an earlier process of this broker that is not known yet."""
 
 
 class Rounds:
-    """The publisher of the manifest: writes pending changes in rounds, one delta each. `owned`
-    turns False for good when another broker owns the bucket, `error` says so and `on_lost` is
-    called. Else `error` is what the last try ended with, None if well; `failures`: how many in a
-    row failed; `sequence`: the last delta known to be stored."""
+    """The publisher of the manifest: writes pending changes in rounds, one delta each. When another
+    broker owns the bucket, `owned` becomes False permanently, `error` has the reason and `on_lost`
+    is called. Otherwise `error` is the failure of the last attempt or None; `failures`: consecutive
+    failed attempts; `sequence`: the last delta known to be stored."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Rounds:
         folder: str,
         tier: int = 0,
     ) -> None:
-        """`folder`: for files of its own. `tier`: the id of the tier that `store` is."""
+        """`folder`: for temporary files. `tier`: the tier id of `store`."""
         self.owned = True
         self.error: Exception | None = None
         self.sequence = 0
@@ -108,44 +108,42 @@ class Rounds:
 
     @property
     def epoch(self) -> int:
-        """Of this broker's claim; 0: it has none yet."""
+        """Epoch of this broker's claim; 0 before the claim."""
         return self._owner.epoch
 
     async def open(self) -> None:
-        """Claim the bucket, find its last delta, note what the manifest does not say. May be
-        called again after it failed. StoreError, OwnedByOther, OSError, WorkerError."""
+        """Claim the bucket, find its last delta, and record what the manifest lacks. May be called
+        again after a failure. Raises StoreError, OwnedByOther, OSError, WorkerError."""
         await self._attach()
         self._arm()
 
-    # -- what is noted
-
     def topic_changed(self, info: TopicInfo) -> None:
-        """A topic is new, has further partitions or other settings."""
+        """A topic is new, or has more partitions or other settings."""
         self._changes.topic(info.id)
-        self._changes.cluster = True  # partition numbers were given
+        self._changes.cluster = True  # partition numbers were assigned
         self._arm()
 
     def topic_deleted(self, topic_id: bytes) -> None:
-        """A topic is gone."""
+        """A topic was deleted."""
         self._changes.topic_deleted(topic_id)
         self._arm()
 
     def log_start_moved(self, number: int) -> None:
-        """A partition's log start is another one, in SQL too."""
+        """A partition's log start has moved, in SQL too."""
         self.partition_changed(number)
 
     def partition_changed(self, number: int) -> None:
-        """Something of a partition is new: its log start, its leader epochs."""
+        """A partition has a new log start or new leader epochs."""
         self._changes.partitions[number] = None
         self._arm()
 
     def cluster_changed(self) -> None:
-        """The dynamic defaults of all brokers are others."""
+        """The dynamic default settings of all brokers have changed."""
         self._changes.cluster = True
         self._arm()
 
     def producer_ids_leased(self, following: int) -> None:
-        """Producer ids below `following` may have been given out."""
+        """Producer ids below `following` may have been assigned."""
         if self._gathering.leased(following):
             self.cluster_changed()
 
@@ -155,13 +153,14 @@ class Rounds:
         deleted: Mapping[bytes, int] | None = None,
         commits: Mapping[int, int] | None = None,
     ) -> None:
-        """Return when a delta with these, and with everything noted before, is in the bucket; at
-        once if there is nothing it does not say. `deleted`: uuid -> until when (ms) the object
-        stays. `commits`: commit offsets as they will be (partition number -> offset).
+        """Return once a delta with these and all earlier changes is in the bucket; immediately if
+        nothing is pending. `deleted`: uuid -> time (ms) until which the object is kept. `commits`:
+        the new commit offsets (partition number -> offset).
 
-        Raises StoreError or OSError when the try it was part of has failed: it is tried again all
-        the same, and asking for the same again waits for that. OwnedByOther: nothing more is
-        written."""
+        Raises StoreError or OSError if the attempt failed. It is retried nevertheless, and a
+        repeated call with the same arguments waits for that. After OwnedByOther nothing more is
+        written.
+        """
         if not self.owned or self._closed:
             raise self._stopped()
         pending = self._pending.changes if self._pending is not None else Changes()
@@ -177,7 +176,7 @@ class Rounds:
         await done
 
     async def close(self) -> None:
-        """Write a last delta if that is quickly done, then end. Calling it again does nothing."""
+        """Write a last delta within a short time limit, then stop. Another call has no effect."""
         if self._closed:
             return
         if self._attached and self.owned and self.error is None:
@@ -192,8 +191,6 @@ class Rounds:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._answer_all(self._stopped())
-
-    # -- when a round is due
 
     def _arm(self) -> None:
         """Schedule the next round."""
@@ -217,14 +214,14 @@ class Rounds:
             self._task = self._env.spawn(self._rounds(), "manifest")
 
     async def _flush(self) -> None:
-        """Everything noted by now is in the bucket."""
+        """Return whether everything pending is in the bucket."""
         try:
             await self.publish()
         except (StoreError, OSError):
             return  # the next start compares
 
     async def _rounds(self) -> None:
-        """One delta, and all others that are waited for; until one is stored, try again."""
+        """Write one delta, and all others that callers wait for; retry until each is stored."""
         try:
             while self.owned and (self._pending is not None or self._changes):
                 if await self._try():
@@ -234,7 +231,7 @@ class Rounds:
         self._arm()
 
     async def _try(self) -> bool:
-        """One try to store a delta. Whether the next one may wait for its time."""
+        """Try once to store a delta. Return whether the next one may wait for its regular time."""
         try:
             if not self._attached:
                 await self._attach()
@@ -283,8 +280,6 @@ class Rounds:
             return self.error
         return StoreError("Closed", "the remote tier is closed")
 
-    # -- one delta
-
     async def _round(self) -> None:
         if self._pending is None:
             self._pending = await self._next()
@@ -297,7 +292,7 @@ class Rounds:
         pending.changes.answer(None)
 
     async def _next(self) -> _Pending | None:
-        """The next delta or snapshot to store; None if it would be empty."""
+        """Return the next delta or snapshot to store; None if it would be empty."""
         taken = self._changes.take()
         try:
             sequence = self.sequence + 1
@@ -311,14 +306,14 @@ class Rounds:
             raise
 
     async def _put(self, pending: _Pending) -> None:
-        """Store it under its number, and no other. _Behind, OwnedByOther, StoreError."""
+        """Store it under its number. Raises _Behind, OwnedByOther, StoreError."""
         key = delta_key(pending.sequence)
         try:
             await self._store.put(key, pending.data, if_absent=True)
         except ConditionFailed:
             try:
                 found, _ = await self._store.get(key)
-            except NoSuchObject:  # two PUTs at once refused each other (409)
+            except NoSuchObject:  # two concurrent PUTs conflicted (409)
                 raise StoreError("ConditionFailed", f"cannot store {key}") from None
             if found == pending.data:
                 return
@@ -327,11 +322,9 @@ class Rounds:
             self._changes.put_back(pending.changes)
             raise _Behind from None
 
-    # -- beginning, folding
-
     async def _attach(self) -> None:
         outline = await self._state.attach(self.sequence)
-        if self._pending is not None:  # its number may be another's by now
+        if self._pending is not None:  # another writer may have taken its number
             self._changes.put_back(self._pending.changes)
             self._pending = None
         self.sequence = outline.sequence
@@ -343,7 +336,7 @@ class Rounds:
             self._aside(self._publish_missing(missing), "objects the manifest lacks")
 
     async def _publish_missing(self, uuids: list[bytes]) -> None:
-        """A slice at a time, each once the one before it is in the bucket."""
+        """Publish slice by slice, each once the one before it is in the bucket."""
         logger.warning("the manifest lacks %d objects, adding them again", len(uuids))
         for start in range(0, len(uuids), OBJECTS_AT_ONCE):
             part = uuids[start : start + OBJECTS_AT_ONCE]
@@ -355,7 +348,8 @@ class Rounds:
                     await self._env.sleep(self._config.tier_retry_max_ms / 1000)
 
     async def _fold(self) -> None:
-        """One that fails is tried again after as many deltas: each try reads all of them."""
+        """Fold if it is due. After a failure the next attempt comes after as many deltas again,
+        because each attempt reads all of them."""
         self._tried = self.sequence
         try:
             await self._folding.fold(self.sequence)
@@ -378,4 +372,4 @@ class Rounds:
 
 
 def _no_coordinator() -> None:
-    """Until someone listens."""
+    """Do nothing; the default of `on_lost`."""

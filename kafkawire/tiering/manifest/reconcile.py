@@ -1,10 +1,9 @@
 """Comparison of the manifest with the broker's state: differences become pending changes.
 
-So nothing that was done before a crash and not published is lost, a bucket of an existing broker
-gets everything, and a manifest that cannot be read is written again from the rows in SQL. The
-manifest comes as an outline in sorted slices, which are compared one by one; what differs is noted
-by id. A topic costs the 20 bytes it has in the outline, one that differs a little more.
-Shell; called by kafkawire.tiering.manifest.publisher.
+This publishes changes that a crash left unpublished, fills a new bucket of an existing broker, and
+rewrites a damaged manifest from the rows in SQL. The manifest is read as an outline in sorted
+slices, which are compared one by one; differences are recorded by id. A topic takes the 20 bytes of
+its outline entry, and a little more if it differs. Called by kafkawire.tiering.manifest.publisher.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from kafkawire.offsets.catalog.port import COPY_FINISHED, ObjectRow, SegmentCata
 logger = logging.getLogger(__name__)
 
 OBJECTS_AT_ONCE = 100
-"""Objects that SQL knows and the manifest does not, in one delta: a few thousand entries."""
+"""Objects missing in the manifest per delta: a few thousand entries."""
 
 
 def uploaded_end(dispatch_offset: int, commit_offset: int, log_start: int) -> int:
-    """0: no upload was ever begun, and moved log starts are irrelevant there. A
-    manifest may name what was never committed: the process died in between."""
+    """Return the end of the offsets that are uploaded; 0 if no upload was ever begun, because moved
+    log starts are irrelevant then. A manifest may name objects that were never committed, if the
+    process died in between."""
     return max(commit_offset, log_start) if dispatch_offset else 0
 
 
 class Comparing:
-    """One comparison of the manifest with the broker's state. `noted`: where the differences go, as
-    it is at that moment."""
+    """One comparison of the manifest with the broker's state. `noted`: receives the differences."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class Comparing:
         self._noted = noted
 
     async def compare(self, outline: Outline) -> None:
-        """Note what differs, objects apart. Raises what the storage raises."""
+        """Record the differences, except for objects. Raises the storage's errors."""
         self._compare_cluster(outline.cluster)
         await self._compare_topics(outline.topics)
         for columns in outline.partitions:
@@ -67,8 +66,8 @@ class Comparing:
             await self._compare_partitions(said)
 
     async def _compare_partitions(self, said: Mapping[int, list[int]]) -> None:
-        """Of those that are not in memory the log start alone: what else has changed has been
-        published, or will be with their next upload."""
+        """Compare only the log start of partitions that are not in memory: other changes have been
+        published, or will be with the next upload."""
         away = []
         for number, row in said.items():
             partition = self._partitions.get(number)
@@ -115,8 +114,8 @@ class Comparing:
                 await self._env.sleep(0)
 
     async def missing(self, said: KeySlices) -> list[bytes]:
-        """Finished objects of this tier that the manifest does not have: none, unless a manifest
-        was lost. Both sides by rising uuid."""
+        """Record finished objects of this tier that the manifest lacks; there are none unless a
+        manifest was lost. Both sides are sorted by uuid."""
         missing: list[bytes] = []
         rest = (uuid for uuid, _ in said.items())
         at = next(rest, b"")
@@ -130,7 +129,8 @@ class Comparing:
         return missing
 
     async def added(self, uuids: list[bytes]) -> list[Added]:
-        """These objects, as they are published; those that are not finished any more left out."""
+        """Return the manifest entries of these objects; those that are not finished any more are
+        left out."""
         rows: dict[int, ObjectRow] = {
             row.segment_id: row
             for row in await self._storage.objects_by_uuid(uuids)
@@ -146,13 +146,13 @@ class Comparing:
 
 
 def _differs(said: list[int], now: ManifestPartition) -> bool:
-    """Log starts and ends of a manifest never fall."""
+    """Check that log starts and ends of a manifest never decrease."""
     log_start, end, epochs = said
     return now.log_start > log_start or now.end > end or partition_print(now) != epochs
 
 
 def _skip(rest: Iterator[bytes], at: bytes, to: bytes) -> bytes:
-    """The first of `at` and what follows it that is not below `to`; b"" at the end."""
+    """Return the first value of `at` and its successors that is not below `to`; b"" at the end."""
     while at and at < to:
         at = next(rest, b"")
     return at

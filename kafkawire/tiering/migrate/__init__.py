@@ -1,1 +1,1 @@
-"""Migration: all objects of a tier copied to another one."""
+"""Migration: copies all objects of a tier to another one."""

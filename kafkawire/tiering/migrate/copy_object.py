@@ -1,4 +1,4 @@
-"""One object copied into another tier, and checked byte for byte. Shell; part of a move."""
+"""Copy one object into another tier and verify it byte for byte."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import RetryingCalls
 
 MAX_NAMED = 5
-"""Damaged ranges named for one object."""
+"""Damaged ranges listed per object."""
 
 
 class NotCopied(Exception):
-    """An object could not be copied, or its copy is not the same; for an operator to check."""
+    """An object could not be copied, or its copy differs; an operator must check it."""
 
 
 def copy_uuid(uuid: bytes, url: str) -> bytes:
-    """Of the copy in the tier with this URL: a caller that copies it again writes over it."""
+    """Return the uuid of the copy in the tier with this URL; it is deterministic, so a repeated
+    copy overwrites the first."""
     return blake2b(uuid + url.encode(), digest_size=16).digest()
 
 
 class Copying:
-    """From `source`, which is the store of `source_url`, into `target`. `site`: where copies are
-    checked."""
+    """Copies objects from `source`, the store of `source_url`, into `target`. `site`: where copies
+    are checked."""
 
     def __init__(
         self, site: Site, source: ObjectStore, source_url: str, target: ObjectStore
@@ -38,9 +39,8 @@ class Copying:
         self._new = RetryingCalls(site.env, target)
 
     async def copy(self, row: ObjectRow, segment: bytes, uuid: bytes) -> None:
-        """Copy the object of a row under another uuid; `segment`: the uuid of its segment.
-        NotCopied, NoSuchObject if there is none; other StoreErrors once it was tried enough;
-        OSError, WorkerError."""
+        """Copy the object of a row under another uuid; `segment`: the uuid of its segment. Raises
+        NotCopied; NoSuchObject; other StoreErrors after the retries; OSError, WorkerError."""
         size, key, old_key = row.size_bytes, segment_key(uuid), segment_key(row.uuid)
         found = await self._old.head(old_key)
         if found.size_bytes != size:
@@ -52,8 +52,8 @@ class Copying:
         await self._check(uuid, size, segment)
 
     async def _check(self, uuid: bytes, size: int, segment: bytes) -> None:
-        """Every byte of the copy is as it was written: all of a segment is under checksums, so this
-        finds what was damaged on the way, and before."""
+        """Verify every byte of the copy. All of a segment is covered by checksums, so this finds
+        damage from before and during the copy."""
         async with local_copy(self._site, self._new, uuid, size) as path:
             result = await scrub_file(self._site, path, segment)
         if result.problems:

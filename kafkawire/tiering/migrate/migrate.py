@@ -1,16 +1,16 @@
-"""Moving everything to another bucket or provider while the broker runs.
+"""Moves all objects to another bucket or provider while the broker runs.
 
-In order, and a crash may come between any two: the new tier is found to be usable -> a file says
-that a move is under way, the new tier is the current one: what is uploaded from now on goes there
--> each object of the old tier is copied under a uuid that follows from its own and the new tier's
-URL, so another copy after a crash writes over it -> every byte of the copy is held to
-the checksums of the segment -> one transaction: the new row is finished, the old one
-DELETE_STARTED; reads go where the row says -> the new tier's manifest names it -> the old object
-goes after the grace. When none is left the old tier is left: a broker that is started with its URL
-uploads nothing. Its manifest and owner go last.
+The steps, between any two of which a crash may come: (1) The new tier is checked. (2) A file
+records that a move is in progress, and the new tier becomes the current one, which receives all new
+uploads. (3) Each object of the old tier is copied under a uuid derived from its own and the new
+tier's URL, so a copy after a crash overwrites the first. (4) Every byte of the copy is verified
+against the checksums of the segment. (5) One transaction makes the new row finished and the old one
+DELETE_STARTED; from then on the copy is read. (6) The new tier's manifest names the copy. (7) The
+old object is deleted after the grace period. When no object is left, the old tier's manifest and
+then its owner are deleted. A broker started with the old URL uploads nothing.
 
-Every pass goes by rows. An object that cannot be copied is named, the others are moved, and the
-old tier stays until a further try succeeds. Shell; started by `kafkawire tier move`.
+Every pass works from rows. An object that cannot be copied is reported, the others are moved, and
+the old tier is kept until a later pass succeeds. Started by `kafkawire tier move`.
 """
 
 from __future__ import annotations
@@ -50,29 +50,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PAGE = 32
-"""Objects between two transactions: each may have the ranges of ten thousand partitions."""
+"""Objects per transaction: each may have the ranges of ten thousand partitions."""
 AT_ONCE = 4
 CHECKED_AT_ONCE = 1
-"""Copies that are on the local disk to be checked: each may have a gigabyte."""
+"""Copies on the local disk for verification: each may have a gigabyte."""
 GRACE_MS_AT_LEAST = 3_600_000
-"""An old object stays at least so long: the new tier's manifest is to name its copy by then."""
+"""Minimum time an old object is kept, so that the new tier's manifest names its copy first."""
 SCAN_INTERVAL_S = 5.0
 MAX_FAILED = 20
-"""Objects that could not be copied and are named."""
+"""Maximum number of objects listed that could not be copied."""
 MANIFEST = "manifest/"
 PROBE = "probe"
-"""Key of the test object written into a new tier; the next move removes one left by a crash."""
+"""Key of the test object written into a new tier; the next move deletes one left by a crash."""
 NO_LIMIT = (1 << 63) - 1
 
 
 class MoveError(Exception):
-    """Why nothing is moved: one sentence."""
+    """Why nothing is moved, in one sentence."""
 
 
 @dataclass(slots=True)
 class MigrationProgress:
-    """How far a move is. `state`: idle, copying, stuck (some objects could not be copied),
-    waiting (all is copied; the old objects wait for their grace), done."""
+    """Progress of a move. `state`: idle, copying, stuck (some objects could not be copied), waiting
+    (all are copied; the old objects wait for the end of their grace period), done."""
 
     state: str = "idle"
     to: str = ""
@@ -85,7 +85,7 @@ class MigrationProgress:
 
 
 class Mover:
-    """Moves all objects to another bucket or provider. One for each broker; at most one move at a
+    """Moves all objects to another bucket or provider. One per broker; at most one move runs at a
     time."""
 
     def __init__(self, tiering: Tiering) -> None:
@@ -97,9 +97,9 @@ class Mover:
         self._skip_lost = False
 
     async def begin(self, url: str, skip_lost: bool = False) -> None:
-        """Move to `url`, or empty: what lies in other tiers to the current one. Goes on with a
-        move that is under way. `skip_lost`: leave out what is damaged and has no other copy.
-        MoveError."""
+        """Start a move to `url`; if empty, move the objects of other tiers to the current one.
+        Continues a move in progress. `skip_lost`: leave out damaged records that have no other
+        copy. Raises MoveError."""
         async with self._beginning:
             self._skip_lost = skip_lost
             tiers = self._tiering.tiers
@@ -119,19 +119,19 @@ class Mover:
             self.start()
 
     def start(self) -> None:
-        """Go on with a move that is under way."""
+        """Continue a move that is in progress."""
         if self._task is None or self._task.done():
             self.progress = MigrationProgress("copying", self._tiering.tiers.current.url)
             self._task = self._tiering.env.spawn(self._run(), "move the tier")
 
     async def close(self) -> None:
-        """Stop; the next start goes on."""
+        """Stop; the next start continues the move."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def reported(self) -> dict[str, Any]:
-        """The progress, as plain values."""
+        """Return the progress as plain values."""
         return asdict(self.progress)
 
     def _target(self, url: str) -> str:
@@ -143,8 +143,8 @@ class Mover:
             raise MoveError(str(wrong)) from None
 
     async def _check(self, url: str) -> None:
-        """The new tier shares no files with another tier or the data folder, belongs to no other
-        cluster, and can be written, read and deleted in. MoveError."""
+        """Check that the new tier shares no files with another tier or the data folder, belongs to
+        no other cluster, and can be written, read and deleted in. Raises MoveError."""
         tiers = self._tiering.tiers
         for row in tiers.rows:
             if row.url != url and overlap(row.url, url):
@@ -174,10 +174,8 @@ class Mover:
                 f"{url} cannot be moved to: it belongs to the cluster {found[0].cluster_id}"
             )
 
-    # --- the work
-
     async def _run(self) -> None:
-        """Until the move is over, or stuck."""
+        """Run until the move is finished or stuck."""
         env, tries = self._tiering.env, 0
         while True:
             try:
@@ -203,7 +201,8 @@ class Mover:
         await self._leave()
 
     async def _pass(self) -> bool:
-        """Copy whatever lies in a tier that is being left; whether nothing does any more."""
+        """Copy the objects of all tiers that are being moved away from; return whether none is
+        left."""
         self.progress.failed = []
         await self._count()
         after, found = b"", False
@@ -226,7 +225,7 @@ class Mover:
         return segment is not None and segment.row.state == LIVE
 
     async def _count(self) -> None:
-        """How much there is to be copied."""
+        """Count what is to be copied."""
         tiering, after = self._tiering, b""
         left = left_bytes = 0
         while rows := await tiering.storage.objects(tiering.node_id, (COPY_FINISHED,), PAGE, after):
@@ -237,7 +236,7 @@ class Mover:
         self.progress.left, self.progress.left_bytes = left, left_bytes
 
     async def _batch(self, rows: Sequence[ObjectRow]) -> None:
-        """Copy some, then exchange their rows, then have the manifest name them."""
+        """Copy some objects, replace their rows, then publish them in the manifest."""
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(row: ObjectRow) -> ObjectRow | None:
@@ -257,7 +256,7 @@ class Mover:
             await self._exchange(moved)
 
     async def _copy(self, row: ObjectRow) -> ObjectRow | None:
-        """The row of a copy that is the same, byte for byte; None if it cannot be made."""
+        """Return the row of a verified copy; None if the copy failed."""
         tiering = self._tiering
         tiers = tiering.tiers
         source = tiers.store(row.tier)
@@ -285,21 +284,21 @@ class Mover:
             state=COPY_FINISHED,
             size_bytes=row.size_bytes,
             created_ms=now_ms,
-            delete_after_ms=now_ms + grace_ms,  # of the old one
+            delete_after_ms=now_ms + grace_ms,
             ranges=row.ranges,
         )
 
     async def _rescue(
         self, row: ObjectRow, source: ObjectStore | None, failure: NoSuchObject | NotCopied
     ) -> None:
-        """Handle an object that cannot be copied: its segment's sound file is uploaded to
-        the new tier, or with --skip-lost the segment is written again without what is lost."""
+        """Handle an object that cannot be copied: its segment's sound file is uploaded to the new
+        tier, or with --skip-lost the segment is rewritten without the lost records."""
         site, key = self._tiering.site(), segment_key(row.uuid)
         if await upload_again(site, row):
             logger.warning("cannot move %s, uploading its local file instead: %s", key, failure)
             return
         if self._skip_lost and source is not None:
-            with suppress(StaleSwap):  # then the next pass finds what it is now
+            with suppress(StaleSwap):  # the next pass reads the changed row
                 await skip_object(site, row, RetryingCalls(self._tiering.env, source))
             return
         if len(self.progress.failed) < MAX_FAILED:
@@ -320,14 +319,14 @@ class Mover:
             self.progress.left -= 1
             self.progress.left_bytes -= copy.size_bytes
         tiering.remover.wake()
-        if lost:  # their segments were exchanged meanwhile: no one knows these copies
+        if lost:  # their segments were replaced meanwhile: no row names these copies
             await tiering.store.delete([segment_key(copy.uuid) for copy in lost])
         if done:
             await self._publish(done, by_object)
 
     async def _publish(self, done: Sequence[ObjectRow], rows: dict[bytes, SegmentRow]) -> None:
-        """The new tier's manifest names them. A crash before: the next start sees that it does
-        not."""
+        """Publish these objects in the new tier's manifest. After a crash before it the next start
+        finds the difference."""
         tiering, mappings = self._tiering, dict[int, list[SegmentRange]]()
         ids = sorted(copy.segment_id for copy in done)
         for mapping in await tiering.storage.segment_mappings(ids):
@@ -349,15 +348,13 @@ class Mover:
                 await tiering.env.sleep(wait_s(tries, bound, tiering.env.random.random()))
 
     async def _pace(self, size_bytes: int) -> None:
-        """Keep to the upload rate."""
+        """Limit the copies to the upload rate."""
         rate = self._tiering.config.remote_log_manager_copy_max_bytes_per_second
         if rate < NO_LIMIT:
             await self._tiering.env.sleep(AT_ONCE * size_bytes / rate)
 
-    # --- the end
-
     async def _leave(self) -> None:
-        """Wait until the old objects are gone, then remove what else is in the old tiers."""
+        """Wait until the old objects are deleted, then remove what else is in the old tiers."""
         tiering, tries = self._tiering, 0
         while True:
             try:
@@ -381,7 +378,7 @@ class Mover:
             await tiering.env.sleep(bound if tries else SCAN_INTERVAL_S)
 
     async def _wait_there(self, tiers: set[int]) -> bool:
-        """Whether objects of these tiers have not been deleted yet."""
+        """Return whether objects of these tiers have not been deleted yet."""
         tiering, after = self._tiering, b""
         while rows := await tiering.storage.objects(
             tiering.node_id, (DELETE_STARTED,), PAGE, after
@@ -392,8 +389,8 @@ class Mover:
         return False
 
     async def _clear(self, url: str) -> None:
-        """Remove the manifest and the owner of a tier that was left, if it is this cluster's
-        still; the owner last, so that it can be done again."""
+        """Remove the manifest and the owner of an abandoned tier, if it still belongs to this
+        cluster. The owner is removed last, so that a failed attempt can be repeated."""
         store = self._tiering.tiers.store_at(url)
         found = await read_owner(store)
         if found is None or found[0].cluster_id != self._tiering.cluster_id:

@@ -1,4 +1,4 @@
-"""A stretch of batches, taken out of the cache piece by piece and checked on the way."""
+"""A range of batches, read from the cache block by block and verified."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from kafkawire.tiering.read.loader import Loads
 from kafkawire.tiering.read.requests import ColdCounts, Object
 
 BATCH_BYTES = 256 << 10
-"""Bytes that all cold reads together check in one event-loop iteration: a twentieth of a
+"""Bytes that all cold reads together verify in one event-loop iteration: a twentieth of a
 millisecond."""
 
 
 class Stretch:
-    """One read of one row. `copied` bounds what is put together of several blocks of the cache."""
+    """One read of one row. `copied` bounds the bytes assembled from several blocks of the cache."""
 
     __slots__ = ("_copied", "_counts", "_index", "_lane", "_loads", "_mapping", "_target")
 
@@ -47,10 +47,10 @@ class Stretch:
         self, ask: RemoteReadRequest, position: int, limit: int, deadline: float | None
     ) -> Taken | None:
         """Return the requested batches, from the index block at `position` on, up to `limit`;
-        beyond that only if compaction has left nothing before it. Waits for the first batch; of
-        what follows it takes what is there. None: the first is not there in time.
+        beyond that only if compaction removed everything before it. Waits for the first batch;
+        later ones are returned if they are already loaded. None: the first was not loaded in time.
 
-        DamagedSegment if it is not what was written, StoreError if it cannot be loaded.
+        Raises DamagedSegment if a checksum is wrong, StoreError if it cannot be loaded.
         """
         stop, size_bytes = self._mapping.start + self._mapping.length, self._loads.cache.block_bytes
         batches: list[memoryview] = []
@@ -62,7 +62,7 @@ class Stretch:
                 found = await self._piece(position, end, 0.0 if batches else deadline, after)
             except (StoreError, DamagedSegment):
                 if batches:
-                    break  # reported when the reader comes to it
+                    break  # reported when the reader reaches it
                 raise
             if found is None:
                 if batches:
@@ -85,9 +85,9 @@ class Stretch:
     async def _piece(
         self, position: int, end: int, deadline: float | None, offset: int
     ) -> tuple[int, memoryview, int] | None:
-        """Where they begin, sound batches from `position` on, and where their blocks end: fewer
-        than up to `end` if a later block is bad; of a first block that is bad those around
-        `offset`."""
+        """Return where the batches begin, the sound ones from `position` on, and where their blocks
+        end (before `end` if a later block is damaged). If the first block is damaged, return the
+        batches around `offset`."""
         for last in (False, True):
             found = await self._bytes(position, end, deadline)
             if found is None:
@@ -111,7 +111,7 @@ class Stretch:
     async def _bytes(
         self, position: int, end: int, deadline: float | None
     ) -> tuple[memoryview, CachedBlock | None] | None:
-        """A view of one block of the cache, or bytes put together of several."""
+        """Return a view of one block of the cache, or bytes assembled from several."""
         cache, size = self._loads.cache, self._loads.cache.block_bytes
         numbers = blocks_of(position, end, size)
         if len(numbers) == 1:
@@ -148,7 +148,7 @@ def _checked(block: CachedBlock | None, position: int, end: int) -> bool:
 
 
 def _check(block: CachedBlock, position: int, end: int) -> None:
-    """Remember that these positions are sound, with those before or after them."""
+    """Remember that these positions are verified, merged with adjacent ones."""
     start, stop = block.checked
     if position <= stop and start <= end:
         position, end = min(start, position), max(stop, end)

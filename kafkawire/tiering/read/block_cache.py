@@ -1,10 +1,10 @@
-"""The cache of remote data: fixed blocks of objects in the memory shared with the store's process.
+"""The cache of remote data: fixed-size blocks of objects in memory shared with the storage process.
 
-One for all readers of a tier, keyed by object and block, bounded by that memory to the byte. What
-is sent to clients are views of it: a block someone holds a view of stays where it is (a *lease*),
-and is free again when the last view is gone, which no one has to say. Slow clients may so hold half
-of the cache; beyond that they are given copies, so that others go on. The least recently used go
-first. No loop, no clock; kafkawire.tiering.read.loader fills it.
+There is one for all readers of a tier, keyed by object and block, and its memory is bounded to the
+byte. Clients are sent views of it: a block with a view is pinned (a *lease*) and becomes free when
+the last view is garbage-collected. Slow clients can pin up to half of the cache; beyond that they
+get copies, so that others are not blocked. The least recently used blocks are evicted first.
+kafkawire.tiering.read.loader fills the cache.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import NamedTuple
 from kafkawire.tiering.read.readahead import ReadaheadWindow
 
 BLOCK_BYTES = 1 << 20
-"""Bytes of an object that are loaded together, at least: a smaller request costs as much."""
+"""Minimum number of bytes loaded together: a smaller request costs as much."""
 LEASED_SHARE = 0.5
-"""Of the blocks, how many may be held by views before readers get copies."""
+"""Share of the blocks that views may hold before readers get copies."""
 
 
 class Key(NamedTuple):
@@ -30,10 +30,10 @@ class Key(NamedTuple):
 
 
 class CachedBlock:
-    """One block. `at`: where it lies in the memory, -1 while it does not; `loading` until it does;
-    `users`: reads that wait for it; `ahead`: the reader it was loaded for, until it is read;
-    `checked`: positions of the object between which its bytes are known to be sound; `trouble`:
-    what has gone wrong with loading it so far."""
+    """One block. `at`: its position in memory, -1 until it is assigned; `loading` until it is
+    loaded; `users`: reads that wait for it; `ahead`: the reader it was read ahead for, until it is
+    read; `checked`: the range of the object whose bytes are verified; `trouble`: the failures of
+    loading it so far."""
 
     __slots__ = (
         "ahead", "at", "checked", "key", "leases", "length", "loading", "trouble", "users",
@@ -52,8 +52,8 @@ class CachedBlock:
 
 
 class BlockCache:
-    """A cache of object blocks in shared memory. `evicted_unread`: blocks that left though no one
-    had read them."""
+    """A cache of object blocks in shared memory. `evicted_unread`: blocks evicted before they were
+    read."""
 
     __slots__ = ("_blocks", "_free", "_leased", "_limbo", "_memory", "block_bytes",
                  "evicted_unread", "slots")  # fmt: skip
@@ -73,7 +73,7 @@ class BlockCache:
         self.evicted_unread = 0
 
     def __len__(self) -> int:
-        """How many blocks are there or being loaded."""
+        """How many blocks are loaded or being loaded."""
         return len(self._blocks)
 
     @property
@@ -82,23 +82,24 @@ class BlockCache:
         return len(self._leased)
 
     def find(self, key: Key) -> CachedBlock | None:
-        """A block that is there, or on its way."""
+        """Return a block that is loaded or being loaded, and mark it as used."""
         block = self._blocks.pop(key, None)
         if block is not None:
             self._blocks[key] = block
         return block
 
     def __contains__(self, key: Key) -> bool:
-        """Whether it is there or on its way, without counting as a use."""
+        """Return whether a block is loaded or being loaded, without marking it as used."""
         return key in self._blocks
 
     def add(self, block: CachedBlock) -> None:
-        """One that will be loaded."""
+        """Add a block that will be loaded."""
         assert block.key not in self._blocks, "a block is there once"
         self._blocks[block.key] = block
 
     def room(self, count: int) -> list[int]:
-        """Up to so many places for blocks, free or made free; the caller owns them."""
+        """Return up to `count` memory positions that are free or were freed by eviction; the caller
+        owns them."""
         places: list[int] = []
         while len(places) < count:
             if not self._free and not self._evict():
@@ -107,19 +108,19 @@ class BlockCache:
         return places
 
     def give_back(self, places: list[int]) -> None:
-        """Blocks without writers."""
+        """Return positions to the free list once nothing writes to them."""
         self._free += places
 
     def remove(self, block: CachedBlock) -> None:
-        """Forget a block: it could not be loaded, or is not what it should be."""
+        """Remove a block that could not be loaded or is damaged."""
         if self._blocks.get(block.key) is block:
             del self._blocks[block.key]
             if block.at >= 0:
-                self._limbo.append(block)  # a reader may still use it
+                self._limbo.append(block)  # a reader may still use its memory
 
     def view(self, block: CachedBlock, start: int, stop: int) -> memoryview:
-        """Bytes [start, stop) of a block, read-only. It stays in its place as long as a view of it
-        is held; past the bound a copy is given."""
+        """Return bytes [start, stop) of a block, read-only. The block is pinned while a view of it
+        exists; past the bound a copy is returned."""
         assert block.at >= 0, "the block is there"
         if not block.leases and len(self._leased) >= int(self.slots * LEASED_SHARE):
             return memoryview(bytes(self._memory[block.at + start : block.at + stop]))
@@ -127,7 +128,7 @@ class BlockCache:
         leases, leased, name = block.leases, self._leased, id(held)
 
         def gone(_: weakref.ref[object]) -> None:
-            # It may be any thread's: each step stands alone, and `leases` is what counts.
+            # This may run in any thread: each step is independent, and only `leases` is changed.
             leases.pop(name, None)
             if not leases:
                 leased.discard(block)
@@ -137,11 +138,11 @@ class BlockCache:
         return memoryview(held).cast("B")[start:stop].toreadonly()
 
     def copy(self, block: CachedBlock, start: int, stop: int, into: memoryview) -> None:
-        """Bytes [start, stop) of a block, copied."""
+        """Return a copy of bytes [start, stop) of a block."""
         into[: stop - start] = self._memory[block.at + start : block.at + stop]
 
     def _evict(self) -> bool:
-        """Make one place free, the least recently used."""
+        """Free one position by evicting the least recently used block."""
         for block in self._limbo:
             if not block.leases and not block.users:
                 self._limbo.remove(block)

@@ -1,7 +1,8 @@
-"""Cutting a stretch of an object into pieces that lie in one block of the cache each. Pure.
+"""Split a range of an object into pieces that are each in one block of the cache. Pure.
 
-A piece is whole blocks of the sparse index, and so whole batches. Where one of these crosses the
-border between two blocks of the cache it is a piece of its own, and the only thing that is copied.
+A piece consists of whole blocks of the sparse index, and so of whole batches. An index block that
+crosses the boundary between two cache blocks is a piece of its own, and only such pieces are
+copied.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from kafkawire.codec.segment.format import SparseIndex
 
 
 def piece_end(index: SparseIndex, position: int, limit: int, block_bytes: int, at_most: int) -> int:
-    """Where the piece that begins at `position` ends: at `limit` or before it. From `limit` on:
-    after one block of the index. Both are positions in the file, and borders of the index.
-    A piece has `at_most` bytes, unless one block of the index has more."""
+    """Return the end of the piece that begins at `position`: at `limit` or before it, or one index
+    block later if `position` is at `limit`. Both are positions in the file on boundaries of the
+    index. A piece has at most `at_most` bytes, unless one index block has more."""
     if position >= limit:
         start, length = index.block(index.find(position))[:2]
         return start + length
@@ -24,5 +25,5 @@ def piece_end(index: SparseIndex, position: int, limit: int, block_bytes: int, a
 
 
 def blocks_of(start: int, stop: int, block_bytes: int) -> range:
-    """The blocks of the cache that hold the bytes [start, stop) of an object."""
+    """Return the cache blocks that hold the bytes [start, stop) of an object."""
     return range(start // block_bytes, -(-stop // block_bytes)) if stop > start else range(0)

@@ -1,10 +1,10 @@
-"""Cold reads: whole batches out of segments that are objects in the remote tier.
+"""Cold reads: whole batches of segments whose objects are in the remote tier.
 
-An index and then data: two round trips for the first byte, one where the data's place is known
-before (a row's beginning, a small share) or the index is in memory. What is near is loaded with it;
-who reads on finds it there. A read waits only for its first bytes, and only as long as its reader
-has patience; the load goes on, so the next read finds it. Every block is held to the sparse index
-as local ones are; a bad one is loaded once more before it is called damaged.
+The index is loaded first, then the data: two round trips for the first byte, or one if the position
+of the data is known (the beginning of a row, a small share) or the index is in memory. Adjacent
+data is loaded too, for the reader's next request. A read waits only for its first bytes and only
+until its reader's time limit; the load continues for the next read. Every block is verified against
+the sparse index, as local ones are; a damaged one is loaded once more before it is reported.
 """
 
 from __future__ import annotations
@@ -46,20 +46,22 @@ from kafkawire.tiering.store.port import ObjectStore
 logger = logging.getLogger(__name__)
 
 ANSWER_BYTES = 1 << 20
-"""Most bytes of a partition in one read, except for one larger batch: the usual fetch size. The
-kernel takes it from the loop in less than half a millisecond."""
+"""Maximum bytes of a partition per read, except for one larger batch: the usual fetch size. The
+kernel copies them in less than half a millisecond of event-loop time."""
 SHARED_ANSWER_BYTES = 192 << 10
-"""The same while produces want the loop too: a twentieth of a millisecond."""
+"""The same while produce requests are waiting: a twentieth of a millisecond."""
 CONCURRENT_RUNS = 4
-"""A window is loaded in so many requests, one after the other begun: never all at once."""
+"""Number of requests a window is loaded with, started one after another rather than all at once."""
 SMALL_SHARE_BLOCKS = 2
-"""A share of an object in so few blocks is loaded while its index is: a round trip less."""
+"""If a share of an object has at most so many blocks, they are loaded together with its index,
+which saves a round trip."""
 MAX_COPIED_BYTES = 64 << 20
-"""Batches larger than a block, put together at a time. One that is larger still goes alone."""
+"""Batches larger than a block that are assembled at a time. A still larger one is assembled alone.
+"""
 MAX_NAMED = 1000
-"""Damaged, missing and refused objects named in the log, so that each is named once."""
+"""Damaged, missing and refused objects that were logged, so that each is logged once."""
 MAX_REFUSED = 1000
-"""Objects remembered as refused, so that no one asks for them again at once."""
+"""Refused objects that are remembered, so that they are not requested again at once."""
 
 
 class Copy(StrEnum):
@@ -70,7 +72,7 @@ class Copy(StrEnum):
 
 
 class Tier:
-    """The readers of one tier: its cache, its requests and its readahead."""
+    """The readers of one tier: its cache, requests and read-ahead."""
 
     __slots__ = ("ahead", "cache", "loads", "requests")
 
@@ -85,10 +87,9 @@ class Tier:
 
 class ColdReader:
     """Reads batches from segments in the remote tier (port:
-    kafkawire.log.segments.store.remote_port.Cold). kafkawire.log.segments.store.remote_port.Cold
-    has the promises. `stores` gives the store of a tier by its number; `indexes` are the warm
-    reader's, `lane` that of kafkawire.log.partition.reader. `report` is called with each copy of a
-    segment that is damaged while the segment has another one."""
+    kafkawire.log.segments.store.remote_port.Cold). `stores` returns the store of a tier by its
+    number; `indexes` are shared with the warm reader, `lane` with kafkawire.log.partition.reader.
+    `report` is called for a damaged copy of a segment that has another copy."""
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class ColdReader:
         self.counts = ColdCounts()
 
     def tier(self, number: int) -> Tier:
-        """The parts for reading a tier, made when it is first read."""
+        """The components for reading a tier, created by its first read."""
         tier = self._tiers.get(number)
         if tier is None:
             store = self._stores(number)
@@ -131,7 +132,7 @@ class ColdReader:
         return tier
 
     async def take(self, ask: RemoteReadRequest, mapping: SegmentRange, segment: Segment) -> Taken:
-        """Batches out of the row `mapping` of the partition, which covers the offset."""
+        """Read batches of the row `mapping` of the partition, which covers the offset."""
         row, deadline = segment.row, None
         most = SHARED_ANSWER_BYTES if self._lane.shared else ANSWER_BYTES
         ask = ask._replace(room=min(ask.room, most))
@@ -157,8 +158,8 @@ class ColdReader:
     async def since(
         self, partition: Partition, mapping: SegmentRange, segment: Segment, timestamp: int
     ) -> int:
-        """From which offset of the row on there may be a record at or after a time (ms); the row's
-        end if there is none."""
+        """Return the first offset of the row that may have a record at or after a time (ms); the
+        row's end if there is none."""
         row = segment.row
         try:
             self._check_refused(row)
@@ -206,7 +207,7 @@ class ColdReader:
     def _go_on(
         self, loads: Loads, target: Object, ask: RemoteReadRequest, task: asyncio.Task[WarmIndex]
     ) -> None:
-        """The index came too late for a read: load the data for the next one all the same."""
+        """The index was not loaded in time for a read: start to load the data for the next one."""
         if not task.cancelled() and task.exception() is None:
             position, length = task.result().index.span(ask.offset, max(ask.room, 0) + SLACK_BYTES)
             loads.want(target, blocks_of(position, position + length, self._block_bytes))
@@ -214,7 +215,7 @@ class ColdReader:
     def _foresee(
         self, loads: Loads, target: Object, mapping: SegmentRange, ask: RemoteReadRequest
     ) -> None:
-        """Begin to load data whose place is known before the index is."""
+        """Start to load data whose position is known before the index is loaded."""
         size, stop = self._block_bytes, mapping.start + mapping.length
         share = blocks_of(mapping.start, stop, size)
         if len(share) > SMALL_SHARE_BLOCKS:
@@ -233,7 +234,7 @@ class ColdReader:
         start: int,
         stop: int,
     ) -> ReadaheadWindow:
-        """Begin to load what is asked for, and what its reader will ask for next."""
+        """Start to load the requested data and what its reader is expected to read next."""
         now, number, size = self._env.clock.monotonic(), mapping.number, self._block_bytes
         asked = blocks_of(start, stop, size)
         window = tier.ahead.find(number, ask.offset)
@@ -259,8 +260,8 @@ class ColdReader:
         room: int,
         window: ReadaheadWindow,
     ) -> None:
-        """Load the next `room` blocks after a read, of this row and of those after it, when so
-        many are missing that a request is worth it."""
+        """Load the next `room` blocks after a read, of this row and the following ones, once enough
+        are missing for a request."""
         stretches = [(target, own)]
         room -= len(own)
         segments = partition.segments
@@ -289,7 +290,7 @@ class ColdReader:
                 tier.loads.want(found, share, window, run_blocks)
 
     def _index(self, mapping: SegmentRange, row: SegmentRow) -> asyncio.Task[WarmIndex]:
-        """Loading the index of a row, once for all who come meanwhile."""
+        """Load the index of a row once for all concurrent readers."""
         key = mapping.segment_id, mapping.number
         task = self._indexing.get(key)
         if task is None:
@@ -321,17 +322,17 @@ class ColdReader:
 
         try:
             return read_index(await requests.persist(target, attempt, failing), mapping)
-        except DamagedSegment:  # once more: it may have been changed on the way
+        except DamagedSegment:  # once more: the bytes may have been damaged in transit
             return read_index(await requests.persist(target, attempt, failing), mapping)
 
     def _check_trouble(self, mapping: SegmentRange) -> None:
-        """Tell who has waited in vain why that is, if it is not just slow."""
+        """Report the failure to a reader whose wait timed out, unless the load is just slow."""
         trouble = self._troubled.get((mapping.segment_id, mapping.number))
         if trouble is not None:
             raise trouble
 
     def _check_refused(self, row: SegmentRow) -> None:
-        """No one asks again for what was refused until a while has passed."""
+        """Return a refused object's error until a retry is due."""
         known = self._refused.get(row.object)
         if known is not None:
             if self._env.clock.monotonic() < known[0]:
@@ -347,8 +348,9 @@ class ColdReader:
         row: SegmentRow,
         failure: StoreError | DamagedSegment,
     ) -> Exception:
-        """The error for a reader: CORRUPT_MESSAGE for what no later try will read, so that clients
-        report it, KAFKA_STORAGE_ERROR for the rest; Exchanged if the row is another one by now."""
+        """Return the error for a reader: CORRUPT_MESSAGE if no later attempt can succeed, so that
+        clients report it, otherwise KAFKA_STORAGE_ERROR; Exchanged if the row was replaced
+        meanwhile."""
         counts = self.counts
         if isinstance(failure, NoSuchObject):
             if await self._renewed(segment, row):
@@ -379,7 +381,7 @@ class ColdReader:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
 
     async def _renewed(self, segment: Segment, row: SegmentRow) -> bool:
-        """Look the row up in SQL: whether the segment has another object, or a file, by now."""
+        """Read the row from SQL again: the segment may have another object or a file now."""
         if segment.row is row:
             try:
                 found = await self._storage.segments_by_id([row.id])

@@ -1,8 +1,9 @@
-"""When a second request for the same bytes is worth it, from how long the last ones took. Pure.
+"""Decide when a second request for the same bytes is useful, from the latest durations. Pure.
 
-Object storage answers one request in a hundred many times later than the others. A request that
-takes longer than nearly all before it is asked again, and the first answer counts. Bounded to a
-share of all requests: when everything becomes slow, asking twice would only make it worse.
+About one request in a hundred to object storage takes many times longer than the others. A request
+that takes longer than nearly all recent ones is sent again, and the first response is used. Hedged
+requests are limited to a share of all requests, because they would add load when everything is
+slow.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from bisect import bisect_left, insort
 from collections import deque
 
 KEPT = 128
-"""Requests that are remembered, of each size class: enough for a percentile, soon forgotten."""
+"""Durations kept per size class: enough for a percentile, and soon replaced."""
 FEWEST = 20
-"""Before so many nothing is known."""
+"""Minimum number of durations before hedging starts."""
 SHARE = 0.05
-"""Of all requests, how many may be second ones."""
+"""Share of all requests that may be hedged."""
 MAX_SAVED = 10.0
-"""Second requests that may be saved up: a burst of slow ones is not met by as many again."""
+"""Hedged requests that may be saved up, so that a burst of slow requests does not double."""
 SHORTEST_S = 0.005
-"""Below this a second request cannot win."""
+"""Minimum delay; a second request sent earlier cannot be faster."""
 
 
 class Durations:
-    """The last KEPT durations (seconds), in both orders."""
+    """The last KEPT durations (seconds), by age and by value."""
 
     __slots__ = ("_last", "_sorted")
 
@@ -32,14 +33,14 @@ class Durations:
         self._sorted: list[float] = []
 
     def add(self, seconds: float) -> None:
-        """One more; the oldest is forgotten."""
+        """Add a duration and drop the oldest."""
         if len(self._last) >= KEPT:
             self._sorted.pop(bisect_left(self._sorted, self._last.popleft()))
         self._last.append(seconds)
         insort(self._sorted, seconds)
 
     def percentile(self, percent: float) -> float | None:
-        """The duration that so many percent do not exceed; None if too little is known."""
+        """Return the duration that `percent` do not exceed; None if too few are known."""
         if len(self._sorted) < FEWEST:
             return None
         at = int(len(self._sorted) * percent / 100)
@@ -47,7 +48,8 @@ class Durations:
 
 
 class Hedge:
-    """Requests are compared with others of their size class: their megabytes' bit length."""
+    """Return the size class of a request: the bit length of its megabytes. Only requests of one
+    class are compared."""
 
     __slots__ = ("_classes", "_saved")
 
@@ -56,8 +58,8 @@ class Hedge:
         self._saved = 0.0
 
     def begin(self, size_class: int, percent: float) -> float | None:
-        """A request begins: after how many seconds without an answer a second one may go. None:
-        never. `percent` 0 or 100 and more: hedging is off."""
+        """Return after how many seconds without a response the request may be hedged; None: never.
+        `percent` 0, or 100 and more: hedging is disabled."""
         self._saved = min(MAX_SAVED, self._saved + SHARE)
         durations = self._classes.get(size_class)
         if durations is None or not 0 < percent < 100:
@@ -66,12 +68,12 @@ class Hedge:
         return None if seconds is None else max(SHORTEST_S, seconds)
 
     def take(self) -> bool:
-        """Whether the second one may go now; it counts."""
+        """Take a hedged request from the allowance; return whether there was one."""
         if self._saved < 1:
             return False
         self._saved -= 1
         return True
 
     def end(self, size_class: int, seconds: float) -> None:
-        """A request was answered so long after its first attempt had begun."""
+        """Record the time from the first attempt of a request to its response."""
         self._classes.setdefault(size_class, Durations()).add(seconds)

@@ -1,8 +1,8 @@
-"""Loading blocks of objects into the cache: joined, in runs, tried again, hedged, paced.
+"""Loads blocks of objects into the cache: shared, in runs, retried, hedged, rate-limited.
 
-A load belongs to no one: who waits for it may give up, and the next who comes finds the block there
-or still on its way. Places in memory are given back only when the request that writes to them is
-over, a caller that has lost interest meanwhile.
+A load belongs to no caller: if all waiting callers give up, it continues, and the next one finds
+the block loaded or loading. Memory positions are freed only when the request that writes to them
+has ended.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kafkawire.tiering.read.requests import Object, Requests, within
 from kafkawire.tiering.store.port import Part
 
 RUN_BLOCKS = 8
-"""Blocks of one request at most, which all come when the last of them does."""
+"""Maximum number of blocks of one request; all become available when the last is loaded."""
 
 
 class Loads:
-    """The loads of blocks into the cache that are in progress. One for each tier that is read."""
+    """The loads into the cache that are in progress. One per tier that is read."""
 
     def __init__(
         self, env: Env, requests: Requests, cache: BlockCache, config: BrokerConfig
@@ -34,11 +34,11 @@ class Loads:
         self._requests = requests
         self.cache = cache
         self._config = config
-        self._waiting: deque[asyncio.Future[None]] = deque()  # for room
-        self._ahead = 0  # loads under way that no one waits for
+        self._waiting: deque[asyncio.Future[None]] = deque()  # waiting for free memory
+        self._ahead = 0  # loads in progress without a waiting caller
 
     def left(self, deadline: float | None) -> float | None:
-        """Seconds until a moment of the monotonic clock; None: no end."""
+        """Return the seconds until a moment of the monotonic clock; None: no limit."""
         return None if deadline is None else deadline - self._env.clock.monotonic()
 
     def want(
@@ -48,9 +48,9 @@ class Loads:
         window: ReadaheadWindow | None = None,
         run_blocks: int = 2,
     ) -> None:
-        """Begin to load what is missing of these blocks, in order, as far as there is room now, in
-        requests of about `run_blocks`. `window`: they are read ahead for it, which waits for all
-        that is urgent."""
+        """Start to load the missing ones of these blocks, in order, as far as there is room, in
+        requests of about `run_blocks`. `window`: they are read ahead for it and yield to urgent
+        loads."""
         cache = self.cache
         missing = [n for n in numbers if cache.find(Key(target.uuid, n)) is None]
         for run in runs(missing, run_blocks):
@@ -63,8 +63,8 @@ class Loads:
                 return
 
     async def get(self, target: Object, number: int, deadline: float | None) -> CachedBlock | None:
-        """A block, loaded; None if it is not there in time. Until the next await no one takes it
-        from its place. Raises what loading it has failed with."""
+        """Return a loaded block; None if it is not loaded in time. It cannot be evicted before the
+        caller's next await. Raises the error of a failed load."""
         counts, waited = self._requests.counts, False
         while True:
             block = self.cache.find(Key(target.uuid, number))
@@ -95,14 +95,15 @@ class Loads:
                 return None
 
     def forget(self, target: Object, numbers: Iterable[int]) -> None:
-        """These blocks are not what they should be: a reader that needs them loads them again."""
+        """Discard these damaged blocks; a reader that needs them loads them again."""
         for number in numbers:
             block = self.cache.find(Key(target.uuid, number))
             if block is not None and block.loading is None:
                 self.cache.remove(block)
 
     def _may_read_ahead(self) -> bool:
-        """Half of the store's threads are left to what someone waits for."""
+        """Return whether read-ahead may start another request: half of the store's threads are
+        reserved for urgent loads."""
         half = max(1, self._config.tier_read_threads // 2)
         return self._ahead < half and not self._requests.behind
 
@@ -113,7 +114,7 @@ class Loads:
         places: list[int],
         window: ReadaheadWindow | None,
     ) -> CachedBlock:
-        """Start one request for a run of blocks; the first of them."""
+        """Start one request for a run of blocks; return the first of them."""
         loading: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         blocks, size = [], self.cache.block_bytes
         for number in numbers:
@@ -153,13 +154,14 @@ class Loads:
                 for block in blocks:
                     self.cache.remove(block)
                 loading.set_exception(failure)
-                loading.exception()  # no one may be waiting any more
+                loading.exception()  # perhaps no caller is waiting any more
             self._wake()
 
     async def _attempt(
         self, target: Object, blocks: list[CachedBlock], places: list[int]
     ) -> list[int]:
-        """One request for all blocks, or two: the places that hold them now."""
+        """Send one request for all blocks, or a second, hedged one; return the positions that hold
+        them."""
         size = sum(block.length for block in blocks)
         tried: list[tuple[list[int], asyncio.Event]] = []
         await self._requests.pay(size)
@@ -198,7 +200,7 @@ class Loads:
                     self._free_after(into, over)
 
     def _free_after(self, places: list[int], over: asyncio.Event) -> None:
-        """Give places back when the request that writes to them is over."""
+        """Free positions when the request that writes to them has ended."""
 
         async def free() -> None:
             await over.wait()
@@ -208,7 +210,7 @@ class Loads:
         self._env.spawn(free(), "cold places")
 
     async def _room(self, deadline: float | None) -> bool:
-        """Wait until something has become free; whether it has, in time."""
+        """Wait until memory has become free; return whether it did in time."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
@@ -228,7 +230,7 @@ def _notify(blocks: Sequence[CachedBlock], failure: StoreError) -> None:
 
 
 def runs(numbers: Sequence[int], run_blocks: int) -> Iterator[list[int]]:
-    """Contiguous ones together, in parts that are as large as each other and about `run_blocks`."""
+    """Group contiguous blocks into runs of equal size, about `run_blocks` each."""
     start = 0
     while start < len(numbers):
         stop = start + 1

@@ -1,9 +1,9 @@
 """How far ahead of each reader of a partition remote data is loaded. Pure.
 
-After TCP's congestion window, as in RocketMQ's tiered storage: a window of blocks that grows by one
-with each block that was read ahead and then used, and halves when one left the cache unread. Who
-reads once, or jumps about, is not read ahead for. Readers are known by where they go on: several
-that are close together (groups of one topic, a restarted consumer) share a window and the blocks.
+Modelled on TCP's congestion window, as in RocketMQ's tiered storage: a window grows by one block
+with each block that was read ahead and used, and halves when one was evicted unread. Single and
+random reads cause no read-ahead. A reader is identified by its next offset; several close readers
+(groups of one topic, a restarted consumer) share a window and its blocks.
 """
 
 from __future__ import annotations
@@ -11,23 +11,25 @@ from __future__ import annotations
 from collections import deque
 
 FIRST_BLOCKS = 2
-"""The window of a reader that went on where it had stopped for the first time."""
+"""The initial window, after the first sequential read."""
 MAX_WINDOW_BLOCKS = 32
-"""Four requests of the largest size under way: what one connection of S3 gives, four times."""
+"""Maximum window: four requests of the largest size, four times what one connection to S3 provides.
+"""
 MAX_READERS = 1024
-"""Windows in all; beyond them those used longest ago are forgotten."""
+"""Maximum number of windows; the least recently used are dropped."""
 WINDOWS_PER_PARTITION = 8
-"""Readers of one partition, in different places, that are distinguished."""
+"""Maximum number of readers distinguished per partition."""
 TRAIL = 16
-"""A reader this many reads after another one is with it."""
+"""A reader within this many reads of another shares its window."""
 IDLE_S = 1.0
-"""A window not used for so long takes no share of the cache: who reads so slowly needs none."""
+"""A window unused for this long takes no share of the cache; so slow a reader needs no read-ahead.
+"""
 CACHE_SHARE = 0.5
-"""Of the cache, how much all windows together may fill with what no one has read yet."""
+"""Share of the cache that all windows together may fill with unread blocks."""
 
 
 class ReadaheadWindow:
-    """One reader, or several that are close together. `next_offset`: where it goes on."""
+    """One reader, or several close ones. `next_offset`: where the next sequential read begins."""
 
     __slots__ = ("_forgiven", "_trail", "blocks", "next_offset", "number", "used_at")
 
@@ -40,26 +42,26 @@ class ReadaheadWindow:
         self._forgiven = 0
 
     def covers(self, offset: int) -> bool:
-        """Whether a read at this offset belongs to this reader."""
+        """Return whether a read at this offset belongs to this reader."""
         return self._trail[0] <= offset <= self.next_offset
 
     def went(self, offset: int, next_offset: int, now_s: float) -> None:
-        """A read from `offset` on ended before `next_offset`."""
+        """Record a read from `offset` on that ended before `next_offset`."""
         self.used_at = now_s
         if offset != self.next_offset or next_offset <= offset:
-            return  # one that follows
+            return  # a follower of this window
         if not self.blocks and len(self._trail) > 1:
             self.blocks = FIRST_BLOCKS
         self._trail.append(offset)
         self.next_offset = next_offset
 
     def used(self) -> None:
-        """A block that was read ahead has been read."""
+        """Record that a block that was read ahead has been read."""
         self.blocks = min(MAX_WINDOW_BLOCKS, self.blocks + 1)
         self._forgiven = 0
 
     def unread(self) -> None:
-        """One has left the cache unread. Those of the same window count once."""
+        """Record that a block was evicted unread. Blocks of the same window size count once."""
         if self._forgiven:
             self._forgiven -= 1
             return
@@ -68,7 +70,7 @@ class ReadaheadWindow:
 
 
 class ReadAhead:
-    """The windows of all readers, over a cache of so many blocks."""
+    """The windows of all readers, for a cache of `blocks` blocks."""
 
     __slots__ = ("_by_partition", "_cache_blocks", "_windows")
 
@@ -81,7 +83,8 @@ class ReadAhead:
         return len(self._windows)
 
     def find(self, number: int, offset: int) -> ReadaheadWindow | None:
-        """The window of who reads a partition there; the one that goes on there before all."""
+        """Return the window of the reader at this offset of a partition; an exact match is
+        preferred."""
         best: ReadaheadWindow | None = None
         for window in self._by_partition.get(number, ()):
             if window.next_offset == offset:
@@ -91,7 +94,7 @@ class ReadAhead:
         return best
 
     def begin(self, number: int, offset: int, now_s: float) -> ReadaheadWindow:
-        """A reader that is not known yet."""
+        """Add a new reader."""
         window = ReadaheadWindow(number, offset, now_s)
         there = self._by_partition.setdefault(number, [])
         there.append(window)
@@ -103,13 +106,13 @@ class ReadAhead:
         return window
 
     def went(self, window: ReadaheadWindow, offset: int, next_offset: int, now_s: float) -> None:
-        """A read from `offset` on ended before `next_offset`."""
+        """Record a read from `offset` on that ended before `next_offset`."""
         window.went(offset, next_offset, now_s)
         if window in self._windows:
             self._windows[window] = self._windows.pop(window)
 
     def room(self, window: ReadaheadWindow, now_s: float) -> int:
-        """How many blocks beyond what it reads now may be loaded for it."""
+        """Return how many blocks may be read ahead for it."""
         active = 0
         for other in reversed(self._windows):
             if other.used_at < now_s - IDLE_S:

@@ -1,7 +1,7 @@
-"""Requests to object storage for bytes someone waits for: tried again, hedged, paced, counted.
+"""Requests to object storage with a waiting reader: retried, hedged, rate-limited, counted.
 
-What every reader of objects shares; kafkawire.tiering.read.loader fills the cache with it,
-kafkawire.tiering.read.cold_reader reads indexes.
+Shared by kafkawire.tiering.read.loader, which fills the cache, and
+kafkawire.tiering.read.cold_reader, which reads indexes.
 """
 
 from __future__ import annotations
@@ -25,43 +25,42 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 GIVE_UP_S = 30.0
-"""After so long a load has failed: clients ask again, and find out why it did."""
+"""Time after which a load has failed; clients retry and get its error."""
 MAX_RETRY_S = 5.0
-"""Between two attempts: readers wait for it."""
+"""Delay between two attempts, short because readers wait."""
 SAID_AFTER = 3
-"""Failed attempts until the waiting reads are notified; one or two are nothing unusual."""
+"""Failed attempts until waiting reads get the error; one or two are normal."""
 SIZE_ASKED_AFTER = 2
-"""Failed attempts until the length of the object is checked, whether it is as long as it should
-be."""
+"""Failed attempts until the length of the object is checked."""
 BEYOND_THE_END = "InvalidRange"
 """S3's code for a range that begins after the object's end (416)."""
 WARNED_EVERY_S = 10.0
-"""A storage that is down is not news a hundred times a second."""
+"""Minimum time between two log lines while the storage is down."""
 
 
 class WrongSize(StoreError):
-    """The object is not as long as its row says."""
+    """The object is not as long as its row requires."""
 
     retryable = False
 
 
 class Object(NamedTuple):
-    """An object that is read: its uuid and its length, which is its segment's."""
+    """An object to read: its uuid and its length, which equals its segment's."""
 
     uuid: bytes
     size_bytes: int
 
     @property
     def key(self) -> str:
-        """Its name in the store."""
+        """The key of the object in the store."""
         return segment_key(self.uuid)
 
 
 @dataclass(slots=True)
 class ColdCounts:
-    """Counters of reads from the remote tier since the start. `hits`: blocks that were there
-    when they were asked for; `late`: reads that were answered with nothing yet; `gone`: objects
-    that were not there; `damaged`: blocks that were not what was written."""
+    """Counters of reads from the remote tier since the start. `hits`: blocks that were loaded
+    already; `late`: reads answered empty because data was not loaded in time; `gone`: missing
+    objects; `damaged`: damaged blocks."""
 
     hits: int = 0
     misses: int = 0
@@ -76,7 +75,7 @@ class ColdCounts:
 
 
 async def within(waited: asyncio.Future[Any], seconds: float | None) -> bool:
-    """Wait for something that is not this caller's to cancel; whether it is done."""
+    """Wait for a future without cancelling it; return whether it is done."""
     if not waited.done() and (seconds is None or seconds > 0):
         await asyncio.wait({waited}, timeout=seconds)
     return waited.done()
@@ -99,7 +98,7 @@ class Requests:
 
     @property
     def behind(self) -> bool:
-        """Whether the rate limit makes requests wait."""
+        """Return whether the rate limit delays requests."""
         return self._paid_until > self._env.clock.monotonic()
 
     async def persist(
@@ -108,8 +107,8 @@ class Requests:
         attempt: Callable[[], Awaitable[T]],
         failing: Callable[[StoreError], None],
     ) -> T:
-        """Try until it works, cannot work, or GIVE_UP_S are over. Raises the last StoreError.
-        `failing` is called when it has not worked for a while."""
+        """Repeat a request until it succeeds, cannot succeed, or GIVE_UP_S have passed. Raises the
+        last StoreError. `failing` is called when it has failed for a while."""
         failures, began = 0, self._env.clock.monotonic()
         while True:
             try:
@@ -134,8 +133,8 @@ class Requests:
         start: Callable[[], Awaitable[T]],
         again: Callable[[], Callable[[], Awaitable[T]] | None],
     ) -> T:
-        """The result of a request, or of a second one where the first takes longer than nearly all
-        do, if `again` has one to give then. Either goes on to its end."""
+        """Return the result of a request, or of a second one if the first takes longer than nearly
+        all others and `again` provides one. Both run to their end."""
         env, hedge = self._env, self._hedge
         size_class = (size_bytes >> 20).bit_length()
         began = env.clock.monotonic()
@@ -157,7 +156,7 @@ class Requests:
                 return first.result() if first in done else done.pop().result()
 
     async def pay(self, size_bytes: int) -> None:
-        """Wait until the rate limit allows so many bytes."""
+        """Wait until the rate limit allows these bytes."""
         rate = self._config.remote_log_manager_fetch_max_bytes_per_second
         now = self._env.clock.monotonic()
         due = max(now, self._paid_until)
@@ -176,7 +175,7 @@ class Requests:
         return task
 
     async def _check_size(self, target: Object) -> None:
-        """A body that ends early for ever is an object that was cut short."""
+        """Check the object's length: if every response ends early, the object was truncated."""
         try:
             stored = await self.store.head(target.key)
         except StoreError as failure:
@@ -195,6 +194,6 @@ class Requests:
 
 
 def _scan_part(task: asyncio.Task[Any]) -> None:
-    """A failure of a request that lost, or that no one waits for, is ignored."""
+    """Ignore the failure of a request whose result is not used."""
     if not task.cancelled():
         task.exception()

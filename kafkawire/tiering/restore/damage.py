@@ -1,6 +1,6 @@
 """Check of the objects that a restore uses: every byte of them is read.
 
-Without it a restore believes what manifest and objects say of themselves. Called by
+Without this check a restore trusts the manifest and the metadata in the objects. Called by
 `kafkawire tier restore --deep`.
 """
 
@@ -23,8 +23,8 @@ from kafkawire.tiering.store.retrying import RetryingCalls
 async def find_damage(
     env: Env, store: ObjectStore, used: list[Used], folder: str, progress: Progress
 ) -> list[Doubt]:
-    """A doubt for each damaged range of what is used, and for what else is wrong in an object.
-    `folder`: for a copy of one object at a time. StoreError, OSError."""
+    """Return a doubt for each damaged range that the plan uses, and for each other defect of its
+    objects. `folder`: for a copy of one object at a time. Raises StoreError, OSError."""
     asking = RetryingCalls(env, store)
     doubts: list[Doubt] = []
     for at, one in enumerate(used):

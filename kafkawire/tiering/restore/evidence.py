@@ -1,9 +1,9 @@
 """Evidence from a bucket about topics, partitions and objects, without decisions.
 
-With a manifest: what that says, held against a listing; the newest object of each partition is
-asked for its producers, and objects that the manifest does not name (their upload was the last
-thing the lost broker did) for what is in them. Without a usable one every object is asked what it
-is: two requests each. Shell over kafkawire.tiering.store.port; called by `kafkawire tier restore`.
+With a manifest, its contents are compared with a listing. Producers are read from the newest object
+of each partition. The contents of objects that the manifest does not name (the last uploads of the
+lost broker) are read from their footers. Without a usable manifest every object's footer is read,
+with two requests each. Called by `kafkawire tier restore`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import RetryingCalls, side_by_side
 
 MAX_NAMED = 3
-"""Objects of one kind that are named; the others are counted."""
+"""Maximum number of objects of one kind listed by name; the others are only counted."""
 
 
 async def gather(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
-    """Ask for all of it. StoreError, and NewerFormatError for what a newer program wrote."""
+    """Gather all evidence. Raises StoreError, and NewerFormatError for data of a newer program."""
     asking = RetryingCalls(env, store)
     seen = BucketEvidence()
     seen.cluster_id = await _owner(asking)
@@ -53,10 +53,10 @@ async def gather(env: Env, store: ObjectStore, progress: Progress) -> BucketEvid
 
 
 async def _owner(asking: RetryingCalls) -> str | None:
-    """The cluster that wrote here last, as the owner object says."""
+    """Return the cluster in the owner object, which was the last to write here."""
     try:
         return OwnerRecord.unpack(await asking.whole(OWNER)).cluster_id
-    except (NoSuchObject, OwnedByOther):  # the latter: it is not what we write
+    except (NoSuchObject, OwnedByOther):  # unknown content
         return None
 
 
@@ -82,7 +82,7 @@ async def _manifest(asking: RetryingCalls, seen: BucketEvidence) -> Manifest | N
 async def _listing(
     asking: RetryingCalls, seen: BucketEvidence, progress: Progress
 ) -> dict[bytes, int]:
-    """Sizes of the objects that are there."""
+    """Return the sizes of all objects in the bucket."""
     sizes: dict[bytes, int] = {}
     strange: list[str] = []
     async for page in asking.pages(SEGMENTS):
@@ -100,7 +100,7 @@ async def _listing(
 
 
 class _Gathering:
-    """The evidence as it grows. `_newest`: number -> end offset its state was taken from."""
+    """The evidence gathered so far. `_newest`: number -> end offset its state was taken from."""
 
     def __init__(
         self,
@@ -115,10 +115,8 @@ class _Gathering:
         self._progress = progress
         self._newest: dict[int, int] = {}
 
-    # -- with a manifest
-
     async def from_manifest(self, manifest: Manifest) -> None:
-        """Evidence from the manifest, and objects to complete it."""
+        """Gather evidence from the manifest, completed from objects."""
         seen, head = self._seen, manifest.state
         seen.has_manifest = True
         seen.cluster_id, seen.node_id = head.cluster_id, head.node_id
@@ -153,7 +151,7 @@ class _Gathering:
         await self._newest_states()
 
     def _named_objects(self, manifest: Manifest) -> None:
-        """Objects of the manifest that are there."""
+        """Return the objects of the manifest that exist."""
         seen, missing = self._seen, 0
         for row, each in enumerate(manifest.objects):
             size = self._sizes.get(each.uuid)
@@ -177,7 +175,8 @@ class _Gathering:
             seen.doubt(DoubtKind.MISSING, text)
 
     async def _newest_states(self) -> None:
-        """Producers are in no manifest: take them from where each partition ends."""
+        """Read producers, which are not in the manifest, from the object at the end of each
+        partition."""
         ends: dict[int, tuple[int, int]] = {}
         objects = self._seen.objects
         for at, found in enumerate(objects):
@@ -188,10 +187,8 @@ class _Gathering:
         for tail, _ in await self._footers(wanted):
             self._take_states(tail)
 
-    # -- without one
-
     async def from_objects(self, uuids: Iterable[bytes]) -> None:
-        """Everything from what each object says."""
+        """Gather all evidence from the footers of the objects."""
         seen = self._seen
         nodes: Counter[int] = Counter()
         for tail, uuid in await self._footers(list(uuids)):
@@ -205,7 +202,7 @@ class _Gathering:
             seen.node_id = nodes.most_common(1)[0][0]
 
     def _take_topics(self, tail: Tail) -> None:
-        """Topics as the newest object describes them."""
+        """Take topics from the newest object that describes them."""
         reported = {} if tail.origin is None else {topic.id: topic for topic in tail.origin.topics}
         made_ms = tail.header.created_ms
         for entry in tail.directory:
@@ -220,10 +217,8 @@ class _Gathering:
                 topic.internal, topic.created_ms = says.internal, says.created_ms
                 topic.configs, topic.count = says.configs, max(topic.count, says.partitions)
 
-    # -- both
-
     async def _footers(self, uuids: list[bytes]) -> list[tuple[Tail, bytes]]:
-        """Evidence from these objects; unreadable ones become doubts."""
+        """Read the footers of these objects; unreadable ones become doubts."""
 
         async def read(uuid: bytes) -> Tail | str:
             key = segment_key(uuid)
@@ -260,7 +255,7 @@ class _Gathering:
         return made
 
     def _take_states(self, tail: Tail) -> None:
-        """Log starts, epochs and producers; of each partition from the object it ends in."""
+        """Take log starts, epochs and producers of each partition from the object with its end."""
         for entry in tail.directory:
             state = tail.states.get(entry.number)
             if state is None:
@@ -277,8 +272,8 @@ class _Gathering:
                 self._newest[entry.number] = entry.end_offset
 
     def _take_state(self, partition: BucketPartition, state: PartitionState, end: int) -> None:
-        """State of records after `end`, which are in the next object or lost:
-        it is left out, so that a retry of it is taken."""
+        """Take the state of a partition. Batches after `end` are in the next object or lost; they
+        are left out, so that a retry of them is accepted."""
         epochs, producers = unpack_epochs(state.leader_epochs), unpack_producers(state.producers)
         partition.epoch = max(partition.epoch, *(epoch for epoch, _ in epochs), 0)
         if not self._seen.has_manifest:

@@ -1,4 +1,4 @@
-"""Findings about a bucket from manifest or listing: values of restore and of its plan. Pure."""
+"""Findings about a bucket from manifest or listing: the input of a restore plan. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkawire.metadata.checkpoint import ProducerEntry
 
 
 class DoubtKind(StrEnum):
-    """Why something is not as it should be."""
+    """Kinds of doubts."""
 
     MANIFEST = "manifest"
     UNREADABLE = "unreadable"
@@ -27,7 +27,7 @@ class DoubtKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """One thing a person should know before it is restored so; `text` is a sentence."""
+    """Something a person should know before restoring; `text` is a sentence."""
 
     kind: DoubtKind
     text: str
@@ -35,8 +35,8 @@ class Doubt:
 
 @dataclass(slots=True)
 class ObjectSeen:
-    """One object: segment file `segment`, with what is in it. `cluster_id` None: it does not say.
-    `named`: by the manifest, where there is one."""
+    """One object: segment file `segment` and its contents. `cluster_id` None: unknown. `named`:
+    listed by the manifest, if there is one."""
 
     uuid: bytes
     segment: bytes
@@ -53,8 +53,8 @@ class ObjectSeen:
 
 @dataclass(slots=True)
 class BucketPartition:
-    """One partition number. `end`: all below it was said to be uploaded (0: nothing says);
-    `epoch`: the greatest leader epoch anything speaks of."""
+    """One partition number. `end`: end of the offsets that were uploaded (0: unknown); `epoch`: the
+    highest leader epoch found."""
 
     number: int
     log_start: int = 0
@@ -66,8 +66,8 @@ class BucketPartition:
 
 @dataclass(slots=True)
 class TopicSeen:
-    """One topic. `count`: how many partitions it has; `numbers`: those that are known, by index;
-    `described`: whether its settings are known; `seen_ms`: when this was so."""
+    """One topic. `count`: its number of partitions; `numbers`: the known partition numbers by
+    index; `described`: whether its settings are known; `seen_ms`: when it was described."""
 
     id: bytes
     name: str
@@ -82,9 +82,8 @@ class TopicSeen:
 
 @dataclass(slots=True)
 class BucketEvidence:
-    """All of it. `cluster_id` None: nothing names the bucket's cluster but its objects; `configs`:
-    dynamic settings of all brokers; `deleted`: objects still there that the manifest calls
-    deleted."""
+    """All evidence of a bucket. `cluster_id` None: only the objects have one; `configs`: dynamic
+    settings of all brokers; `deleted`: existing objects that the manifest has as deleted."""
 
     cluster_id: str | None = None
     node_id: int | None = None
@@ -99,11 +98,11 @@ class BucketEvidence:
     doubts: list[Doubt] = field(default_factory=list)
 
     def of(self, number: int) -> BucketPartition:
-        """Facts known so far about a partition."""
+        """Return what is known about a partition number."""
         if number not in self.partitions:
             self.partitions[number] = BucketPartition(number)
         return self.partitions[number]
 
     def doubt(self, kind: DoubtKind, text: str) -> None:
-        """Note one."""
+        """Add a doubt."""
         self.doubts.append(Doubt(kind, text))

@@ -1,7 +1,7 @@
-"""A plan becomes rows: catalog, checkpoints, segments that lie in the tier only, their objects.
+"""Write a restore plan into empty tables: catalog, checkpoints, remote segments and their objects.
 
-Into empty tables; a hole of a log becomes a small segment file that says there is nothing. Shell
-over the metadata and kafkawire.offsets.catalog.port. Called by `kafkawire tier restore`.
+A gap in a log becomes a small segment file that covers its offsets without records. Called by
+`kafkawire tier restore`.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from kafkawire.offsets.catalog.port import (
 from kafkawire.tiering.restore.plan import Hole, Restored, Used
 
 SEGMENTS_AT_ONCE = 100
-"""Of one transaction."""
+"""Segments per transaction."""
 PARTITIONS_AT_ONCE = 10_000
-"""Checkpoints and tiering offsets of one transaction."""
+"""Partitions per transaction, for checkpoints and tiering offsets."""
 DUE_NOW = 0
-"""Retention checks every mapping once and then knows when it should again."""
+"""Retention check time that is already due; the first check computes the next one."""
 TIER = 0
-"""The first tier of a broker has this id."""
+"""Id of a broker's first tier."""
 
 
 async def enter(
     env: Env, metadata: SqlStore, home: str, restored: Restored, url: str, progress: Progress
 ) -> None:
-    """All of it; `home`: the broker's folder, `url`: of the tier. MetadataError if the tables hold
-    something, OSError from the disk."""
+    """Write the whole plan; `home`: the broker's folder, `url`: of the tier. Raises MetadataError
+    if the tables are not empty, OSError."""
     now_ms, node = env.clock.now_ms(), restored.node_id
     await metadata.transact(
         lambda session: enter_catalog(
@@ -142,17 +142,15 @@ class _Entering:
     def _class(self, number: int) -> str:
         return retention_class(resolve_topic(self._topics[number][0].configs, self._broker))
 
-    # -- holes
-
     def _by_class(self, holes: Sequence[Hole]) -> Iterator[tuple[str, list[Hole]]]:
-        """Those that may share a segment."""
+        """Group gaps by the retention class of their segments."""
         classes: dict[str, list[Hole]] = defaultdict(list)
         for hole in holes:
             classes[self._class(hole.number)].append(hole)
         yield from classes.items()
 
     async def _cover(self, kind: str, holes: list[Hole]) -> None:
-        """A segment that says of each hole that there is nothing."""
+        """Write a segment that covers the gaps."""
         env, node = self._env, self._restored.node_id
         uuid = env.random.randbytes(16)
         row = SegmentRow(uuid, node, env.clock.now_ms(), retention_class=kind)
@@ -170,7 +168,7 @@ class _Entering:
         await self._storage.finish_segments(Swap([(row, mappings)]))
 
     def _write(self, output: SegmentOutput, created_ms: int, holes: list[Hole]) -> Made:
-        """Run in a thread."""
+        """Write the file; runs in a thread."""
         states = {each.number: each for each in self._restored.checkpoints}
         topics = {self._topics[hole.number][0].id: self._topics[hole.number][0] for hole in holes}
         order = JobOrigin(self._restored.cluster_id, pack(map(_origin, topics.values())))

@@ -1,9 +1,9 @@
 """Merge of the evidence of a bucket with that of a data folder's journals and segments.
 
-For `restore --from-log` of a broker with a remote tier: records whose local files are gone lie in
-the bucket alone. An object is another copy of the segment file with its segment's uuid; without
-the file it is a segment of its own. Topics, log starts, epochs and producers of the manifest fill
-in what the log does not say. Pure.
+For `restore --from-log` of a broker with a remote tier: records without local files are only in the
+bucket. An object is another copy of the segment file with its segment's uuid; without a file it
+becomes a remote segment. Topics, log starts, epochs and producers of the manifest complete those of
+the log. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Owner = tuple[bytes, str, int]
 
 
 def join(seen: LogEvidence, bucket: BucketEvidence) -> None:
-    """Add all of it to `seen`."""
+    """Add all evidence of the bucket to `seen`."""
     owners = _topics(seen, bucket)
     _objects(seen, bucket, owners)
     for number, partition in bucket.partitions.items():
@@ -30,11 +30,12 @@ def join(seen: LogEvidence, bucket: BucketEvidence) -> None:
     seen.next_partition = max(seen.next_partition, bucket.next_partition)
     seen.configs = dict(seen.configs or bucket.configs)
     if bucket.cluster_id:
-        seen.clusters[bucket.cluster_id] = 0  # the tier is that cluster's alone
+        seen.clusters[bucket.cluster_id] = 0  # the tier belongs to that cluster
 
 
 def _topics(seen: LogEvidence, bucket: BucketEvidence) -> dict[int, Owner]:
-    """Whose each partition number is; topics the log does not describe count as the oldest."""
+    """Return the owner of each partition number. Topics that the log does not describe are treated
+    as oldest."""
     owners: dict[int, Owner] = {}
     more = {}
     for topic in bucket.topics.values():
@@ -83,7 +84,7 @@ def _objects(seen: LogEvidence, bucket: BucketEvidence, owners: dict[int, Owner]
 
 
 def _segment(seen: LogEvidence, each: ObjectSeen, owners: dict[int, Owner]) -> SegmentSeen:
-    """A segment that has no file here."""
+    """Return a segment without a local file."""
     made = SegmentSeen("", each.segment, each.created_ms, each.size_bytes)
     for entry in each.entries:
         if entry.number in owners:

@@ -1,10 +1,10 @@
-"""From what a bucket says to what a data folder is to hold, and what is doubtful about it. Pure.
+"""Plan a data folder from the evidence of a bucket, with a list of doubts. Pure.
 
-Topics keep their ids, names, numbers and settings, partitions their offsets. Every leader epoch
-rises above all that may have been given and not been uploaded, so that clients find out where the
-log they knew ended; partition numbers and producer ids go on above all that may have been given.
-Where offsets are in no object the log has a hole: it is covered by a segment that says there is
-nothing, as compaction leaves it.
+Topics keep their ids, names, partition numbers and settings, and partitions their offsets. Leader
+epochs rise above all that may have been assigned but not uploaded, so that clients detect where
+their log was truncated. Partition numbers and producer ids continue above all that may have been
+assigned. Offsets that are in no object are a gap in the log, which is covered by a segment without
+records, as after compaction.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from kafkawire.tiering.restore.findings import (
 from kafkawire.tiering.restore.tiling import ObjectRange, choose, gaps, rivals
 
 EPOCH_MARGIN = 1000
-"""An epoch rises once with each start that follows a crash: more such starts than can have happened
-without anything being uploaded in between."""
+"""Added to leader epochs, which rise once with each start after a crash: more than the number of
+such starts that are likely without an upload in between."""
 MAX_EPOCH = (1 << 31) - 1
 NUMBER_MARGIN = 1_000_000
-"""Partitions and producer ids that were given when the manifest did not yet say so."""
+"""Added to partition numbers and producer ids, which may have been assigned after the last
+manifest."""
 MAX_DOUBTS = 1000
-"""More are counted: no one reads them."""
+"""Maximum number of doubts listed; more are only counted."""
 
 
 @dataclass(slots=True)
 class Used:
-    """One object that is read, and which of its entries are."""
+    """One object to read, and its entries to use."""
 
     object: ObjectSeen
     entries: list[Entry] = field(default_factory=list)
@@ -56,9 +57,9 @@ class Hole:
 
 @dataclass(slots=True)
 class Restored:
-    """The state to restore into a data folder. `holes`: for each segment to be made, its holes: one
-    of a partition at most, by rising numbers. `committed`: by partition, up to where it is
-    uploaded."""
+    """The state to restore into a data folder. `holes`: the gaps of each segment to be written, at
+    most one per partition, by ascending numbers. `committed`: the end of the uploaded offsets by
+    partition."""
 
     cluster_id: str
     node_id: int
@@ -76,7 +77,7 @@ class Restored:
 
 
 def plan(seen: BucketEvidence) -> Restored:
-    """Decide all of it."""
+    """Make the plan."""
     planning = _Planning(seen)
     planning.clusters()
     planning.copies()
@@ -108,7 +109,7 @@ class _Planning:
         self._doubts.append(Doubt(kind, text))
 
     def clusters(self) -> None:
-        """Leave out what other clusters have put here."""
+        """Leave out objects of other clusters."""
         reported = Counter(each.cluster_id for each in self._objects if each.cluster_id is not None)
         if self._seen.cluster_id is None and reported:
             self._result.cluster_id = reported.most_common(1)[0][0]
@@ -132,14 +133,14 @@ class _Planning:
             )
 
     def copies(self) -> None:
-        """Of several uploads of one segment any will do: the one that the manifest names."""
+        """Choose one of several uploads of a segment, preferably the one in the manifest."""
         best: dict[bytes, ObjectSeen] = {}
         for each in sorted(self._objects, key=lambda one: (not one.named, one.uuid)):
             best.setdefault(each.segment, each)
         self._objects = list(best.values())
 
     def topics(self) -> None:
-        """All topics with all their partitions; of two with one name the older is renamed."""
+        """Plan all topics with all their partitions. Of two with one name the older is renamed."""
         names: dict[str, TopicSeen] = {}
         by_age = sorted(self._seen.topics.values(), key=lambda t: (t.seen_ms, t.created_ms, t.id))
         for topic in by_age[::-1]:
@@ -169,7 +170,7 @@ class _Planning:
         infos = []
         for index in range(max(topic.count, max(topic.numbers, default=-1) + 1)):
             number = topic.numbers.get(index)
-            if number is None:  # nothing of it was ever uploaded
+            if number is None:  # never uploaded
                 number = self._result.next_partition
                 self._result.next_partition += 1
             self._names[number] = f"{name}-{index}"
@@ -180,7 +181,7 @@ class _Planning:
         return infos
 
     def _gather_pieces(self) -> None:
-        """Entries by partition; those of partitions that no topic has are left out."""
+        """Return entries by partition; those of unknown partitions are left out."""
         strangers: Counter[int] = Counter()
         unnamed = 0
         for at, each in enumerate(self._objects):
@@ -191,7 +192,7 @@ class _Planning:
                     continue
                 known = self._seen.partitions.get(entry.number)
                 if not each.named and known is not None and entry.end_offset <= known.end:
-                    continue  # what the manifest says of these offsets holds
+                    continue  # for these offsets the manifest is authoritative
                 taken = taken or not each.named
                 self._pieces[entry.number].append(
                     ObjectRange(
@@ -214,7 +215,7 @@ class _Planning:
             )
 
     def partitions(self) -> None:
-        """Where each is read from, where it begins and ends."""
+        """Choose the objects of each partition, and where it begins and ends."""
         self._gather_pieces()
         for topic in self._result.topics:
             for info in topic.partitions:
@@ -262,7 +263,8 @@ class _Planning:
         )  # fmt: skip
 
     def finish(self) -> Restored:
-        """All of it. A used object's entries are by rising numbers, as in its directory."""
+        """Return the finished plan. A used object's entries are sorted by number, as in its
+        directory."""
         result = self._result
         result.used = [used for _, used in sorted(self._used.items())]
         for used in result.used:

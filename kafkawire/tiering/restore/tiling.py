@@ -1,10 +1,10 @@
-"""Which objects a partition is read from, where several hold the same offsets. Pure.
+"""Choose the objects of a partition if several hold the same offsets. Pure.
 
-A caller that reads by ranges takes, for each offset, the object of the highest generation. Rows of
-SQL are whole entries, which never overlap: so of all choices without overlap the one is taken that
-covers the most offsets, and of these the one with the highest generations. Usually both are the
-same; they differ where only some of what a rewrite made was uploaded when the broker was lost, and
-then its inputs, which hold all of it, are still there.
+A reader of ranges uses, for each offset, the object of the highest generation. Rows in SQL are
+whole entries that must not overlap. Of all choices without overlap, the one that covers the most
+offsets is taken, and of these the one with the highest generations. Both methods usually give the
+same result. They differ if only some outputs of a rewrite were uploaded when the broker was lost;
+then its inputs, which are complete, still exist.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class ObjectRange(NamedTuple):
-    """The offsets [base, end) in an object; `key` is whatever the caller knows it by."""
+    """The offsets [base, end) in an object; `key` identifies it for the caller."""
 
     base: int
     end: int
@@ -26,17 +26,17 @@ class ObjectRange(NamedTuple):
 
 
 Weight = tuple[int, int, int, int]
-"""Offsets covered, generations of these, fewer pieces, newer ones."""
+"""Offsets covered, sum of generations, fewer pieces, newer pieces: compared in this order."""
 NOTHING: Weight = (0, 0, 0, 0)
 
 
 def choose(pieces: Sequence[ObjectRange], log_start: int) -> list[ObjectRange]:
-    """The pieces to read from `log_start` on, in the order of their offsets."""
+    """Return the pieces to read from `log_start` on, in offset order."""
     useful = [piece for piece in pieces if piece.end > max(log_start, piece.base)]
     useful.sort(key=lambda piece: (piece.end, piece.base, piece.created_ms, piece.uuid))
     ends = [piece.end for piece in useful]
-    best: list[Weight] = [NOTHING]  # of the first n pieces
-    before: list[int] = []  # which of them may go together with piece n
+    best: list[Weight] = [NOTHING]  # best choice of the first n pieces
+    before: list[int] = []  # how many pieces may be combined with piece n
     for at, piece in enumerate(useful):
         joined = bisect_right(ends, piece.base, 0, at)
         before.append(joined)
@@ -62,8 +62,7 @@ def _sum(one: Weight, other: Weight) -> Weight:
 
 
 def rivals(pieces: Sequence[ObjectRange]) -> list[tuple[ObjectRange, ObjectRange]]:
-    """Neighbours that hold the same offsets in the same generation: two brokers must have
-    written them, or one twice."""
+    """Return neighbours with the same offsets and generation: written by two brokers, or twice."""
     found = []
     newest: dict[int, ObjectRange] = {}
     for piece in sorted(pieces, key=lambda piece: (piece.base, piece.end)):
@@ -78,7 +77,7 @@ def rivals(pieces: Sequence[ObjectRange]) -> list[tuple[ObjectRange, ObjectRange
 
 
 def gaps(chosen: Sequence[ObjectRange], start: int, end: int) -> list[tuple[int, int]]:
-    """The offsets of [start, end) that no chosen piece covers."""
+    """Return the offsets of [start, end) that no chosen piece covers."""
     found = []
     for piece in chosen:
         if piece.base > start:

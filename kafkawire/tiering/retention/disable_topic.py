@@ -1,8 +1,8 @@
-"""Topics that leave the remote tier with all that is there: `remote.log.delete.on.disable`.
+"""Topics that are removed from the remote tier: `remote.log.delete.on.disable`.
 
-What lies only there is given up: the log start moves to where the local part begins (as in Kafka,
-KIP-950), in SQL and then in the manifest. Objects of what is here as well are not needed any more,
-unless they hold something of a topic that stays. Then the removal goes on as it always does.
+Records that are only in the tier are discarded: the log start moves to the start of the local log
+(as in Kafka, KIP-950), in SQL and then in the manifest. Objects of local segments are released,
+unless they contain a topic that stays in the tier. The usual deletion of objects follows.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class TopicDisabler:
         self._noted: dict[bytes, TopicInfo] = {}  # by id
 
     def note(self, info: TopicInfo) -> None:
-        """A topic has other settings; it is checked with the next `run`."""
+        """Note a topic with changed settings; the next `run` checks it."""
         self._noted[info.id] = info
 
     def forget(self, topic_id: bytes) -> None:
-        """A topic is deleted."""
+        """Forget a deleted topic."""
         self._noted.pop(topic_id, None)
 
     async def find(self) -> None:
-        """After a start: topics whose withdrawal a crash may have cut short."""
+        """After a start, find topics that a crash may have left partly disabled."""
         for done, topic_id in enumerate(list(self._catalog.by_id), 1):
             if topic_id in self._catalog.by_id:
                 configs = self._catalog.by_id.facts_of(topic_id).configs
@@ -62,8 +62,8 @@ class TopicDisabler:
                 await self._log.env.sleep(0)
 
     async def run(self) -> bool:
-        """Withdraw what was noted; False if nothing was. Raises what the storage raises; then it
-        is done again."""
+        """Disable the noted topics; return False if there was none. Raises the storage's errors;
+        another call continues."""
         busy = bool(self._noted)
         for topic_id, info in list(self._noted.items()):
             numbers = [row.number for row in info.partitions if self._leaves(row.number)]
@@ -79,7 +79,7 @@ class TopicDisabler:
         return config is not None and not config.tiered and config.tier_deletes
 
     async def _withdraw(self, topic: str, numbers: Iterable[int]) -> bool:
-        """Some partitions of a topic; False if something of them is on its way still."""
+        """Disable some partitions of a topic; return False if uploads of it are in progress."""
         await self._log.loader.load(numbers)
         store = self._log.segments.store
         partitions = [

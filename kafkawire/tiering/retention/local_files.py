@@ -1,9 +1,9 @@
-"""Files of segments that are in the remote tier: when they go, and how they come back for a job.
+"""Local files of segments in the remote tier: their removal, and their download for a job.
 
-Nothing is remembered that a restart would lose: whatever has a file and no need of it is found by
-looking (`sweep`), and goes when no one has pinned it for a grace. Before that SQL is asked again: a
-segment without an object keeps its file, which is all there is of it. What lies here after a crash
-is removed by the start (kafkawire.log.segments.manager).
+No state would be lost by a restart: `sweep` scans for files that are not needed, and removes them
+after a grace period without pins. Before that it reads SQL again: a segment without an object keeps
+its file, which is the only copy. Files left by a crash are removed by the next start
+(kafkawire.log.segments.manager).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from kafkawire.tiering.store.port import ObjectStore
 logger = logging.getLogger(__name__)
 
 DOWNLOADS_AT_ONCE = 4
-"""As many as uploads: jobs wait for disk and net anyway."""
+"""Concurrent downloads, as many as uploads: disk and network limit jobs anyway."""
 ROOM_LEFT_BYTES = 256 << 20
-"""Or a twentieth of the volume: never taken by downloads, as by fresh journals."""
+"""Free space (or a twentieth of the volume, if less) that downloads leave for new journals."""
 SLICE = 1000
 """Segments checked per event-loop iteration: a fraction of a millisecond."""
 REMOVED_AT_ONCE = 100
@@ -41,9 +41,8 @@ UNBOUNDED_RATE = 1 << 53
 
 
 class LocalFiles:
-    """The local files of uploaded segments; implements the log's Localizer. the Localizer of the
-    log. Counts in plain integers: `removed` files, `downloads` and `failures` of them,
-    `downloaded_bytes`."""
+    """The local files of uploaded segments; implements the log's Localizer. Counters: `removed`
+    files, `downloads` and `failures` of them, `downloaded_bytes`."""
 
     def __init__(
         self,
@@ -59,21 +58,22 @@ class LocalFiles:
         self._store_of = store_of
         self._config_of = config_of
         self._prices = parse_prices(config.tier_prices)
-        self._lock = asyncio.Lock()  # removal and the use of what is here exclude each other
-        self._unused: dict[int, float] = {}  # segment -> since when (monotonic) no one needs it
+        self._lock = asyncio.Lock()  # removal and use of a local file exclude each other
+        # segment -> since when (monotonic) its file is not needed
+        self._unused: dict[int, float] = {}
         self._loading: dict[int, asyncio.Task[None]] = {}
-        self._broken: set[int] = set()  # whose file is not whole
+        self._broken: set[int] = set()  # with an incomplete file
         self._room = asyncio.Semaphore(DOWNLOADS_AT_ONCE)
         self.removed = self.downloads = self.failures = self.downloaded_bytes = 0
 
     def copies(self, numbers: Iterable[int]) -> bool:
-        """Whether what is made of these partitions' segments is uploaded again, so that a remote
-        one may be rewritten."""
+        """Return whether segments written from these partitions are uploaded again, so that remote
+        ones may be rewritten."""
         configs = [self._config_of(number) for number in numbers]
         return any(config is not None and config.copies for config in configs)
 
     def pays(self, segments: Collection[Segment]) -> bool:
-        """Whether one object instead of these is worth what reading and writing them once
+        """Return whether one object instead of these saves more than one read and write of them
         costs."""
         size_bytes = sum(segment.row.size_bytes for segment in segments)
         away = [segment.row.size_bytes for segment in segments if not self._is_whole(segment)]
@@ -81,7 +81,7 @@ class LocalFiles:
         return pays(len(segments), size_bytes, len(away), sum(away), part_bytes, self._prices)
 
     async def read(self, segment: Segment, start: int, length: int) -> bytes:
-        """A few bytes of a segment that has no file; a negative start counts from its end."""
+        """Read a few bytes of a segment without a file; a negative start counts from its end."""
         try:
             data, _ = await self._store(segment).get(segment_key(segment.row.object), start, length)
         except StoreError as failure:
@@ -91,9 +91,9 @@ class LocalFiles:
         return data
 
     async def localize(self, segments: Collection[Segment]) -> None:
-        """Download segments as local files; see `Localizer.localize`. OSError also when there is no
-        room for them."""
-        async with self._lock:  # what is pinned is not removed from now on
+        """Download segments as local files; see `Localizer.localize`. Raises OSError, also if the
+        disk has no room."""
+        async with self._lock:  # pinned files are not removed
             wanted = [each for each in segments if not self._is_whole(each)]
         new = [each for each in wanted if each.row.id not in self._loading]
         await self._check_room(sum(each.row.size_bytes for each in new))
@@ -116,7 +116,7 @@ class LocalFiles:
             raise OSError(errno.ENOSPC, text)
 
     def _load(self, segment: Segment) -> asyncio.Task[None]:
-        """The download of a segment; who comes meanwhile waits for the same one."""
+        """Return the download of a segment; concurrent callers share it."""
         segment_id = segment.row.id
         task = self._loading.get(segment_id)
         if task is None:
@@ -126,7 +126,7 @@ class LocalFiles:
         return task
 
     async def _download(self, segment: Segment) -> None:
-        segment.pins += 1  # who asked may be gone before it is here
+        segment.pins += 1  # the caller may be cancelled before it ends
         try:
             async with self._room:
                 self.downloads += 1
@@ -140,7 +140,7 @@ class LocalFiles:
         logger.debug("downloaded segment %s for a maintenance job", segment.name)
 
     async def _bring(self, segment: Segment) -> None:
-        if segment.has_file:  # of a download that failed
+        if segment.has_file:  # left by a failed download
             await self._segments.store.remove_files([segment])
         segment.has_file = True
         self._broken.add(segment.row.id)
@@ -152,7 +152,7 @@ class LocalFiles:
                 await self._segments.swapper.refresh({segment.row.id})
                 if segment.row.object == made:
                     raise
-                await self._fetch(segment)  # it is another object by now
+                await self._fetch(segment)  # the object was replaced
         except StoreError as failure:
             raise _unreadable(segment, failure) from failure
         try:
@@ -177,8 +177,8 @@ class LocalFiles:
         return store
 
     async def sweep(self, grace_s: float) -> int:
-        """Remove the files no one has needed for a grace; the bytes they had. Raises what the
-        storage raises, OSError."""
+        """Remove the files that were not needed for a grace period; return their bytes. Raises the
+        storage's errors, OSError."""
         due = await self._due(grace_s)
         size = 0
         for at in range(0, len(due), REMOVED_AT_ONCE):
@@ -207,7 +207,7 @@ class LocalFiles:
         return segment.pins > 0 or segment.row.id in self._loading
 
     async def _remove(self, segments: Collection[Segment]) -> int:
-        """Those that SQL says are in the remote tier alone, and that no one needs by now."""
+        """Remove the files of segments that SQL has as remote only and that are not pinned."""
         swapper, store = self._segments.swapper, self._segments.store
         await swapper.refresh({segment.row.id for segment in segments})
         async with self._lock:
@@ -234,14 +234,14 @@ class LocalFiles:
         return sum(segment.row.size_bytes for segment in gone)
 
     def close(self) -> None:
-        """Give up what is being downloaded."""
+        """Cancel all downloads."""
         for task in list(self._loading.values()):
             task.cancel()
 
 
 def verify(fs: FileSystem, segment: Segment) -> None:
-    """Verify that a file is the whole segment and that its directory is valid; the jobs check its
-    batches. KAFKA_STORAGE_ERROR, FormatError, OSError. Runs in a thread."""
+    """Verify that a file is the whole segment with a valid directory; the jobs check its batches.
+    Runs in a thread. Raises KAFKA_STORAGE_ERROR, FormatError, OSError."""
     check_file(fs, segment.path, segment.row).close()
     SegmentFile(fs, segment.path, segment.row.uuid).close()
 

@@ -1,8 +1,7 @@
-"""How long a segment's file stays here once the segment is in the remote tier. Pure.
+"""How long a segment's file is kept once the segment is in the remote tier. Pure.
 
-Kafka's local.retention.ms and local.retention.bytes count for each partition; a file that several
-share stays as long as one of them keeps its part. Sizes are those of what lies in finished segments
-and journals here; what is being uploaded counts once, as the segment it is.
+Kafka's local.retention.ms and local.retention.bytes apply to each partition; a file that several
+share is kept as long as one of them needs it. Sizes are those of local segments and journals.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ from kafkawire.codec.configs.settings import TierLevel, TopicConfig
 from kafkawire.offsets.catalog.port import NEVER, SegmentRange
 
 ConfigOf = Callable[[int], TopicConfig | None]
-"""The settings of a partition that is led here; None: it is deleted, or another broker's."""
+"""Returns the settings of a partition led by this broker; None if it was deleted or belongs to
+another broker."""
 
 
 class LocalBytes:
-    """How much of a partition lies here, counted from its end. `mappings` in order of offsets."""
+    """The local size of a partition, counted from its end. `mappings` are in offset order."""
 
     __slots__ = ("_after", "_ends")
 
@@ -31,7 +31,8 @@ class LocalBytes:
         self._after = list(accumulate(here, initial=journals))[-2::-1]
 
     def after(self, end_offset: int) -> int:
-        """Bytes after the mapping that ends here; 0 if there is none: rows have changed."""
+        """Return the bytes after the mapping that ends here; 0 if there is none, because rows have
+        changed."""
         at = bisect_left(self._ends, end_offset)
         found = at < len(self._ends) and self._ends[at] == end_offset
         return self._after[at] if found else 0
@@ -43,8 +44,8 @@ def stays_ms(
     sizes: Mapping[int, LocalBytes],
     now_ms: int,
 ) -> int:
-    """How long the file of a segment with these mappings stays, as far as time alone decides; 0:
-    it may go now, NEVER: time alone never lets it go."""
+    """Return how long the file of a segment with these mappings is kept, as far as time alone
+    decides; 0: it may be removed now, NEVER: time alone never removes it."""
     return max(
         (_stays_ms(row, config_of(row.number), sizes, now_ms) for row in mappings), default=0
     )
@@ -56,7 +57,7 @@ def _stays_ms(
     if config is None or not row.length:
         return 0
     if not config.tiered:
-        return NEVER  # its records are to be here, whatever else is in the file
+        return NEVER  # this partition's records must stay local
     limit = config.local_retention_bytes
     if limit >= 0 and row.number in sizes and sizes[row.number].after(row.end_offset) >= limit:
         return 0
@@ -66,14 +67,15 @@ def _stays_ms(
 
 
 def by_size(mappings: Iterable[SegmentRange], config_of: ConfigOf) -> set[int]:
-    """Those of the partitions whose size here decides too."""
+    """Return the partitions whose local size decides, too."""
     numbers = {row.number for row in mappings}
     found = ((number, config_of(number)) for number in numbers)
     return {n for n, config in found if config is not None and config.local_retention_bytes >= 0}
 
 
 def may_be_remote(mappings: Iterable[SegmentRange], config_of: ConfigOf) -> bool:
-    """Whether a full disk may take the file: everything in it is read from the remote tier then."""
+    """Return whether a full disk may remove the file: all its partitions can be read from the
+    remote tier."""
     configs = [config_of(row.number) for row in mappings if row.length]
     return all(
         config is None or (config.tiered and config.tier_level is not TierLevel.DISABLE)

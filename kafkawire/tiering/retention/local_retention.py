@@ -1,10 +1,10 @@
 """Local retention: when files of uploaded segments are removed from the local disk.
 
-A segment whose object is finished may lose its file when all partitions in it are past their local
-retention, and at once when the disk fills up. First its row says that it is not local: readers go
-to the remote tier from then on. Its file goes after `file.delete.delay.ms`, when no one reads it
-(kafkawire.tiering.retention.local_files). All of that follows from what is there now, checked
-again and again: a step that failed, or that a crash has cut off, is simply done at a later check.
+The file of a segment with a finished object is removed when all partitions in it are past their
+local retention, and earlier if the disk fills up. First its row is marked as not local, and readers
+use the remote tier from then on. The file is deleted after `file.delete.delay.ms`, when it has no
+readers (kafkawire.tiering.retention.local_files). Every check works from the current state, so a
+step that failed or was cut off by a crash is repeated by a later check.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ logger = logging.getLogger(__name__)
 
 SCAN_INTERVAL_S = 5.0
 RESCAN_INTERVAL_S = 3600.0
-"""A segment that may stay for longer is checked again all the same."""
+"""Maximum time until a segment is checked again."""
 PAGE = 8
-"""Segments whose mappings are asked for in one transaction: ten thousand rows each at most."""
+"""Segments whose mappings are read in one transaction: at most ten thousand rows each."""
 SLICE = 1000
 """Segments checked per event-loop iteration: a fraction of a millisecond."""
 
 
 class LocalTier:
-    """Local retention of uploaded segments. Counts in plain integers: `evicted` segments,
-    `relieved_bytes` of those that a full disk took; `files` counts files and downloads."""
+    """Local retention of uploaded segments. Counters: `evicted` segments, `relieved_bytes` removed
+    because of a full disk; `files` counts files and downloads."""
 
     def __init__(
         self,
@@ -66,12 +66,12 @@ class LocalTier:
         self.evicted = self.relieved_bytes = 0
 
     def start(self) -> None:
-        """Begin; the log may ask for files from now on."""
+        """Start; from now on the log may request files."""
         self._segments.remote.attach_files(self.files, self.relieve)
         self._task = self._env.spawn(self._run(), "local retention")
 
     async def close(self) -> None:
-        """End. Calling it again does nothing."""
+        """Stop. Another call has no effect."""
         self._segments.remote.detach_files()
         self.files.close()
         task, self._task = self._task, None
@@ -80,7 +80,7 @@ class LocalTier:
             await asyncio.gather(task, return_exceptions=True)
 
     def settings_changed(self) -> None:
-        """Topics have other settings: everything is checked again."""
+        """Check everything again, because topic settings have changed."""
         self._not_before.clear()
 
     async def _run(self) -> None:
@@ -89,17 +89,18 @@ class LocalTier:
             await self._env.sleep(min(SCAN_INTERVAL_S, interval_s))
             try:
                 await self.scan()
-            except Exception:  # checked again; ERROR is for what needs an operator
+            except Exception:  # retried; ERROR is for failures that need an operator
                 logger.warning("local retention failed, retrying later", exc_info=True)
 
     async def scan(self) -> None:
-        """Release what is past its local retention. Raises what the storage raises, OSError."""
+        """Evict segments that are past their local retention. Raises the storage's errors,
+        OSError."""
         await self._retain()
         await self.files.sweep(self._config.file_delete_delay_ms / 1000)
 
     async def relieve(self) -> None:
-        """The disk is full: release the oldest segments that are in the remote tier until less
-        than `disk.delete.percent` is used, at once. Raises what the storage raises, OSError."""
+        """Evict the oldest uploaded segments of a full disk at once, until less than
+        `disk.delete.percent` is used. Raises the storage's errors, OSError."""
         need = await self._needed()
         if need > 0:
             need -= await self.files.sweep(0)
@@ -118,17 +119,17 @@ class LocalTier:
             size = sum(segment.row.size_bytes for segment in gone)
             await self._evict(gone)
             freed = await self.files.sweep(0)
-            need += size - freed  # readers keep some for a while
+            need += size - freed  # some are still being read
             self.relieved_bytes += freed
 
     async def _needed(self) -> int:
-        """How many bytes more are to be free, with a percent to spare."""
+        """Return how many more bytes must be freed, with one percent to spare."""
         fs, folder = self._env.fs, self._segments.folder
         total, free = await self._env.offload.submit("files", fs.free_bytes, folder)
         return total * (101 - self._config.disk_delete_percent) // 100 - free
 
     async def _candidates(self) -> list[Segment]:
-        """Segments that have a file and an object."""
+        """Return the segments that have a file and an object."""
         found = []
         for at, segment in enumerate(list(self._segments.store.by_id.values()), 1):
             row = segment.row
@@ -174,8 +175,8 @@ class LocalTier:
         return found
 
     async def _sizes(self, numbers: Iterable[int]) -> dict[int, LocalBytes]:
-        """Of partitions in memory as they are there; of others, which have nothing in the
-        journals, from their rows."""
+        """Return the local sizes of partitions: from memory, or from rows if they are not in memory
+        and so have nothing in the journals."""
         is_local = self._segments.store.is_local
         made: dict[int, LocalBytes] = {}
         others = []
@@ -193,7 +194,7 @@ class LocalTier:
         return made
 
     async def _evict(self, segments: Sequence[Segment]) -> None:
-        """From now on these are read from the remote tier; their files go later."""
+        """Mark these segments as remote only; their files are removed later."""
         ids = [segment.row.id for segment in segments]
         if not ids:
             return

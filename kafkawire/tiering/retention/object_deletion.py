@@ -1,17 +1,18 @@
-"""Objects no one needs go, in an order in which the bucket alone always has what it ever had.
+"""Deletes unused objects, in an order that keeps the bucket complete by itself.
 
-In order, and a crash may come between any two: the log start, or a rewrite, leaves a segment
-without mappings -> its object's row is DELETE_STARTED -> a delta that says so, with the log starts
-of its partitions -> a grace, since someone may be reading by the manifest (`tier.delete.delay.ms`)
--> the object goes -> its row goes.
+The steps, between any two of which a crash may come: (1) The log start moves, or a rewrite leaves a
+segment without mappings. (2) The row of its object becomes DELETE_STARTED. (3) A delta removes it
+from the manifest, with the log starts of its partitions. (4) A grace period
+(`tier.delete.delay.ms`) passes for readers of the manifest. (5) The object is deleted. (6) Its row
+is deleted.
 
-An object is only taken from the manifest when it is covered: whatever of its offsets is mapped
-still lies in segments that have finished objects of their own, or belongs to partitions that are
-not copied any more. Objects of tries that failed, which no manifest ever named, have
-`delete_after_ms` 0 and go at once.
+An object is only removed from the manifest when it is covered: all its mapped offsets are in
+segments with finished objects of their own, or belong to partitions that are not tiered any more.
+Objects of failed attempts, which no manifest ever named, have `delete_after_ms` 0 and are deleted
+at once.
 
-One task checks when something has happened or is due; every check goes by rows, so what was missed
-once is found by the next.
+One task runs a check after a notification or when an object is due. Every check works from rows, so
+a missed notification is made up by the next check.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from kafkawire.tiering.upload.finisher import Publisher
 logger = logging.getLogger(__name__)
 
 SCAN_INTERVAL_S = 5.0
-"""The least between two checks: what happens meanwhile shares a delta."""
+"""Minimum time between two checks: changes in between share a delta."""
 ANYWAY_S = 600.0
-"""The most between two checks, even without a notification."""
+"""Maximum time between two checks, even without a notification."""
 PAGE = 50
 """Objects checked at a time: each may have the ranges of ten thousand partitions."""
 RANGES_AT_ONCE = 1000
 KEYS_AT_ONCE = 1000
-"""Objects deleted by one request: S3's bound."""
+"""Objects deleted by one request: the limit of S3."""
 
 
 class Remover:
-    """Deletes objects that are no longer needed. `stores` gives the storage of a tier by its
-    number, None: it cannot be reached from here. `foreign`: the bucket is another broker's now.
-    `removed` counts objects, `failures` tries in a row that failed."""
+    """Deletes objects that are not needed. `stores` returns the storage of a tier by its number, or
+    None if it is not available. `foreign`: another broker owns the bucket. `removed` counts
+    objects, `failures` consecutive failed attempts."""
 
     def __init__(
         self,
@@ -77,33 +78,35 @@ class Remover:
         self._tier = tier
         self.removed = 0
         self.failures = 0
-        self._dead: dict[bytes, ObjectRow] = {}  # rows that are DELETE_STARTED, as last read
-        self._stale = True  # there may be more of them
-        self._reported: dict[bytes, int] = {}  # uuid -> when it may go, by the manifest
+        # rows that are DELETE_STARTED, as of the last check
+        self._dead: dict[bytes, ObjectRow] = {}
+        self._stale = True  # there may be more of these rows
+        self._reported: dict[bytes, int] = {}  # uuid -> when it may be deleted, by the manifest
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def owned_by_other(self) -> None:
-        """Remove nothing any more: another broker owns the bucket."""
+        """Stop deleting: another broker owns the bucket."""
         self.foreign = True
 
     def start(self) -> None:
-        """Begin."""
+        """Start the task."""
         self._wake.set()
         self._task = self._env.spawn(self._run(), "remove objects")
 
     async def close(self) -> None:
-        """End."""
+        """Stop the task."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def nudge(self) -> None:
-        """Something has happened after which an object may be needed no more."""
+        """Schedule a check, because an object may not be needed any more."""
         self._wake.set()
 
     def wake(self) -> None:
-        """Another task may have made rows DELETE_STARTED."""
+        """Schedule a check that reads rows DELETE_STARTED again, which another task may have
+        written."""
         self._stale = True
         self._wake.set()
 
@@ -127,7 +130,8 @@ class Remover:
             await self._env.sleep(pause_s)
 
     async def scan(self) -> float | None:
-        """Do what can be done now; in how many seconds the next object is due, None: none is."""
+        """Run one check; return in how many seconds the next object is due, None if there is
+        none."""
         self._stale |= await self._withdraw()
         await self._condemn()
         if self.foreign:
@@ -141,8 +145,8 @@ class Remover:
         return (min(waiting) - now_ms) / 1000 if waiting else None
 
     async def _condemn(self) -> None:
-        """Rows DELETE_STARTED of objects whose segments no one needs. What is not covered yet may
-        stay for long: all pages are checked, not only the first."""
+        """Mark the objects of unused segments as DELETE_STARTED. Objects that are not covered yet
+        may stay for a long time, so all pages are checked."""
         after, page = b"", PAGE
         while page == PAGE:
             unneeded = await self._storage.unneeded_objects(self._node_id, PAGE, after)
@@ -156,7 +160,8 @@ class Remover:
             after = unneeded[-1].uuid if unneeded else b""
 
     async def _read(self) -> None:
-        """All rows that are DELETE_STARTED; their ranges only as long as they are needed."""
+        """Read all rows that are DELETE_STARTED. Their ranges are kept in memory only while
+        needed."""
         self._stale = False
         rows: dict[bytes, ObjectRow] = {}
         try:
@@ -176,7 +181,7 @@ class Remover:
         self._reported = {uuid: due for uuid, due in self._reported.items() if uuid in rows}
 
     async def _notify(self, now_ms: int) -> None:
-        """The delta that names what goes, with the log starts of its partitions."""
+        """Publish the delta that removes these objects, with the log starts of their partitions."""
         news: dict[bytes, int] = {}
         for row in list(self._dead.values()):
             if not row.delete_after_ms or row.uuid in self._reported or row.tier != self._tier:
@@ -195,13 +200,13 @@ class Remover:
 
     def _is_due(self, row: ObjectRow, now_ms: int) -> bool:
         if not row.delete_after_ms:
-            return True  # no manifest has ever named it
-        if row.tier != self._tier:  # nor does one that is read any more
+            return True  # never in a manifest
+        if row.tier != self._tier:  # not in a manifest that is still read
             return row.delete_after_ms <= now_ms
         return self._reported.get(row.uuid, now_ms + 1) <= now_ms
 
     async def _remove(self, now_ms: int) -> None:
-        """The objects that are due, then their rows."""
+        """Delete the objects that are due, then their rows."""
         due: dict[int, list[bytes]] = {}
         for row in self._dead.values():
             if self._is_due(row, now_ms):
@@ -220,8 +225,8 @@ class Remover:
                     del self._dead[uuid]
 
     async def covered(self, row: ObjectRow) -> bool:
-        """Whether the bucket has everything of an object's ranges elsewhere, as far as it is
-        mapped and is to be there."""
+        """Return whether other finished objects cover an object's ranges, as far as they are mapped
+        and tiered."""
         ranges = [each for each in unpack_ranges(row.ranges) if self._is_copied(each[0])]
         for at in range(0, len(ranges), RANGES_AT_ONCE):
             for mappings in await self._storage.mappings(ranges[at : at + RANGES_AT_ONCE]):

@@ -1,9 +1,9 @@
-"""Damaged copies of segments are replaced by sound ones, without being asked to.
+"""Replaces damaged copies of segments by sound ones in the background.
 
 A read that finds one copy of a segment damaged is served from the other and reports it here. Every
-byte of the other copy is checked first: then a damaged file is replaced by a download of the
-object, and a damaged object is given up and the file uploaded again. Where both are damaged nothing
-is done: `kafkawire tier scrub --deep` lists what is lost. Shell; made by kafkawire.tiering.service.
+byte of the other copy is verified first. Then a damaged file is replaced by a download of the
+object, and a damaged object by a new upload of the file. If both are damaged nothing is done;
+`kafkawire tier scrub --deep` lists the lost offsets. Created by kafkawire.tiering.service.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from kafkawire.tiering.store.retrying import RetryingCalls
 logger = logging.getLogger(__name__)
 
 MAX_QUEUED = 1000
-"""Copies that wait: a disk that damages more is to be replaced, and a deep scrub finds the rest."""
+"""Maximum length of the queue: a disk that damages more must be replaced, and a deep scrub finds
+the rest."""
 AGAIN_S = 600.0
-"""A copy that could not be repaired is not tried again for so long."""
+"""Time until a copy that could not be repaired is tried again."""
 
 Key = tuple[int, Copy]
 
@@ -52,7 +53,7 @@ class Repairer:
         self.repaired = 0
 
     def report(self, segment: Segment, copy: Copy) -> None:
-        """This copy of a segment is damaged, short or gone."""
+        """Report a copy of a segment that is damaged, short or missing."""
         key = segment.row.id, copy
         now = self._env.clock.monotonic()
         if len(self._queue) >= MAX_QUEUED or now < self._tried.get(key, now):
@@ -62,14 +63,14 @@ class Repairer:
             self._task = self._env.spawn(self._run(), "repair segments")
 
     async def close(self) -> None:
-        """Give up what waits; the next read reports it again."""
+        """Drop the queue; the next read reports its copies again."""
         self._queue.clear()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        """One at a time, until none waits."""
+        """Repair one copy at a time until the queue is empty."""
         while self._queue:
             key = next(iter(self._queue))
             del self._queue[key]
@@ -104,7 +105,7 @@ class Repairer:
         logger.warning("repaired the %s of segment %s from %s", copy, segment.name, source)
 
     async def _replace_file(self, site: Site, segment: Segment) -> bool:
-        """Whether the object was sound, and is the segment's file now."""
+        """Replace the segment's file by its object; return False if the object is damaged, too."""
         row = segment.row
         store = self._store_of(row.tier)
         if store is None:

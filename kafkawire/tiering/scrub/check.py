@@ -1,6 +1,6 @@
-"""A scrub checks again, and closer: what seems wrong about one object, what its bytes say.
+"""The detailed check of one suspect object of a scrub, including its bytes.
 
-What turns out to be wrong becomes a finding, with what was or would be done about it. Shell.
+A confirmed problem becomes a finding with the action that was or would be taken.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kafkawire.tiering.store.retrying import RetryingCalls
 
 class Checker:
     """Checks suspect objects of a scrub. With `repair` it repairs what it finds; with `skip_lost`
-    too, by leaving out what no copy has any more."""
+    it also rewrites segments without the records that no copy has any more."""
 
     def __init__(
         self, site: Site, asking: RetryingCalls, repair: bool, skip_lost: bool = False
@@ -32,7 +32,8 @@ class Checker:
         self._skip_lost = repair and skip_lost
 
     async def verify(self, suspect: Suspect) -> list[Finding]:
-        """Check an object again that seems to have no row, or the other way round."""
+        """Check an object again that seems to have no row, or a row that seems to have no
+        object."""
         key = segment_key(suspect.uuid)
         try:
             if suspect.kind == FindingKind.ORPHAN:
@@ -58,7 +59,7 @@ class Checker:
         except NoSuchObject:
             return None
         except FormatError:
-            pass  # nothing in it can be read
+            pass  # unreadable
         if kept:
             return Finding(
                 FindingKind.ORPHAN, key, f"an object of {size} bytes that no row knows, {kept}"
@@ -69,7 +70,7 @@ class Checker:
         return Finding(FindingKind.ORPHAN, key, text, self._done("deleted after the grace"))
 
     async def _only_copy(self, tail: Tail) -> str:
-        """Describe data of an object without a row that exists nowhere else; empty if there is
+        """Describe records of an object without a row that exist nowhere else; empty if there are
         none."""
         site = self._site
         entries = tail.directory
@@ -81,7 +82,7 @@ class Checker:
         return f"and the only copy of {describe(found)}: it is kept, the metadata may be older"
 
     async def _named_copy(self, key: str) -> str:
-        """As `_only_copy`, of an object that may be gone."""
+        """Like `_only_copy`, for an object that may be deleted meanwhile."""
         try:
             size = (await self._asking.head(key)).size_bytes
             return await self._only_copy(await read_tail(self._asking, key, size))
@@ -108,7 +109,7 @@ class Checker:
     async def _with_copy(
         self, row: ObjectRow, kind: FindingKind, why: str, size_bytes: int
     ) -> list[Finding]:
-        """As `_harmed`, with a copy of the object if batches may have to be left out."""
+        """Like `_harmed`, with a copy of the object if batches may have to be left out."""
         site = self._site
         if not self._skip_lost:
             return await self._harmed(row, kind, why, [], "")
@@ -118,8 +119,8 @@ class Checker:
     async def _harmed(
         self, row: ObjectRow, kind: FindingKind, why: str, damaged: list[DamagedRange], path: str
     ) -> list[Finding]:
-        """Report, and with `repair` repair, a damaged object. `damaged`: its bad batches
-        if they are known, else `why` is about all of it; `path`: of a copy of it, empty: none."""
+        """Report a damaged object and, with `repair`, repair it. `damaged`: its damaged batches if
+        known, else `why` describes the object; `path`: of a copy of it, empty if there is none."""
         site, key = self._site, segment_key(row.uuid)
         healed = await is_sound_here(site, row)
         if healed and self._repair:
@@ -147,7 +148,7 @@ class Checker:
         return f"{'will' if self._repair else 'would'} be {what}"
 
     async def differs(self, suspect: Suspect) -> Finding | None:
-        """An object that only the manifest knows, or a finished one that it does not."""
+        """Check an object that only the manifest names, or a finished one that it does not name."""
         site, key = self._site, segment_key(suspect.uuid)
         try:
             rows = await site.storage.objects_by_uuid([suspect.uuid])
@@ -172,10 +173,8 @@ class Checker:
         text = "the manifest does not name it"
         return Finding(FindingKind.UNNAMED, key, text, self._done("entered in the manifest"))
 
-    # -- its bytes
-
     async def examine(self, uuid: bytes, size_bytes: int, deep: bool) -> list[Finding]:
-        """Compare what an object says with its rows; `deep`: all of its bytes."""
+        """Compare an object's contents with its rows; `deep`: all of its bytes."""
         site, key = self._site, segment_key(uuid)
         try:
             row = await self._finished(uuid)
@@ -192,7 +191,7 @@ class Checker:
                 )
             return await self._all_bytes(row, segments[0], size_bytes) if deep else []
         except NoSuchObject:
-            return []  # the next scrub knows why
+            return []  # left to the next scrub
         except (StoreError, OSError, WorkerError, StaleSwap) as failure:
             return [_unchecked(key, failure)]
 
@@ -208,7 +207,7 @@ class Checker:
     async def _all_bytes(
         self, row: ObjectRow, segment: SegmentRow, size_bytes: int
     ) -> list[Finding]:
-        """Every problem that the worker finds in a copy of the object."""
+        """Return every problem that the worker finds in a copy of the object."""
         site = self._site
         async with local_copy(site, self._asking, row.uuid, size_bytes) as path:
             result = await scrub_file(site, path, segment.uuid)

@@ -1,6 +1,6 @@
-"""Both copies of a segment, checked in every byte: its file, and its object brought here.
+"""Verification of both copies of a segment: its file, and its object, which is downloaded.
 
-For scrub, moves and repairs. Shell over the worker's jobs `scrub` and `skip`.
+Used by scrubs, moves and repairs; runs the worker's jobs `scrub` and `skip`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from kafkawire.tiering.scrub.repair import Site, heal
 from kafkawire.tiering.store.retrying import RetryingCalls
 
 ROOM_LEFT_BYTES = 256 << 20
-"""Never taken by objects that are brought here to be checked."""
+"""Free space that downloads for verification leave."""
 
 
 @asynccontextmanager
 async def local_copy(
     site: Site, asking: RetryingCalls, uuid: bytes, size_bytes: int
 ) -> AsyncIterator[str]:
-    """A copy of the object `uuid` in the store of `asking`, and its path. StoreError, OSError if
-    there is no room."""
+    """Download the object `uuid` from the store of `asking`; yield its path. Raises StoreError, and
+    OSError if the disk has no room."""
     fs, rate, key = site.env.fs, site.bytes_per_second(), segment_key(uuid)
     path = os.path.join(site.folder, f"{uuid.hex()}.object")
 
@@ -45,7 +45,7 @@ async def local_copy(
 
 
 async def scrub_file(site: Site, path: str, segment: bytes) -> ScrubResult:
-    """Check a file that should be the segment of this uuid; the problems found. OSError,
+    """Verify a file that should be the segment of this uuid; return its problems. Raises OSError,
     WorkerError."""
     arguments = ScrubArguments(path, segment)
     result: ScrubResult = await site.env.worker.run("scrub", arguments, site.bytes_per_second())
@@ -53,7 +53,7 @@ async def scrub_file(site: Site, path: str, segment: bytes) -> ScrubResult:
 
 
 async def is_sound_here(site: Site, row: ObjectRow) -> bool:
-    """Whether the file of an object's segment is here, sound in every byte."""
+    """Return whether the file of an object's segment exists and every byte is sound."""
     segment = site.segments.by_id.get(row.segment_id)
     if segment is None or not segment.row.local:
         return False
@@ -67,21 +67,21 @@ async def is_sound_here(site: Site, row: ObjectRow) -> bool:
 
 
 async def upload_again(site: Site, row: ObjectRow) -> bool:
-    """Give an object up whose segment has a sound file here, which is then uploaded again; whether
-    it has."""
+    """Discard an object whose segment has a sound file, so that the file is uploaded again; return
+    whether it was discarded."""
     return await is_sound_here(site, row) and await heal(site, row.uuid)
 
 
 async def skip(site: Site, row: ObjectRow, path: str) -> list[Lost]:
-    """Write the segment of an object again without what cannot be read of `path`, a copy of it;
-    empty: of its own file, or there is nothing. See Skipper."""
+    """Rewrite the segment of an object without the unreadable parts of `path`, a copy of it (empty:
+    its own file, or there is none). See Skipper."""
     segment = site.segments.by_id[row.segment_id]
     own = segment.path if segment.row.local else ""
     return await site.skipper.skip(segment, path or own)
 
 
 async def skip_object(site: Site, row: ObjectRow, asking: RetryingCalls) -> list[Lost]:
-    """`skip` with a copy of the object, if there is one in the store of `asking`."""
+    """Call `skip` with a copy of the object, if the store of `asking` has one."""
     try:
         found = await asking.head(segment_key(row.uuid))
     except NoSuchObject:

@@ -1,4 +1,4 @@
-"""Which objects the manifest of a bucket names, as a scrub asks: by stretches of keys."""
+"""The objects that the manifest of a bucket names, by ranges of keys, for a scrub."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafkawire.tiering.store.retrying import RetryingCalls
 
 
 class Named:
-    """Rising uuids, packed in slices: 16 bytes each."""
+    """Sorted uuids, packed in slices: 16 bytes each."""
 
     __slots__ = ("_keys", "_lasts")
 
@@ -24,7 +24,7 @@ class Named:
         self._lasts = [keys[-UUID_BYTES:] for keys in slices.keys]
 
     def between(self, after: bytes, upper: bytes) -> set[bytes]:
-        """Those above `after`, up to `upper`."""
+        """Return the uuids above `after`, up to `upper`."""
         found: set[bytes] = set()
         for keys in self._keys[bisect_right(self._lasts, after) :]:
             if keys[:UUID_BYTES] > upper:
@@ -44,9 +44,9 @@ class Named:
 
 
 async def read_outline(site: Site, asking: RetryingCalls) -> Named:
-    """The objects the manifest names now, read by the worker. StoreError, OSError, WorkerError;
-    ValueError if it is damaged."""
-    owner = Owner(site.env, site.store, site.cluster_id, site.node_id)  # it is never claimed
+    """Have the worker read the objects that the manifest names now. Raises StoreError, OSError,
+    WorkerError; ValueError if it is damaged."""
+    owner = Owner(site.env, site.store, site.cluster_id, site.node_id)  # the bucket is not claimed
     folder = os.path.join(site.folder, "manifest")
     current = unpack_current(await asking.whole(CURRENT))
     state = BucketState(site.env, site.store, owner, site.cluster_id, site.node_id, folder, current)

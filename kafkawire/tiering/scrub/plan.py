@@ -1,7 +1,8 @@
 """Comparison of bucket, rows and manifest in a scrub, and its findings. Pure.
 
-All three come by rising uuid, a stretch of keys at a time. What differs is *suspect*: things move
-during a scrub, so it checks again before it says anything (kafkawire.tiering.scrub.scrub).
+All three are sorted by uuid and compared one range of keys at a time. Differences are *suspect*:
+uploads and deletions continue during a scrub, so it checks again before it reports them
+(kafkawire.tiering.scrub.scrub).
 """
 
 from __future__ import annotations
@@ -23,37 +24,37 @@ from kafkawire.offsets.catalog.port import (
 from kafkawire.tiering.store.object_footer import Tail
 
 AGE_FLOOR_MS = 3_600_000
-"""An object younger than this may be one that is being uploaded or moved: it is no orphan yet. Also
-more than clocks differ."""
+"""Minimum age of an orphan: a younger object may be one that is being uploaded or moved. It also
+exceeds clock differences."""
 MAX_FINDINGS = 10_000
-"""More are only counted: so many have one common cause."""
+"""Maximum number of findings listed; more, which are only counted, have one common cause."""
 MAX_RANGES_NAMED = 5
-"""Partitions named in one sentence."""
+"""Maximum number of partitions named in one sentence."""
 
 
 class FindingKind(StrEnum):
     """Kinds of findings."""
 
     ORPHAN = "orphan"
-    """An object without a row: no one will ever read or delete it."""
+    """An object without a row, which no reader will ever use and no task will delete."""
     DANGLING = "dangling"
-    """A row that is finished, and no object: what is in it cannot be read from the tier."""
+    """A finished row without an object: its records cannot be read from the tier."""
     SIZE = "size"
-    """An object of another size than its row says."""
+    """An object with another size than in its row."""
     FORMAT = "format"
-    """An object whose header, trailer, directory or (deep) batches are not as written."""
+    """An object with a damaged header, trailer, directory or (deep) batch."""
     UNNAMED = "unnamed"
-    """A finished object that the manifest does not name: a restore would miss it."""
+    """A finished object that the manifest does not name, so a restore would not find it."""
     NAMED = "named"
-    """An object that the manifest names and no row does: a restore would bring it back."""
+    """An object without a row that the manifest names, so a restore would bring it back."""
     UNREADABLE = "unreadable"
-    """What could not be checked."""
+    """An object that could not be checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong. `key`: of the object; `text`: a sentence; `action`: what was done
-    about it or, dry, would be ("" where only a person can do something)."""
+    """One problem. `key`: of the object; `text`: a sentence; `action`: what was done about it or,
+    in a dry run, would be done ("" if a person must act)."""
 
     kind: FindingKind
     key: str
@@ -63,8 +64,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ScrubProgress:
-    """How far a scrub is: `what` is worked on, how many of them are done, how many there are (0:
-    not known)."""
+    """Progress of a scrub: `what` is being processed, how many are done, how many there are (0:
+    unknown)."""
 
     what: str
     done: int
@@ -73,9 +74,9 @@ class ScrubProgress:
 
 @dataclass(slots=True)
 class ScrubReport:
-    """The end of a scrub. `objects` and `bytes`: in the bucket; `rows`: of objects; `more`: found
-    beyond MAX_FINDINGS, and not listed; `young`: objects without a row that may get one, since
-    they are younger than `young_ms`."""
+    """The result of a scrub. `objects` and `bytes`: in the bucket; `rows`: of objects; `more`:
+    findings beyond MAX_FINDINGS, which are not listed; `young`: objects without a row that are
+    younger than `young_ms` and may still get one."""
 
     findings: list[Finding] = field(default_factory=list)
     objects: int = 0
@@ -87,7 +88,7 @@ class ScrubReport:
     repaired: bool = False
 
     def add(self, finding: Finding) -> None:
-        """One more."""
+        """Add a finding."""
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(finding)
         else:
@@ -111,8 +112,8 @@ class Suspect(NamedTuple):
 
 @dataclass(slots=True)
 class Compared:
-    """One stretch of keys. `sound`: finished objects with the size of their rows; `young`: how
-    many have no row yet."""
+    """The result for one range of keys. `sound`: finished objects with the size in their rows;
+    `young`: number of young objects without a row."""
 
     suspects: list[Suspect] = field(default_factory=list)
     sound: list[bytes] = field(default_factory=list)
@@ -122,8 +123,8 @@ class Compared:
 def compare(
     seen: Sequence[Seen], rows: Sequence[ObjectRow], named: set[bytes] | None, before_ms: int
 ) -> Compared:
-    """Hold what one stretch of keys has against each other. `rows`: those of this tier; `named`:
-    by the manifest, None: that is not known; objects from `before_ms` on are young."""
+    """Compare bucket, rows and manifest in one range of keys. `rows`: those of this tier; `named`:
+    by the manifest, None if unknown; objects from `before_ms` on are young."""
     result = Compared()
     by_uuid = {row.uuid: row for row in rows}
     sizes = {each.uuid: each.size_bytes for each in seen}
@@ -152,7 +153,7 @@ def compare(
 
 
 def unlike(tail: Tail, segment: SegmentRow, mappings: Iterable[SegmentRange]) -> str:
-    """Why an object is not what the rows of its segment say; empty: it is."""
+    """Return how an object differs from the rows of its segment; empty if it does not."""
     if tail.header.uuid != segment.uuid:
         return f"it is the segment {tail.header.uuid.hex()}, its row says {segment.uuid.hex()}"
     entries = {entry.number: entry for entry in tail.directory}
@@ -176,7 +177,7 @@ def _of(share: PartitionEntry | SegmentRange) -> tuple[int, ...]:
 
 
 def ranges_text(packed: bytes, locate: Callable[[int], Location | None]) -> str:
-    """The offsets of an object, by the names of their partitions."""
+    """Describe the offsets of an object by partition name."""
     names = []
     ranges = unpack_ranges(packed)
     for number, base, end in ranges[:MAX_RANGES_NAMED]:

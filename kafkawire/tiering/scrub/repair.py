@@ -1,9 +1,9 @@
-"""Repairs of a scrub: the usual two-phase steps, so that a crash leaves nothing unfinished.
+"""Repairs of a scrub in the usual two phases, so that a crash leaves nothing unfinished.
 
-Orphans, and objects that only the manifest names, get a row that says DELETE_STARTED: the remover
-tells the manifest, waits for the grace and deletes them. An object that is lost or not as written
-is given up in the same way where the segment still has its file, which is then uploaded again. What
-the manifest lacks is published. Shell over the parts of a running tier.
+Orphans, and objects that only the manifest names, get a row DELETE_STARTED; the remover removes
+them from the manifest, waits for the grace period and deletes them. A lost or damaged object is
+discarded in the same way if its segment still has a file, which is then uploaded again. Objects
+that the manifest lacks are published.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ from kafkawire.tiering.upload.finisher import Publisher
 
 @dataclass(slots=True)
 class Site:
-    """The parts of a running tier that a scrub needs. `folder`: for files of its own; `grace_ms`:
-    how long a manifest's readers are given; `known`: which partition numbers SQL ever assigned;
-    `wake`: wakes the remover; `refusal`: why nothing may be written to the bucket, if so;
-    `bytes_per_second` of a deep scrub, -1: no bound; `skipper` writes segments again without what
-    is lost.
-    """
+    """The components of a running tier that a scrub needs. `folder`: for temporary files;
+    `grace_ms`: the grace period for readers of the manifest; `known`: returns which partition
+    numbers SQL ever assigned; `wake`: wakes the remover; `refusal`: why nothing may be written to
+    the bucket, if so; `bytes_per_second`: rate of a deep scrub, -1: unlimited; `skipper` rewrites
+    segments without lost records."""
 
     env: Env
     store: ObjectStore
@@ -58,7 +57,7 @@ class Site:
 
 
 async def condemn(site: Site, uuids: Sequence[bytes]) -> None:
-    """Have objects without a row deleted."""
+    """Schedule the deletion of objects without a row."""
     now_ms = site.env.clock.now_ms()
     after_ms = now_ms + max(1, site.grace_ms())
     rows = [
@@ -70,12 +69,12 @@ async def condemn(site: Site, uuids: Sequence[bytes]) -> None:
 
 
 async def heal(site: Site, uuid: bytes) -> bool:
-    """Give an object up whose segment has its file here; False if it has none (any more)."""
+    """Discard an object whose segment has a file; return False if it has none."""
     done = False
 
     async def call() -> list[SegmentRow]:
         nonlocal done
-        # Under the lock of all changes of segments: the file cannot be given up meanwhile.
+        # The lock of all segment changes keeps the file from being removed meanwhile.
         found = await site.storage.objects_by_uuid([uuid])
         ids = [row.segment_id for row in found]
         rows = await site.storage.segments_by_id(ids)
@@ -92,7 +91,7 @@ async def heal(site: Site, uuid: bytes) -> bool:
 
 
 async def publish(site: Site, uuid: bytes) -> None:
-    """Have the manifest name a finished object. StoreError, OSError."""
+    """Publish a finished object in the manifest. Raises StoreError, OSError."""
     await site.publisher.publish(await _added(site, uuid), {}, {})
 
 

@@ -1,11 +1,10 @@
-"""The scrub: bucket, rows and manifest held against each other, while the broker runs.
+"""The scrub: compares bucket, rows and manifest while the broker runs.
 
-Three rising streams are walked together, a page of the listing at a time (here, LIST is allowed):
-objects, rows, and the manifest's outline. What seems wrong is checked again before it is said:
-uploads and deletions go on meanwhile. The ends of every finished object are read and compared with
-the rows; `deep` reads all bytes, in the worker, at a bounded rate. Dry, nothing is changed;
-otherwise kafkawire.tiering.scrub.repair repairs what can be repaired. Shell; made by
-kafkawire.tiering.service.
+Three sorted streams are merged, one page of the listing at a time (LIST is allowed here): objects,
+rows, and the manifest's outline. A suspect object is checked again before it is reported, because
+uploads and deletions continue. Header and footer of every finished object are compared with its
+rows; `deep` verifies all bytes, in the worker, at a limited rate. A dry run changes nothing;
+otherwise kafkawire.tiering.scrub.repair repairs what it can. Created by kafkawire.tiering.service.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ ScrubEvent = ScrubProgress | ScrubReport
 
 
 class Scrub:
-    """One run of it. See the module."""
+    """One run of the scrub."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -51,14 +50,14 @@ class Scrub:
         young_ms = max(AGE_FLOOR_MS, site.grace_ms())
         self._report = ScrubReport(young_ms=young_ms)
         self._before_ms = site.env.clock.now_ms() - young_ms
-        self._doubtful: list[Suspect] = []  # what the manifest and the rows differ in
+        self._doubtful: list[Suspect] = []  # differences of the manifest and the rows
 
     async def run(
         self, repair: bool, deep: bool, skip_lost: bool = False
     ) -> AsyncIterator[ScrubEvent]:
-        """Progress, then the report. `skip_lost`: with `repair`, segments are written again without
-        what no copy has any more. StoreError when the bucket cannot be listed; what the storage
-        raises."""
+        """Yield the progress, then the report. `skip_lost`: with `repair`, rewrite segments without
+        records that no copy has any more. Raises StoreError if the bucket cannot be listed, and the
+        storage's errors."""
         report = self._report
         refusal = self._site.refusal() if repair else ""
         if refusal:
@@ -78,7 +77,7 @@ class Scrub:
         yield report
 
     async def _outline(self) -> Named | None:
-        """The objects the manifest names; None if it cannot be read."""
+        """Return the objects that the manifest names; None if it cannot be read."""
         try:
             return await read_outline(self._site, self._asking)
         except (StoreError, OSError, WorkerError, ValueError) as failure:
@@ -89,7 +88,7 @@ class Scrub:
     async def _stretch(
         self, page: list[Listed], after: bytes, upper: bytes, named: Named | None, deep: bool
     ) -> AsyncIterator[ScrubEvent]:
-        """All keys above `after` up to `upper`."""
+        """Compare all keys above `after` up to `upper`."""
         report = self._report
         seen = []
         for listed in page:
@@ -114,7 +113,7 @@ class Scrub:
                 report.add(finding)
         yield ScrubProgress("compared", report.objects, 0)
         sizes = {each.uuid: each.size_bytes for each in seen}
-        width = 1 if deep else AT_ONCE  # deep ones need room on the disk
+        width = 1 if deep else AT_ONCE  # deep checks need disk space
         for at in range(0, len(compared.sound), width):
             part = compared.sound[at : at + width]
             scans = [self._checker.examine(uuid, sizes[uuid], deep) for uuid in part]
@@ -124,7 +123,7 @@ class Scrub:
             yield ScrubProgress("read", report.objects - len(page) + at + len(part), 0)
 
     async def _rows(self, after: bytes, upper: bytes) -> list[ObjectRow]:
-        """The rows of this tier in a stretch of keys, without their ranges."""
+        """Return the rows of this tier in a range of keys, without their offset ranges."""
         site = self._site
         rows: list[ObjectRow] = []
         while True:
@@ -140,7 +139,7 @@ class Scrub:
             after = found[-1].uuid
 
     async def _last(self, named: Named | None) -> AsyncIterator[ScrubEvent]:
-        """The differences of rows and manifest that remain after waiting."""
+        """Yield the differences of rows and manifest that remain after a wait."""
         if not self._doubtful or named is None:
             return
         yield ScrubProgress("manifest", 0, len(self._doubtful))

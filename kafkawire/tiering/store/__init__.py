@@ -1,1 +1,1 @@
-"""Object stores, and the process and the limits through which the tier uses them."""
+"""Object stores of the tier, their storage process, and their limits."""

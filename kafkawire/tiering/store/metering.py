@@ -1,9 +1,9 @@
-"""How many requests the remote tier makes, how many bytes they carry, and on whose behalf.
+"""Counts the requests and bytes of the remote tier, by topic.
 
-`MeteredStore` stands between tiering and an ObjectStore and counts what passes. Who calls it for
-certain topics says so around the call, `with charging({topic: weight, ...}):`; what is called
-without is the cluster's (owner, manifest, scrub). Shares are whole millionths of a request that sum
-up to what was made. A call that failed counts as one request: it may have been answered.
+`MeteredStore` wraps an ObjectStore and counts its calls. A caller that acts for certain topics
+declares it with `with charging({topic: weight, ...}):`; other calls are charged to the cluster
+(owner, manifest, scrub). Shares are whole millionths of a request and sum up to the number of
+requests. A failed call counts as one request, because the storage may have processed it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ CLUSTER = "(cluster)"
 OTHERS = "(others)"
 MICRO = 1_000_000
 MAX_TOPICS = 1_000
-"""Topics counted each for itself: as many as the metrics page would show, 0.5 MB. All further ones
-are counted together."""
+"""Maximum number of topics counted individually: as many as the metrics page shows, 0.5 MB. All
+others are counted together."""
 MAX_SHARES = 256
-"""Topics among which one request is divided, the largest ones; an object may hold ten thousand, and
-dividing among these takes a tenth of a millisecond."""
+"""Maximum number of topics that share one request, the largest ones: an object may have ten
+thousand, and dividing among these takes a tenth of a millisecond."""
 
 OPERATIONS = ("upload", "put", "get", "read", "download", "copy_from", "head", "delete", "list")
-"""The calls of an ObjectStore."""
+"""The methods of an ObjectStore."""
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-"""Bounds of the histograms: from a folder's answer to a part that was sent again and again."""
+"""Bucket bounds of the histograms: from a folder's response to a part that was retried many
+times."""
 
 _UNASSIGNED: Mapping[str, int] = {}
 _charged: ContextVar[Mapping[str, int]] = ContextVar("charged", default=_UNASSIGNED)
@@ -41,8 +42,8 @@ _charged: ContextVar[Mapping[str, int]] = ContextVar("charged", default=_UNASSIG
 
 @contextmanager
 def charging(weights: Mapping[str, int]) -> Iterator[None]:
-    """Requests made inside, also by tasks begun inside, are made for these topics; `weights`, not
-    negative, are mostly bytes."""
+    """Charge requests in this context, including those of tasks started in it, to these topics;
+    `weights` are not negative, usually bytes."""
     token = _charged.set(weights)
     try:
         yield
@@ -52,28 +53,28 @@ def charging(weights: Mapping[str, int]) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Usage:
-    """Millionths of requests by kind, bytes into the bucket and out of it."""
+    """Millionths of requests by kind, bytes uploaded and downloaded."""
 
     micro: Counter[str] = field(default_factory=Counter)
     in_bytes: int = 0
     out_bytes: int = 0
 
     def requests(self) -> dict[str, float]:
-        """Requests by kind; a share of one is a fraction."""
+        """Requests by kind, with fractions."""
         return {kind: micro / MICRO for kind, micro in self.micro.items()}
 
     def add(self, kind: str, micro: int, in_bytes: int, out_bytes: int) -> None:
-        """Count in."""
+        """Add requests and bytes."""
         self.micro[kind] += micro
         self.in_bytes += in_bytes
         self.out_bytes += out_bytes
 
 
 class Usages(dict[str, Usage]):
-    """Usage by topic, of MAX_TOPICS of them; the others are OTHERS."""
+    """Usage by topic, of at most MAX_TOPICS; the rest is in OTHERS."""
 
     def of(self, topic: str) -> Usage:
-        """Where a topic is counted."""
+        """Return the usage of a topic."""
         found = self.get(topic)
         if found is None:
             if len(self) >= MAX_TOPICS:
@@ -83,8 +84,8 @@ class Usages(dict[str, Usage]):
 
 
 def split(amount: int, weights: Sequence[int]) -> list[int]:
-    """`amount` in whole parts proportional to the weights, which sum up to more than 0; the parts
-    sum up to `amount`."""
+    """Split `amount` into whole parts proportional to the weights, whose sum must be positive; the
+    parts sum up to `amount`."""
     total = sum(weights)
     parts: list[int] = []
     given = weighed = 0
@@ -96,14 +97,13 @@ def split(amount: int, weights: Sequence[int]) -> list[int]:
 
 
 class Meter:
-    """Counters since the start. Plain integers, for the metrics page and `tier cost`.
+    """Counters since the start, for the metrics page and `tier cost`.
 
-    `requests` by kind, `errors` by class of failure, bytes; `topics` the same by topic; `month`
-    likewise, but the counter of months (kafkawire.tiering.cost.budget) puts another one in its
-    place. `since_ms`: when counting began; `uploaded_ms`: when the last upload of a file succeeded,
-    0: none has; `seconds`: how long calls of an operation took, failed ones too, with the wait for
-    a free connection; `trouble` the last failure that was not an answer one may expect, with its
-    time.
+    `requests` by kind, `errors` by class of failure, bytes; `topics` the same by topic; `month` the
+    same for this month, replaced by kafkawire.tiering.cost.budget. `since_ms`: when counting began;
+    `uploaded_ms`: when the last upload of a file succeeded, 0 if none has; `seconds`: durations by
+    operation, including failed calls and the wait for a free connection; `trouble`: the last
+    unexpected failure with its time.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Meter:
         self.month = Usages()
 
     def count(self, kind: str, requests: int, in_bytes: int = 0, out_bytes: int = 0) -> None:
-        """Requests were made, for the topics that are charged now."""
+        """Count requests for the topics that are charged in this context."""
         self.requests[kind] += requests
         self.in_bytes += in_bytes
         self.out_bytes += out_bytes
@@ -143,7 +143,7 @@ class Meter:
         self.uploaded_ms = self.now_ms()
 
     def fail(self, kind: str, failure: StoreError) -> None:
-        """A call failed."""
+        """Count a failed call."""
         self.count(kind, 1)
         self.errors[type(failure).__name__] += 1
         if not isinstance(failure, NoSuchObject | ConditionFailed):
@@ -163,7 +163,7 @@ def _shares(charged: Mapping[str, int]) -> tuple[list[str], list[int]]:
 
 
 class MeteredStore:
-    """An ObjectStore that counts; see there for what its calls do."""
+    """An ObjectStore that counts requests. See the port for its methods."""
 
     def __init__(self, store: ObjectStore, meter: Meter) -> None:
         self.inner = store
@@ -210,7 +210,7 @@ class MeteredStore:
     async def copy_from(
         self, source_url: str, key: str, size_bytes: int, source_key: str = ""
     ) -> Stored:
-        """PUT, several for a large object. What the other tier asks for its GETs is not known."""
+        """PUT, several for a large object. The GETs charged by the other tier are not counted."""
         with self._timed("copy_from", "PUT"):
             stored = await self.inner.copy_from(source_url, key, size_bytes, source_key)
         self.meter.count("PUT", stored.requests, in_bytes=stored.size_bytes)

@@ -1,7 +1,7 @@
 """Header and trailing sections of an object, read with two requests.
 
-For restore without a manifest, and for scrub. What cannot be read is a FormatError, a sentence
-without the object's name; batches and indexes are not checked.
+Used by scrubs, and by restores without a manifest. Unreadable data raises FormatError with a
+sentence without the object's name; batches and indexes are not checked.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from kafkawire.codec.segment.format import (
 )
 
 FIRST_BYTES = 64 << 10
-"""Read from the end at first: the sections of most objects, which then take one request."""
+"""First read from the end: covers the sections of most objects, which then need one request."""
 MAX_SECTIONS_BYTES = 256 << 20
-"""Of directory, state and origin: those of ten thousand partitions have a few MiB. A trailer that
-says more is not believed."""
+"""Maximum size of directory, state and origin: those of ten thousand partitions have a few MiB. A
+trailer with a larger size is damaged."""
 
 
 @dataclass(slots=True)
 class Tail:
-    """One object. `origin` None: an older program wrote it."""
+    """The footer of one object. `origin` None: written by an older program."""
 
     header: Header
     trailer: Trailer
@@ -52,13 +52,13 @@ class Reads(Protocol):
     """The part of the store port that this module needs."""
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
-        """(bytes, ETag) of a small object or of a part of one (negative start: from the end; a
-        range that goes beyond the end is cut there)."""
+        """Return (bytes, ETag) of a small object or a range of it. A negative start counts from the
+        end; a range is cut at the end."""
         ...
 
 
 async def read_tail(store: Reads, key: str, size_bytes: int) -> Tail:
-    """The object under `key`, which has `size_bytes`. FormatError, StoreError."""
+    """Read the footer of the object `key` with `size_bytes`. Raises FormatError, StoreError."""
     if size_bytes <= HEADER_BYTES:
         raise FormatError(f"it has {size_bytes} bytes, too few for a segment")
     first, _ = await store.get(key, 0, HEADER_BYTES)

@@ -1,4 +1,4 @@
-"""The store of a tier, by its URL."""
+"""Opens the store of a tier by its URL."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
 
 def open_store(url: str, config: BrokerConfig) -> StoreProcess:
-    """The store of a tier with the broker's settings; nothing is started before its first use.
+    """Open the store of a tier with the broker's settings; nothing is started before its first use.
 
-    ValueError as `parse_tier`.
+    Raises ValueError like `parse_tier`.
     """
-    from kafkawire.tiering.store.process import StoreProcess  # a broker without a tier needs none
+    # not imported by brokers without a tier
+    from kafkawire.tiering.store.process import StoreProcess
 
     return StoreProcess(
         parse_tier(url),

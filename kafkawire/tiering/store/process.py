@@ -1,9 +1,9 @@
-"""Object storage in a child process: the broker's end. A device.
+"""Object storage in a child process: the broker's side.
 
-boto3 must not run next to the event loop, so it runs in a process of its own, started at
-the first call, started again after it died, ended when nothing was asked for a while or when the
-broker ends. Calls go to it as small messages, many at a time; what `read` brings lies in memory
-both processes have mapped, so a cold byte goes from the socket to where the answer is sent from.
+boto3 would delay the event loop, so it runs in a separate process. That is started by the first
+call and after it died, and stopped when it was idle for a while or when the broker stops. Calls are
+small messages, many at a time. `read` uses memory that both processes map, so data is copied only
+once, from the socket to the memory it is sent from.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from kafkawire.tiering.store.process_client import Child, Lane
 from kafkawire.tiering.store.process_protocol import LANES, REST_THREADS, Hello
 
 IDLE_S = 600.0
-"""A child with boto3 in it takes 60 MB; starting one takes half a second, which the first cold
-read would wait for. Uploads come every few minutes where there is anything to upload."""
+"""Idle time after which the child is stopped. It takes 60 MB with boto3; starting one takes half a
+second, which the first cold read would wait for. Uploads come every few minutes while there is
+traffic."""
 STILLBORN_S = 1.0
-"""After a child that died before its first answer there is not another one at once."""
+"""Delay before another start after a child that died before its first response."""
 
 
 class StoreProcess:
-    """ObjectStore by a child process; see kafkawire.tiering.store.port for its promises.
+    """The ObjectStore in a child process; see kafkawire.tiering.store.port.
 
-    `part_bytes`: parts of multipart uploads; `upload_threads`: long calls at the same time;
-    `storage_class`: of segments in S3, empty: S3's own choice.
+    `part_bytes`: parts of multipart uploads; `upload_threads`: concurrent long calls;
+    `storage_class`: of segments in S3, empty: the bucket's default.
     """
 
     def __init__(
@@ -67,28 +68,28 @@ class StoreProcess:
 
     @property
     def pid(self) -> int | None:
-        """The child's process id; None while there is none."""
+        """The child's process id; None if there is none."""
         return None if self._child is None else self._child.pid
 
     async def upload(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
-        """Store a local file, in parts if it is large; all of it is there when this returns."""
+        """Store a local file, in parts if it is large; it is complete when this returns."""
         return Stored(*await self._ask("upload", _key(key), path, bytes_per_second))
 
     async def put(
         self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> Stored:
-        """Store a small object whole."""
+        """Store a small object."""
         return Stored(*await self._ask("put", _key(key), bytes(data), if_match, if_absent))
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
-        """(bytes, ETag) of a small object or of a part of one (negative start: from the end; a
-        range that goes beyond the end is cut there)."""
+        """Return (bytes, ETag) of a small object or a range of it. A negative start counts from the
+        end; a range is cut at the end."""
         data, etag = await self._ask("get", _key(key), start, length)
         return data, etag
 
     async def read(self, key: str, parts: Sequence[Part]) -> None:
-        """Read ranges of objects into memory. ValueError if the parts are not contiguous, or not in
-        the memory."""
+        """Read ranges of objects into memory. Raises ValueError if the parts are not contiguous or
+        not in the memory."""
         _check_parts(parts, len(self.memory))
         await self._ask("read", _key(key), tuple(parts))
 
@@ -99,17 +100,16 @@ class StoreProcess:
     async def copy_from(
         self, source_url: str, key: str, size_bytes: int, source_key: str = ""
     ) -> Stored:
-        """Copy an object of so many bytes from another tier, by that tier's URL, into this
-        one."""
+        """Copy an object of `size_bytes` from another tier, given by its URL, into this one."""
         source = _key(source_key or key)
         return Stored(*await self._ask("copy_from", source_url, _key(key), size_bytes, source))
 
     async def head(self, key: str) -> Stored:
-        """NoSuchObject if there is none."""
+        """Return the size and ETag of an object. Raises NoSuchObject."""
         return Stored(*await self._ask("head", _key(key)))
 
     async def delete(self, keys: Sequence[str]) -> int:
-        """Delete objects. ValueError beyond 1,000 keys."""
+        """Delete objects. Raises ValueError beyond 1,000 keys."""
         if len(keys) > MAX_DELETE:
             raise ValueError(f"{len(keys)} objects to delete: {MAX_DELETE} are allowed")
         if not keys:
@@ -117,13 +117,13 @@ class StoreProcess:
         return int(await self._ask("delete", tuple(map(_key, keys))))
 
     async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[Listed]:
-        """List objects. ValueError for a limit not in 1..1,000."""
+        """List objects. Raises ValueError if limit is not in 1..1,000."""
         if not 1 <= limit <= MAX_LIST:
             raise ValueError(f"a listing of {limit} objects: 1 to {MAX_LIST} are allowed")
         return [Listed(*row) for row in await self._ask("list", prefix, after, limit)]
 
     async def close(self) -> None:
-        """End all calls in progress."""
+        """Cancel all calls in progress."""
         self._closed = True
         if self._starting is not None:
             await asyncio.gather(self._starting, return_exceptions=True)
@@ -134,11 +134,9 @@ class StoreProcess:
             os.close(self._memory_fd)
             self._memory_fd = -1
 
-    # Calls
-
     async def _ask(self, operation: str, *arguments: Any) -> Any:
-        """One call and its answer. Cancelled, it goes on in its lane until the child has ended
-        it; what was to be written into memory is waited for."""
+        """Make one call and return its response. A cancelled call occupies its lane until the child
+        has ended it; writes into memory are waited for."""
         lane = self._lanes[LANES[operation]]
         await lane.enter()
         try:
@@ -158,7 +156,7 @@ class StoreProcess:
             raise
 
     async def _running(self) -> Child:
-        """The child; started by the first who needs it, for all who come meanwhile."""
+        """Return the child; the first caller starts it for all concurrent callers."""
         if self._closed:
             raise StoreError("Closed", "the tier is being closed")
         if self._child is not None and self._child.takes_calls:
@@ -171,7 +169,7 @@ class StoreProcess:
         try:
             loop = asyncio.get_running_loop()
             if self._child is not None:
-                await self._child.gone()  # two must not write into the memory at the same time
+                await self._child.gone()  # two children must not write into the memory concurrently
             if loop.time() < self._not_before:
                 raise StoreError("ChildDied", "the storage process ends as soon as it begins")
             hello = Hello(
@@ -202,7 +200,7 @@ class StoreProcess:
 
 
 def _shared_memory(size_bytes: int) -> int:
-    """A file of so many bytes that is nothing but memory, where there is such a thing; -1 for 0."""
+    """Return an anonymous memory file of this size, if the system has them; -1 for 0."""
     if size_bytes <= 0:
         return -1
     if hasattr(os, "memfd_create"):
@@ -220,7 +218,7 @@ def _key(key: str) -> str:
 
 
 def _check_parts(parts: Sequence[Part], memory_bytes: int) -> None:
-    """ValueError unless the parts are one range, and lie in the memory."""
+    """Raise ValueError unless the parts are one range and in the memory."""
     if not parts:
         raise ValueError("no parts to read")
     end = parts[0].start

@@ -1,4 +1,4 @@
-"""One storage process as the broker sees it: calls that are in it, their answers, its end."""
+"""One storage process as the broker sees it: its calls, its responses, its end."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from kafkawire.tiering.store.process_protocol import (
 )
 
 MAX_WAITING = 2000
-"""Calls of one lane that wait for the child. Each belongs to a task that waits; beyond
-this the store does not answer, and a further call fails at once."""
+"""Maximum number of calls of one lane that wait for the child. Each has a waiting task; beyond this
+limit the store is not responding, and further calls fail at once."""
 PING_S = 10.0
 MAX_PINGS_MISSED = 2
-"""A child that gives no sign of life so long, with calls under way, is killed."""
+"""Number of missed pings, with calls in progress, after which the child is killed."""
 CLOSE_S = 4.0
-"""Longer than a child takes that ends by itself."""
+"""Time to wait for the child to exit by itself."""
 
 
 class Lane:
-    """Calls of one kind: as many as keep its threads busy are in the child, the rest waits here."""
+    """Calls of one kind: as many as keep its threads busy are sent to the child, the rest waits
+    here."""
 
     __slots__ = ("_name", "_slots", "_waiting", "leave")
 
@@ -39,7 +40,7 @@ class Lane:
         self.leave = self._slots.release
 
     async def enter(self) -> None:
-        """Wait for a place. StoreError if too many do."""
+        """Wait for a free slot. Raises StoreError if too many calls wait."""
         if self._waiting >= MAX_WAITING:
             raise StoreError("Busy", f"{self._waiting} calls wait for the storage ({self._name})")
         self._waiting += 1
@@ -50,7 +51,8 @@ class Lane:
 
 
 class _Pending:
-    """A call in the child. `safe`: nothing is going to be written into memory for it."""
+    """A call in the child. `safe`: completed when nothing writes into the call's memory any
+    more."""
 
     __slots__ = ("answer", "leave", "safe", "stores")
 
@@ -62,21 +64,21 @@ class _Pending:
         self.stores = stores
 
     def end(self) -> None:
-        """The child does nothing for it any more."""
+        """Mark the call as ended in the child."""
         self.leave()
         if not self.safe.done():
             self.safe.set_result(None)
 
 
 def _stored_by(operation: str, arguments: tuple[Any, ...]) -> str:
-    """The key of what is stored in more than one request, and so may be left half done."""
+    """Return the key that a multi-request upload may leave incomplete."""
     if operation == "upload":
         return str(arguments[0])
     return str(arguments[1]) if operation == "copy_from" else ""
 
 
 class Child:
-    """One child process, from its start to its end. `answered` is called at each success."""
+    """One child process, from its start to its end. `answered` is called after each success."""
 
     def __init__(self, process: ChildProcess, idle_s: float, answered: Callable[[], None]) -> None:
         self._process = process
@@ -90,32 +92,32 @@ class Child:
         self._watching: asyncio.TimerHandle | None = None
         self._listening: asyncio.Task[Any]
         self.alive = True
-        """Its input was not closed, and its output has not ended."""
+        """Whether its input is open and its output has not ended."""
         self.heard = False
-        """It has answered something."""
+        """Whether it has responded to a call."""
         self.left: list[str] = []
         """Keys of objects it was storing when it died."""
 
     def start(self, listening: asyncio.Task[Any]) -> None:
-        """Take the task that reads the child's answers: it awaits `listen`. Called at once."""
+        """Set the task that reads responses with `listen`. Called once, after the constructor."""
         self._listening = listening
 
     @property
     def pid(self) -> int | None:
-        """None once it has ended."""
+        """The process id; None once it has ended."""
         return self._process.pid
 
     @property
     def takes_calls(self) -> bool:
-        """Whether a call can be sent. A dead process closes its pipes one after the other."""
+        """Whether a call can be sent; a dead process closes its pipes one after the other."""
         return self.alive and not self._process.is_closing
 
     def ask(
         self, operation: str, arguments: tuple[Any, ...], leave: Callable[[], None]
     ) -> tuple[int, asyncio.Future[Any]]:
-        """Begin a call: its number and answer. `leave()` is called when it has ended. StoreError if
-        the process has ended since it was found."""
-        if self._failure:  # `listen` has failed all calls and ended: nothing would answer this one
+        """Send a call; return its number and the future of its response. `leave()` is called when
+        it has ended. Raises StoreError if the process has ended meanwhile."""
+        if self._failure:  # `listen` has ended, so this call would never get a response
             raise StoreError("ChildDied", self._failure)
         number = self._number + 1
         self.send((number, operation, arguments))
@@ -127,7 +129,7 @@ class Child:
         return number, pending.answer
 
     def cancel(self, number: int) -> asyncio.Future[None]:
-        """Give a call up; the future is done when its memory is free."""
+        """Cancel a call; the future is done when its memory is free."""
         pending = self._pending.get(number)
         if pending is None:
             done = self._loop.create_future()
@@ -138,37 +140,37 @@ class Child:
         return pending.safe
 
     async def drain(self) -> None:
-        """Until the pipe has taken what was sent."""
-        with contextlib.suppress(ConnectionError):  # the answer will say it
+        """Wait until the pipe has taken the sent data."""
+        with contextlib.suppress(ConnectionError):  # reported with the response
             await self._process.drain()
 
     async def gone(self) -> None:
-        """Until the process has ended."""
+        """Wait until the process has ended."""
         await asyncio.shield(self._listening)
 
     async def end(self) -> None:
-        """End it: calls under way are cancelled."""
+        """Stop the process; calls in progress are cancelled."""
         self._retire()
         await asyncio.wait([self._listening], timeout=CLOSE_S)
         self._process.kill()
         await self.gone()
 
     def send(self, message: object) -> None:
-        """Hand a message to the pipe. ValueError if it is too large."""
+        """Write a message to the pipe. Raises ValueError if it is too large."""
         frame = pack(message)
-        with contextlib.suppress(ConnectionError):  # it is dead: `listen` fails what waits
+        with contextlib.suppress(ConnectionError):  # it is dead: `listen` fails the calls that wait
             self._process.send(frame)
 
     async def listen(self) -> bool:
-        """Take answers until there are no more; then nothing of the child is left. True if it
-        died before it had answered anything."""
+        """Read responses until the process has ended. Return whether it died before its first
+        response."""
         why = ""
         try:
             while True:
                 self._take(unpack_answer(await self._process.receive()))
         except (asyncio.IncompleteReadError, ConnectionError):
             why = ""
-        except Exception as problem:  # whatever it is: calls that wait must hear of it
+        except Exception as problem:  # whatever it is: waiting calls must fail
             why = f"said what is no answer: {problem!r}"
             self._process.kill()
         intended = not self.alive
@@ -193,7 +195,7 @@ class Child:
             return
         pending = self._pending.get(number)
         if kind == "safe":
-            # One that was answered at the same moment is known no more.
+            # A call may have been cancelled at the same moment and is unknown then.
             if pending is not None and not pending.safe.done():
                 pending.safe.set_result(None)
             return
@@ -213,7 +215,7 @@ class Child:
             self._answered()
 
     def _watch(self) -> None:
-        """Called now and then while there are calls: does it live?"""
+        """Check periodically, while there are calls, that the child responds."""
         self._watching = None
         if not self._pending:
             self._missed = 0
@@ -225,6 +227,6 @@ class Child:
             self._watching = self._loop.call_later(PING_S, self._watch)
 
     def _retire(self) -> None:
-        """The end of its input ends it."""
+        """Close its input, which ends it."""
         self.alive = False
         self._process.retire()

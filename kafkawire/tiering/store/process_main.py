@@ -1,8 +1,8 @@
-"""The storage process: `python -P -m kafkawire.tiering.store.process_main PARENT`. A device.
+"""The storage process: `python -P -m kafkawire.tiering.store.process_main PARENT`.
 
-It runs calls in the threads of their lanes and answers them as they are done, in any order. When
-its input ends, the broker has closed it or is gone: calls under way are cancelled, so that no
-multipart upload is left half done in a bucket, and after a moment it ends whatever they do.
+It runs calls in the threads of their lanes and responds to each when it is done, in any order. When
+its input ends, the broker has closed it or has died. Then calls in progress are cancelled, so that
+no incomplete multipart upload is left in a bucket, and after a time limit the process exits.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from kafkawire.tiering.store.process_protocol import (
 )
 
 NICE = 5
-"""The loop comes first; cutting and cleaning (10) come last."""
+"""Priority below the broker's event loop and above cutting and compaction (10)."""
 GRACE_S = 2.0
-"""Time for calls in progress to end: a request that aborts a multipart upload."""
+"""Time limit for calls in progress to end: a request that aborts a multipart upload."""
 
 
 class Storage:
-    """Calls under way and the threads they run in. `send` may be called by any thread."""
+    """The calls in progress and their threads. `send` may be called by any thread."""
 
     def __init__(self, hello: Hello, memory: memoryview, send: Callable[[Answer], None]) -> None:
         self._hello = hello
@@ -55,11 +55,11 @@ class Storage:
         self._pools = {
             lane: ThreadPoolExecutor(count, f"tier-{lane}") for lane, count in hello.threads.items()
         }
-        # What the broker promises never to exceed; a cancelled call counts until it has ended.
+        # Limits that the broker never exceeds; a cancelled call counts until it has ended.
         self._calls_at_most = CALLS_PER_THREAD * sum(hello.threads.values())
 
     def take(self, number: int, operation: str, arguments: tuple[Any, ...]) -> None:
-        """One request; never waits. ValueError if it is none."""
+        """Start one call without waiting. Raises ValueError if the message is malformed."""
         if operation == "ping":
             self._send((number, "pong"))
         elif operation == "cancel":
@@ -76,7 +76,7 @@ class Storage:
             self._pools[LANES[operation]].submit(self._run, number, operation, arguments, call)
 
     def close(self, grace_s: float) -> None:
-        """Cancel what is under way and wait so long for its end."""
+        """Cancel the calls in progress and wait up to a time limit for their end."""
         with self._ended:
             calls = list(self._calls.values())
         for call in calls:
@@ -90,7 +90,7 @@ class Storage:
             answer: Answer = number, "done", self._do(operation, arguments, call)
         except Exception as failure:
             answer = answer_of(number, failure)
-        with contextlib.suppress(OSError):  # the broker is gone: so will be this process
+        with contextlib.suppress(OSError):  # the broker has died, and this process will exit
             self._send(answer)
         with self._ended:
             del self._calls[number]
@@ -114,7 +114,7 @@ class Storage:
                     hello.threads["upload"], hello.seen, hello.storage_class, SEGMENTS,
                 )  # fmt: skip
                 if hello.left:
-                    with contextlib.suppress(StoreError):  # else it lies there as after a crash
+                    with contextlib.suppress(StoreError):  # otherwise it is left as after a crash
                         self._provider.clear_up(hello.left)
             return self._provider
 
@@ -125,14 +125,15 @@ class Storage:
 
 @lru_cache(maxsize=4)
 def _source(url: str) -> Provider:
-    """The tier that is copied from: a move asks for it at each object, and leaves one or two."""
+    """The tier to copy from; a move uses one or two, for many objects."""
     return make_provider(parse_tier(url), 1 << 24, 4, 4, seen=True)
 
 
 def copy_object(
     provider: Provider, url: str, source_key: str, key: str, size_bytes: int, call: Call
 ) -> Stored:
-    """Copy an object from another tier: by the storage itself where it can, else through here."""
+    """Copy an object from another tier, within the storage if possible, otherwise through this
+    process."""
     source = _source(url)
     stored = provider.copy(source, source_key, key, call)
     if stored is None:
@@ -143,7 +144,7 @@ def copy_object(
 
 
 def serve(source: int, sink: int) -> None:
-    """Answer requests from one pipe to the other until the first ends or says nonsense."""
+    """Answer requests from one pipe to the other until the input ends or is malformed."""
     sending = Lock()
 
     def send(answer: Answer) -> None:
@@ -170,20 +171,20 @@ def serve(source: int, sink: int) -> None:
 
 
 def _next(source: int) -> Any:
-    """Return the next message; None at the end of the input, or where it is none."""
+    """Return the next message; None at the end of the input or if it is malformed."""
     body = read_frame(source)
     return None if body is None else pickle.loads(body)
 
 
 def main() -> None:
-    """Run the child."""
+    """Run the process."""
     ignored = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
-    # The end of its input ends it, after calls under way were cancelled: it is not killed.
+    # It exits when its input ends, after calls in progress were cancelled: signals are ignored.
     sink, _ = begin(NICE, ignored, killed_with_parent=False)
     try:
         serve(0, sink)
     finally:
-        os._exit(0)  # threads that hang in a request are not waited for
+        os._exit(0)  # do not wait for threads that hang in a request
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Protocol between the broker and its storage process: calls, answers, failures as values. Pure.
+"""Protocol between the broker and its storage process: calls, responses, errors as values. Pure.
 
-Messages are frames of kafkawire.childprocess.frames; bytes of cold reads are not in them, they go
-through shared memory.
+Messages are frames of kafkawire.childprocess.frames; the bytes of cold reads are passed in shared
+memory instead.
 
 Broker to child: a `Hello`, then (number, operation, arguments); operation "cancel" has the number
-of the call it ends, "ping" asks for a sign of life. Child to broker: (number, kind, *rest), one
-"done" or failure for each call, and before that, if it was cancelled, perhaps one "safe": its
-memory will not be written.
+of the call to cancel, "ping" is a heartbeat. Child to broker: (number, kind, *rest), one "done" or
+error for each call. A cancelled call may be preceded by one "safe": its memory will not be written
+any more.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ LANES = {
     "delete": "rest",
     "list": "rest",
 }
-"""Which threads do which operation: nothing long stands before a read, or before a manifest."""
+"""The operations of each lane of threads: long operations never delay a read or a manifest."""
 REST_THREADS = 4
-"""Small requests: a manifest's PUT, a scrub's listing and a batch of deletions run at the same
-time."""
+"""Threads for small requests: a manifest's PUT, a scrub's listing and a batch of deletions run
+concurrently."""
 CALLS_PER_THREAD = 2
-"""Calls of a lane that are in the child: a thread that is done finds the next one. All others wait
-in the broker, where giving up costs nothing."""
+"""Calls of a lane in the child per thread, so that a thread finds the next call at once. All others
+wait in the broker, where they can be cancelled at no cost."""
 
 _KINDS: dict[str, type[StoreError]] = {
     kind.__name__: kind for kind in (StoreError, SlowDown, NoSuchObject, ConditionFailed, Refused)
@@ -55,7 +55,7 @@ Answer = tuple[Any, ...]
 @dataclass(frozen=True, slots=True)
 class Hello:
     """The first message to a child. `threads`: of each lane; `seen`: see Provider.seen; `left`:
-    keys that the child before was storing when it died; `storage_class`: of segments in S3."""
+    keys that the previous child was storing when it died; `storage_class`: of segments in S3."""
 
     tier: TierUrl
     seen: bool
@@ -68,7 +68,7 @@ class Hello:
 
 
 def unpack_answer(body: bytes) -> Answer:
-    """ValueError if it is none."""
+    """Parse a message. Raises ValueError if it is malformed."""
     answer: Answer
     try:
         answer = pickle.loads(body)
@@ -81,7 +81,7 @@ def unpack_answer(body: bytes) -> Answer:
 
 
 def answer_of(number: int, failure: BaseException) -> Answer:
-    """A failure as a message."""
+    """Encode an error as a message."""
     if isinstance(failure, StoreError):
         kind = type(failure).__name__
         kind = kind if kind in _KINDS else StoreError.__name__
@@ -93,7 +93,7 @@ def answer_of(number: int, failure: BaseException) -> Answer:
 
 
 def failure_of(answer: Answer) -> Exception:
-    """The failure of a message. ValueError if it holds none."""
+    """Decode the error of a message. Raises ValueError if it is malformed."""
     match answer:
         case (_, "store", str(kind), str(code), str(text)) if kind in _KINDS:
             return _KINDS[kind](code, text)

@@ -1,4 +1,4 @@
-"""Requests of a restore or scrub: tried again while that may help, some at the same time."""
+"""Requests of a restore or scrub, with retries and limited concurrency."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MAX_WAIT_S = 5.0
-"""With ATTEMPTS about 15 seconds: a person is waiting, and may try again."""
+"""With ATTEMPTS about 15 seconds in total: a person waits and may repeat the command."""
 AT_ONCE = 8
-"""Objects asked for at the same time, half of the reading threads of a store."""
+"""Concurrent requests: half of the reading threads of a store."""
 PAGE = 1000
 
 
 class RetryingCalls:
-    """Requests with retries for restore and scrub. Raises StoreError once it has tried often
-    enough."""
+    """Requests with retries for restore and scrub. Raises StoreError after the last attempt."""
 
     __slots__ = ("_env", "_store")
 
@@ -35,11 +34,11 @@ class RetryingCalls:
         self._store = store
 
     async def download(self, key: str, path: str, bytes_per_second: int) -> None:
-        """An object as a local file; -1: as fast as it goes."""
+        """Download an object to a local file; rate -1: unlimited."""
         await self.retry(lambda: self._store.download(key, path, bytes_per_second))
 
     async def retry(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a request until it is answered; its result."""
+        """Repeat a request until it succeeds; return its result."""
         for wait_s in waits_s(ATTEMPTS, MAX_WAIT_S, self._env.random.random):
             try:
                 return await request()
@@ -50,20 +49,20 @@ class RetryingCalls:
         return await request()
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
-        """(bytes, ETag) of a small object or of a part of one (negative start: from the end; a
-        range that goes beyond the end is cut there)."""
+        """Return (bytes, ETag) of a small object or a range of it. A negative start counts from the
+        end; a range is cut at the end."""
         return await self.retry(lambda: self._store.get(key, start, length))
 
     async def head(self, key: str) -> Stored:
-        """NoSuchObject if there is none."""
+        """Return the size of an object. Raises NoSuchObject."""
         return await self.retry(lambda: self._store.head(key))
 
     async def whole(self, key: str) -> bytes:
-        """All of a small object. NoSuchObject."""
+        """Read a small object completely. Raises NoSuchObject."""
         return (await self.get(key))[0]
 
     async def pages(self, prefix: str) -> AsyncIterator[list[Listed]]:
-        """Everything below a prefix, by key, a page at a time."""
+        """Yield all objects below a prefix, by key, one page at a time."""
         after = ""
         while True:
             page = await self.retry(lambda after=after: self._store.list(prefix, after, PAGE))  # type: ignore[misc]

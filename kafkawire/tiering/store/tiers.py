@@ -1,9 +1,9 @@
-"""The places where this broker's objects are: one that is uploaded to, and those being left.
+"""The tiers of this broker: the current one, which receives uploads, and those being moved from.
 
-A tier is a row in SQL with its URL; an object's row says in which it lies. Usually there is one. A
-move (kafkawire.tiering.migrate.migrate), or a start with another `tier.url`, makes a new one the
-current one; the one before is being left until everything has been copied. A file in the broker's
-folder says that a move is under way, so a start goes on with it. Shell.
+A tier is a row in SQL with its URL; an object's row has its tier. Usually there is one. A move
+(kafkawire.tiering.migrate.migrate), or a start with another `tier.url`, makes a new tier the
+current one; the objects of the previous one are then copied. A file in the broker's folder records
+a move in progress, so that the next start continues it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ logger = logging.getLogger(__name__)
 
 NAME = "tier-move"
 MAX_MARK_BYTES = 4096
-"""A URL has 2,000 at most."""
+"""Maximum size of the file; a URL has at most 2,000 bytes."""
 
 Opener = Callable[[str], ObjectStore]
-"""The store of a tier's URL; nothing is asked of it yet. ValueError if the URL is none."""
+"""Opens the store of a tier's URL without a request. Raises ValueError if the URL is invalid."""
 
 
 class Tiers:
-    """The tiers of a broker, by number. `current`: where uploads go; `refusal`: why nothing may be
-    uploaded, though there is a current one; `moving`: whether a move is under way; `data_folder`:
-    of this broker."""
+    """The tiers of a broker, by number. `current`: the target of uploads; `refusal`: why nothing
+    may be uploaded, although there is a current one; `moving`: whether a move is in progress;
+    `data_folder`: of this broker."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Tiers:
         self._by_url: dict[str, MeteredStore] = {url: MeteredStore(store, meter)}
 
     async def open(self) -> None:
-        """Find out which is the current one, and say so in SQL."""
+        """Read the tiers from SQL and record the current one there."""
         target = await self._env.offload.submit("files", _read, self._env.fs, self.data_folder)
         self.moving = bool(target)
         self.rows = await self._storage.tiers()
@@ -86,7 +86,7 @@ class Tiers:
             await self._set_current(to)
 
     async def _take_options(self) -> None:
-        """A tier whose URL has other options now (region, sse, ...) is still that tier."""
+        """Update the URL of a tier whose options (region, sse, ...) have changed."""
         if any(row.url == self._url for row in self.rows):
             return
         same = next((row for row in self.rows if same_place(row.url, self._url)), None)
@@ -94,11 +94,12 @@ class Tiers:
             await self._save(replace(same, url=self._url))
 
     def left(self) -> list[TierRow]:
-        """Those that are being left."""
+        """The tiers that are being moved from."""
         return [row for row in self.rows if row.state == BEING_LEFT]
 
     def store(self, tier: int) -> ObjectStore | None:
-        """The store of a tier by its number; None: there is no such tier, or its URL is none."""
+        """Return the store of a tier by its number; None if there is no such tier, or its URL is
+        invalid."""
         if tier == self.current.id:
             return self.store_at(self.current.url)
         row = next((row for row in self.rows if row.id == tier), None)
@@ -109,30 +110,31 @@ class Tiers:
             return None
 
     def store_at(self, url: str) -> MeteredStore:
-        """The store of a URL, opened once. ValueError if the URL is none."""
+        """Return the store of a URL, which is opened once. Raises ValueError if the URL is
+        invalid."""
         found = self._by_url.get(url)
         if found is None:
             found = self._by_url[url] = MeteredStore(self._opener(url), self._meter)
         return found
 
     async def begin_move(self, url: str) -> None:
-        """From now on `url` is the current one, also after a crash."""
+        """Make `url` the current tier, also after a crash."""
         await self._env.offload.submit("files", _write, self._env.fs, self.data_folder, url)
         self.moving = True
         await self._set_current(url)
 
     async def copied(self) -> None:
-        """Nothing needs those that are being left any more, but for objects that wait there."""
+        """Record that all objects of the other tiers are copied."""
         for row in self.left():
             await self._save(replace(row, state=LEFT))
 
     async def end_move(self) -> None:
-        """The move is over."""
+        """Record the end of the move."""
         await self._env.offload.submit("files", _remove, self._env.fs, self.data_folder)
         self.moving = False
 
     async def close(self) -> None:
-        """Close all that were opened."""
+        """Close all opened stores."""
         for store in self._by_url.values():
             await store.close()
 
@@ -157,7 +159,7 @@ class Tiers:
 
 
 def _read(fs: FileSystem, folder: str) -> str:
-    """Where a move goes; empty: none is under way."""
+    """Read the target of a move in progress; empty if there is none."""
     try:
         file = fs.open(os.path.join(folder, NAME))
     except FileNotFoundError:
@@ -165,7 +167,7 @@ def _read(fs: FileSystem, folder: str) -> str:
     try:
         says = json.loads(file.pread(MAX_MARK_BYTES, 0))
     except ValueError:
-        return ""  # a crash while it was written: nothing had begun
+        return ""  # left by a crash while it was written, before the move began
     finally:
         file.close()
     return str(says.get("to", "")) if isinstance(says, dict) else ""

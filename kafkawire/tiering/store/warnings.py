@@ -1,5 +1,7 @@
-"""Rate-limited log lines about failures that pass: an hour without the bucket is one trouble, not a
-thousand. Shell; each loop that retries has one of its own."""
+"""Rate-limited log lines about temporary failures, so that an outage does not fill the log.
+
+Each loop that retries has its own instance.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +12,24 @@ from kafkawire.log.io.ports import Env, WorkerError
 from kafkawire.objectstore.errors import StoreError
 
 EVERY_S = 60.0
-"""Between two lines about the same trouble."""
+"""Minimum time between two log lines about the same failure."""
 EXPECTED = (StoreError, OSError, WorkerError, KafkaError)
-"""The bucket, the disk or SQL, a worker process that was killed, a segment that cannot be read."""
+"""Errors of the bucket, the disk or SQL, a killed worker process, a segment that cannot be read."""
 
 
 class Warnings:
-    """Rate-limited warnings about temporary failures. `count` of all failures."""
+    """Rate-limited warnings about temporary failures. `count`: number of all failures."""
 
     def __init__(self, env: Env, logger: logging.Logger) -> None:
         self._env = env
         self._logger = logger
-        self._reported: dict[str, float] = {}  # what failed -> when that was logged last
+        self._reported: dict[str, float] = {}  # what failed -> time of its last log line
         self._silent = 0
         self.count = 0
 
     def warn(self, what: str, failure: BaseException, *, known: bool = False) -> None:
-        """WARN that something failed and is tried again. A failure that is neither `known` nor one
-        of EXPECTED is a defect, and logged with its traceback."""
+        """Log at WARN that something failed and will be retried. A failure that is neither `known`
+        nor one of EXPECTED is a defect and logged with its traceback."""
         self.count += 1
         now = self._env.clock.monotonic()
         last = self._reported.get(what)

@@ -1,9 +1,9 @@
-"""From segments to candidates for upload: which are to be tiered, and by when.
+"""Select segments for upload, with their deadlines.
 
-A segment is uploaded if any partition in it is copied to the remote tier. The lag counts from when
-its oldest record came into the journals, half of it at most is over when it is cut; a segment below
-`tiering.min.object.bytes` waits until four fifths are. After a start its age is that by the wall
-clock, which may jump, but never less than nothing.
+A segment is uploaded if any of its partitions is tiered. The lag counts from the time its oldest
+record was written to the journals; at most half of the limit has passed when it is cut. A segment
+below `tiering.min.object.bytes` waits until four fifths have passed. After a start its age comes
+from the wall clock, which may jump, but is never negative.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from kafkawire.tiering.upload.scheduler import Candidate
 
 WAIT_PART = 0.8
 UPLOAD_S = 2.5
-"""A small segment waits for this part of the lag, but is left so much for the upload itself."""
+"""Part of the lag limit that a small segment waits for, but so much time is reserved for the upload
+itself."""
 PAGE = 10
-"""Segments whose mappings are read at a time: one may have ten thousand."""
+"""Segments whose mappings are read at a time: each may have ten thousand."""
 NEVER_MS = 1 << 62
 SLICE = 2000
 """Mappings checked per event-loop iteration: a millisecond."""
@@ -32,13 +33,13 @@ ConfigOf = Callable[[int], TopicConfig | None]
 
 
 def wanted(row: SegmentRow) -> bool:
-    """Whether a segment could be uploaded: it is read, has a file and no object."""
+    """Return whether a segment could be uploaded: it is live, and has a file and no object."""
     return row.state == LIVE and row.local and not row.object
 
 
 class UploadCandidates:
-    """Finds the segments that are candidates for upload. `config_of` says what settings a partition
-    has, None: it is gone."""
+    """Selects the segments that are candidates for upload. `config_of` returns the settings of a
+    partition, or None if it was deleted."""
 
     def __init__(
         self, env: Env, storage: SegmentCatalog, store: SegmentStore, config_of: ConfigOf
@@ -49,7 +50,7 @@ class UploadCandidates:
         self._config_of = config_of
 
     async def candidates(self, ids: Sequence[int]) -> list[Candidate]:
-        """Those of the segments that are to be uploaded. Raises what the storage raises."""
+        """Return the segments to be uploaded. Raises the storage's errors."""
         found: list[Candidate] = []
         for at in range(0, len(ids), PAGE):
             rows = {
@@ -78,7 +79,7 @@ class UploadCandidates:
             return None
         now, lag_s = self._env.clock.monotonic(), lag_ms / 1000
         since = self._since(row, lag_s, now)
-        # What a rewrite made holds records of any age: there is no reason to wait with it.
+        # The output of a rewrite has records of any age, so it does not wait.
         small = row.size_bytes < min_bytes and not row.generation
         due = since + max(0.0, min(WAIT_PART * lag_s, lag_s - UPLOAD_S)) if small else now
         late = since + lag_s
@@ -88,8 +89,8 @@ class UploadCandidates:
         return Candidate(row.id, row.size_bytes, due, late, history, numbers, since)
 
     def _since(self, row: SegmentRow, lag_s: float, now: float) -> float:
-        """When its oldest record came. After a start that is not known: it cannot have waited
-        for longer than journals are given."""
+        """Return when its oldest record was written. After a start that is unknown; it cannot be
+        older than the maximum age of a journal."""
         segment = self._store.by_id.get(row.id)
         if segment is not None and segment.since is not None:
             return segment.since
@@ -97,7 +98,7 @@ class UploadCandidates:
         return now - age_s - (0 if row.generation else CUT_PART * lag_s)
 
     async def missed(self, candidate: Candidate) -> list[int]:
-        """The partitions of a candidate whose own promise is missed by now."""
+        """Return the partitions of a candidate whose own lag limit is exceeded now."""
         now = self._env.clock.monotonic()
         missed: list[int] = []
         for at, number in enumerate(candidate.numbers, 1):
@@ -112,8 +113,8 @@ class UploadCandidates:
 
 
 def inherit(candidate: Candidate, before: Iterable[Candidate]) -> None:
-    """A lag limit does not start again because settings have changed, or a rewrite made one segment
-    of several that were not uploaded yet: what is younger than these is as old as they are."""
+    """Keep the ages of replaced candidates, so that changed settings, or a merge of segments that
+    were not uploaded yet, do not restart the lag limit."""
     numbers = set(candidate.numbers)
     for old in before:
         if not numbers.isdisjoint(old.numbers):

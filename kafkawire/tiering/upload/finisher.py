@@ -1,8 +1,8 @@
-"""From uploaded objects to finished ones: the manifest's delta, the rows, the memory.
+"""Finish uploaded objects: the manifest delta, the rows, the state in memory.
 
-One delta for all that were uploaded meanwhile. It names objects before their rows are finished, so
-an object whose segment was exchanged in between is removed like any other that a manifest names;
-one that no delta was ever tried with can go at once. Every step may be done again.
+One delta covers all objects uploaded meanwhile. It names objects before their rows are finished. If
+the segment was replaced in between, its object is removed like any other in a manifest; an object
+that was never part of a delta can be deleted at once. Every step may be repeated.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ class Publisher(Protocol):
         deleted: Mapping[bytes, int],
         commits: Mapping[int, int] = ...,
     ) -> None:
-        """Return when a delta with these, and everything noted before, is in the bucket. Raises
-        StoreError; then it may be there all the same, and trying again is safe."""
+        """Return when a delta with these objects and all earlier changes is in the bucket. Raises
+        StoreError; the delta may be stored nevertheless, and a retry is safe."""
         ...
 
     def log_start_moved(self, number: int) -> None:
-        """The next delta is to have a partition's log start."""
+        """Add a partition's log start to the next delta."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """One segment in the upload buffer, and the object it becomes; `bytes_by_topic` of what is in
-    it, for the bill. `pinned`: the segment's file stays for it. `named`: a delta with it was tried,
-    so a manifest may name it; with these `entries` for good, as a reader may have seen
-    offsets that are nowhere else yet."""
+    """One segment in the upload buffer, and its future object; `bytes_by_topic`: for cost
+    accounting. `pinned`: whether the segment's file is pinned. `named`: a delta with the object was
+    sent, so a manifest may name it; its `entries` are then final, because a reader may have used
+    them."""
 
     segment: Segment
     row: ObjectRow
@@ -61,23 +61,23 @@ class Flight:
 
     @property
     def id(self) -> int:
-        """Of its segment."""
+        """Id of its segment."""
         return self.row.segment_id
 
     def pin(self) -> None:
-        """Keep the segment's file while it is uploaded."""
+        """Keep the segment's file during the upload."""
         self.pinned = True
         self.segment.pins += 1
 
     def unpin(self) -> None:
-        """Allow the segment's file to be removed; harmless if it is not pinned."""
+        """Allow the removal of the segment's file; no effect if it is not pinned."""
         if self.pinned:
             self.pinned = False
             self.segment.pins -= 1
 
 
 class Finisher:
-    """Finishes uploaded objects: delta, rows, memory. `discarded` is called when rows were made
+    """Finishes uploaded objects: delta, rows, memory. `discarded` is called after rows were made
     DELETE_STARTED."""
 
     def __init__(
@@ -101,17 +101,17 @@ class Finisher:
         self._discarded = discarded
 
     def has(self, segment_id: int) -> bool:
-        """Whether a segment has a finished object."""
+        """Return whether a segment has a finished object."""
         segment = self._segments.by_id.get(segment_id)
         return segment is not None and bool(segment.row.object)
 
     async def finish(self, flights: Sequence[Flight]) -> list[bytes]:
-        """Publish and finish uploaded objects; the uuids of those that are not wanted any more
-        and that no manifest has ever named. Raises StoreError, and what the storage raises."""
+        """Publish and finish uploaded objects. Return the uuids that are not needed any more and
+        were never in a manifest. Raises StoreError and the storage's errors."""
         entries: dict[int, list[SegmentRange]] = {}
         for mapping in await self._storage.segment_mappings(sorted(each.id for each in flights)):
             entries.setdefault(mapping.segment_id, []).append(mapping)
-        # Memory must not be older than these: it shows how far a partition is.
+        # Rows must not be ahead of memory, which shows the upload progress.
         await self._swapper.settle()
         living = [each for each in flights if each.id in entries and self._is_live(each)]
         numbers = {number for each in flights for number in each.candidate.numbers}
@@ -133,8 +133,8 @@ class Finisher:
         return [each.row.uuid for each in flights if not each.named]
 
     async def catch_up(self, numbers: Iterable[int]) -> None:
-        """Raise commit offsets that lie after what is finished: a call that finished less than it
-        was to, or a crash, has left them there. The bucket says so first."""
+        """Raise commit offsets that are lower than the finished objects allow, after a crash or a
+        partly failed call. They are published in the bucket first."""
         await self._swapper.settle()
         commits = await self._progress.committed(numbers, self.has)
         if commits:
@@ -145,27 +145,27 @@ class Finisher:
             self._progress.raise_commit(commits)
 
     async def catch_up_all(self) -> None:
-        """After a start: partitions of which not all that was dispatched is committed."""
+        """After a start, find partitions whose commit offset is lower than the dispatch offset."""
         after = -1
         while numbers := await self._storage.uncommitted(PAGE, after):
             await self.catch_up(numbers)
             after = numbers[-1]
 
     def _is_live(self, flight: Flight) -> bool:
-        """Whether its segment is read still."""
+        """Return whether its segment is live."""
         now = self._segments.by_id.get(flight.id)
         return now is not None and now.row.state == LIVE
 
     async def _enter(self, uuids: Sequence[bytes], commits: Mapping[int, int]) -> bool:
-        """Rows COPY_FINISHED; what cannot be finished any more is deleted. Whether all of them
-        were finished by this call, and the commit offsets with them."""
+        """Make rows COPY_FINISHED, or DELETE_STARTED if their segment was replaced. Return whether
+        this call finished all of them, with the commit offsets."""
         if not uuids:
             return True
         rows = await self._swapper.update(lambda: self._storage.finish_objects(uuids, commits))
         done = {row.object for row in rows}
         left = [uuid for uuid in uuids if uuid not in done]
         if left:
-            # A call before this one may have finished them, though its answer was lost.
+            # An earlier call may have finished them although its response was lost.
             found = await self._storage.objects_by_uuid(left)
             finished = {row.uuid: row.segment_id for row in found if row.state == COPY_FINISHED}
             ids = sorted(finished.values())

@@ -1,8 +1,8 @@
-"""The promise that a record is in the remote tier after `tiering.max.lag.ms`: is it kept?
+"""Monitors the limit `tiering.max.lag.ms` for the upload of records.
 
-Checked now and then; a topic whose promise is missed is an ERROR once, until it is met again. All
-that were missed in one check share a line, since they mostly have one cause. While a person has
-paused uploads, nothing is promised.
+Checked periodically. A topic that exceeds its limit is logged once as an ERROR, until it meets the
+limit again. Topics found by one check share a log line, since they usually have one cause. While an
+operator has paused uploads no limit applies.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from kafkawire.tiering.upload.scheduler import Dispatcher
 logger = logging.getLogger(__name__)
 
 SCANNED_PER_S = 20_000
-"""Partitions of late segments checked in a second, on average: some hundredths of a core, also
-when ten thousand partitions have waited for hours."""
+"""Average rate of the scan over partitions of late segments: some hundredths of a core, also after
+hours without uploads of ten thousand partitions."""
 MAX_NAMED = 5
-"""Topics named in one line; `kafkawire tier why` has all of them."""
+"""Maximum number of topics in one log line; `kafkawire tier why` lists all."""
 
 
 class LagMonitor:
-    """The monitor of `tiering.max.lag.ms`. `missed`: the topics whose promise is missed now, by id
-    -> name; `episodes` counts how often that began. `trouble` says why nothing can be uploaded at
-    all, if it is so."""
+    """The monitor of `tiering.max.lag.ms`. `missed`: topics that exceed it now, id -> name;
+    `episodes` counts how often that began. `trouble` returns why nothing at all can be uploaded, if
+    so."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class LagMonitor:
         self._not_before = 0.0
 
     async def scan(self) -> None:
-        """Find out, and say what has changed."""
+        """Check all late segments and log changes."""
         now = self._env.clock.monotonic()
         if self._dispatcher.paused or now < self._not_before:
             return

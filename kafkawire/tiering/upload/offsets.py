@@ -1,8 +1,8 @@
-"""How far a partition is on its way into the remote tier: dispatch and commit offsets.
+"""The upload progress of a partition: its dispatch and commit offsets.
 
-Both are ends of a contiguous stretch from the log start: every segment in it has what is asked for,
-an object that is finished (commit) or one that is finished or on its way (dispatch). They are
-computed from rows, of partitions in memory or of SQL, and never fall.
+Both are ends of a contiguous range from the log start. Every segment below the commit offset has a
+finished object; every segment below the dispatch offset has a finished or started one. They are
+computed from rows, in memory or SQL, and never decrease.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.offsets.catalog.port import PartitionRow, SegmentCatalog
 
 Has = Callable[[int], bool]
-"""Whether the segment of this id has what is asked for."""
+"""Returns whether the segment of this id meets the condition."""
 
 PAGE = 500
 """Partitions read from SQL at a time, and checked per event-loop iteration."""
 
 
 def stretch(rows: Iterable[tuple[int, int, int]], start: int, has: Has) -> int:
-    """Where the stretch that begins at `start` ends; `rows` are (base, end, segment id) in the
-    order of offsets, contiguous, from the one that covers `start` on."""
+    """Return the end of the contiguous range from `start`; `rows` are (base, end, segment id) in
+    offset order, contiguous, from the one that covers `start` on."""
     for _, end, segment_id in rows:
         if not has(segment_id):
             break
@@ -31,8 +31,8 @@ def stretch(rows: Iterable[tuple[int, int, int]], start: int, has: Has) -> int:
 
 
 class UploadProgress:
-    """The dispatch and commit offsets of partitions. `partitions` are those in memory; any other is
-    asked of SQL."""
+    """The dispatch and commit offsets of partitions. `partitions` are those in memory; others are
+    read from SQL."""
 
     def __init__(
         self, env: Env, partitions: Mapping[int, Partition], storage: SegmentCatalog
@@ -42,22 +42,22 @@ class UploadProgress:
         self._storage = storage
 
     async def committed(self, numbers: Iterable[int], has: Has) -> dict[int, int]:
-        """Commit offsets that are higher than they were, if segments that `has` are finished."""
+        """Return commit offsets that can rise, if the segments that `has` accepts are finished."""
         return await self._ends(numbers, has, dispatch=False)
 
     async def dispatched(self, numbers: Iterable[int], has: Has) -> dict[int, int]:
-        """Dispatch offsets that are higher than they were."""
+        """Return dispatch offsets that can rise."""
         return await self._ends(numbers, has, dispatch=True)
 
     def raise_dispatch(self, offsets: Mapping[int, int]) -> None:
-        """SQL has these: so do the partitions in memory."""
+        """Take dispatch offsets that are in SQL into the partitions in memory."""
         for number, offset in offsets.items():
             partition = self._partitions.get(number)
             if partition is not None:
                 partition.dispatch_offset = max(partition.dispatch_offset, offset)
 
     def raise_commit(self, offsets: Mapping[int, int]) -> None:
-        """SQL has these: so do the partitions in memory."""
+        """Take commit offsets that are in SQL into the partitions in memory."""
         for number, offset in offsets.items():
             partition = self._partitions.get(number)
             if partition is not None:

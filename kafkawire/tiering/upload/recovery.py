@@ -1,9 +1,8 @@
 """Cleanup at start of uploads and deletions left by a crash.
 
-Objects that were being uploaded when the last process ended are never adopted: a new try gets a new
-uuid. A manifest may name them all the same, so they are removed like any other
-(kafkawire.tiering.retention.object_deletion), and only once their offsets are covered by what was
-uploaded again.
+Objects that were being uploaded when the last process ended are never completed: a new attempt gets
+a new uuid. A manifest may name them nevertheless, so they are removed like any other
+(kafkawire.tiering.retention.object_deletion), once new uploads cover their offsets.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ PAGE = 100
 
 
 async def give_up_uploads(storage: SegmentCatalog, node_id: int, delete_after_ms: int) -> int:
-    """Objects whose upload a crash ended are DELETE_STARTED; how many. Before any upload begins."""
+    """Mark objects whose upload was interrupted by a crash as DELETE_STARTED; return how many.
+    Called before any upload begins."""
     count = 0
     while rows := await storage.objects(node_id, (COPY_STARTED,), PAGE):
         await storage.delete_objects([row.uuid for row in rows], delete_after_ms)

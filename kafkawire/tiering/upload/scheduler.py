@@ -1,20 +1,20 @@
-"""Upload dispatcher: chooses what is uploaded now and knows why everything else waits.
+"""Upload dispatcher: chooses the next uploads and has the reason for everything that waits.
 
-A segment that is to be tiered is registered here and goes through these states, by decisions of
-`admit`, `begin` and what the uploader reports:
+A segment to be uploaded is registered here and passes through these states, by decisions of
+`admit`, `begin` and the results of the uploader:
 
     WAITING -> READY -> ADMITTED -> BEGUN -> finished, and forgotten
        ^                              |
        +------------ failed ----------+
 
-It waits for its age if it is smaller than an object should be, or after a failure. Admitted
-segments are those in the upload buffer, which is bounded in bytes: they have a row that names
-their object. The oldest promise goes first; what was late already when it was registered (the
-history of a topic that is tiered now) gets every fourth place, so neither starves the other.
+It waits for its age if it is smaller than the minimum object size, or after a failure. Admitted
+segments are in the upload buffer, which is bounded in bytes, and have a row for their object. The
+oldest deadline is admitted first. Segments that were already late when registered (the history of a
+newly tiered topic) get every fourth admission, so neither kind starves.
 
-Failures of the storage close a gate for everybody: when it opens again, one upload tries, and if
-that succeeds the others follow. A segment that failed is tried later than the gate opens, so that
-one which can never succeed does not keep the others waiting. Times are monotonic seconds. Pure.
+A failure of the storage closes a gate for all uploads. When it opens, one upload is tried, and the
+others follow after its success. A segment that failed is retried later than the gate opens, so that
+a segment that always fails does not block the others. Times are monotonic seconds. Pure.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from kafkawire.objectstore.backoff import wait_s
 
 NEVER = float("inf")
 HISTORY_EVERY = 4
-"""Of so many admissions one is of history while there is both."""
+"""One of so many admissions is of history if both kinds wait."""
 MAX_ADMITTED = 256
-"""Objects of one transaction; small ones would otherwise fill the buffer by the thousand."""
+"""Maximum number of objects per transaction; thousands of small ones would otherwise fill the
+buffer."""
 
 
 class Reason(Enum):
-    """Why something is not in the remote tier, or that it is."""
+    """Reasons why something is not in the remote tier."""
 
     ACTIVE = "active"
     WAIT_AGE = "waiting for age"
@@ -52,7 +53,7 @@ class Reason(Enum):
 
 
 class Why(NamedTuple):
-    """A reason; `until`: when that changes or is tried again (monotonic, NEVER: not by itself)."""
+    """A reason; `until`: when it changes or is retried (monotonic; NEVER: not by time)."""
 
     reason: Reason
     until: float = NEVER
@@ -60,7 +61,7 @@ class Why(NamedTuple):
 
 
 class Fault(Enum):
-    """Scope of a failure, which decides what waits: one segment or all."""
+    """Scope of a failure: one segment or all uploads."""
 
     FILE = "file"
     STORE = "store"
@@ -73,7 +74,7 @@ _WAITING, _READY, _ADMITTED, _BEGUN = range(4)
 
 @dataclass(slots=True)
 class UploadLimits:
-    """Limits from the settings; changed in place. `bytes_per_second` -1: no limit."""
+    """Limits from the settings, updated in place. `bytes_per_second` -1: unlimited."""
 
     buffer_bytes: int
     uploads: int
@@ -83,9 +84,9 @@ class UploadLimits:
 
 @dataclass(slots=True)
 class Candidate:
-    """A segment to be uploaded. `due`: when it goes however small it is; `late`: when its promise
-    is missed; `history`: it was late when it was registered; `numbers` of the partitions in it;
-    `since`: when its oldest record came. `error` of its last try."""
+    """A segment to be uploaded. `due`: when it is uploaded whatever its size; `late`: when its lag
+    limit is exceeded; `history`: it was late when registered; `numbers`: its partitions; `since`:
+    when its oldest record was written. `error`: of its last attempt."""
 
     segment_id: int
     size_bytes: int
@@ -95,15 +96,15 @@ class Candidate:
     numbers: Sequence[int] = ()
     since: float = 0.0
     state: int = _WAITING
-    when: float = 0.0  # of a waiting one: when it is ready
+    when: float = 0.0  # if waiting: when it becomes ready
     tries: int = 0
     error: str = ""
 
 
 class Dispatcher:
-    """Chooses which segments are uploaded now. `paused`: by whom, "" if not paused; `foreign`:
+    """Chooses the segments to upload now. `paused`: by which setting, "" if not paused; `foreign`:
     another broker owns the bucket; `detached`: why the bucket cannot be used yet, "" if it can.
-    `failures` counts failed tries by what failed."""
+    `failures` counts failed attempts by scope."""
 
     def __init__(self, limits: UploadLimits) -> None:
         self.limits = limits
@@ -125,10 +126,8 @@ class Dispatcher:
         self._gate_error = ""
         self._in_a_row = 0
 
-    # --- what there is
-
     def register(self, candidate: Candidate, now: float) -> None:
-        """A segment to be uploaded; one that is known already keeps its state."""
+        """Add a segment to be uploaded; a registered one keeps its state."""
         if candidate.segment_id in self.candidates:
             return
         self.candidates[candidate.segment_id] = candidate
@@ -136,47 +135,45 @@ class Dispatcher:
         self._ripen(now)
 
     def forget(self, segment_id: int) -> None:
-        """It is not to be uploaded any more. One that is in the buffer is left to its end."""
+        """Remove a segment. One in the buffer runs to its end."""
         candidate = self.candidates.get(segment_id)
         if candidate is not None and candidate.state < _ADMITTED:
             del self.candidates[segment_id]
 
     def limit(self, limits: UploadLimits) -> None:
-        """Admit and begin uploads within these limits from now on."""
+        """Set the limits of admissions and uploads."""
         self.limits = limits
 
     def attach(self) -> None:
-        """Upload: the bucket can be used, and this broker owns it."""
+        """Allow uploads: the bucket is attached and owned by this broker."""
         self.foreign, self.detached = False, ""
 
     def detach(self, why: str) -> None:
-        """Upload nothing as long as the bucket cannot be used."""
+        """Block uploads until the bucket can be used."""
         self.detached = why
 
     def owned_by_other(self, foreign: bool) -> None:
-        """Upload nothing as long as another broker owns the bucket."""
+        """Block uploads while another broker owns the bucket."""
         self.foreign = foreign
 
     def pause(self, setting: str) -> None:
-        """Upload nothing until `resume`; `setting`: the one that asks for it."""
+        """Block uploads until `resume`; `setting`: the one that requests it."""
         self.paused = setting
 
     def resume(self, now: float) -> None:
-        """Resume uploads. Lag limits start again for what was held meanwhile."""
+        """Resume uploads. Lag limits restart for segments that waited during the pause."""
         self.paused = ""
         for candidate in self.candidates.values():
             candidate.late += max(0.0, now - candidate.since)
             candidate.history = True
 
-    # --- decisions
-
     def admit(self, now: float) -> list[int]:
-        """Segments that come into the buffer now, in the order in which they are to begin."""
+        """Return the segments to admit to the buffer now, in upload order."""
         self._ripen(now)
         admitted: list[int] = []
         most = MAX_ADMITTED
         if self._in_a_row:
-            most = 1 - self.begun - len(self._admitted)  # one that tries
+            most = 1 - self.begun - len(self._admitted)  # only the one that tests the storage
         while len(admitted) < most and not self._held(now):
             heap = self._next_heap()
             if heap is None or not self._fits(heap[0][2]):
@@ -190,7 +187,7 @@ class Dispatcher:
         return admitted
 
     def begin(self, now: float) -> list[int]:
-        """Admitted segments whose upload begins now."""
+        """Return the admitted segments whose upload begins now."""
         begun: list[int] = []
         while self._admitted and not self._held(now) and self.begun < self._slots():
             if now < self._free_at:
@@ -205,7 +202,7 @@ class Dispatcher:
         return begun
 
     def wake_at(self, now: float) -> float:
-        """When to decide again if nothing is reported before; NEVER: not by time."""
+        """Return when to decide again without a new event; NEVER: not by time."""
         if self.paused or self.foreign or self.detached:
             return NEVER
         times = [self._waiting[0][0]] if self._waiting else []
@@ -213,27 +210,26 @@ class Dispatcher:
             times += [at for at in (self._gate_until, self._free_at) if at > now]
         return min(times, default=NEVER)
 
-    # --- what became of it
-
     def uploaded(self) -> None:
-        """An upload has succeeded. Its segment stays in the buffer until its rows say so."""
+        """An upload has succeeded. Its segment stays in the buffer until its rows are finished."""
         self.begun -= 1
         self.open_gate()
 
     def open_gate(self) -> None:
-        """The storage works."""
+        """The storage works again."""
         self._in_a_row = 0
         self._gate_until, self._gate_error = 0.0, ""
 
     def finish(self, segment_id: int) -> None:
-        """Its object is finished, or not wanted any more: it leaves the buffer."""
+        """Its object is finished or not needed any more: remove it from the buffer."""
         candidate = self.candidates.pop(segment_id)
         self.buffered_bytes -= candidate.size_bytes
         if candidate in self._admitted:
             self._admitted.remove(candidate)
 
     def fail(self, segment_id: int, fault: Fault, error: str, now: float, jitter: float) -> float:
-        """A try has failed: seconds until the storage is tried again (0: at once, by others)."""
+        """An attempt has failed. Return the seconds until the storage is tried again (0: other
+        uploads continue)."""
         self.failures[fault] += 1
         candidate = self.candidates[segment_id]
         if candidate.state == _BEGUN:
@@ -250,8 +246,8 @@ class Dispatcher:
         return max(0.0, self._gate_until - now)
 
     def close_gate(self, fault: Fault, error: str, now: float, jitter: float) -> None:
-        """The storage does not work: no one tries until the gate opens. Failures of what began
-        before it was closed count as one."""
+        """The storage has failed: block uploads until the gate opens. Failures of uploads begun
+        before it closed count once."""
         if now < self._gate_until:
             return
         self._in_a_row += 1
@@ -261,10 +257,9 @@ class Dispatcher:
             wait = wait_s(self._in_a_row + (fault is Fault.SLOW_DOWN), wait, jitter)
         self._gate_until, self._gate_error = now + wait, error
 
-    # --- for people
-
     def why(self, segment_id: int, now: float) -> Why:
-        """Why a segment that was registered is not finished. KeyError if it is not here."""
+        """Return why a registered segment is not finished. Raises KeyError if it is not
+        registered."""
         candidate = self.candidates[segment_id]
         if self.foreign:
             return Why(Reason.OWNED_BY_OTHER)
@@ -285,22 +280,20 @@ class Dispatcher:
 
     @property
     def trouble(self) -> str:
-        """The last failure of the storage, if nothing has succeeded since."""
+        """Return the last failure of the storage, if nothing has succeeded since."""
         return self._gate_error
 
     def error(self, now: float) -> tuple[str, float]:
-        """The error that stops all uploads (code, time of the next try); ("", 0) if there is
-        none."""
+        """Return the error that blocks all uploads (code, time of the next attempt); ("", 0) if
+        there is none."""
         return (self._gate_error, self._gate_until) if now < self._gate_until else ("", 0.0)
-
-    # --- inside
 
     def _wait(self, candidate: Candidate, when: float) -> None:
         candidate.state, candidate.when = _WAITING, when
         heappush(self._waiting, (when, next(self._order), candidate))
 
     def _ripen(self, now: float) -> None:
-        """Those whose time has come are ready."""
+        """Make segments ready whose time has come."""
         while self._waiting and self._waiting[0][0] <= now:
             candidate = heappop(self._waiting)[2]
             if self.candidates.get(candidate.segment_id) is candidate:
@@ -309,16 +302,16 @@ class Dispatcher:
                 heappush(heap, (candidate.late, next(self._order), candidate))
 
     def _next_heap(self) -> list[tuple[float, int, Candidate]] | None:
-        """Where the next to be admitted is the first."""
+        """Return the heap with the next segment to admit."""
         for heap in (self._ready, self._history):
             while heap and self.candidates.get(heap[0][2].segment_id) is not heap[0][2]:
-                heappop(heap)  # forgotten
+                heappop(heap)  # removed
         turn = self._admissions % HISTORY_EVERY == HISTORY_EVERY - 1
         first, second = (self._history, self._ready) if turn else (self._ready, self._history)
         return first or second or None
 
     def _fits(self, candidate: Candidate) -> bool:
-        """Whether it fits into the buffer; one larger than all of it goes alone."""
+        """Return whether it fits into the buffer; a larger one is uploaded alone."""
         filled = self.buffered_bytes + candidate.size_bytes
         return not self.buffered_bytes or filled <= self.limits.buffer_bytes
 
@@ -326,5 +319,5 @@ class Dispatcher:
         return bool(self.paused or self.detached) or self.foreign or now < self._gate_until
 
     def _slots(self) -> int:
-        """Uploads at a time: one after a failure, until one has succeeded."""
+        """Return the number of concurrent uploads: one after a failure, until one has succeeded."""
         return 1 if self._in_a_row else self.limits.uploads

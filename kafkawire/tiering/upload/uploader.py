@@ -1,13 +1,14 @@
-"""The uploader: segments become objects, by the decisions of kafkawire.tiering.upload.scheduler.
+"""The uploader: copies segments to objects, by the decisions of kafkawire.tiering.upload.scheduler.
 
-In order, and a crash may come between any two: rows of objects that are COPY_STARTED, with a new
-uuid for each try -> the segment file, byte for byte, under that uuid -> the manifest's delta, one
-for all that have been uploaded meanwhile -> rows COPY_FINISHED with the commit offsets -> memory,
-where readers and local retention see it. What failed, or whose segment was exchanged meanwhile,
-becomes DELETE_STARTED and is removed by kafkawire.tiering.retention.object_deletion.
+The steps, between any two of which a crash may come: (1) The rows of objects are inserted as
+COPY_STARTED, with a new uuid for each attempt. (2) The segment file is uploaded, byte for byte,
+under that uuid. (3) One manifest delta is published for all objects uploaded meanwhile. (4) The
+rows become COPY_FINISHED, with the commit offsets. (5) The state in memory, which readers and local
+retention use, is updated. The objects of failed uploads, and of segments replaced meanwhile, become
+DELETE_STARTED and are removed by kafkawire.tiering.retention.object_deletion.
 
-Two tasks: one admits and begins uploads, the other publishes those that are done; both are woken by
-what happens and by time. No failure ends them.
+Two tasks, one that admits and begins uploads and one that publishes finished ones, are woken by
+events and by time. Failures do not end them.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ from kafkawire.tiering.upload.scheduler import Candidate, Dispatcher, Fault
 logger = logging.getLogger(__name__)
 
 MAPPINGS_AT_ONCE = 20_000
-"""Mappings of one transaction and one delta: a segment may have ten thousand."""
+"""Mappings per transaction and delta: a segment may have ten thousand."""
 REGISTERED_AT_ONCE = 100
-"""Segments checked between two failures after which all of them are checked again."""
+"""Segments registered between two failures after which all are checked again."""
 CAUGHT_UP_EVERY_S = 600.0
 MAX_NAMED = 5
-"""Problems logged for a damaged file."""
+"""Maximum number of problems logged for a damaged file."""
 MAX_SCAN_S = 10.0
-"""The longest between two checks: settings may have changed, and clocks been set."""
+"""Maximum time between two checks: settings or the wall clock may have changed."""
 
 
 def fault_of(failure: BaseException) -> Fault:
-    """Who has to wait after this."""
+    """Return which uploads must wait after this failure."""
     if isinstance(failure, Refused):
         return Fault.REFUSED
     if isinstance(failure, SlowDown):
@@ -61,8 +62,8 @@ def fault_of(failure: BaseException) -> Fault:
 
 
 class Uploader:
-    """Uploads segments. `noted`: segments to be checked; `uploads`, `uploaded_bytes` count what
-    was finished since the start."""
+    """Uploads segments. `noted`: segments to be checked; `uploads`, `uploaded_bytes`: finished
+    since the start."""
 
     def __init__(
         self,
@@ -106,10 +107,8 @@ class Uploader:
         self._uploads: set[asyncio.Task[Any]] = set()
         self._tasks: list[asyncio.Task[Any]] = []
 
-    # --- from outside
-
     def start(self) -> None:
-        """Begin with every segment there is."""
+        """Start with all existing segments."""
         self.note_all()
         self._tasks = [
             self._env.spawn(self._repeat("uploading", self._scan, self._wake), "upload"),
@@ -117,42 +116,40 @@ class Uploader:
         ]
 
     async def close(self) -> None:
-        """End; what is on its way is given up, and cleaned up by the next start."""
+        """Stop; uploads in progress are cancelled and cleaned up by the next start."""
         tasks = [*self._tasks, *self._uploads]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for flight in self._flights.values():  # those whose upload had not begun, too
+        for flight in self._flights.values():  # also those whose upload had not begun
             flight.unpin()
 
     def note(self, ids: Collection[int]) -> None:
-        """These segments are new, or not what they were."""
+        """Note segments that are new or have changed."""
         self.noted.update(ids)
         self._wake.set()
 
     def note_all(self) -> None:
-        """Settings have changed: check every segment that has no object."""
+        """Check every segment without an object, because settings have changed."""
         self._all = True
         self._wake.set()
 
     def wake(self) -> None:
-        """Decide again: something about the dispatcher was changed."""
+        """Run a decision, because the dispatcher's state was changed."""
         self._wake.set()
         self._publish.set()
-
-    # --- tasks
 
     async def _repeat(
         self, what: str, work: Callable[[], Awaitable[float]], event: asyncio.Event
     ) -> None:
-        """Do `work` whenever `event` is set or the time has come that it gave last."""
+        """Call `work` whenever `event` is set, or after the delay that it last returned."""
         failures = 0
         while True:
             event.clear()
             try:
                 pause_s = await work()
                 failures = 0
-            except Exception as failure:  # tried again; ERROR is for promises that are missed
+            except Exception as failure:  # retried; ERROR is for exceeded lag limits
                 failures += 1
                 pause_s = wait_s(failures, self.dispatcher.limits.retry_max_s, self._jitter())
                 self._warnings.warn(what, failure)
@@ -163,7 +160,7 @@ class Uploader:
             timer.cancel()
 
     async def _scan(self) -> float:
-        """Register, admit, begin; seconds until the next check."""
+        """Register, admit and begin uploads; return the seconds until the next check."""
         await self._drop_garbage()
         await self._register()
         now = self._now()
@@ -178,7 +175,7 @@ class Uploader:
         return min(MAX_SCAN_S, max(0.0, self.dispatcher.wake_at(now) - now))
 
     async def _register(self) -> None:
-        """Take in what was noted; what is gone, or not to be tiered any more, is dropped."""
+        """Register the noted segments; those deleted or not tiered any more are removed."""
         if self._all:
             self._all = False
             rows = [segment.row for segment in self._segments.by_id.values()]
@@ -211,7 +208,7 @@ class Uploader:
         return segment is not None and wanted(segment.row)
 
     async def _admit(self, ids: Sequence[int]) -> None:
-        """Give segments their rows; if that fails they are registered again."""
+        """Insert the rows of admitted segments; after a failure they are registered again."""
         left = list(ids)
         try:
             while left:
@@ -221,7 +218,7 @@ class Uploader:
                     room -= len(self._numbers(left[0]))
                     part.append(left.pop(0))
                 await self._start(part)
-        except Exception as failure:  # not a cancellation: the broker stops, nothing is tried again
+        except Exception as failure:  # not after a cancellation, when the broker stops
             for segment_id in ids:
                 if segment_id not in self._flights and segment_id in self.dispatcher.candidates:
                     self._failed(segment_id, failure)
@@ -231,7 +228,7 @@ class Uploader:
         return self.dispatcher.candidates[segment_id].numbers
 
     async def _start(self, ids: Sequence[int]) -> None:
-        """One transaction: rows of objects that are COPY_STARTED, and dispatch offsets."""
+        """Insert rows COPY_STARTED and raise dispatch offsets in one transaction."""
         flights = await self._new_flights(ids)
         started = {flight.id for flight in flights}
         numbers = [number for segment_id in ids for number in self._numbers(segment_id)]
@@ -246,7 +243,7 @@ class Uploader:
                 flight.pin()
                 self._flights[flight.id] = flight
         for segment_id in ids:
-            if segment_id not in self._flights:  # it was exchanged meanwhile
+            if segment_id not in self._flights:  # it was replaced meanwhile
                 self.dispatcher.finish(segment_id)
 
     async def _enter(self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]) -> set[bytes]:
@@ -255,7 +252,7 @@ class Uploader:
         try:
             return set(await self._storage.start_objects(rows, dispatched))
         except BaseException:
-            self._garbage += [row.uuid for row in rows]  # it may have been done all the same
+            self._garbage += [row.uuid for row in rows]  # it may have succeeded nevertheless
             raise
 
     async def _new_flights(self, ids: Sequence[int]) -> list[Flight]:
@@ -289,8 +286,8 @@ class Uploader:
         )
 
     async def _check(self, flight: Flight, rate: int) -> None:
-        """Log what is damaged in a file before it is copied. It is uploaded all the same: the other
-        batches are safe then; readers of the damaged ones get an error. OSError, WorkerError."""
+        """Log damage in a file before it is uploaded. It is uploaded nevertheless, which preserves
+        the other batches; readers of the damaged ones get an error. Raises OSError, WorkerError."""
         arguments = ScrubArguments(flight.segment.path, flight.segment.row.uuid)
         result: ScrubResult = await self._env.worker.run("check", arguments, rate)
         for problem in result.problems[:MAX_NAMED]:
@@ -301,7 +298,7 @@ class Uploader:
             )
 
     async def _upload(self, flight: Flight) -> None:
-        """One try. Not raised: a failure is taken to the dispatcher."""
+        """Make one attempt. Failures are passed to the dispatcher, not raised."""
         key = segment_key(flight.row.uuid)
         try:
             rate = self.dispatcher.limits.bytes_per_second
@@ -311,7 +308,7 @@ class Uploader:
             if stored.size_bytes != flight.row.size_bytes:
                 text = f"{stored.size_bytes} of {flight.row.size_bytes} bytes arrived"
                 raise StoreError("Truncated", text)
-        except Exception as failure:  # also a defect: the segment is tried again, and it is logged
+        except Exception as failure:  # also a defect, which is logged before the retry
             self._garbage.append(flight.row.uuid)
             del self._flights[flight.id]
             self._failed(flight.id, failure)
@@ -325,7 +322,7 @@ class Uploader:
             self._wake.set()
 
     def _failed(self, segment_id: int, failure: BaseException) -> None:
-        """A try failed: WARN, and later again."""
+        """Log a failed attempt as a WARN and schedule the retry."""
         fault, now = fault_of(failure), self._now()
         error = failure.code if isinstance(failure, StoreError) else type(failure).__name__
         self.dispatcher.fail(segment_id, fault, error, now, self._jitter())
@@ -336,7 +333,7 @@ class Uploader:
             self.dispatcher.forget(segment_id)
 
     def _refuse(self, failure: Refused) -> None:
-        """Log an error that needs an operator at ERROR, once until an upload succeeds."""
+        """Log an error that needs an operator once, as an ERROR, until an upload succeeds."""
         if not self._refused:
             self._refused = True
             logger.error(
@@ -344,16 +341,14 @@ class Uploader:
             )
 
     async def _drop_garbage(self) -> None:
-        """Objects of tries that failed, none of which was ever in a manifest."""
+        """Delete objects of failed attempts that were never in a manifest."""
         if garbage := self._garbage[:]:
             await self._storage.delete_objects(garbage, 0)
             del self._garbage[: len(garbage)]
             self._discarded()
 
-    # --- publishing
-
     async def _round(self) -> float:
-        """Publish what is uploaded, then finish it; seconds until the next check."""
+        """Publish and finish uploaded objects; return the seconds until the next check."""
         await self._catch_up()
         while self._uploaded and not self.dispatcher.foreign:
             room = MAPPINGS_AT_ONCE
@@ -379,14 +374,14 @@ class Uploader:
         return MAX_SCAN_S
 
     async def _catch_up(self) -> None:
-        """At the start and periodically: commit offsets that lie after what is finished."""
+        """At the start and periodically, raise commit offsets that are too low."""
         now, dispatcher = self._now(), self.dispatcher
         if now >= self._catch_up_at and not dispatcher.detached and not dispatcher.foreign:
             await self._finisher.catch_up_all()
             self._catch_up_at = now + CAUGHT_UP_EVERY_S
 
     def _hold(self, failure: StoreError) -> None:
-        """The manifest cannot be written: no further upload begins for a while."""
+        """Block new uploads for a while, because the manifest cannot be written."""
         fault, now = fault_of(failure), self._now()
         self.dispatcher.close_gate(fault, failure.code, now, self._jitter())
         self.dispatcher.failures[fault] += 1
