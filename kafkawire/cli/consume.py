@@ -3,7 +3,7 @@
 The start of each partition is resolved by a subscription (kafkawire.offsets.subscription). Reads up
 to the log end offset at the start, or without end with --follow. With --group it commits the
 offsets it has reached, without joining the group; the broker refuses that while the group has
-members. Called by kafkawire.cli.offsets.app.
+members.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import base64
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from kafkawire.cli.groups.reset_offsets import commit_all
 from kafkawire.cli.options import OptionError
-from kafkawire.cli.outcomes import command
+from kafkawire.cli.outcomes import connected
 from kafkawire.cli.output import fail, print_json_line
+from kafkawire.cli.parameters import INT32, LOCAL, Server
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch, sound_records
@@ -82,8 +85,38 @@ def _time_ms(text: str, value: str) -> int:
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def consume(server: str, options: ConsumeOptions) -> None:
-    """Run the command: print the records of a topic."""
+def consume(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="PLACE",
+            help="earliest, latest, resume, resume-or-latest, offset:N, nearest:N or time:T.",
+        ),
+    ] = "earliest",
+    group: Annotated[
+        str, typer.Option(help="Commit offsets for this group; --from resume starts there.")
+    ] = "",
+    partition: Annotated[
+        int | None, typer.Option(min=0, max=INT32, help="Read only this partition.")
+    ] = None,
+    at_most: Annotated[
+        int | None, typer.Option("--max", help="Stop after this many records.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for new records at the log end.")
+    ] = False,
+    server: Server = LOCAL,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print one JSON object per record, with offset, key and headers."
+        ),
+    ] = False,
+) -> None:
+    """Print the values of a topic's records."""
+    options = ConsumeOptions(topic, start, group, partition, at_most, follow, as_json)
     try:
         offset_type, value = parse_start(options.start)
         if offset_type in _RESUMING and not options.group:
@@ -93,7 +126,7 @@ def consume(server: str, options: ConsumeOptions) -> None:
     except OptionError as error:
         fail(error, 2)
 
-    def work(cluster: Cluster) -> bool:
+    with connected(server) as cluster:
         readers = _subscribe(cluster, options, offset_type, value)
         try:
             _read(cluster, options, readers)
@@ -105,9 +138,6 @@ def consume(server: str, options: ConsumeOptions) -> None:
             plan = {place: reader.position for place, (_, reader) in readers.items()}
             for place, text in commit_all(cluster, options.group, plan).items():
                 raise ClientError(f"{place[0]}-{place[1]} of group {options.group}: {text}")
-        return True
-
-    command(server, work)
 
 
 Readers = dict[Partition, tuple[int, Subscription]]

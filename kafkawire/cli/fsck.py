@@ -1,7 +1,7 @@
 """`kafkawire fsck --data DIR`: consistency check of the data folder of a stopped broker.
 
 Exit code 0: no problem (left), 1: problems found, 2: the folder could not be checked. The checks
-are kafkawire.log.fsck's. Called by kafkawire.cli.app.
+are kafkawire.log.fsck's.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import logging
 import os
 import sqlite3
 import sys
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
+import typer
+
 from kafkawire.cli.output import fail, print_json, print_table
+from kafkawire.cli.parameters import Json
 from kafkawire.cli.progress import bars
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.fsck.check import check
@@ -36,16 +39,31 @@ from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.offsets.catalog.open import ROCKSDB, SQL, holds_rocks, open_storage
 
 
-def run(data: str, metadata_url: str, repair: bool, skip_lost: bool, as_json: bool) -> None:
-    """Run the command; ends the process with the exit code described in the module."""
+def run(
+    data: Annotated[str, typer.Option(metavar="DIR", help="Data folder of a stopped broker.")],
+    metadata: Annotated[
+        str, typer.Option(metavar="URL", help="Metadata database, if outside the data folder.")
+    ] = "",
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Repair damage without losing acknowledged records.")
+    ] = False,
+    skip_lost: Annotated[
+        bool,
+        typer.Option("--skip-lost", help="With --repair: skip records of which no copy is left."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check that journals, segments, metadata and offsets agree. Exit code 0: clean, 1: not."""
+    if skip_lost and not repair:
+        fail("--skip-lost changes data: use it together with --repair", 2)
     logging.disable(logging.CRITICAL)  # findings are printed once, below
     folder = os.path.abspath(data)
     try:
         brokers = node_ids(folder)
-        if not metadata_url:
+        if not metadata:
             check_sqlite(os.path.join(folder, "metadata.db"))
         with bars() as progress:
-            reports = asyncio.run(_all(folder, metadata_url, brokers, repair, skip_lost, progress))
+            reports = asyncio.run(_all(folder, metadata, brokers, repair, skip_lost, progress))
     except (LogError, MetadataError, FormatError) as failure:
         fail(failure, 2)
     except OSError as failure:

@@ -6,7 +6,8 @@ Called by kafkawire.cli.topics, kafkawire.cli.groups and others.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from kafkawire.cli.output import fail, print_json, print_table, without_password
@@ -15,14 +16,20 @@ from kafkawire.client.errors import ClientError
 from kafkawire.codec.errors import ErrorCode
 
 
-def command(server: str, work: Callable[[Cluster], bool]) -> None:
-    """Connect and run `work`; if it raises ClientError or returns False, end with exit code 1."""
+@contextmanager
+def connected(server: str) -> Iterator[Cluster]:
+    """Connect to the cluster of a broker; a ClientError ends the command with exit code 1."""
     try:
         with Cluster(server) as cluster:
-            if not work(cluster):
-                raise SystemExit(1)
+            yield cluster
     except ClientError as error:
         fail(error)
+
+
+def fail_unless(succeeded: bool) -> None:
+    """End the command with exit code 1 if it did not succeed; the reasons are already printed."""
+    if not succeeded:
+        raise SystemExit(1)
 
 
 def print_results(
@@ -45,8 +52,8 @@ def error_text(code: int, message: str | None = None) -> str | None:
     return f"{known.name}: {message or known.sentence}"
 
 
-def report(title: str, rows: list[dict[str, Any]], columns: Sequence[str], as_json: bool) -> bool:
-    """Print the results, and each error on standard error; return whether all succeeded."""
+def report(title: str, rows: list[dict[str, Any]], columns: Sequence[str], as_json: bool) -> None:
+    """Print the results, and each error on standard error: exit code 1 if there is one."""
     failed = [row for row in rows if row["error"] is not None]
     if as_json:
         print_json(rows)
@@ -58,4 +65,4 @@ def report(title: str, rows: list[dict[str, Any]], columns: Sequence[str], as_js
         for row in failed:
             text = without_password(f"{row[columns[0]]}: {row['error']}")
             print(f"kafkawire: {text}", file=sys.stderr)
-    return not failed
+    fail_unless(not failed)

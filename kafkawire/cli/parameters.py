@@ -1,6 +1,6 @@
 """Arguments and options shared by several commands.
 
-Part of kafkawire.cli.app. Options of only one command are declared with that command.
+Options of only one command are declared with that command.
 """
 
 from __future__ import annotations
@@ -23,3 +23,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...")]
 Groups = Annotated[list[str], typer.Argument(metavar="GROUP...")]
 Data = Annotated[str, typer.Option("--data", metavar="DIR", help="The broker's data folder.")]
+Metadata = Annotated[
+    str,
+    typer.Option(
+        "--metadata",
+        envvar="KAFKAWIRE_METADATA",
+        metavar="URL",
+        help="Metadata database, if outside the data folder.",
+    ),
+]

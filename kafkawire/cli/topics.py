@@ -1,17 +1,18 @@
 """`kafkawire topics`: list, describe, create, delete, against any Kafka broker.
 
 Each function is one command; it ends with exit code 1 if any topic failed.
-Called by kafkawire.cli.app.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from kafkawire.cli.options import OptionError, split_pair
-from kafkawire.cli.outcomes import command, error_text, print_results, report
+from kafkawire.cli.outcomes import connected, error_text, print_results, report
 from kafkawire.cli.output import fail, print_json, print_table
+from kafkawire.cli.parameters import INT16, INT32, LOCAL, Json, Server, Topics
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import check
 from kafkawire.client.offsets import EARLIEST, LATEST, list_offsets
@@ -22,10 +23,14 @@ OWN_SOURCE = 1
 """ConfigSource.TOPIC_CONFIG: set on the topic itself."""
 
 
-def list_topics(server: str, internal: bool, as_json: bool) -> None:
-    """List all topics by name."""
+def list_topics(
+    server: Server = LOCAL,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List topics with their number of partitions."""
 
-    def work(cluster: Cluster) -> bool:
+    with connected(server) as cluster:
         rows = [
             {
                 "topic": topic.name,
@@ -37,26 +42,24 @@ def list_topics(server: str, internal: bool, as_json: bool) -> None:
             if internal or not topic.is_internal
         ]
         print_results(rows, ("topic", "partitions", "id", "internal"), "topics", as_json)
-        return True
-
-    command(server, work)
 
 
-def describe_topics(server: str, names: Sequence[str], as_json: bool) -> None:
-    """Show partitions with leader, replicas and offsets, and topic-level settings."""
+def describe_topics(
+    names: Topics,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show partitions, leaders, offsets and topic-level settings."""
 
-    def work(cluster: Cluster) -> bool:
+    with connected(server) as cluster:
         described = [_describe(cluster, topic) for topic in cluster.metadata(names).topics]
         if as_json:
             print_json(described)
-            return True
+            return
         columns = ("partition", "leader", "epoch", "replicas", "isr", "earliest", "latest")
         for topic in described:
             settings = "".join(f", {name}={value}" for name, value in topic["configs"].items())
             print_table(topic["partitions"], columns, f"{topic['topic']} ({topic['id']}){settings}")
-        return True
-
-    command(server, work)
 
 
 def _describe(cluster: Cluster, topic: Any) -> dict[str, Any]:
@@ -99,14 +102,24 @@ def _own_configs(cluster: Cluster, name: str) -> dict[str, str | None]:
 
 
 def create_topics(
-    server: str,
-    names: Sequence[str],
-    partitions: int,
-    replication_factor: int,
-    settings: Sequence[str],
-    as_json: bool,
+    names: Topics,
+    partitions: Annotated[
+        int,
+        typer.Option(
+            min=-1, max=INT32, help="Number of partitions; -1: the broker's num.partitions."
+        ),
+    ] = -1,
+    replication_factor: Annotated[
+        int, typer.Option(min=-1, max=INT16, help="Number of replicas; -1: the broker's default.")
+    ] = -1,
+    settings: Annotated[
+        list[str],
+        typer.Option("--config", metavar="NAME=VALUE", help="Topic setting; may be repeated."),
+    ] = [],  # noqa: B006
+    server: Server = LOCAL,
+    as_json: Json = False,
 ) -> None:
-    """Create topics with equal settings; -1 leaves a number to the broker."""
+    """Create topics."""
     from kafkawire.messages.create_topics import (
         CreatableTopic,
         CreatableTopicConfig,
@@ -118,7 +131,7 @@ def create_topics(
     except OptionError as error:
         fail(error, 2)
 
-    def work(cluster: Cluster) -> bool:
+    with connected(server) as cluster:
         configs = [CreatableTopicConfig(name, value) for name, value in pairs]
         topics = [
             CreatableTopic(name, partitions, replication_factor, [], configs) for name in names
@@ -133,16 +146,18 @@ def create_topics(
             }
             for topic in answer.topics
         ]
-        return report("created", rows, ("topic", "partitions", "id"), as_json)
-
-    command(server, work)
+        report("created", rows, ("topic", "partitions", "id"), as_json)
 
 
-def delete_topics(server: str, names: Sequence[str], as_json: bool) -> None:
-    """Delete topics by name."""
+def delete_topics(
+    names: Topics,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Delete topics and all their records."""
     from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
-    def work(cluster: Cluster) -> bool:
+    with connected(server) as cluster:
         asked = DeleteTopicsRequest(topics=[], topic_names=list(names), timeout_ms=30_000)
         if cluster.first.version(20) >= 6:
             asked.topics = [DeleteTopicState(name=name) for name in names]
@@ -152,6 +167,4 @@ def delete_topics(server: str, names: Sequence[str], as_json: bool) -> None:
             {"topic": row.name, "error": error_text(row.error_code, row.error_message)}
             for row in answer.responses
         ]
-        return report("deleted", rows, ("topic",), as_json)
-
-    command(server, work)
+        report("deleted", rows, ("topic",), as_json)

@@ -1,4 +1,4 @@
-"""`kafkawire version`: the installed version, for bug reports. Called by kafkawire.cli.app."""
+"""`kafkawire version`: the installed version, for bug reports."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import platform
 from importlib.metadata import version
 
 from kafkawire.cli.output import print_json
+from kafkawire.cli.parameters import Json
 
 
-def run(as_json: bool) -> None:
-    """Print the version of kafkawire and of the Python it runs on."""
+def run(as_json: Json = False) -> None:
+    """Show the version."""
     facts = {"kafkawire": version("kafkawire"), "python": platform.python_version()}
     if as_json:
         print_json(facts)

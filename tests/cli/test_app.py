@@ -3,7 +3,7 @@
 In-process and fast; commands against a living broker are in test_cli_admin.py, where settings come
 from is in test_cli_sources.py.
 
-Covers: kafkawire.cli.output, kafkawire.cli.parameters, kafkawire.cli.cluster.app.
+Covers: kafkawire.cli.output, kafkawire.cli.parameters, kafkawire.cli.lazy_group.
 """
 
 from __future__ import annotations
@@ -126,3 +126,9 @@ def test_a_server_that_is_no_address() -> None:
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
     assert "nowhere" in result.stderr
+
+
+def test_a_mistyped_command_of_a_group_names_the_nearest() -> None:
+    result = run(app, ["topics", "lst"])
+    assert result.exit_code == 2
+    assert "Did you mean 'list'?" in result.stderr

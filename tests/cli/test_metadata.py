@@ -1,6 +1,6 @@
 """`kafkawire metadata version`: what a database has, without changing it.
 
-Covers: kafkawire.cli.cluster.metadata_app, kafkawire.cli.cluster.metadata_version.
+Covers: kafkawire.cli.cluster.metadata_version.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`kafkawire offsets`, `consume`, `backup` and `restore`, as a person types them.
 
-Covers: kafkawire.cli.offsets.app, kafkawire.cli.offsets.stored.
+Covers: kafkawire.cli.offsets.stored.
 """
 
 from __future__ import annotations

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
 run = CliRunner().invoke
+
+
+def commands_of(group: typer.Typer) -> dict[str, Any]:
+    """The commands of a group by name, each imported."""
+    made: Any = typer.main.get_command(group)
+    return {name: made.get_command(None, name) for name in made.list_commands(None)}
 
 
 @pytest.fixture(autouse=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from typer.main import get_command
 from typer.testing import CliRunner
 
-from kafkawire.cli.app import app
-from kafkawire.cli.tier.app import tier_app
+from kafkawire.cli.app import GROUPS, app
 from kafkawire.codec.configs.settings import BROKER_CONFIGS, TOPIC_CONFIGS, TierLevel
 from kafkawire.tiering.cost.prices import TABLES, parse_prices
 from kafkawire.tiering.upload.scheduler import Reason
+from tests.kit.cli import commands_of
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 TEXT = (DOCS / "tiering.md").read_text(encoding="utf-8")
@@ -28,7 +27,7 @@ def test_settings_exist() -> None:
 
 
 def test_commands_and_their_options_exist() -> None:
-    commands = getattr(get_command(tier_app), "commands")  # noqa: B009 (it is a group)
+    commands = commands_of(GROUPS["tier"])
     named = set(re.findall(r"kafkawire\s+tier\s+([a-z]+)", TEXT))
     assert named == set(commands)
     for name, words in re.findall(r"\$ kafkawire tier ([a-z]+)(.*)", TEXT):

@@ -8,7 +8,7 @@
 Group offsets are read first, then the metadata, then the ends of the logs, so that no committed
 offset lies beyond the end that is kept. Records are not copied. All is written to DEST.unfinished,
 which is renamed when it is complete and removed when it cannot be completed. Restoring is
-kafkawire.cli.backup.restore. Called by kafkawire.cli.offsets.app.
+kafkawire.cli.backup.restore.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ from contextlib import closing
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from kafkawire.cli.outcomes import command
+import typer
+
+from kafkawire.cli.outcomes import connected
 from kafkawire.cli.output import fail, print_json
+from kafkawire.cli.parameters import LOCAL, Data, Json, Metadata, Server
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch
@@ -45,13 +48,22 @@ TOPICS_AT_ONCE = 500
 """Whose ends are asked for in one request."""
 
 
-def backup(server: str, dest: str, data: str, metadata_url: str, as_json: bool) -> None:
-    """Run the command: write, verify and report a backup."""
+def backup(
+    dest: Annotated[str, typer.Argument(metavar="DEST", help="New folder for the backup.")],
+    data: Data = "kafkawire-data",
+    metadata: Metadata = "",
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Back up metadata and offsets of a running broker.
+
+    The backup has topics, settings, offsets and committed offsets of groups, but no records, and
+    is verified. To back up a stopped broker, copy its data folder."""
     folder, source = Path(dest), Path(data) / METADATA
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             fail(f"{dest} is not empty: choose a new folder for the backup")
-        if not metadata_url and not source.is_file():
+        if not metadata and not source.is_file():
             fail(
                 f"{source} does not exist: give the broker's data folder with --data, or "
                 "its metadata URL with --metadata"
@@ -59,8 +71,8 @@ def backup(server: str, dest: str, data: str, metadata_url: str, as_json: bool) 
     except OSError as error:
         fail(f"{error.filename} cannot be used: {error.strerror}", 2)
 
-    def work(cluster: Cluster) -> bool:
-        manifest, pairs = _build(cluster, folder.absolute(), str(source), metadata_url)
+    with connected(server) as cluster:
+        manifest, pairs = _build(cluster, folder.absolute(), str(source), metadata)
         if as_json:
             print_json(manifest)
         else:
@@ -69,9 +81,6 @@ def backup(server: str, dest: str, data: str, metadata_url: str, as_json: bool) 
                 f"{dest}: {rows['topics']} topics, {rows['partitions']} partitions, "
                 f"{pairs} group records, {len(manifest['files'])} files, verified"
             )
-        return True
-
-    command(server, work)
 
 
 def _build(

@@ -3,7 +3,7 @@
 Everything is checked before anything is written. The folder is built under a temporary name next to
 its final path and renamed, so it exists completely or not at all. It has the topics, settings,
 groups and offsets of the backup and no records: every log begins where it ended, in the next leader
-epoch. Called by kafkawire.cli.offsets.app.
+epoch.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from kafkawire.cli.backup.backup import FORMAT, MANIFEST, METADATA, describe, sync
 from kafkawire.cli.output import fail, print_json
+from kafkawire.cli.parameters import Data, Json, Metadata
 from kafkawire.client.errors import ClientError
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.metadata import copying
@@ -29,12 +32,49 @@ from kafkawire.tiering.backups import fetch_backup, read_index
 from kafkawire.tiering.store.process import StoreProcess
 
 
-def restore(source: str, data: str, metadata_url: str, as_json: bool) -> None:
-    """Run the command. `source`: a backup folder, or the URL under which backups lie."""
+def restore(
+    data: Data,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="[SRC]",
+            help="Backup folder, or the backup.url of a broker (newest backup).",
+            show_default=False,
+        ),
+    ] = "",
+    from_log: Annotated[
+        bool,
+        typer.Option(
+            "--from-log",
+            help="Rebuild lost or damaged metadata of a stopped broker from its log.",
+        ),
+    ] = False,
+    metadata: Metadata = "",
+    tier: Annotated[
+        str,
+        typer.Option(
+            "--tier",
+            metavar="URL",
+            help="With --from-log: the remote tier, if not the one last used.",
+        ),
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Restore a data folder from a backup, or metadata from the log.
+
+    A backup restores topics, settings, groups and offsets, but no records. With --from-log the
+    metadata is rebuilt from journals, segments and the remote tier, and losses are listed."""
+    if from_log == bool(source):
+        raise typer.BadParameter("give either the folder of a backup or --from-log")
+    if from_log:
+        from kafkawire.cli.backup.restore_from_log import run
+
+        run(data, metadata, tier, as_json)
+        return
     try:
         with _fetched(source, data) as folder:
             manifest = verify(folder)
-            _restore(folder, Path(data), metadata_url, manifest)
+            _restore(folder, Path(data), metadata, manifest)
     except (ClientError, MetadataError, ValueError) as error:
         fail(error)
     except StoreError as error:
@@ -42,7 +82,7 @@ def restore(source: str, data: str, metadata_url: str, as_json: bool) -> None:
     except OSError as error:
         fail(f"{data} cannot be written: {error}")
     if as_json:
-        print_json({"data": data, "metadata": metadata_url or METADATA, "rows": manifest["rows"]})
+        print_json({"data": data, "metadata": metadata or METADATA, "rows": manifest["rows"]})
     else:
         rows = manifest["rows"]
         print(

@@ -5,7 +5,7 @@ Everything is read and decided before anything is written; the new file is built
 name and renamed. The previous file is kept as metadata.db.damaged-<n> or, if it was valid, as
 metadata.db.replaced-<n>. Offsets in RocksDB are kept as they are if all of them can be read;
 otherwise they are restored too, and the previous folder is kept as offsets.damaged-<n>. Lost
-information is listed. Called by kafkawire.cli.offsets.app.
+information is listed.
 """
 
 from __future__ import annotations

@@ -1,17 +1,20 @@
 """`kafkawire configs`: settings of topics and brokers, shown and changed, against any Kafka broker.
 
 Shows each setting with value, source, and whether it can be changed at run time (dynamic) or only
-at start-up (static). Called by kafkawire.cli.cluster.app.
+at start-up (static).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from kafkawire.cli.options import OptionError, split_pair
-from kafkawire.cli.outcomes import command, print_results
+from kafkawire.cli.outcomes import connected, print_results
 from kafkawire.cli.output import fail, print_json
+from kafkawire.cli.parameters import LOCAL, Json, Server
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 
@@ -33,6 +36,16 @@ SOURCES = {
 """Kafka's ConfigEntry.ConfigSource, in a word."""
 
 Resource = tuple[int, str]
+Change = tuple[str, str | None, int]
+"""Name, value, and SET or DELETE."""
+
+Topic = Annotated[str | None, typer.Option("--topic", metavar="T", help="Settings of this topic.")]
+Broker = Annotated[
+    int | None, typer.Option("--broker", metavar="N", help="Settings of this broker.")
+]
+Brokers = Annotated[
+    bool, typer.Option("--brokers-default", help="Cluster-wide default of all brokers.")
+]
 
 
 def resource_of(topic: str | None, broker: int | None, defaults: bool) -> Resource:
@@ -44,29 +57,57 @@ def resource_of(topic: str | None, broker: int | None, defaults: bool) -> Resour
     return BROKER, "" if broker is None else str(broker)
 
 
-def describe(server: str, resource: Resource, every: bool, as_json: bool) -> None:
-    """Show the settings without a default value, or `every` setting."""
-
-    def work(cluster: Cluster) -> bool:
+def describe(
+    topic: Topic = None,
+    broker: Broker = None,
+    brokers_default: Brokers = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Include settings with their default value.")
+    ] = False,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show settings with value, source and whether they can be changed at run time."""
+    resource = resource_of(topic, broker, brokers_default)
+    with connected(server) as cluster:
         rows = [row for row in _rows(cluster, resource) if every or row["source"] != "default"]
         columns = ("name", "value", "source", "change")
         print_results(rows, columns, f"settings of {_name(resource)}", as_json)
-        return True
-
-    command(server, work)
 
 
 def change(
-    server: str, resource: Resource, pairs: Sequence[str], names: Sequence[str], as_json: bool
+    pairs: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...")],
+    topic: Topic = None,
+    broker: Broker = None,
+    brokers_default: Brokers = False,
+    server: Server = LOCAL,
+    as_json: Json = False,
 ) -> None:
-    """Set the `pairs` NAME=VALUE and remove the `names`: all of them, or none with exit code 1."""
+    """Change settings: all of them, or none if one is rejected."""
+    resource = resource_of(topic, broker, brokers_default)
     try:
-        wanted = [(*split_pair("NAME=VALUE", pair), SET) for pair in pairs]
+        changes = [(*split_pair("NAME=VALUE", pair), SET) for pair in pairs]
     except OptionError as error:
         fail(error, 2)
-    changes = [*wanted, *((name, None, DELETE) for name in names)]
+    _apply(server, resource, changes, as_json)
 
-    def work(cluster: Cluster) -> bool:
+
+def remove(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...")],
+    topic: Topic = None,
+    broker: Broker = None,
+    brokers_default: Brokers = False,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Remove settings, so that the next value in the order of precedence applies."""
+    resource = resource_of(topic, broker, brokers_default)
+    _apply(server, resource, [(name, None, DELETE) for name in names], as_json)
+
+
+def _apply(server: str, resource: Resource, changes: Sequence[Change], as_json: bool) -> None:
+    """Make all the changes, or none with exit code 1."""
+    with connected(server) as cluster:
         _alter(cluster, resource, changes)
         done = [{"name": name, "value": value} for name, value, _ in changes]
         if as_json:
@@ -76,9 +117,6 @@ def change(
                 value = row["value"]
                 what = f"{row['name']} removed" if value is None else f"{row['name']}={value}"
                 print(f"{_name(resource)}: {what}")
-        return True
-
-    command(server, work)
 
 
 def _rows(cluster: Cluster, resource: Resource) -> list[dict[str, Any]]:
@@ -106,9 +144,7 @@ def _rows(cluster: Cluster, resource: Resource) -> list[dict[str, Any]]:
     ]
 
 
-def _alter(
-    cluster: Cluster, resource: Resource, changes: Sequence[tuple[str, str | None, int]]
-) -> None:
+def _alter(cluster: Cluster, resource: Resource, changes: Sequence[Change]) -> None:
     from kafkawire.messages.incremental_alter_configs import (
         AlterableConfig,
         AlterConfigsResource,

@@ -1,17 +1,18 @@
 """`kafkawire cluster describe`: the cluster and its brokers, from any Kafka broker or a data
-folder. Called by kafkawire.cli.cluster.app.
-"""
+folder."""
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from kafkawire.cli.offsets.stored import opened
-from kafkawire.cli.outcomes import command
+from kafkawire.cli.outcomes import connected
 from kafkawire.cli.output import fail, print_json, print_table
-from kafkawire.client.cluster import Cluster
+from kafkawire.cli.parameters import LOCAL, Json, Server
 from kafkawire.client.errors import ClientError
 
 LIVE = 1
@@ -27,10 +28,19 @@ STORED = (
 )
 
 
-def describe(server: str, as_json: bool) -> None:
-    """Show cluster ID, controller and brokers as reported by the cluster."""
-
-    def work(cluster: Cluster) -> bool:
+def describe(
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Read this data folder instead of asking a broker."),
+    ] = None,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show the cluster ID and the brokers; with --data also their stored metadata."""
+    if data is not None:
+        _describe_stored(data, as_json)
+        return
+    with connected(server) as cluster:
         answer = cluster.metadata([])
         brokers = [
             {
@@ -47,12 +57,9 @@ def describe(server: str, as_json: bool) -> None:
         else:
             columns = ("broker", "address", "rack", "controller")
             print_table(brokers, columns, f"cluster {answer.cluster_id}")
-        return True
-
-    command(server, work)
 
 
-def describe_stored(data: str, as_json: bool) -> None:
+def _describe_stored(data: str, as_json: bool) -> None:
     """Show cluster and brokers as stored in a data folder, which a broker may be using."""
     try:
         shown = _stored(data)

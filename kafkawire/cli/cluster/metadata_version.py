@@ -1,8 +1,7 @@
 """`kafkawire metadata version`: the schema revision of a metadata database, and that of this
 version.
 
-Only reads; the broker migrates the database when it starts. Called by
-kafkawire.cli.cluster.metadata_app.
+Only reads; the broker migrates the database when it starts.
 """
 
 from __future__ import annotations
@@ -11,10 +10,14 @@ import asyncio
 import os
 import sqlite3
 from contextlib import closing
+from typing import Annotated
 from urllib.parse import quote
+
+import typer
 
 from kafkawire.cli.options import OptionError
 from kafkawire.cli.output import fail, print_json, without_password
+from kafkawire.cli.parameters import Json
 from kafkawire.cli.paths import check_metadata_url
 from kafkawire.metadata.schema import REVISION, VERSION_TABLE
 from kafkawire.metadata.store import MetadataError
@@ -27,8 +30,21 @@ MEANING = {
 }
 
 
-def version(data: str, url: str, as_json: bool) -> None:
-    """Run the command. Exit code 0: a broker of this version can use the database, 1: it cannot."""
+def version(
+    data: Annotated[
+        str, typer.Option("--data", metavar="DIR", help="Data folder.")
+    ] = "kafkawire-data",
+    url: Annotated[
+        str,
+        typer.Option(
+            "--metadata", metavar="URL", help="Metadata database, if outside the data folder."
+        ),
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Show the schema revision, and whether this version uses, migrates or rejects it.
+
+    Exit code 0: a broker of this version can use the metadata, 1: it cannot."""
     try:
         check_metadata_url("--metadata", url)
     except OptionError as error:

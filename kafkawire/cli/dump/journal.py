@@ -2,8 +2,7 @@
 
 Only reads the file, also while a broker writes to it. The format is described in
 kafkawire.log.journal.format and kafkawire.log.journal.dump; segments are shown by
-kafkawire.cli.dump.segment, files of a manifest by kafkawire.cli.dump.manifest. Called by
-kafkawire.cli.app.
+kafkawire.cli.dump.segment, files of a manifest by kafkawire.cli.dump.manifest.
 """
 
 from __future__ import annotations
@@ -12,10 +11,13 @@ import mmap
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from kafkawire.cli.dump.segment import batch_json, batch_text, dump_segment, records_of
 from kafkawire.cli.output import fail, print_json_line
+from kafkawire.cli.parameters import Json
 from kafkawire.codec.segment.format import MAGIC
 from kafkawire.log.journal.dump import BatchShown, FrameShown, GapShown, walk
 from kafkawire.log.journal.format import (
@@ -30,26 +32,30 @@ from kafkawire.manifest.layout import MAGIC as MANIFEST_MAGIC
 NOTHING_WE_KNOW = "not a journal, segment or manifest"
 
 
-def run(path: str, records: bool, as_json: bool) -> None:
-    """Run the command; exit code 1 for a file that is damaged or of an unknown format."""
+def run(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Journal, segment or manifest file.")],
+    records: Annotated[bool, typer.Option("--records", help="Show each record or entry.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the contents of a journal (frame by frame), a segment or a manifest file."""
     try:
-        view = _mapped(path)
+        view = _mapped(file)
         if view[:8] == MAGIC:
-            dump_segment(path, view, records, as_json)
+            dump_segment(file, view, records, as_json)
             return
         if view[:8] == MANIFEST_MAGIC:
             from kafkawire.cli.dump.manifest import dump_manifest
 
-            dump_manifest(path, view, records, as_json)
+            dump_manifest(file, view, records, as_json)
             return
-        header = read_header(view, path)
+        header = read_header(view, file)
         if header is None:
-            fail(f"{path} is {NOTHING_WE_KNOW}: its header is missing or damaged")
+            fail(f"{file} is {NOTHING_WE_KNOW}: its header is missing or damaged")
         _dump(view, header, records, as_json)
     except BrokenPipeError:  # `| head`: enough was seen
         sys.stderr.close()
     except OSError as error:
-        fail(f"{path} cannot be read: {error.strerror}")
+        fail(f"{file} cannot be read: {error.strerror}")
     except JournalFormatError as error:
         fail(error)
 

@@ -1,31 +1,36 @@
 """`kafkawire groups`: list, describe, delete, against any Kafka broker.
 
-Resetting offsets is in kafkawire.cli.groups.reset_offsets. Each function is one command. Called by
-kafkawire.cli.app.
+Resetting offsets is in kafkawire.cli.groups.reset_offsets. Each function is one command.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from kafkawire.cli.outcomes import command, error_text, print_results, report
+import typer
+
+from kafkawire.cli.outcomes import connected, error_text, print_results, report
 from kafkawire.cli.output import print_json, print_table
+from kafkawire.cli.parameters import LOCAL, Groups, Json, Server
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 from kafkawire.client.offsets import LATEST, Partition, committed, leaders, list_offsets
 from kafkawire.codec.errors import ErrorCode
 
 
-def list_groups(server: str, states: Sequence[str], as_json: bool) -> None:
-    """List the groups of all brokers."""
+def list_groups(
+    server: Server = LOCAL,
+    state: Annotated[list[str], typer.Option(help="List only groups in this state.")] = [],  # noqa: B006
+    as_json: Json = False,
+) -> None:
+    """List groups with state and type."""
     from kafkawire.messages.list_groups import ListGroupsRequest
 
-    def work(cluster: Cluster) -> bool:
+    with connected(server) as cluster:
         rows = []
         for node in cluster.nodes():
-            asked = ListGroupsRequest(states_filter=list(states))
+            asked = ListGroupsRequest(states_filter=list(state))
             answer = cluster.node(node).request(16, asked)
             check(f"groups of broker {node}", answer.error_code)
             rows += [
@@ -41,19 +46,20 @@ def list_groups(server: str, states: Sequence[str], as_json: bool) -> None:
         rows.sort(key=lambda row: row["group"])
         columns = ("group", "state", "type", "protocol", "coordinator")
         print_results(rows, columns, "groups", as_json)
-        return True
-
-    command(server, work)
 
 
-def describe_groups(server: str, names: Sequence[str], as_json: bool) -> None:
-    """Show state, members with their partitions, committed offsets and lag of each group."""
+def describe_groups(
+    names: Groups,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show members, committed offsets and lag of groups."""
 
-    def work(cluster: Cluster) -> bool:
+    with connected(server) as cluster:
         groups = [_describe(cluster, name) for name in names]
         if as_json:
             print_json(groups)
-            return True
+            return
         for group in groups:
             head = f"{group['group']}: {group['state']}"
             print_table(
@@ -63,9 +69,6 @@ def describe_groups(server: str, names: Sequence[str], as_json: bool) -> None:
             )
             columns = ("topic", "partition", "committed", "latest", "lag", "metadata", "member")
             print_table(group["offsets"], columns, f"{group['group']}, offsets")
-        return True
-
-    command(server, work)
 
 
 def _describe(cluster: Cluster, name: str) -> dict[str, Any]:
@@ -152,17 +155,19 @@ def assignment(data: bytes) -> list[Partition]:
     return found
 
 
-def delete_groups(server: str, names: Sequence[str], as_json: bool) -> None:
-    """Delete groups without members."""
+def delete_groups(
+    names: Groups,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Delete empty groups and their committed offsets."""
     from kafkawire.messages.delete_groups import DeleteGroupsRequest
 
-    def work(cluster: Cluster) -> bool:
+    with connected(server) as cluster:
         rows: list[dict[str, Any]] = []
         for name in names:
             asked = DeleteGroupsRequest(groups_names=[name])
             for row in cluster.coordinator(name).request(42, asked).results:
                 error = error_text(row.error_code, row.error_message)
                 rows.append({"group": row.group_id, "error": error})
-        return report("deleted", rows, ("group",), as_json)
-
-    command(server, work)
+        report("deleted", rows, ("group",), as_json)

@@ -2,19 +2,21 @@
 
 Like Kafka's own tool it only shows the plan without --execute, keeps offsets inside the log
 (earliest to latest) and commits without joining the group, which the broker refuses while the group
-has members. Called by kafkawire.cli.app.
+has members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from kafkawire.cli.options import OptionError
-from kafkawire.cli.outcomes import command, error_text, report
+from kafkawire.cli.outcomes import connected, error_text, report
 from kafkawire.cli.output import fail
+from kafkawire.cli.parameters import INT64, LOCAL, Json, Server
 from kafkawire.cli.partition_spec import parse_partitions, select
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
@@ -63,25 +65,51 @@ class ResetTarget:
 
 
 def reset_offsets(
-    server: str,
-    group: str,
-    topics: Sequence[str],
-    all_topics: bool,
-    target: ResetTarget,
-    execute: bool,
-    as_json: bool,
+    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    topic: Annotated[
+        list[str],
+        typer.Option(metavar="TOPIC[:0,1,...]", help="Partitions to reset; may be repeated."),
+    ] = [],  # noqa: B006
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="Reset all topics with committed offsets.")
+    ] = False,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="Reset to the log start offset.")
+    ] = False,
+    to_latest: Annotated[
+        bool, typer.Option("--to-latest", help="Reset to the log end offset.")
+    ] = False,
+    to_offset: Annotated[
+        int | None, typer.Option(min=0, max=INT64, help="Reset to this offset.")
+    ] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(help="Reset to the first record at this time or later (ISO 8601)."),
+    ] = None,
+    shift_by: Annotated[
+        int | None,
+        typer.Option(min=-INT64, max=INT64, help="Shift by this many offsets; may be negative."),
+    ] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute/--dry-run", help="Commit the new offsets, or only show them.")
+    ] = False,
+    server: Server = LOCAL,
+    as_json: Json = False,
 ) -> None:
-    """Run the command: show the new offsets and commit them with --execute."""
+    """Reset the committed offsets of a group without active members.
+
+    Without --execute the new offsets are only shown, as in Kafka's own tool."""
+    target = ResetTarget(to_earliest, to_latest, to_offset, to_datetime, shift_by)
     try:
         target.check()
-        chosen = [parse_partitions("--topic", text) for text in topics]
+        chosen = [parse_partitions("--topic", text) for text in topic]
         if bool(chosen) == all_topics:
             given = "both" if chosen else "none"
             raise OptionError("reset-offsets", given, "--topic or --all-topics")
     except OptionError as error:
         fail(error, 2)
 
-    def work(cluster: Cluster) -> bool:
+    with connected(server) as cluster:
         current = {place: at for place, (at, _) in committed(cluster, group).items()}
         partitions = list(current) if all_topics else list(select(cluster, chosen))
         plan = make_plan(cluster, partitions, current, target)
@@ -97,9 +125,7 @@ def reset_offsets(
             for place, offset in sorted(plan.items())
         ]
         title = f"{group}, reset" if execute else f"{group}, dry run (use --execute to commit)"
-        return report(title, rows, COLUMNS, as_json)
-
-    command(server, work)
+        report(title, rows, COLUMNS, as_json)
 
 
 def make_plan(

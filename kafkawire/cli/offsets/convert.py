@@ -2,7 +2,7 @@
 broker.
 
 Used to change the setting `offset.storage`. The folder is locked, so the command fails while a
-broker runs; it is run again after an interruption. Called by kafkawire.cli.offsets.app.
+broker runs; it is run again after an interruption.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ import asyncio
 import os
 import shutil
 import time
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from kafkawire.cli.fsck import node_ids
 from kafkawire.cli.options import OptionError, parse_choice
 from kafkawire.cli.output import fail, print_json, print_table
+from kafkawire.cli.parameters import Json
 from kafkawire.cli.paths import check_metadata_url
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import real_env
@@ -31,16 +34,27 @@ from kafkawire.offsets.catalog.open import ROCKSDB, SQL, holds_rocks, holds_sql,
 UNFINISHED = ".unfinished"
 
 
-def run(data: str, metadata_url: str, to: str, as_json: bool) -> None:
-    """Run the command: move the stored offsets to the storage `to`."""
+def run(
+    to: Annotated[
+        str, typer.Option("--to", metavar="STORAGE", help="New offset storage: sql or rocksdb.")
+    ],
+    data: Annotated[str, typer.Option(metavar="DIR", help="Data folder of a stopped broker.")],
+    metadata: Annotated[
+        str, typer.Option(metavar="URL", help="SQL database, if it is not in the data folder.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Move the stored offsets of a stopped broker to another offset.storage.
+
+    An interrupted conversion is continued by running the command again."""
     try:
         to = parse_choice("--to", to, (SQL, ROCKSDB))
-        check_metadata_url("--metadata", metadata_url)
+        check_metadata_url("--metadata", metadata)
     except OptionError as error:
         fail(error, 2)
     folder = os.path.abspath(data)
     try:
-        rows = asyncio.run(_all(folder, metadata_url, to))
+        rows = asyncio.run(_all(folder, metadata, to))
     except (convert.ConversionError, LogError, MetadataError, FormatError) as failure:
         fail(failure)
     except OSError as failure:

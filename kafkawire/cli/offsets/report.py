@@ -1,17 +1,19 @@
 """`kafkawire offsets describe|validate|stats TOPIC`: the offsets of a topic of any Kafka broker.
 
-`stats --data DIR` reads the metadata of a data folder instead, broker running or not. Called by
-kafkawire.cli.offsets.app.
+`stats --data DIR` reads the metadata of a data folder instead, broker running or not.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from kafkawire.cli.options import OptionError
-from kafkawire.cli.outcomes import command, print_results
+from kafkawire.cli.outcomes import connected, fail_unless, print_results
 from kafkawire.cli.output import fail
+from kafkawire.cli.parameters import LOCAL, Json, Server
 from kafkawire.cli.partition_spec import parse_partitions, select
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
@@ -32,17 +34,24 @@ from kafkawire.offsets.wire_source import LiveSource
 DESCRIBE_CONFIGS = 32
 DESCRIBE_LOG_DIRS = 35
 TOPIC_RESOURCE = 2
+Partitions = Annotated[str, typer.Argument(metavar="TOPIC[:0,1,...]")]
 PROBLEMS_SHOWN = 20
 """Of a partition: enough to see what kind of damage it is."""
 
 
-def describe(server: str, text: str, group: str | None, as_json: bool) -> None:
-    """Show log start, log end and number of offsets of each partition; committed offset and lag of
-    a group. `text`: TOPIC or TOPIC:0,1, here and below."""
-    topic, indexes = _chosen(text)
+def describe(
+    topic: Partitions,
+    group: Annotated[
+        str | None, typer.Option(help="Also show committed offsets and lag of this group.")
+    ] = None,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show the log start offset and the log end offset of each partition."""
+    name, indexes = _chosen(topic)
 
-    def work(cluster: Cluster) -> bool:
-        led_by = select(cluster, [(topic, indexes)])
+    with connected(server) as cluster:
+        led_by = select(cluster, [(name, indexes)])
         low = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
         high = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by)
         known = committed(cluster, group) if group is not None else {}
@@ -60,10 +69,7 @@ def describe(server: str, text: str, group: str | None, as_json: bool) -> None:
                 lag = None if at is None or end is None else total_lag([(at, end)])
                 row |= {"committed": at, "lag": lag}
             rows.append(row)
-        print_results(rows, tuple(rows[0]), f"{topic}, offsets", as_json)
-        return True
-
-    command(server, work)
+        print_results(rows, tuple(rows[0]), f"{name}, offsets", as_json)
 
 
 @dataclass(slots=True)
@@ -99,18 +105,30 @@ def _chosen(text: str) -> tuple[str, list[int] | None]:
         fail(error, 2)
 
 
-def validate(server: str, text: str, offsets: str | None, as_json: bool) -> None:
-    """Read the batch heads of every partition, all or those of a range of offsets, which must
-    exist; exit code 1 if there is a problem."""
+def validate(
+    topic: Partitions,
+    offsets: Annotated[
+        str | None,
+        typer.Option(
+            "--range", metavar="START..END", help="Offset range to read; all of it must exist."
+        ),
+    ] = None,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Read every batch and check offsets, checksums and leader epochs.
+
+    Offsets must be contiguous (except in compacted topics) and leader epochs must not fall. Exit
+    code 0: valid, 1: not."""
     try:
         wanted = None if offsets is None else parse_range(offsets)
     except OptionError as error:
         fail(error, 2)
-    topic, indexes = _chosen(text)
+    name, indexes = _chosen(topic)
 
-    def work(cluster: Cluster) -> bool:
-        led_by = select(cluster, [(topic, indexes)])
-        gaps_allowed = "compact" in _setting(cluster, topic, "cleanup.policy")
+    with connected(server) as cluster:
+        led_by = select(cluster, [(name, indexes)])
+        gaps_allowed = "compact" in _setting(cluster, name, "cleanup.policy")
         rows = []
         for place in sorted(led_by):
             walk = _walk(cluster, place, led_by, wanted, gaps_allowed)
@@ -126,10 +144,8 @@ def validate(server: str, text: str, offsets: str | None, as_json: bool) -> None
                     "problems": walk.problems,
                 }
             )
-        print_results(rows, tuple(rows[0]), f"{topic}, validated", as_json)
-        return not any(row["problems"] for row in rows)
-
-    command(server, work)
+        print_results(rows, tuple(rows[0]), f"{name}, validated", as_json)
+        fail_unless(not any(row["problems"] for row in rows))
 
 
 def _walk(
@@ -190,25 +206,34 @@ def _enter(walk: Walk, head: Any, gaps_allowed: bool) -> None:
     walk.next_offset = max(walk.next_offset, head.last_offset + 1)
 
 
-def stats(server: str, text: str, data: str | None, as_json: bool) -> None:
-    """Show offsets, bytes and newest record of each partition, or what is stored in a data
-    folder."""
-    topic, indexes = _chosen(text)
+def stats(
+    topic: Partitions,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Read the metadata of this data folder instead of asking a broker."
+        ),
+    ] = None,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show offsets and size of each partition; with --data its stored offset metadata."""
+    name, indexes = _chosen(topic)
     if data is not None:
         from kafkawire.cli.offsets.stored import stored_stats
 
         try:
-            rows = stored_stats(data, topic, indexes)
+            rows = stored_stats(data, name, indexes)
         except ClientError as error:
             fail(error)
-        print_results(rows, tuple(rows[0]), f"{topic} in {data}", as_json)
+        print_results(rows, tuple(rows[0]), f"{name} in {data}", as_json)
         return
 
-    def work(cluster: Cluster) -> bool:
-        led_by = select(cluster, [(topic, indexes)])
+    with connected(server) as cluster:
+        led_by = select(cluster, [(name, indexes)])
         low = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
         high = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by)
-        sizes = _sizes(cluster, topic, set(led_by.values()))
+        sizes = _sizes(cluster, name, set(led_by.values()))
         rows = []
         for place in sorted(led_by):
             count = high[place] - low[place] if place in high else None
@@ -223,10 +248,7 @@ def stats(server: str, text: str, data: str | None, as_json: bool) -> None:
                     "bytes_per_offset": round(size / count) if size and count else None,
                 }
             )
-        print_results(rows, tuple(rows[0]), f"{topic}, statistics", as_json)
-        return True
-
-    command(server, work)
+        print_results(rows, tuple(rows[0]), f"{name}, statistics", as_json)
 
 
 def _sizes(cluster: Cluster, topic: str, nodes: set[int]) -> dict[Partition, int]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kafkawire.cli.output import fail, print_json, print_table
+from kafkawire.cli.parameters import Data, Json
 from kafkawire.client.errors import ClientError
 from kafkawire.metadata import schema
 from kafkawire.metadata.database import revision_of, sqlite_transaction
@@ -74,8 +75,11 @@ def stored_stats(data: str, topic: str, indexes: list[int] | None = None) -> lis
     ]
 
 
-def show_metrics(data: str, as_json: bool) -> None:
-    """Show the number and size of everything stored in a data folder."""
+def show_metrics(
+    data: Data,
+    as_json: Json = False,
+) -> None:
+    """Show number and size of the stored checkpoints, mappings and segments."""
     try:
         with opened(data) as session:
             found = metrics(session)

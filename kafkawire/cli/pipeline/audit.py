@@ -1,5 +1,4 @@
-"""`kafkawire pipeline audit TABLE`: check that every offset exists exactly once. Called by
-kafkawire.cli.pipeline.app."""
+"""`kafkawire pipeline audit TABLE`: check that every offset exists exactly once."""
 
 from __future__ import annotations
 

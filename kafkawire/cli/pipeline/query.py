@@ -1,5 +1,4 @@
-"""`kafkawire pipeline query`: SQL over topics, one statement or a prompt. Called by
-kafkawire.cli.pipeline.app."""
+"""`kafkawire pipeline query`: SQL over topics, one statement or a prompt."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`kafkawire pipeline replay TABLE --to TOPIC`: write the rows of a table back to a topic. Called
-by kafkawire.cli.pipeline.app."""
+"""`kafkawire pipeline replay TABLE --to TOPIC`: write the rows of a table back to a topic."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`kafkawire pipeline report NAME`: a predefined analysis on Spark, as tables and an image.
 
-Called by kafkawire.cli.pipeline.app; the work is kafkawire.spark.reports'.
+The work is kafkawire.spark.reports'.
 """
 
 from __future__ import annotations

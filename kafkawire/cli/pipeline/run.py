@@ -1,6 +1,6 @@
 """`kafkawire pipeline run|compact`: run a job and print its progress and results.
 
-Called by kafkawire.cli.pipeline.app; the work is kafkawire.spark.pipeline's.
+The work is kafkawire.spark.pipeline's.
 """
 
 from __future__ import annotations
@@ -8,9 +8,12 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from kafkawire.cli.output import fail, print_json, print_json_line, print_table
+from kafkawire.cli.parameters import Json
 from kafkawire.cli.progress import bars
 from kafkawire.spark.source.model import SourceError
 
@@ -20,21 +23,42 @@ if TYPE_CHECKING:
 
 NEEDED = ("pyspark", "pyarrow", "numba")
 
+JobFile = Annotated[str, typer.Argument(metavar="JOB.toml")]
+Master = Annotated[
+    str,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="spark://HOST:PORT, yarn, k8s://... [default: from the job, or local]",
+    ),
+]
 
-def run(path: str, master: str, continuous: bool, as_json: bool) -> None:
-    """Run the job of a file. Exit code 0: done, 1: failed, 2: the job file is invalid."""
-    job = read_job(path)
+
+def run(
+    job: JobFile,
+    master: Master = "",
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="Run until stopped, whatever the job file says.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Write new records of the topics to the table of the job, each offset exactly once.
+
+    An interrupted run is finished first. With --json each run prints one line of JSON. Exit code 0:
+    done, or stopped by SIGINT or SIGTERM in continuous mode; 1: failed and can be retried; 2: the
+    job file is invalid."""
+    planned = read_job(job)
     from kafkawire.spark.pipeline.job import CONTINUOUS
     from kafkawire.spark.pipeline.submitted import run_batch, run_continuous
 
     try:
-        if continuous or job.running.mode == CONTINUOUS:
-            run_continuous(job, master, lambda outcome: _notify(outcome, as_json), _failed)
+        if continuous or planned.running.mode == CONTINUOUS:
+            run_continuous(planned, master, lambda outcome: _notify(outcome, as_json), _failed)
             return
         outcomes: list[RunOutcome] = []
         try:
             with bars() as progress:
-                run_batch(job, master, progress, outcomes.append)
+                run_batch(planned, master, progress, outcomes.append)
         finally:  # not before: a bar on the terminal takes what is printed meanwhile
             _show(outcomes, as_json)
     except SourceError as problem:
@@ -47,13 +71,13 @@ def _failed(problem: SourceError, wait_s: float) -> None:
     print(f"kafkawire: {problem}; retrying in {wait_s:.0f} s", file=sys.stderr)
 
 
-def compact(path: str, master: str, as_json: bool) -> None:
-    """Compact the table of a job. Exit codes as of `run`."""
-    job = read_job(path)
+def compact(job: JobFile, master: Master = "", as_json: Json = False) -> None:
+    """Merge small adjacent files of the table. If interrupted, the next run continues."""
+    planned = read_job(job)
     from kafkawire.spark.pipeline.submitted import engine_of
 
     try:
-        with bars() as progress, engine_of(job, master, progress) as engine:
+        with bars() as progress, engine_of(planned, master, progress) as engine:
             before, after = engine.compact()
     except SourceError as problem:
         fail(problem)

@@ -1,18 +1,18 @@
 """`kafkawire tier status|why|cost|pause|resume`: show and control the remote tier of a running
-broker.
-
-Called by kafkawire.cli.tier.app; `ask` also by the other commands of the tier.
-"""
+broker."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
-from kafkawire.cli.outcomes import command
+import typer
+
+from kafkawire.cli.outcomes import connected, fail_unless
 from kafkawire.cli.output import print_json, print_table
+from kafkawire.cli.parameters import LOCAL, Json, Server
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.messages.registry import TIER
@@ -33,6 +33,7 @@ STATUS = (
     "error",
 )
 WHY = ("topic", "partition", "from", "to", "bytes", "waits", "reason", "until", "detail")
+Topic = Annotated[str | None, typer.Option("--topic", metavar="T", help="Show only this topic.")]
 COST = ("topic", "PUT", "GET", "LIST", "HEAD", "DELETE", "up", "down", "cost")
 
 
@@ -62,36 +63,52 @@ def pages(cluster: Cluster, name: str, **arguments: Any) -> Iterator[dict[str, A
             return
 
 
-def status(server: str, topic: str | None, every: bool, as_json: bool) -> None:
-    """Show the state of the tier and the upload progress of each partition."""
+def status(
+    topic: Topic = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Include partitions that never had a record.")
+    ] = False,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show upload progress of each partition and the state of the remote tier."""
 
-    def work(cluster: Cluster) -> bool:
+    with connected(server) as cluster:
         answers = list(pages(cluster, "status", topic=topic, all=every))
         tier = answers[-1]["tier"]
         rows = [row for answer in answers for row in answer["partitions"]]
         if as_json:
             print_json({"tier": tier, "partitions": rows})
-            return True
+            return
         print_tier(tier)
         now_ms = tier["now_ms"]
         print_table([_status_row(row, now_ms) for row in rows], STATUS, "partitions")
-        return True
-
-    command(server, work)
 
 
-def why(server: str, topic: str | None, every: bool, as_json: bool) -> None:
-    """Record that are not in the tier yet, with the reason; exit code 1 if a partition exceeds the
-    tiering.max.lag.ms of its topic."""
+def why(
+    topic: Topic = None,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Include completely uploaded partitions; empty partitions of internal topics "
+            "only with --topic.",
+        ),
+    ] = False,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show records that are not in the remote tier yet, with the reason.
 
-    def work(cluster: Cluster) -> bool:
+    Exit code 0: no partition exceeds the tiering.max.lag.ms of its topic; 1: at least one does."""
+    with connected(server) as cluster:
         answers = list(pages(cluster, "why", topic=topic, all=every))
-        tier = answers[-1]["tier"]
-        rows = [row for answer in answers for row in answer["pieces"]]
-        late = sum(row["late"] for row in rows)
-        if as_json:
-            print_json({"tier": tier, "pieces": rows})
-            return not late
+    tier = answers[-1]["tier"]
+    rows = [row for answer in answers for row in answer["pieces"]]
+    late = sum(row["late"] for row in rows)
+    if as_json:
+        print_json({"tier": tier, "pieces": rows})
+    else:
         if tier["error"]:
             print(f"{tier['url']}: {tier['error']}")
         if rows:
@@ -101,19 +118,17 @@ def why(server: str, topic: str | None, every: bool, as_json: bool) -> None:
             print("all records are in the remote tier")
         if late:
             print(f"{late} of these exceed the tiering.max.lag.ms of their topics")
-        return not late
-
-    command(server, work)
+    fail_unless(not late)
 
 
-def cost(server: str, as_json: bool) -> None:
-    """Show requests, bytes and cost by topic."""
+def cost(server: Server = LOCAL, as_json: Json = False) -> None:
+    """Show requests, bytes and cost by topic, for this month and since the start."""
 
-    def work(cluster: Cluster) -> bool:
+    with connected(server) as cluster:
         answer = ask(cluster, "cost")
         if as_json:
             print_json(answer)
-            return True
+            return
         currency, storage = answer["currency"], answer["storage"]
         rows = [_cost_row(row) for row in answer["topics"]]
         stored = {"topic": "(storage)", "up": size(storage["bytes"])}
@@ -128,25 +143,27 @@ def cost(server: str, as_json: bool) -> None:
         else:
             budget = f"{answer['budget']:g} {currency}"
             print(f"monthly budget: {budget}, {answer['budget_percent']} % spent")
-        return True
-
-    command(server, work)
 
 
-def pause(server: str, paused: bool, as_json: bool) -> None:
-    """Pause or resume uploads and deletions."""
+def pause(server: Server = LOCAL, as_json: Json = False) -> None:
+    """Pause uploads and deletions until `resume`. Reads continue. Survives a restart."""
+    _set_paused(server, "pause", as_json)
 
-    def work(cluster: Cluster) -> bool:
-        answer = ask(cluster, "pause" if paused else "resume")
+
+def resume(server: Server = LOCAL, as_json: Json = False) -> None:
+    """Resume uploads and deletions after `pause`."""
+    _set_paused(server, "resume", as_json)
+
+
+def _set_paused(server: str, name: str, as_json: bool) -> None:
+    with connected(server) as cluster:
+        answer = ask(cluster, name)
         if as_json:
             print_json(answer)
         elif answer["paused"]:
             print("uploads and deletions are paused; to resume: kafkawire tier resume")
         else:
             print("uploads and deletions are resumed")
-        return True
-
-    command(server, work)
 
 
 def print_tier(tier: Mapping[str, Any]) -> None:

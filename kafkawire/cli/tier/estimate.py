@@ -1,19 +1,21 @@
 """`kafkawire tier estimate`: estimate PUT requests and cost of settings before they are applied.
 
-For the traffic of a running broker, or for an assumed rate. Called by kafkawire.cli.tier.app.
+For the traffic of a running broker, or for an assumed rate.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from kafkawire.cli.options import OptionError, split_pair
-from kafkawire.cli.outcomes import command
+from kafkawire.cli.outcomes import connected
 from kafkawire.cli.output import fail, print_json, print_table
-from kafkawire.cli.tier.commands import ask, money, size
-from kafkawire.client.cluster import Cluster
+from kafkawire.cli.parameters import INT32, LOCAL, Json, Server
+from kafkawire.cli.tier.commands import Topic, ask, money, size
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([kKMGT]?)(i?)B?(?:/s)?")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -47,15 +49,29 @@ def parse_rate(option: str, text: str) -> float:
 
 
 def estimate(
-    server: str,
-    topic: str | None,
-    settings: Sequence[str],
-    rate: str | None,
-    partitions: int,
-    reads: str | None,
-    as_json: bool,
+    topic: Topic = None,
+    settings: Annotated[
+        list[str],
+        typer.Option("--set", metavar="NAME=VALUE", help="Setting to try; may be repeated."),
+    ] = [],  # noqa: B006
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES/s",
+            help="Assumed write rate of all topics, such as 5MB/s; needs no broker.",
+        ),
+    ] = None,
+    partitions: Annotated[
+        int, typer.Option(min=1, max=INT32, help="With --rate: number of partitions.")
+    ] = 1,
+    reads: Annotated[
+        str | None,
+        typer.Option(metavar="BYTES/s", help="Assumed read rate from the tier, such as 1MB/s."),
+    ] = None,
+    server: Server = LOCAL,
+    as_json: Json = False,
 ) -> None:
-    """Estimate one topic or all; with a `rate` no broker is asked."""
+    """Estimate PUT requests a day and monthly cost of settings before they are applied."""
     try:
         changes = dict(split_pair("--set", text) for text in settings)
         read_rate = None if reads is None else parse_rate("--reads", reads)
@@ -69,12 +85,9 @@ def estimate(
     except ValueError as error:
         fail(error, 2)
 
-    def work(cluster: Cluster) -> bool:
+    with connected(server) as cluster:
         answer = ask(cluster, "estimate", topic=topic, set=changes, reads=read_rate)
         _show(answer, ("now", "then") if changes or reads else ("now",), as_json)
-        return True
-
-    command(server, work)
 
 
 def _typed(

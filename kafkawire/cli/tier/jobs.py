@@ -1,29 +1,48 @@
 """`kafkawire tier scrub|move`: start and watch background jobs of a running broker.
 
-Ending the command does not end the work. Called by kafkawire.cli.tier.app.
+Ending the command does not end the work.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Annotated, Any
 
-from kafkawire.cli.outcomes import command
+import typer
+
+from kafkawire.cli.outcomes import connected, fail_unless
 from kafkawire.cli.output import fail, print_json, print_table
+from kafkawire.cli.parameters import LOCAL, Json, Server
 from kafkawire.cli.progress import bars
 from kafkawire.cli.tier.commands import ask, size
-from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.objectstore.url import parse_tier
 
 WATCH_S = 0.5
 
 
-def scrub(server: str, repair: bool, deep: bool, skip_lost: bool, as_json: bool) -> None:
-    """Differences between bucket, metadata and manifest; exit code 1 if there are any that were not
-    repaired."""
+def scrub(
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Delete orphaned objects and repair damage where possible."),
+    ] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every object and verify its checksums.")
+    ] = False,
+    skip_lost: Annotated[
+        bool,
+        typer.Option("--skip-lost", help="With --repair: skip batches of which no copy is left."),
+    ] = False,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Compare the bucket with the broker's metadata. Exit code 0: they agree, 1: they do not.
 
-    def work(cluster: Cluster) -> bool:
+    With --skip-lost consumers skip lost batches, and `pipeline audit` explains the gaps."""
+
+    if skip_lost and not repair:
+        fail("--skip-lost changes data: use it together with --repair", 2)
+    with connected(server) as cluster:
         answer = ask(cluster, "scrub", repair=repair, deep=deep, skip_lost=skip_lost)
         with bars() as progress:
             while answer["state"] == "scrubbing":
@@ -39,11 +58,8 @@ def scrub(server: str, repair: bool, deep: bool, skip_lost: bool, as_json: bool)
             print_json({name: value for name, value in answer.items() if name != "state"})
         else:
             _show_scrub(answer)
-        return all(finding["action"] for finding in answer["findings"]) and (
-            repair or not answer["findings"]
-        )
-
-    command(server, work)
+        findings = answer["findings"]
+        fail_unless(all(each["action"] for each in findings) and (repair or not findings))
 
 
 def _show_scrub(report: dict[str, Any]) -> None:
@@ -72,15 +88,26 @@ def _show_young(report: dict[str, Any]) -> None:
         )
 
 
-def move(server: str, to: str, skip_lost: bool, as_json: bool) -> None:
-    """Start a move, or watch one in progress, until all is copied; exit code 1 if that fails. A
-    relative folder is relative to the current folder, not to that of the broker."""
+def move(
+    to: Annotated[
+        str, typer.Option("--to", metavar="URL", help="New tier: s3://BUCKET/PREFIX or a folder.")
+    ] = "",
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="Skip batches of which no copy is left.")
+    ] = False,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Move the remote tier to another bucket or provider while the broker runs.
+
+    Objects are copied, verified byte by byte and switched one by one; new uploads go to the new
+    tier at once. The move continues after a restart of the broker: run this again to watch it."""
     try:
         to = parse_tier(to).url if to else ""
     except ValueError as wrong:
         fail(f"--to: {wrong}", 2)
 
-    def work(cluster: Cluster) -> bool:
+    with connected(server) as cluster:
         answer = ask(cluster, "move", to=to, skip_lost=skip_lost)
         with bars() as progress:
             while answer["state"] == "copying":
@@ -92,9 +119,7 @@ def move(server: str, to: str, skip_lost: bool, as_json: bool) -> None:
             print_json(answer)
         else:
             _show_move(answer)
-        return answer["state"] in ("waiting", "done")
-
-    command(server, work)
+        fail_unless(answer["state"] in ("waiting", "done"))
 
 
 def _show_move(answer: dict[str, Any]) -> None:

@@ -2,8 +2,7 @@
 
 Topics, settings, offsets, groups and data come back; records stay in the bucket and are read from
 there. Everything is read and decided, shown and confirmed before anything is written; the folder is
-built under a temporary name and renamed, so it exists completely or not at all. Called by
-kafkawire.cli.tier.app.
+built under a temporary name and renamed, so it exists completely or not at all.
 """
 
 from __future__ import annotations
@@ -17,10 +16,13 @@ import tempfile
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from kafkawire.cli.backup.backup import METADATA, sync
 from kafkawire.cli.output import fail, print_json, print_table
+from kafkawire.cli.parameters import Json
 from kafkawire.cli.progress import bars
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.format_errors import FormatError
@@ -49,9 +51,32 @@ class RestoreError(Exception):
 
 
 def restore(
-    tier: str, data: str, metadata_url: str, dry_run: bool, yes: bool, deep: bool, as_json: bool
+    tier: Annotated[
+        str,
+        typer.Option(
+            "--tier",
+            envvar="KAFKAWIRE_TIER",
+            metavar="URL",
+            help="Tier to restore: s3://BUCKET/PREFIX or a folder.",
+        ),
+    ],
+    data: Annotated[str, typer.Option("--data", metavar="DIR", help="New or empty data folder.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be restored.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="First read every object and verify its checksums.")
+    ] = False,
+    metadata: Annotated[
+        str, typer.Option(metavar="URL", help="Metadata database. [default: SQLite in the folder]")
+    ] = "",
+    as_json: Json = False,
 ) -> None:
-    """Run the command. `yes`: do not ask for confirmation; `deep`: read every restored byte."""
+    """Restore a data folder from a bucket: topics, settings, groups, offsets and data.
+
+    The broker that wrote to the bucket must never run again. Records stay in the bucket and are
+    read from there. Doubtful and lost data is listed before anything is written."""
     logging.disable(logging.CRITICAL)  # findings are printed once, below
     try:
         url = parse_tier(tier)
@@ -71,7 +96,7 @@ def restore(
             if not yes:
                 _ask(restored)
             with bars() as progress:
-                _build(env, Path(data), metadata_url, restored, url.url, progress)
+                _build(env, Path(data), metadata, restored, url.url, progress)
         finally:
             env.offload.close()
     except (RestoreError, MetadataError, FormatError, ValueError) as failure:
@@ -82,7 +107,7 @@ def restore(
         fail(f"{failure.filename or data} failed: {failure.strerror or failure}")
     finally:
         logging.disable(logging.NOTSET)
-    _conclude(restored, data, metadata_url, url.url, as_json)
+    _conclude(restored, data, metadata, url.url, as_json)
 
 
 def _refuse_full(data: Path) -> None:

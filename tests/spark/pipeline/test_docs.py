@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
-from kafkawire.cli.pipeline.app import pipeline_app
+from kafkawire.cli.app import GROUPS
 from kafkawire.spark.pipeline.job import SECTIONS, from_dict, parse
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.values.spec import FORMATS
@@ -23,12 +22,13 @@ from kafkawire.spark.source import options
 from kafkawire.spark.source.columns import NATIVE
 from kafkawire.spark.source.model import REASONS
 from kafkawire.testing.broker import BrokerProcess
+from tests.kit.cli import commands_of
 from tests.kit.spark.session import need_java
 
 ROOT = Path(__file__).parent.parent.parent.parent
 TEXT = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-COMMANDS: dict[str, Any] = getattr(get_command(pipeline_app), "commands")  # noqa: B009
+COMMANDS = commands_of(GROUPS["pipeline"])
 
 NOT_RUN = {
     "pip install": "the tests' own environment has it",
