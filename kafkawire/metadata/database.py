@@ -164,6 +164,7 @@ def _engine(url: URL) -> Engine:
         pool_size=1,
         max_overflow=0,
         connect_args={
+            "async_creator_fn": device.connect_sqlite,
             "timeout": device.BUSY_TIMEOUT_S,
             # Statements with numbers in them (session.PART) come once: few are worth keeping.
             "cached_statements": 16,

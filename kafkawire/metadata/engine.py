@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import threading
 import time
 import urllib.parse
 import weakref
@@ -74,6 +75,24 @@ async def completed(work: Awaitable[T], patience_s: float | None = None) -> T:
     if not running.cancelled():
         running.exception()  # retrieved, or asyncio would log it
     raise cancelled
+
+
+async def connect_sqlite(*arguments: Any, **options: Any) -> Any:
+    """Return a connection of aiosqlite; see `aiosqlite.connect`.
+
+    Where the file cannot be opened, the connection's thread has ended before the error is raised:
+    aiosqlite only asks it to end, and it reports to the event loop. If the loop was closed by then
+    (a refused start), the thread died with a traceback."""
+    import aiosqlite  # only here: PostgreSQL and RocksDB need none
+
+    connection: Any = aiosqlite.connect(*arguments, **options)
+    thread: threading.Thread = getattr(connection, "_thread", connection)  # before 0.22: itself
+    thread.daemon = True  # as SQLAlchemy sets it: no exit waits for a connection
+    try:
+        return await connection
+    except BaseException:
+        await aside(thread.join)
+        raise
 
 
 class SqliteConnection(sqlite3.Connection):

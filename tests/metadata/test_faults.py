@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import sqlite3
 import threading
+import time
 from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]
@@ -19,12 +22,6 @@ from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import DamagedMetadata, MetadataError, SqlStore
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from tests.kit.postgres import postgres
-from tests.kit.waiting import until
-
-
-def no_thread_of_a_connection() -> bool:
-    """Whether each connection of aiosqlite has ended its thread."""
-    return not any("_connection_worker" in thread.name for thread in threading.enumerate())
 
 
 async def opened(folder: Path) -> SqlStore:
@@ -93,7 +90,40 @@ async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     os.mkdir(tmp_path / "metadata.db")
     with pytest.raises(MetadataError, match=r"metadata.db cannot be opened"):
         await opened(tmp_path)
-    await until(no_thread_of_a_connection)  # its end is reported to this loop
+
+
+class SlowEnd(logging.Handler):
+    """Delays aiosqlite's threads when they are to end, as a busy machine does."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Wait, on the thread that logs."""
+        if "close_and_stop" in record.getMessage():
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize("content", [None, b"no database" * 1000], ids=["folder", "garbage"])
+def test_a_refused_file_leaves_no_thread_to_a_closed_loop(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    """The thread ended with a traceback after the event loop was closed."""
+    file = tmp_path / "metadata.db"
+    file.mkdir() if content is None else file.write_bytes(content)
+    log, slow = logging.getLogger("aiosqlite"), SlowEnd()
+    log.addHandler(slow)
+    level, _ = log.level, log.setLevel(logging.DEBUG)
+    failures: list[threading.ExceptHookArgs] = []
+    hook, threading.excepthook = threading.excepthook, failures.append
+    try:
+        with pytest.raises(MetadataError, match=r"metadata\.db"):
+            asyncio.run(open_metadata("", str(tmp_path)).open())
+        for thread in threading.enumerate():
+            if "_connection_worker" in thread.name:
+                thread.join(30)
+    finally:
+        threading.excepthook = hook
+        log.setLevel(level)
+        log.removeHandler(slow)
+    assert failures == []
 
 
 @pytest.mark.real
