@@ -40,8 +40,8 @@ from kafkawire.log.io.worker_jobs import (
 from kafkawire.log.journal import format as frame
 from kafkawire.log.journal.file import journal_name
 from kafkawire.log.journal.format import JournalHeader, padded
+from kafkawire.log.journal.index_columns import IndexColumns, empty_columns
 from kafkawire.log.journal.index_file import Extent, pack_index, write_index
-from kafkawire.log.partition.hot_index import IndexColumns, empty_columns
 
 PARTITIONS = 64
 JOURNAL_BYTES = 128 << 20

@@ -31,7 +31,7 @@ from kafkawire.log.recovery.identity import (
     inspect_folder,
     refuse_absent,
 )
-from kafkawire.log.recovery.unknown_topics import check_segments
+from kafkawire.log.segments.strays import check_segments
 from kafkawire.metadata import pairing
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.pairing import StoredPairing

@@ -19,10 +19,10 @@ from kafkawire.codec.segment.directory import write_directory, write_state
 from kafkawire.codec.segment.origin import write_origin
 from kafkawire.groups import snapshot
 from kafkawire.log.journal import format as frame
+from kafkawire.log.journal.index_columns import empty_columns
 from kafkawire.log.journal.index_file import Extent, JournalIndex, pack_index
 from kafkawire.log.journal.run_file import RunState, read_run, write_run
 from kafkawire.log.journal.scan import scan
-from kafkawire.log.partition.hot_index import empty_columns
 from kafkawire.manifest.format import pack, unpack
 from kafkawire.manifest.reader import Current, Obsolete, pack_current, unpack_current
 from kafkawire.metadata import checkpoint

@@ -18,16 +18,16 @@ from kafkawire.log.fsck.report import Fix, FsckReport, Progress
 from kafkawire.log.io.ports import Env
 from kafkawire.log.journal.file import index_name
 from kafkawire.log.journal.format import HEADER_BYTES
+from kafkawire.log.journal.index_columns import IndexColumns
 from kafkawire.log.journal.index_file import read_index
 from kafkawire.log.journal.ledger import bounds_of, expected_ledger
 from kafkawire.log.journal.losses import Damage, Name, examine
 from kafkawire.log.journal.run_file import NAME, read_run
 from kafkawire.log.journal.scan import Scanned, scan
-from kafkawire.log.partition.hot_index import IndexColumns
+from kafkawire.log.partition.damaged_ranges import Range
 from kafkawire.log.recovery.recover import recover
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import not_deleted
-from kafkawire.log.segments.store.unfinished import Range
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kafkawire.log.segments.store.unfinished import Range, uncovered
+from kafkawire.log.partition.damaged_ranges import Range, uncovered
 from kafkawire.offsets.catalog.port import PartitionRow, SegmentRange
 
 

@@ -17,18 +17,13 @@ from kafkawire.log.fsck.objects import ObjectCheck
 from kafkawire.log.fsck.report import Fix, FsckReport, Progress
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.io.worker_jobs import ScrubArguments, SkipArguments, SkipResult, no_pace
+from kafkawire.log.partition.damaged_ranges import Range
 from kafkawire.log.recovery.quarantine import Quarantine
-from kafkawire.log.segments.file.open import SUFFIX, SegmentFile, segment_path
+from kafkawire.log.segments.file.open import SUFFIX, SegmentFile, read_entries, segment_path
 from kafkawire.log.segments.file.verify import run as scrub
 from kafkawire.log.segments.skip.job import run as skip_job
 from kafkawire.log.segments.skip.skipper import SkipWriter
-from kafkawire.log.segments.store.unfinished import (
-    Known,
-    Range,
-    describe,
-    entries_of,
-    find_unaccounted,
-)
+from kafkawire.log.segments.store.unfinished import Known, describe, find_unaccounted
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import (
     DELETING,
@@ -201,7 +196,7 @@ class SegmentCheck:
 
     async def _unaccounted(self, path: str) -> list[tuple[PartitionEntry, Range]]:
         """Offsets in a file that no mapping and no journal has."""
-        entries = entries_of(self._fs, path)
+        entries = read_entries(self._fs, path)
         ranges = self._held.ranges
         return await find_unaccounted(
             entries, self._catalog, self._storage, self._known, lambda n: ranges.get(n, [])
@@ -212,7 +207,7 @@ class SegmentCheck:
         found = await self._unaccounted(path)
         if found:
             what = f"no row knows its file, which is the only copy of {describe(found)}"
-        elif entries_of(self._fs, path):
+        elif read_entries(self._fs, path):
             what = "no row knows its file; what it holds is in other files too, or was deleted"
         else:
             what = "no row knows its file, which cannot be read as a segment"

@@ -11,16 +11,11 @@ import errno
 import os.path
 from collections.abc import Sequence
 
-from kafkawire.log.io.ports import Buffer, File, FileSystem
+from kafkawire.log.io.ports import File, FileSystem
 
 PLACE_BITS = 32
 POSITION_MASK = (1 << PLACE_BITS) - 1
 """A place is journal number << 32 | position, so a journal stays under 4 GiB."""
-
-MAX_IOV = 1000
-"""Buffers per pwritev: Linux takes 1024 (IOV_MAX)."""
-MAX_WRITE_BYTES = 1 << 30
-"""Bytes per pwritev: Linux takes 2 GiB less a page and writes less if asked for more."""
 
 
 def journal_name(number: int) -> str:
@@ -141,35 +136,6 @@ class Journal:
                     errno.EIO, f"{self.path} is truncated: it ends before byte {position + length}"
                 )
         return parts
-
-
-def write_whole(file: File, buffers: list[Buffer], position: int, length: int) -> None:
-    """Write all buffers at `position`, or raise OSError (then some may have been written)."""
-    if len(buffers) <= MAX_IOV and length <= MAX_WRITE_BYTES:
-        written = file.pwritev(buffers, position)
-    else:
-        written = _write_chunks(file, buffers, position)
-    if written != length:
-        raise OSError(errno.ENOSPC, f"short write: {written} of {length} bytes")
-
-
-def _write_chunks(file: File, buffers: list[Buffer], position: int) -> int:
-    written = 0
-    start = 0
-    while start < len(buffers):
-        stop, size = start, 0
-        while stop < len(buffers) and stop - start < MAX_IOV:
-            more = len(buffers[stop])
-            if size + more > MAX_WRITE_BYTES and stop > start:
-                break
-            size += more
-            stop += 1
-        done = file.pwritev(buffers[start:stop], position + written)
-        written += done
-        if done != size:
-            break
-        start = stop
-    return written
 
 
 class Pins:

@@ -36,8 +36,7 @@ from kafkawire.log.io.worker_jobs import JournalFile
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import index_name
 from kafkawire.log.journal.format import JournalFormatError
-from kafkawire.log.partition.hot_index import IndexColumns
-from kafkawire.log.partition.read_plan import MAX_RUNS
+from kafkawire.log.journal.index_columns import MAX_RUNS, IndexColumns
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kafkawire.log.journal.file import PLACE_BITS
+from kafkawire.log.journal.index_columns import IndexColumns
 from kafkawire.log.journal.salvage import DamagedFrame, explain
 from kafkawire.log.journal.scan import Gap
-from kafkawire.log.partition.hot_index import IndexColumns
 
 MAX_NAMED = 10
 """Partitions named in one log line; the others are counted."""

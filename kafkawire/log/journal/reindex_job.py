@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import os.path
 
+from kafkawire.log.io.mapped_file import MappedFile
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import JournalFile, Pace
 from kafkawire.log.journal.file import PLACE_BITS
 from kafkawire.log.journal.format import HEADER_BYTES
 from kafkawire.log.journal.index_file import Extent, pack_index, write_index
 from kafkawire.log.journal.scan import scan
-from kafkawire.log.segments.file.open import Mapped
 
 
 def run(fs: FileSystem, arguments: JournalFile, pace: Pace) -> int:
     """How many frames it has. OSError if the journal cannot be read or the index not written."""
-    journal = Mapped(fs, arguments.path, arguments.end)
+    journal = MappedFile(fs, arguments.path, arguments.end)
     try:
         journal.need(0, arguments.end, pace)
         found = scan(journal.view, arguments.number, HEADER_BYTES, arguments.end, 0)

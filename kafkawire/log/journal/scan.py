@@ -31,8 +31,8 @@ from kafkawire.log.journal.format import (
     read_head,
     read_naming,
 )
+from kafkawire.log.journal.index_columns import IndexColumns, empty_columns
 from kafkawire.log.journal.salvage import offsets_of
-from kafkawire.log.partition.hot_index import IndexColumns, empty_columns
 
 Fact = tuple[int, tuple[Any, ...]]
 """The place of a frame, and the fields of the head of a batch in it (batches.HEAD)."""

@@ -7,17 +7,17 @@ through the worker.
 
 from __future__ import annotations
 
+from kafkawire.log.io.mapped_file import MappedFile
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import JournalFile, Pace
 from kafkawire.log.journal.format import HEADER_BYTES
 from kafkawire.log.journal.scan import scan
-from kafkawire.log.segments.file.open import Mapped
 
 
 def run(fs: FileSystem, arguments: JournalFile, pace: Pace) -> list[tuple[int, int]]:
     """The damaged ranges [start, end) of positions, in order. Raises OSError if the file cannot be
     opened."""
-    mapped = Mapped(fs, arguments.path, arguments.end)
+    mapped = MappedFile(fs, arguments.path, arguments.end)
     try:
         bad = mapped.read_ahead(0, arguments.end, pace)
         if bad:  # touching what the disk cannot read would end the process

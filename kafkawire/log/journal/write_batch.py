@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
+from kafkawire.log.io.gathered_write import write_whole
 from kafkawire.log.io.ports import Buffer
-from kafkawire.log.journal.file import PLACE_BITS, POSITION_MASK, Journal, write_whole
+from kafkawire.log.journal.file import PLACE_BITS, POSITION_MASK, Journal
 from kafkawire.log.journal.format import (
     BATCH_PREFIX_BYTES,
     HEAD_BYTES,

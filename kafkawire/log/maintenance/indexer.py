@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.journal.file import Journal
+from kafkawire.log.journal.index_columns import IndexColumns
 from kafkawire.log.journal.index_file import Extent, pack_index, write_index
 from kafkawire.log.maintenance.checkpoints import Checkpoints
-from kafkawire.log.partition.hot_index import IndexColumns
 from kafkawire.log.partition.index_eviction import close_portions, evict, rows_in
 from kafkawire.log.partition.partition import Partition
 

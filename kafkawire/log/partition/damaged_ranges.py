@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from kafkawire.log.journal.file import Pins
 from kafkawire.log.journal.format import HEAD_BYTES
 from kafkawire.log.journal.losses import Loss
-from kafkawire.log.segments.store.unfinished import Range, uncovered
 from kafkawire.offsets.catalog.port import SegmentCatalog
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.partition.partition import Partition
 
+Range = tuple[int, int]
+"""Offsets [first, end) of a partition."""
 PARTITIONS_AT_ONCE = 1000
 """Of one round trip to the storage."""
 
@@ -75,3 +76,15 @@ async def damaged_payloads(log: CommitLog, number: int, first: int, last: int) -
         finally:
             pins.release()
     return payloads
+
+
+def uncovered(start: int, end: int, ranges: Iterable[Range]) -> Iterable[Range]:
+    """The parts of [start, end) covered by none of the ranges, which are sorted by first offset."""
+    for first, after in ranges:
+        if start >= end:
+            return
+        if first > start:
+            yield start, min(first, end)
+        start = max(start, after)
+    if start < end:
+        yield start, end

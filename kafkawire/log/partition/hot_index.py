@@ -13,12 +13,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
-from typing import TypeAlias
 
-ROW_BYTES = 40
-"""8 base offset, 8 place, 4 length, 4 count, 8 newest timestamp, 8 running maximum of those."""
-
-Column: TypeAlias = "array[int]"
+from kafkawire.log.journal.index_columns import Column, IndexColumns
 
 
 class HotIndex:
@@ -107,26 +103,3 @@ class HotIndex:
             else:
                 running.extend(accumulate(newest, max))
         return running
-
-
-class IndexColumns:
-    """Rows on their way between memory and a journal's index file."""
-
-    __slots__ = ("base", "count", "length", "newest", "place")
-
-    def __init__(
-        self, base: Column, place: Column, length: Column, count: Column, newest: Column
-    ) -> None:
-        self.base = base
-        self.place = place
-        self.length = length
-        self.count = count
-        self.newest = newest
-
-    def __len__(self) -> int:
-        return len(self.base)
-
-
-def empty_columns() -> IndexColumns:
-    """No rows yet."""
-    return IndexColumns(array("q"), array("q"), array("I"), array("I"), array("q"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kafkawire.log.journal.file import Journal
-from kafkawire.log.partition.hot_index import ROW_BYTES, IndexColumns
+from kafkawire.log.journal.index_columns import ROW_BYTES, IndexColumns
 from kafkawire.log.partition.partition import Partition
 
 MAX_INDEX_BYTES = 64 << 20

@@ -15,17 +15,19 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.row_version import RowVersion
+from kafkawire.log.partition.stored_rows import fill
 from kafkawire.log.partition.topic_configs import TopicConfigs
-from kafkawire.log.recovery import restore as loading
 from kafkawire.metadata.catalog import Catalog, Location
 from kafkawire.offsets.catalog.port import PartitionRow, SegmentCatalog
+
+if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +198,7 @@ class Loader:
         partition = self.make(row.number)
         if partition is None:
             return  # deleted meanwhile
-        loading.fill(partition, row)
+        fill(partition, row)
         self._entered(partition)
 
     def _entered(self, partition: Partition) -> None:

@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Final
 from kafkawire.codec.batches import HEAD_BYTES, PREFIX_BYTES
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.log.io.ports import Buffer
+from kafkawire.log.journal.index_columns import MAX_RUNS
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.partition.partition import Partition
-
-MAX_RUNS = 4096
-"""Stretches of one plan: each costs a third of a microsecond and more to send, so that one Fetch
-of very small batches does not hold the loop for longer than one of large ones."""
 
 _HEAD = Struct(">qi11xi")
 """Base offset, length and last offset delta at the start of a record batch."""

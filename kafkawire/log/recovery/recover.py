@@ -31,9 +31,10 @@ from bisect import bisect_left
 from collections.abc import Mapping
 
 from kafkawire.log.io.atomic_file import NEW
+from kafkawire.log.io.gathered_write import write_whole
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.journal.directory import SPARE_PREFIX
-from kafkawire.log.journal.file import PLACE_BITS, POSITION_MASK, Journal, write_whole
+from kafkawire.log.journal.file import PLACE_BITS, POSITION_MASK, Journal
 from kafkawire.log.journal.format import (
     HEADER_BYTES,
     check,

@@ -15,15 +15,14 @@ from kafkawire.codec.batches import HEAD
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.journal.file import POSITION_MASK, Journal
 from kafkawire.log.journal.format import batch_starts
+from kafkawire.log.journal.index_columns import ROW_BYTES, IndexColumns
 from kafkawire.log.journal.losses import Loss
-from kafkawire.log.partition.hot_index import ROW_BYTES, IndexColumns
 from kafkawire.log.partition.index_eviction import MAX_INDEX_BYTES, add_portion
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.producers import last_sequence
-from kafkawire.log.partition.truncate import drop_journals
+from kafkawire.log.partition.stored_rows import finish, take_row
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 from kafkawire.offsets.catalog.port import PartitionRow
-from kafkawire.offsets.manager import PartitionOffsetManager
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ def load_partitions(
     """
     for row in rows:
         if row.number in partitions:
-            _take_row(partitions[row.number], row)
+            take_row(partitions[row.number], row)
     written: set[int] = set()
     loaded_from = _first_loaded(recovered.found)
     for at, found in enumerate(recovered.found):
@@ -56,7 +55,7 @@ def load_partitions(
     losses = _pass_over(partitions, recovered, bounds) if recovered.damage else []
     written.update(loss.number for loss in losses)
     for partition in partitions.values():
-        _finish(partition)
+        finish(partition)
     return written, losses
 
 
@@ -121,38 +120,6 @@ def _load_one(partition: Partition, journal: Journal, row: list[int], in_memory:
     journal.live += 1
     if not in_memory:
         partition.evicted = len(partition.portions)
-
-
-def fill(partition: Partition, row: PartitionRow) -> None:
-    """Load a partition of which the journals hold nothing."""
-    _take_row(partition, row)
-    _finish(partition)
-    if partition.epochs[-1][0] < partition.leader_epoch:
-        partition.lead(partition.leader_epoch)  # it rose while the partition was not in memory
-
-
-def _take_row(partition: Partition, row: PartitionRow) -> None:
-    """Take over what SQL remembers.
-
-    Where its segments end is not its next offset yet: batches after the checkpoint are to be
-    replayed though they were cut.
-    """
-    state = row.checkpoint
-    if state is not None:
-        partition.next_offset = state.next_offset
-        partition.log_start = state.log_start
-        if state.leader_epochs:
-            partition.epochs = list(state.leader_epochs)
-        partition.producers.load(state.producers)
-        if state.producers:
-            partition.log.producing.add(partition)
-    partition.dispatch_offset, partition.commit_offset = row.dispatch_offset, row.commit_offset
-    living = [mapping for mapping in row.mappings if mapping.end_offset > partition.log_start]
-    if len(living) < len(row.mappings):
-        partition.log.trimmed[partition.number] = partition.log_start
-    if living:
-        partition.segments.splice(0, 0, living)
-        partition.cut_offset = living[-1].end_offset
 
 
 def _first_loaded(found: list[RecoveredJournal]) -> int:
@@ -223,20 +190,3 @@ def _read_heads(
             start = at & POSITION_MASK
             for position in batch_starts(view, start, start + length) or ():
                 yield at, HEAD.unpack_from(view, position)
-
-
-def _finish(partition: Partition) -> None:
-    """All rows are there: set what follows from them."""
-    partition.next_offset = max(partition.next_offset, partition.cut_offset)
-    log_start = min(partition.log_start, partition.next_offset)
-    partition.log_start = 0
-    portions, rows = partition.portions, partition.rows
-    partition.size_bytes = sum(rows.length) + sum(portions.size[: partition.evicted])
-    partition.size_bytes += sum(partition.segments.length)
-    partition.offsets = PartitionOffsetManager(partition.next_offset)
-    partition.high_watermark = partition.bound = partition.next_offset
-    dirty, partition.dirty = partition.dirty, True
-    if log_start:
-        partition.start_at(log_start)  # which SQL knows, so it soils nothing
-    drop_journals(partition, partition.cut_offset)  # of a journal that was cut in part
-    partition.dirty = dirty

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from kafkawire.log.io.ports import FileSystem, LogError
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.format import HEADER_BYTES, JournalHeader, Naming
+from kafkawire.log.journal.index_columns import IndexColumns
 from kafkawire.log.journal.index_file import Extent, JournalIndex, read_index
 from kafkawire.log.journal.losses import Damage, DamagedEnds
 from kafkawire.log.journal.scan import Gap, Scanned
-from kafkawire.log.partition.hot_index import IndexColumns
 
 
 @dataclass(slots=True)

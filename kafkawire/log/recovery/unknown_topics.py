@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from kafkawire.codec.types import uuid_parse
 from kafkawire.log.io.ports import Env, FileSystem
@@ -36,12 +35,7 @@ from kafkawire.log.journal.format import (
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.recovery.identity import IdentityError, rebuild_command
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
-from kafkawire.log.segments.store.unfinished import entries_of
-from kafkawire.metadata.pairing import known_topics
-from kafkawire.metadata.store import Metadata, SqlStore
-
-if TYPE_CHECKING:
-    from kafkawire.log.segments.manager import Segments
+from kafkawire.metadata.store import Metadata
 
 MAX_SHOWN = 5
 """Topics named in one message."""
@@ -75,22 +69,6 @@ async def check_known(
             strange |= not_deleted(env.fs, recovered.found, lost)
     if strange:
         raise IdentityError(sentence(metadata.name, home, sorted(strange)))
-
-
-async def check_segments(env: Env, home: str, segments: Segments, metadata: SqlStore) -> None:
-    """Raise IdentityError if segment files without a row hold topics the metadata never had.
-
-    For a folder whose identity is not known yet. Raises what the disk and the metadata raise."""
-    topics: dict[bytes, str] = {}
-    for name in segments.strays:
-        path = os.path.join(segments.folder, name)
-        for entry in await env.offload.submit("files", entries_of, env.fs, path):
-            topics[entry.topic_id] = entry.topic
-    if topics:
-        known = await metadata.transact(lambda session: known_topics(session, topics))
-        strange = {name for topic_id, name in topics.items() if topic_id not in known}
-        if strange:
-            raise IdentityError(sentence(metadata.name, home, sorted(strange)))
 
 
 def sentence(metadata: str, home: str, topics: list[str]) -> str:

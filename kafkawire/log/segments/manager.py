@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.partition.damaged_ranges import Range
 from kafkawire.log.partition.loader import Loader
 from kafkawire.log.partition.row_version import RowVersion
 from kafkawire.log.recovery.given_up import GivenUp
@@ -20,7 +21,7 @@ from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.segments.compact.cleaner import SegmentCleaner
 from kafkawire.log.segments.cut.cutter import Cutter
 from kafkawire.log.segments.expiry import Lifecycle
-from kafkawire.log.segments.file.open import SUFFIX, segment_path
+from kafkawire.log.segments.file.open import SUFFIX, read_entries, segment_path
 from kafkawire.log.segments.file.origin import Origins
 from kafkawire.log.segments.merge.merger import Rewriter
 from kafkawire.log.segments.skip.skipper import Skipper
@@ -28,14 +29,7 @@ from kafkawire.log.segments.store.delete_delay import FileDelays
 from kafkawire.log.segments.store.remote_tier import RemoteTier
 from kafkawire.log.segments.store.segment_store import Segment, SegmentStore, remove
 from kafkawire.log.segments.store.swap import Swapper
-from kafkawire.log.segments.store.unfinished import (
-    Known,
-    Range,
-    describe,
-    entries_of,
-    held_in_memory,
-    unaccounted,
-)
+from kafkawire.log.segments.store.unfinished import Known, describe, held_in_memory, unaccounted
 from kafkawire.log.segments.store.warm_reader import WarmReader
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED, SegmentCatalog, SegmentRow
@@ -177,7 +171,7 @@ class Segments:
     async def _keep_records(self, segment: Segment) -> None:
         """Move the file of an unfinished segment aside if it is the only copy of something."""
         fs, submit = self._env.fs, self._env.offload.submit
-        entries = await submit("files", entries_of, fs, segment.path)
+        entries = await submit("files", read_entries, fs, segment.path)
         numbers = {entry.number for entry in entries}
         await self._loader.load(numbers)
         gone = {number for number in numbers if number not in self._partitions}

@@ -16,8 +16,8 @@ import pytest
 from kafkawire.log.fsck.check import check
 from kafkawire.log.fsck.report import FsckReport
 from kafkawire.log.journal.file import index_name
+from kafkawire.log.partition.damaged_ranges import uncovered
 from kafkawire.log.segments.file.open import segment_path
-from kafkawire.log.segments.store.unfinished import uncovered
 from kafkawire.offsets.catalog.port import STARTED, SegmentRow
 from tests.kit.log.logs import FOLDER, World
 from tests.kit.memory_metadata import MemoryMetadata

@@ -11,8 +11,9 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.byte_budget import InFlight
+from kafkawire.log.journal.index_columns import ROW_BYTES
 from kafkawire.log.partition import index_eviction as eviction
-from kafkawire.log.partition.hot_index import ROW_BYTES, HotIndex
+from kafkawire.log.partition.hot_index import HotIndex
 from kafkawire.log.partition.index_eviction import evict
 from kafkawire.log.partition.partition import Partition, Plan
 from kafkawire.log.partition.read_plan import HotRead

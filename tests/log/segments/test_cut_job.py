@@ -12,9 +12,9 @@ from contextlib import suppress
 import pytest
 
 from kafkawire.codec.segment.format import PartitionState
+from kafkawire.log.io.mapped_file import PIECE_BYTES
 from kafkawire.log.io.worker_jobs import JobResult, entries_of, find_job
 from kafkawire.log.journal.index_file import read_index
-from kafkawire.log.segments.file.open import PIECE_BYTES
 from kafkawire.log.segments.file.writer import SYNC_BYTES
 from kafkawire.metadata.checkpoint import pack_epochs
 from tests.kit.log.segment_jobs import (

@@ -22,6 +22,7 @@ from crc32c import crc32c
 
 from kafkawire.codec.batches import empty_batches
 from kafkawire.codec.segment.format import DamagedBatch
+from kafkawire.log.io.mapped_file import MappedFile
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import (
     CutArguments,
@@ -41,10 +42,9 @@ from kafkawire.log.journal.format import (
     KIND_BATCH,
     batch_starts,
 )
+from kafkawire.log.journal.index_columns import IndexColumns, empty_columns
 from kafkawire.log.journal.index_file import JournalIndex, read_index
 from kafkawire.log.journal.scan import Scanned, scan
-from kafkawire.log.partition.hot_index import IndexColumns, empty_columns
-from kafkawire.log.segments.file.open import Mapped
 from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
 
 ROWS_AT_ONCE = 480
@@ -86,7 +86,7 @@ class _Journal:
 
     def __init__(self, fs: FileSystem, file: JournalFile, pace: Pace) -> None:
         self.number = file.number
-        self.mapped = Mapped(fs, file.path, file.end)
+        self.mapped = MappedFile(fs, file.path, file.end)
         self.bad = self.mapped.read_ahead(0, file.end, pace)
         try:
             index = read_index(fs, os.path.dirname(file.path), file.number)

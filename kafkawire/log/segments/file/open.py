@@ -1,14 +1,10 @@
-"""Segment files as the broker opens them, and files as jobs read them: in big pieces, then by view.
+"""Segment files as the broker and jobs open them.
 
-A job reads through a mapping, so nothing is copied and its own memory stays small. But a page that
-the disk cannot give would end the process, and single pages are slow: so it first reads each
-stretch it will touch with plain calls, which say what they cannot read and leave the bytes in the
-page cache. What is under memory pressure may be read twice; that costs time only.
+Jobs read them through kafkawire.log.io.mapped_file, tools too.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
 import os.path
 from collections.abc import Iterator
@@ -38,6 +34,7 @@ from kafkawire.codec.segment.format import (
     read_trailer,
     section_body,
 )
+from kafkawire.log.io.mapped_file import PIECE_BYTES, MappedFile
 from kafkawire.log.io.ports import File, FileSystem
 from kafkawire.log.io.worker_jobs import Pace, no_pace
 from kafkawire.offsets.catalog.port import SegmentRow
@@ -45,10 +42,6 @@ from kafkawire.offsets.catalog.port import SegmentRow
 logger = logging.getLogger(__name__)
 
 SUFFIX = ".segment"
-PIECE_BYTES = 1 << 20
-"""How much is read in one call: a disk is at its full speed, and memory is not felt."""
-SMALL_PIECE_BYTES = 1 << 16
-"""After a read that failed: how closely the bad place is searched for."""
 
 
 LostRanges: TypeAlias = dict[int, list[LostRange]]
@@ -163,56 +156,6 @@ class DamagedBlock(FormatError):
         self.offset = first
 
 
-class Mapped:
-    """A file whose first `size_bytes` (None: all) can be checked through `view`.
-
-    OSError if it is shorter. See the module for why `read_ahead` comes before `view`.
-    """
-
-    __slots__ = ("_file", "path", "view")
-
-    def __init__(self, fs: FileSystem, path: str, size_bytes: int | None = None) -> None:
-        self.path = path
-        self._file = fs.open(path)
-        size = self._file.size()
-        if size_bytes is not None and size < size_bytes:
-            self._file.close()
-            raise OSError(errno.EIO, f"it has {size} bytes and should have {size_bytes}", path)
-        self.view = self._file.map(size if size_bytes is None else size_bytes)
-
-    def read_ahead(self, start: int, stop: int, pace: Pace) -> list[tuple[int, int]]:
-        """Read the bytes [start, stop) into the page cache; the stretches that cannot be read."""
-        bad: list[tuple[int, int]] = []
-        for at in range(start, stop, PIECE_BYTES):
-            end = min(at + PIECE_BYTES, stop)
-            try:
-                self._file.pread(end - at, at)
-            except OSError:
-                bad += self._bad_places(at, end)
-            pace(end - at)
-        return bad
-
-    def _bad_places(self, start: int, stop: int) -> list[tuple[int, int]]:
-        bad = []
-        for at in range(start, stop, SMALL_PIECE_BYTES):
-            end = min(at + SMALL_PIECE_BYTES, stop)
-            try:
-                self._file.pread(end - at, at)
-            except OSError:
-                bad.append((at, end))
-        return bad
-
-    def need(self, start: int, stop: int, pace: Pace) -> memoryview:
-        """The bytes [start, stop), read ahead. OSError naming the first place that cannot be."""
-        for at, _ in self.read_ahead(start, stop, pace):
-            raise OSError(errno.EIO, f"cannot read at byte {at}", self.path)
-        return self.view[start:stop]
-
-    def close(self) -> None:
-        """Give the handle back; views stay valid."""
-        self._file.close()
-
-
 class SegmentFile:
     """A segment opened by a job or a tool. FormatError, with the path in it, if it is none.
 
@@ -230,7 +173,7 @@ class SegmentFile:
             raise self.wrong(failure) from failure
         finally:
             file.close()
-        self._mapped = Mapped(fs, path)
+        self._mapped = MappedFile(fs, path)
         self.view = self._mapped.view
         try:
             self.directory = read_directory(self.body(DIRECTORY, pace))
@@ -313,3 +256,16 @@ class SegmentFile:
     def close(self) -> None:
         """Give the handle back."""
         self._mapped.close()
+
+
+def read_entries(fs: FileSystem, path: str) -> list[PartitionEntry]:
+    """The partitions in a finished segment file; none for a file that is gone or was not
+    finished. Raises OSError from the disk; runs in a thread."""
+    try:
+        file = SegmentFile(fs, path)
+    except (FileNotFoundError, FormatError):
+        return []
+    try:
+        return list(file.directory)
+    finally:
+        file.close()

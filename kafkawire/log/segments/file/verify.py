@@ -20,9 +20,10 @@ from kafkawire.codec.segment.format import (
     PartitionEntry,
     SparseIndex,
 )
+from kafkawire.log.io.mapped_file import PIECE_BYTES
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import DamagedRange, Pace, ScrubArguments, ScrubResult
-from kafkawire.log.segments.file.open import PIECE_BYTES, SegmentFile
+from kafkawire.log.segments.file.open import SegmentFile
 
 MAX_PROBLEMS = 1000
 """Sentences of one segment. Where there are more, the segment is lost or restored as a whole."""

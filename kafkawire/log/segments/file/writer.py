@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from typing import Self
 
 from kafkawire.codec.segment.format import Origin, PartitionState, SegmentBuilder, TopicOrigin
+from kafkawire.log.io.gathered_write import MAX_IOV, write_whole
 from kafkawire.log.io.ports import Buffer, FileSystem
 from kafkawire.log.io.worker_jobs import JobOrigin, Made, SegmentOutput, pack, unpack_all
-from kafkawire.log.journal.file import MAX_IOV, write_whole
 
 WRITE_BYTES = 4 << 20
 """A gathered write; the views in it keep nothing in memory but pages that were just read."""

@@ -21,9 +21,10 @@ from kafkawire.codec.segment.format import (
     SparseIndex,
 )
 from kafkawire.codec.segment.lost import DAMAGED, GONE, LostRange
+from kafkawire.log.io.mapped_file import PIECE_BYTES, MappedFile
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import Lost, Pace, SkipArguments, SkipResult, pack, unpack_all
-from kafkawire.log.segments.file.open import PIECE_BYTES, Mapped, SegmentFile
+from kafkawire.log.segments.file.open import SegmentFile
 from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
 
 Stretch = tuple[memoryview, list[BadBatches]]
@@ -93,10 +94,10 @@ class _Source:
         self._fs = fs
         self._path = path
         self._pace = pace
-        self._mapped: Mapped | None = None
+        self._mapped: MappedFile | None = None
         if path:
             with suppress(FileNotFoundError):
-                self._mapped = Mapped(fs, path)
+                self._mapped = MappedFile(fs, path)
         self.gone = self._mapped is None
 
     def states(self) -> dict[int, PartitionState]:

@@ -13,34 +13,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import PartitionEntry
-from kafkawire.log.io.ports import FileSystem
-from kafkawire.log.segments.file.open import SegmentFile
+from kafkawire.log.partition.damaged_ranges import Range, uncovered
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import SegmentCatalog
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
 
-Range = tuple[int, int]
 Known = Callable[[Collection[int]], Awaitable[set[int]]]
 """Those of the partition numbers that SQL ever assigned: `Metadata.known_partitions`."""
 MAX_SHOWN = 5
 """Partitions named in one message."""
-
-
-def entries_of(fs: FileSystem, path: str) -> list[PartitionEntry]:
-    """The partitions in a finished segment file; none for a file that is gone or was not
-    finished. Raises OSError from the disk; runs in a thread."""
-    try:
-        file = SegmentFile(fs, path)
-    except (FileNotFoundError, FormatError):
-        return []
-    try:
-        return list(file.directory)
-    finally:
-        file.close()
 
 
 def unaccounted(
@@ -106,15 +90,3 @@ def held_in_memory(partition: Partition) -> list[Range]:
         *zip(portions.first, portions.end, strict=True),
         *((base, base + count) for base, count in counted),
     ]
-
-
-def uncovered(start: int, end: int, ranges: Iterable[Range]) -> Iterable[Range]:
-    """The parts of [start, end) covered by none of the ranges, which are sorted by first offset."""
-    for first, after in ranges:
-        if start >= end:
-            return
-        if first > start:
-            yield start, min(first, end)
-        start = max(start, after)
-    if start < end:
-        yield start, end

@@ -1,0 +1,69 @@
+"""Files as jobs read them: in big pieces first, then through a mapping.
+
+A job reads through a mapping, so nothing is copied and its own memory stays small. But a page that
+the disk cannot give would end the process, and single pages are slow: so it first reads each
+range it will use with plain calls, which raise an error for what cannot be read and leave the
+bytes in the page cache. Under memory pressure bytes may be read twice; that costs time only.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.io.worker_jobs import Pace
+
+PIECE_BYTES = 1 << 20
+"""How much is read in one call: a disk is at its full speed, and memory is not felt."""
+SMALL_PIECE_BYTES = 1 << 16
+"""After a read that failed: how closely the bad place is searched for."""
+
+
+class MappedFile:
+    """A file whose first `size_bytes` (None: all) can be checked through `view`.
+
+    OSError if it is shorter. See the module for why `read_ahead` comes before `view`.
+    """
+
+    __slots__ = ("_file", "path", "view")
+
+    def __init__(self, fs: FileSystem, path: str, size_bytes: int | None = None) -> None:
+        self.path = path
+        self._file = fs.open(path)
+        size = self._file.size()
+        if size_bytes is not None and size < size_bytes:
+            self._file.close()
+            raise OSError(errno.EIO, f"it has {size} bytes and should have {size_bytes}", path)
+        self.view = self._file.map(size if size_bytes is None else size_bytes)
+
+    def read_ahead(self, start: int, stop: int, pace: Pace) -> list[tuple[int, int]]:
+        """Read the bytes [start, stop) into the page cache; the stretches that cannot be read."""
+        bad: list[tuple[int, int]] = []
+        for at in range(start, stop, PIECE_BYTES):
+            end = min(at + PIECE_BYTES, stop)
+            try:
+                self._file.pread(end - at, at)
+            except OSError:
+                bad += self._bad_places(at, end)
+            pace(end - at)
+        return bad
+
+    def _bad_places(self, start: int, stop: int) -> list[tuple[int, int]]:
+        bad = []
+        for at in range(start, stop, SMALL_PIECE_BYTES):
+            end = min(at + SMALL_PIECE_BYTES, stop)
+            try:
+                self._file.pread(end - at, at)
+            except OSError:
+                bad.append((at, end))
+        return bad
+
+    def need(self, start: int, stop: int, pace: Pace) -> memoryview:
+        """The bytes [start, stop), read ahead. OSError naming the first place that cannot be."""
+        for at, _ in self.read_ahead(start, stop, pace):
+            raise OSError(errno.EIO, f"cannot read at byte {at}", self.path)
+        return self.view[start:stop]
+
+    def close(self) -> None:
+        """Give the handle back; views stay valid."""
+        self._file.close()

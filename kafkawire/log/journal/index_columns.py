@@ -1,0 +1,41 @@
+"""Rows of an index in columns: where the batches of one partition lie in the journals.
+
+What kafkawire.log.partition.hot_index has in memory and kafkawire.log.journal.index_file on disk.
+Pure.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TypeAlias
+
+ROW_BYTES = 40
+"""8 base offset, 8 place, 4 length, 4 count, 8 newest timestamp, 8 running maximum of those."""
+
+Column: TypeAlias = "array[int]"
+MAX_RUNS = 4096
+"""Stretches of one plan: each costs a third of a microsecond and more to send, so that one Fetch
+of very small batches does not hold the loop for longer than one of large ones."""
+
+
+class IndexColumns:
+    """Rows on their way between memory and a journal's index file."""
+
+    __slots__ = ("base", "count", "length", "newest", "place")
+
+    def __init__(
+        self, base: Column, place: Column, length: Column, count: Column, newest: Column
+    ) -> None:
+        self.base = base
+        self.place = place
+        self.length = length
+        self.count = count
+        self.newest = newest
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+
+def empty_columns() -> IndexColumns:
+    """No rows yet."""
+    return IndexColumns(array("q"), array("q"), array("I"), array("I"), array("q"))
