@@ -248,3 +248,30 @@ def import_circles(trees: Mapping[str, ast.Module], kinds: Iterable[str]) -> lis
             for name, tree in trees.items()
         }
     )
+
+
+def package_imports(
+    trees: Mapping[str, ast.Module], packages: Iterable[str]
+) -> dict[str, set[str]]:
+    """Each of the packages with those of the others that its modules import at run time.
+
+    A module belongs to the innermost of the packages that it lies in; modules of no package do not
+    count."""
+    known = set(packages)
+    graph: dict[str, set[str]] = {package: set() for package in known}
+    for name, tree in trees.items():
+        package = _package_of(name, known)
+        if package is None:
+            continue
+        for each in imports_of(tree, trees):
+            target = _package_of(each.module, known)
+            if each.kind != "types" and target not in (None, package):
+                graph[package].add(target)
+    return graph
+
+
+def _package_of(module: str, packages: set[str]) -> str | None:
+    """The innermost of the packages that a module lies in, or is."""
+    while module and module not in packages:
+        module = module.rpartition(".")[0]
+    return module or None

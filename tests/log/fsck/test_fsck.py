@@ -1,7 +1,8 @@
 """fsck: clean after every kind of end, and each kind of damage is named, where it is.
 
 Covers: kafkawire.log.fsck.journals, kafkawire.log.fsck.offsets,
-kafkawire.log.fsck.read_only_disk, kafkawire.log.fsck.segments.
+kafkawire.log.fsck.read_only_disk, kafkawire.log.fsck.segments,
+kafkawire.log.segments.store.unfinished.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Partitions that are loaded when first touched: failures, races, and what a load must find.
 
-Covers: kafkawire.log.partition.row_version.
+Covers: kafkawire.log.partition.row_version, kafkawire.log.partition.stored_rows.
 """
 
 from __future__ import annotations

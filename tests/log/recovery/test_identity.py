@@ -1,6 +1,6 @@
 """Data folder and metadata recognize each other: wrong pairs are refused, crashes never are.
 
-Covers: kafkawire.log.recovery.unknown_topics.
+Covers: kafkawire.log.recovery.unknown_topics, kafkawire.log.segments.strays.
 """
 
 from __future__ import annotations
