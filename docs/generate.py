@@ -1,9 +1,10 @@
-"""Write the generated documents: docs/configs.md, docs/apis.md, docs/tests.md, a table in
-README.md, and the README.md of each package, which lists its modules.
+"""Write what is generated: docs/configs.md, docs/apis.md, docs/tests.md, a table in README.md, the
+README.md of each package, which lists its modules, and the table of API versions in
+kafkawire/messages/registry.py.
 
 `make docs` runs it; tests/test_docs.py checks that the files are current. The sources are the table
-of settings (kafkawire.codec.configs.settings), the table of handlers (kafkawire.handlers.table) and
-the docstrings of handlers, packages and modules.
+of settings (kafkawire.codec.configs.settings), the table of handlers (kafkawire.handlers.table),
+the declarations of messages, and the docstrings of handlers, packages and modules.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kafkawire.codec.configs.settings import markdown_table
-from kafkawire.handlers.table import ROWS, ApiRow
-from kafkawire.messages.registry import APIS
+if TYPE_CHECKING:
+    from kafkawire.handlers.table import ApiRow
 
 ROOT = Path(__file__).parent.parent
+REGISTRY = ROOT / "kafkawire" / "messages" / "registry.py"
+ROWS_BEGIN, ROWS_END = (
+    "    # made by `make docs` from the declarations\n",
+    "    # end of what is made\n",
+)
 BEGIN, END = "<!-- apis: made by `make docs` -->\n", "<!-- /apis -->"
 
 
@@ -31,7 +37,26 @@ def documents() -> dict[Path, str]:
         ROOT / "docs" / "apis.md": apis(),
         readme: f"{before}{BEGIN}\n{api_table()}\n{END}{after}",
         **{package / "README.md": package_page(package) for package in packages()},
+        REGISTRY: registry(),
     }
+
+
+def registry() -> str:
+    """The registry of messages with the versions that the declarations of requests give."""
+    rows = {}
+    for path in REGISTRY.parent.glob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            for call in node.decorator_list if isinstance(node, ast.ClassDef) else ():
+                if isinstance(call, ast.Call) and ast.unparse(call.func) == "request":
+                    of = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+                    name = node.name.removesuffix("Request")
+                    rows[of["key"]] = (name, *of["versions"], of["flexible_from"])
+    lines = [
+        f'    {key}: ("{name}", {first}, {last}, {flexible_from}),\n'
+        for key, (name, first, last, flexible_from) in sorted(rows.items())
+    ]
+    before, rest = REGISTRY.read_text(encoding="utf-8").split(ROWS_BEGIN)
+    return f"{before}{ROWS_BEGIN}{''.join(lines)}{ROWS_END}{rest.split(ROWS_END)[1]}"
 
 
 def packages() -> list[Path]:
@@ -68,6 +93,8 @@ def summary(path: Path) -> str:
 
 def configs() -> str:
     """docs/configs.md."""
+    from kafkawire.codec.configs.settings import markdown_table
+
     return f"""# Settings
 
 Made from the tables in `kafkawire/codec/configs/table.py` and `tier_rows.py` by
@@ -104,6 +131,9 @@ def versions(row: ApiRow) -> str:
 
 def api_table() -> str:
     """The table in README.md."""
+    from kafkawire.handlers.table import ROWS
+    from kafkawire.messages.registry import APIS
+
     lines = ["| API | key | versions |", "|---|--:|---|"]
     for row in ROWS:
         lines.append(f"| {APIS[row.key].name} | {row.key} | {versions(row)} |")
@@ -112,6 +142,9 @@ def api_table() -> str:
 
 def apis() -> str:
     """docs/apis.md: each API with what its handler says about itself."""
+    from kafkawire.handlers.table import ROWS
+    from kafkawire.messages.registry import APIS
+
     parts = [
         "# APIs\n\nMade from the handlers' own words by `make docs`: the versions served,\n"
         "what each version changed, and what is not done.\n"
@@ -139,6 +172,7 @@ def main() -> None:
     """Write every document."""
     import index_tests  # found as this file is run: in the same folder
 
+    REGISTRY.write_text(registry(), encoding="utf-8")  # before it is imported
     pages = {**documents(), ROOT / "docs" / "tests.md": index_tests.page()}
     for path, text in pages.items():
         path.write_text(text, encoding="utf-8")

@@ -17,7 +17,7 @@ from kafkawire.codec.produce import ManyItems, Topic, skip_tags
 from kafkawire.codec.types import Buffer
 from kafkawire.codec.varint import put_uvarint, read_uvarint
 
-FLEXIBLE_FROM = 12
+FLEXIBLE_FROM = 12  # as the declaration says, which is above this package: a test compares
 TOPIC_IDS_FROM = 13
 
 

@@ -19,7 +19,7 @@ from kafkawire.codec.varint import put_uvarint, read_uvarint
 Topic = str | bytes
 """A name up to v12, a 16-byte topic id from v13 (KIP-516)."""
 
-FLEXIBLE_FROM = 9
+FLEXIBLE_FROM = 9  # as the declaration says, which is above this package: a test compares
 TOPIC_IDS_FROM = 13
 
 

@@ -9,8 +9,6 @@ from kafkawire.handlers.describe_acls import NO_AUTHORIZER
 from kafkawire.handlers.slices import sliced
 from kafkawire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
-FLEXIBLE_FROM = 2
-
 
 async def create_acls(ctx: RequestContext, req: CreateAclsRequest) -> list[Buffer]:
     """CreateAcls v1-3.
@@ -24,8 +22,6 @@ async def create_acls(ctx: RequestContext, req: CreateAclsRequest) -> list[Buffe
         ctx.broker.env,
         CreateAclsResponse(),
         ctx.version,
-        ctx.version >= FLEXIBLE_FROM,
-        0,
         AclCreationResult,
         (refused for _ in req.creations),
         len(req.creations),

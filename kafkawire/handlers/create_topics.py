@@ -18,7 +18,6 @@ from kafkawire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-FLEXIBLE_FROM = 5
 CONFIGS_FROM = 5  # KIP-525
 REPLICAS = 1  # there is one copy of each partition, whatever was asked for
 
@@ -43,8 +42,6 @@ async def create_topics(ctx: RequestContext, req: CreateTopicsRequest) -> list[B
             ctx.broker.env,
             CreateTopicsResponse(),
             ctx.version,
-            ctx.version >= FLEXIBLE_FROM,
-            0,
             CreatableTopicResult,
             results(),
             len(req.topics),

@@ -13,8 +13,6 @@ from kafkawire.messages.delete_acls import (
     DeleteAclsResponse,
 )
 
-FLEXIBLE_FROM = 2
-
 
 async def delete_acls(ctx: RequestContext, req: DeleteAclsRequest) -> list[Buffer]:
     """DeleteAcls v1-3.
@@ -30,8 +28,6 @@ async def delete_acls(ctx: RequestContext, req: DeleteAclsRequest) -> list[Buffe
         ctx.broker.env,
         DeleteAclsResponse(),
         ctx.version,
-        ctx.version >= FLEXIBLE_FROM,
-        0,
         DeleteAclsFilterResult,
         (refused for _ in req.filters),
         len(req.filters),

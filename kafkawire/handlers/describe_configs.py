@@ -29,7 +29,6 @@ from kafkawire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-FLEXIBLE_FROM = 4
 TWICE = "Each resource must appear at most once."
 
 
@@ -59,8 +58,6 @@ async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> 
             ctx.broker.env,
             DescribeConfigsResponse(),
             ctx.version,
-            ctx.version >= FLEXIBLE_FROM,
-            0,
             DescribeConfigsResult,
             results(),
             len(req.resources),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kafkawire.codec.compile import encode, part_encoder
 from kafkawire.codec.errors import code_of
+from kafkawire.codec.schema import info_of
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.slices import appended, array_count, joining, split
@@ -17,7 +18,6 @@ from kafkawire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-FLEXIBLE_FROM = 2
 TOPICS_AT_ONCE = 200
 """Topics whose partitions are looked up together: what is not in memory costs one question."""
 
@@ -48,7 +48,7 @@ async def describe_log_dirs(ctx: RequestContext, req: DescribeLogDirsRequest) ->
     except OSError as error:
         directory.error_code = code_of(error)
     await ctx.emptied(wanted)
-    flexible = ctx.version >= FLEXIBLE_FROM
+    flexible = info_of(DescribeLogDirsResponse).flexible(ctx.version)
     # After the topics: total_bytes and usable_bytes (v4+), the tags of the directory (v2+).
     tail_bytes = (16 if ctx.version >= 4 else 0) + int(flexible)
     whole = encode(DescribeLogDirsResponse(results=[directory]), ctx.version)

@@ -25,8 +25,6 @@ async def describe_transactions(
         ctx.broker.env,
         DescribeTransactionsResponse(),
         ctx.version,
-        True,
-        0,
         TransactionState,
         (
             TransactionState(error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=name)

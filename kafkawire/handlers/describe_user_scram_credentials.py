@@ -30,8 +30,6 @@ async def describe_user_scram_credentials(
             ctx.broker.env,
             DescribeUserScramCredentialsResponse(error_message=None),
             ctx.version,
-            True,
-            0,
             DescribeUserScramCredentialsResult,
             _results(users),
             len(users),

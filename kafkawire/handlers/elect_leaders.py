@@ -17,7 +17,6 @@ from kafkawire.messages.elect_leaders import (
     TopicPartitions,
 )
 
-FLEXIBLE_FROM = 2
 PREFERRED, UNCLEAN = 0, 1  # ElectionType
 PARTITIONS_PER_RESULT = 100
 """Of a topic in one entry of the answer: what is built and encoded without giving way to the
@@ -50,8 +49,6 @@ async def elect_leaders(ctx: RequestContext, req: ElectLeadersRequest) -> list[B
         ctx.broker.env,
         answer,
         ctx.version,
-        ctx.version >= FLEXIBLE_FROM,
-        0,
         ReplicaElectionResult,
         results,
         count,

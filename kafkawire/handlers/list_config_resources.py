@@ -42,8 +42,6 @@ async def list_config_resources(
         ctx.broker.env,
         ListConfigResourcesResponse(),
         ctx.version,
-        True,
-        0,
         ConfigResource,
         (
             ConfigResource(resource_name=name, resource_type=kind)

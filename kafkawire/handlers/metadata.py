@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from kafkawire.broker.new_topics import missing_topic_error
 from kafkawire.codec.compile import encode
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.schema import info_of
 from kafkawire.codec.types import ZERO_UUID, Buffer
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.nodes import CLUSTER_OPERATIONS, OPERATIONS_OMITTED, TOPIC_OPERATIONS, Nodes
@@ -24,8 +25,6 @@ from kafkawire.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
 )
-
-FLEXIBLE_FROM = 9
 
 
 async def metadata(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
@@ -118,7 +117,8 @@ def _by_name(ctx: RequestContext, name: str, refused: dict[str, ErrorCode]) -> T
 async def _encoded(
     ctx: RequestContext, req: MetadataRequest, entries: Iterable[TopicEntry], count: int
 ) -> list[Buffer]:
-    version, flexible = ctx.version, ctx.version >= FLEXIBLE_FROM
+    version = ctx.version
+    flexible = info_of(MetadataResponse).flexible(version)
     nodes = Nodes(ctx)
     response = MetadataResponse(
         brokers=[

@@ -22,7 +22,7 @@ from kafkawire.codec.compile import (
     sliced_encoder,
 )
 from kafkawire.codec.emit import STEP
-from kafkawire.codec.schema import fields_of
+from kafkawire.codec.schema import fields_of, info_of
 from kafkawire.codec.types import Buffer
 
 if TYPE_CHECKING:
@@ -122,17 +122,12 @@ async def encoded(
 
 
 async def sliced(
-    env: Env,
-    message: object,
-    version: int,
-    flexible: bool,
-    tail_bytes: int,
-    kind: type[T],
-    items: Iterable[T],
-    count: int,
+    env: Env, message: object, version: int, kind: type[T], items: Iterable[T], count: int
 ) -> list[Buffer]:
-    """`message` with `items` (`count` of them, made as they are needed) in its one empty list."""
-    head, tail = split(encode(message, version), flexible, tail_bytes)
+    """`message` with `items` (`count` of them, made as they are needed) in its one empty list,
+    which must be its last field."""
+    flexible = info_of(type(message)).flexible(version)
+    head, tail = split(encode(message, version), flexible, tail_bytes=0)
     parts: list[Buffer] = [head, array_count(count, flexible)]
     joined: list[Buffer] = []
     encode_item = part_encoder(type(message), kind, version)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kafkawire.codec import fetch, produce
 from kafkawire.codec.schema import Field, MessageInfo, fields_of, info_of
 from kafkawire.messages import headers, registry, stored
 from kafkawire.messages.registry import APIS, OWN, request_class, response_class
@@ -166,6 +167,11 @@ def test_the_registry_says_what_the_declarations_say(key: int) -> None:
         assert info_of(cls) == expected
         assert cls.__name__ == spec.name + kind.capitalize()
         assert cls.__module__ == f"kafkawire.messages.{spec.module}"
+
+
+def test_the_hand_written_codecs_are_flexible_from_the_declared_version() -> None:
+    assert info_of(request_class(0)).flexible_from == produce.FLEXIBLE_FROM
+    assert info_of(request_class(1)).flexible_from == fetch.FLEXIBLE_FROM
 
 
 def test_our_own_keys_are_none_of_kafkas() -> None:
