@@ -27,8 +27,8 @@ from kafkawire.objectstore.port import (
     expect_size,
     too_large,
 )
-from kafkawire.objectstore.rate_limit import Pace, Paces
 from kafkawire.objectstore.staging import Condition, Staging, etag_of
+from kafkawire.rate_limit import RateLimit, SharedRateLimit
 
 CHUNK_BYTES = 1 << 20
 FOLDER = "EISDIR"
@@ -42,18 +42,22 @@ class FolderProvider:
         self._folder = folder
         self._staging = staging
         self._max_get_bytes = max_get_bytes
-        self._paces = Paces(time.monotonic, time.sleep), Paces(time.monotonic, time.sleep)
+        self._write_limit = SharedRateLimit(time.monotonic, time.sleep)
+        self._read_limit = SharedRateLimit(time.monotonic, time.sleep)
 
     def upload(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
         """Store a local file."""
-        pace = self._paces[0].at(bytes_per_second)
+        limit = self._write_limit.at(bytes_per_second)
         with open(path, "rb") as source:
             size = os.fstat(source.fileno()).st_size
-            return self._write(key, lambda out: _copy(source, out, pace, call), size, Condition())
+            return self._write(key, lambda out: _copy(source, out, limit, call), size, Condition())
 
     def upload_from(self, key: str, source: Reading, size_bytes: int, call: Call) -> Stored:
         """Store exactly so many bytes of a stream."""
-        return self._write(key, lambda out: _copy(source, out, None, call), size_bytes, Condition())
+        limit = RateLimit(-1, time.monotonic, time.sleep)
+        return self._write(
+            key, lambda out: _copy(source, out, limit, call), size_bytes, Condition()
+        )
 
     def put(
         self,
@@ -94,10 +98,10 @@ class FolderProvider:
 
     def download(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
         """Copy an object into a new local file."""
-        pace = self._paces[1].at(bytes_per_second)
+        limit = self._read_limit.at(bytes_per_second)
         with self._open(key) as file, new_file(path) as out:
             stat = os.fstat(file.fileno())
-            _copy(_Translated(file, key), out, pace, call)
+            _copy(_Translated(file, key), out, limit, call)
             expect_size(key, out.tell(), stat.st_size)
         return Stored(etag_of(stat), stat.st_size)
 
@@ -238,12 +242,10 @@ class _Local(Exception):
         self.failure = failure
 
 
-def _copy(source: Reading, out: Writing, pace: Pace | None, call: Call) -> None:
+def _copy(source: Reading, out: Writing, limit: RateLimit, call: Call) -> None:
     while chunk := source.read(CHUNK_BYTES):
         out.write(chunk)
-        call.check()
-        if pace is not None:
-            pace.take(len(chunk), call)
+        limit.take(len(chunk), call.check)
 
 
 def _pread(descriptor: int, length: int, start: int) -> bytes:

@@ -4,7 +4,7 @@ Both providers, the storage process over each of them, and the fake of the simul
 test_tier_store_files; ways of failing that cannot be asked of all of them are in test_tier_process,
 test_tier_s3 and test_tier_fakestore.
 
-Covers: kafkawire.objectstore.keys, kafkawire.objectstore.rate_limit,
+Covers: kafkawire.objectstore.keys,
 kafkawire.objectstore.s3_body.
 """
 

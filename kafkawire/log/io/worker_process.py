@@ -19,19 +19,19 @@ import asyncio
 import pickle
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kafkawire.childprocess.frames import LENGTH, FrameError, pack, read_frame, write_frame
 from kafkawire.childprocess.parent_end import ChildProcess, exit_words
 from kafkawire.log.io.ports import FileSystem, WorkerError
 from kafkawire.log.io.worker_jobs import SHORT, run_job
+from kafkawire.rate_limit import RateLimit
 
 IDLE_S = 60.0
 """An idle child costs 30 MB; starting one costs a tenth of a second."""
 ENDS_S = 1.0
 """For a child whose pipes have ended to end itself: the system does that at once."""
-NAP_S = 0.5
-"""The longest sleep of the throttle: how late a change of mind by the broker's death is seen."""
 
 
 class WorkerProcess:
@@ -140,44 +140,12 @@ class Child:
             await killed.wait()
 
 
-class Throttle:
-    """Keeps a job to so many bytes a second, by sleeping after each piece of work.
-
-    `scan` is called at each piece, and after each nap: it ends the process if it should end.
-    """
-
-    __slots__ = ("_due", "_now", "_rate", "_scan", "_sleep")
-
-    def __init__(
-        self,
-        bytes_per_second: int,
-        scan: Callable[[], None],
-        now: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._rate = bytes_per_second
-        self._scan = scan
-        self._now = now
-        self._sleep = sleep
-        self._due = now()
-
-    def __call__(self, size_bytes: int) -> None:
-        """So many bytes were read."""
-        self._scan()
-        if self._rate <= 0:
-            return
-        # Time not used is not saved up: a job that waited for the disk does not then rush.
-        self._due = max(self._due, self._now() - NAP_S) + size_bytes / self._rate
-        while (left := self._due - self._now()) > 0:
-            self._sleep(min(left, NAP_S))
-            self._scan()
-
-
 def answer(fs: FileSystem, request: bytes, scan: Callable[[], None]) -> bytes:
     """Do what a request asks for; never raises."""
     try:
         job, arguments, rate = pickle.loads(request)
-        reply: tuple[Any, ...] = "done", run_job(fs, job, arguments, Throttle(rate, scan))
+        pace = partial(RateLimit(rate, time.monotonic, time.sleep).take, check=scan)
+        reply: tuple[Any, ...] = "done", run_job(fs, job, arguments, pace)
     except OSError as failure:
         reply = "os", failure.errno, failure.strerror or str(failure), failure.filename
     except Exception as failure:

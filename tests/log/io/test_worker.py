@@ -20,12 +20,11 @@ import pytest
 
 from kafkawire.childprocess import frames
 from kafkawire.log.io import worker_jobs
-from kafkawire.log.io import worker_process as worker
 from kafkawire.log.io.disk import DiskFileSystem, real_env
 from kafkawire.log.io.ports import FileSystem, Worker, WorkerError
 from kafkawire.log.io.worker_jobs import ScrubArguments, ScrubResult, entries_of
 from kafkawire.log.io.worker_main import NICE
-from kafkawire.log.io.worker_process import Child, Throttle, WorkerProcess, answer
+from kafkawire.log.io.worker_process import Child, WorkerProcess, answer
 from tests.kit.env import InlineOffload, OffloadWorker
 from tests.kit.log import segments
 from tests.kit.log.segments import Part, batch, cutting, journal, output, segment, wanted
@@ -306,30 +305,6 @@ async def test_the_real_world_has_one() -> None:
 def test_answers_never_raise() -> None:
     for request in (b"", b"garbage", pickle.dumps(("scrub",))):
         assert pickle.loads(answer(DiskFileSystem(), request, lambda: None))[0] == "failed"
-
-
-def test_the_throttle_keeps_a_rate() -> None:
-    now, scans = [0.0], []
-
-    def sleep(seconds: float) -> None:
-        assert 0 < seconds <= worker.NAP_S
-        now[0] += seconds
-
-    pace = Throttle(1000, lambda: scans.append(now[0]), lambda: now[0], sleep)
-    for _ in range(10):
-        pace(500)
-    assert now[0] == pytest.approx(5.0)
-    pace(10_000)
-    assert now[0] == pytest.approx(15.0)
-    assert len(scans) >= 30  # each reader that should end does so within a scan
-    now[0] += 60  # it waited for the disk: that is not made up for
-    pace(1000)
-    pace(1000)
-    assert now[0] >= 75 + 1.4
-    free = Throttle(-1, lambda: scans.append(now[0]), lambda: now[0], sleep)
-    before = now[0]
-    free(1 << 40)
-    assert now[0] == before
 
 
 def test_every_job_has_its_module() -> None:
