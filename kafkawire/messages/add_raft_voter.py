@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from kafkawire.codec.schema import request, response, since, struct
-from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uint16, uuid
-
-
-@struct
-class Listener:
-    """One endpoint of a controller."""
-
-    name: str = ""
-    host: str = ""
-    port: uint16 = 0
-    unknown_tags: UnknownTags = None
+from kafkawire.codec.schema import request, response, since
+from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
+from kafkawire.messages.describe_quorum import Listener
 
 
 @request(key=80, versions=(0, 1), flexible_from=0)

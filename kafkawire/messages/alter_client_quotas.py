@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from kafkawire.codec.schema import request, response, struct
 from kafkawire.codec.types import UnknownTags, int16, int32
-
-
-@struct
-class EntityData:
-    """One part of a quota entity: user, client id or ip, None for the default."""
-
-    entity_type: str = ""
-    entity_name: str | None = ""
-    unknown_tags: UnknownTags = None
+from kafkawire.messages.describe_client_quotas import EntityData
 
 
 @struct

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kafkawire.codec.schema import request, response, struct
-from kafkawire.codec.types import UnknownTags, int8, int16, int32
+from kafkawire.codec.types import UnknownTags, int8, int32
+from kafkawire.messages.incremental_alter_configs import AlterConfigsResourceResponse
 
 
 @struct
@@ -31,17 +32,6 @@ class AlterConfigsRequest:
 
     resources: list[AlterConfigsResource] = []
     validate_only: bool = False
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class AlterConfigsResourceResponse:
-    """Result for one resource."""
-
-    error_code: int16 = 0
-    error_message: str | None = ""
-    resource_type: int8 = 0
-    resource_name: str = ""
     unknown_tags: UnknownTags = None
 
 

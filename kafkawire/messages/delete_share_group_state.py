@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kafkawire.codec.schema import request, response, struct
-from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
+from kafkawire.codec.types import ZERO_UUID, UnknownTags, int32, uuid
+from kafkawire.messages.write_share_group_state import PartitionResult
 
 
 @struct
@@ -29,16 +30,6 @@ class DeleteShareGroupStateRequest:
 
     group_id: str = ""
     topics: list[DeleteStateData] = []
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class PartitionResult:
-    """Result for one partition."""
-
-    partition: int32 = 0
-    error_code: int16 = 0
-    error_message: str | None = None
     unknown_tags: UnknownTags = None
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from kafkawire.codec.schema import ignorable, request, response, since, struct, tag, until
 from kafkawire.codec.types import ZERO_UUID, Records, UnknownTags, int8, int16, int32, int64, uuid
+from kafkawire.messages.leaders import LeaderIdAndEpoch, NodeEndpoint
 
 
 @struct
@@ -86,15 +87,6 @@ class EpochEndOffset:
 
 
 @struct
-class LeaderIdAndEpoch:
-    """The leader to turn to, -1 where unknown."""
-
-    leader_id: int32 = -1
-    leader_epoch: int32 = -1
-    unknown_tags: UnknownTags = None
-
-
-@struct
 class SnapshotId:
     """A snapshot by end offset and epoch (metadata log only)."""
 
@@ -137,17 +129,6 @@ class FetchableTopicResponse:
     topic: Annotated[str, until(12)] = ""
     topic_id: Annotated[uuid, since(13)] = ZERO_UUID
     partitions: list[PartitionData] = []
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class NodeEndpoint:
-    """Where a new leader listens (KIP-951)."""
-
-    node_id: int32 = 0
-    host: str = ""
-    port: int32 = 0
-    rack: str | None = None
     unknown_tags: UnknownTags = None
 
 

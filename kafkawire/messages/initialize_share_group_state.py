@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kafkawire.codec.schema import request, response, struct
-from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, uuid
+from kafkawire.codec.types import ZERO_UUID, UnknownTags, int32, int64, uuid
+from kafkawire.messages.write_share_group_state import PartitionResult
 
 
 @struct
@@ -31,16 +32,6 @@ class InitializeShareGroupStateRequest:
 
     group_id: str = ""
     topics: list[InitializeStateData] = []
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class PartitionResult:
-    """Result for one partition."""
-
-    partition: int32 = 0
-    error_code: int16 = 0
-    error_message: str | None = None
     unknown_tags: UnknownTags = None
 
 

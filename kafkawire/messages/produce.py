@@ -6,6 +6,7 @@ from typing import Annotated
 
 from kafkawire.codec.schema import ignorable, request, response, since, struct, tag, until
 from kafkawire.codec.types import ZERO_UUID, Records, UnknownTags, int16, int32, int64, uuid
+from kafkawire.messages.leaders import LeaderIdAndEpoch, NodeEndpoint
 
 
 @struct
@@ -53,15 +54,6 @@ class BatchIndexAndErrorMessage:
 
 
 @struct
-class LeaderIdAndEpoch:
-    """The leader to turn to, -1 where unknown."""
-
-    leader_id: int32 = -1
-    leader_epoch: int32 = -1
-    unknown_tags: UnknownTags = None
-
-
-@struct
 class PartitionProduceResponse:
     """Where the batch was stored, or why it was not."""
 
@@ -83,17 +75,6 @@ class TopicProduceResponse:
     name: Annotated[str, until(12)] = ""
     topic_id: Annotated[uuid, since(13)] = ZERO_UUID
     partition_responses: list[PartitionProduceResponse] = []
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class NodeEndpoint:
-    """Where a new leader listens (KIP-951)."""
-
-    node_id: int32 = 0
-    host: str = ""
-    port: int32 = 0
-    rack: str | None = None
     unknown_tags: UnknownTags = None
 
 

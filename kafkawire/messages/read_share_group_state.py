@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from kafkawire.codec.schema import request, response, struct
-from kafkawire.codec.types import ZERO_UUID, UnknownTags, int8, int16, int32, int64, uuid
-
-
-@struct
-class PartitionData:
-    """One partition."""
-
-    partition: int32 = 0
-    leader_epoch: int32 = 0
-    unknown_tags: UnknownTags = None
+from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, uuid
+from kafkawire.messages.read_share_group_state_summary import PartitionData
+from kafkawire.messages.write_share_group_state import StateBatch
 
 
 @struct
@@ -30,17 +23,6 @@ class ReadShareGroupStateRequest:
 
     group_id: str = ""
     topics: list[ReadStateData] = []
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class StateBatch:
-    """A run of offsets in one delivery state."""
-
-    first_offset: int64 = 0
-    last_offset: int64 = 0
-    delivery_state: int8 = 0
-    delivery_count: int16 = 0
     unknown_tags: UnknownTags = None
 
 

@@ -5,17 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from kafkawire.codec.schema import fresh, request, response, since, struct
-from kafkawire.codec.types import ZERO_UUID, UnknownTags, int8, int16, int32, int64, uuid
-
-
-@struct
-class AcknowledgementBatch:
-    """A run of offsets, and one type for all or one for each."""
-
-    first_offset: int64 = 0
-    last_offset: int64 = 0
-    acknowledge_types: list[int8] = []
-    unknown_tags: UnknownTags = None
+from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
+from kafkawire.messages.leaders import NodeEndpoint
+from kafkawire.messages.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch
 
 
 @struct
@@ -49,15 +41,6 @@ class ShareAcknowledgeRequest:
 
 
 @struct
-class LeaderIdAndEpoch:
-    """The leader to turn to, -1 where unknown."""
-
-    leader_id: int32 = 0
-    leader_epoch: int32 = 0
-    unknown_tags: UnknownTags = None
-
-
-@struct
 class PartitionData:
     """One partition."""
 
@@ -74,17 +57,6 @@ class ShareAcknowledgeTopicResponse:
 
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionData] = []
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class NodeEndpoint:
-    """Where a new leader listens (KIP-951)."""
-
-    node_id: int32 = 0
-    host: str = ""
-    port: int32 = 0
-    rack: str | None = None
     unknown_tags: UnknownTags = None
 
 

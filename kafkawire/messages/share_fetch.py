@@ -6,6 +6,7 @@ from typing import Annotated
 
 from kafkawire.codec.schema import fresh, ignorable, request, response, since, struct
 from kafkawire.codec.types import ZERO_UUID, Records, UnknownTags, int8, int16, int32, int64, uuid
+from kafkawire.messages.leaders import NodeEndpoint
 
 
 @struct
@@ -105,17 +106,6 @@ class ShareFetchableTopicResponse:
 
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionData] = []
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class NodeEndpoint:
-    """Where a new leader listens (KIP-951)."""
-
-    node_id: int32 = 0
-    host: str = ""
-    port: int32 = 0
-    rack: str | None = None
     unknown_tags: UnknownTags = None
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kafkawire.codec.schema import fresh, request, response, struct
-from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
+from kafkawire.codec.types import UnknownTags, int16, int32
+from kafkawire.messages.consumer_group_describe import Assignment
 
 
 @request(key=77, versions=(1, 1), flexible_from=0)
@@ -12,24 +13,6 @@ class ShareGroupDescribeRequest:
 
     group_ids: list[str] = []
     include_authorized_operations: bool = False
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class TopicPartitions:
-    """Partitions of one topic."""
-
-    topic_id: uuid = ZERO_UUID
-    topic_name: str = ""
-    partitions: list[int32] = []
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class Assignment:
-    """Assigned partitions of one member."""
-
-    topic_partitions: list[TopicPartitions] = []
     unknown_tags: UnknownTags = None
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kafkawire.codec.schema import request, response, struct
-from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
+from kafkawire.codec.schema import request, response
+from kafkawire.codec.types import UnknownTags, int16, int32
+from kafkawire.messages.consumer_group_heartbeat import Assignment
 
 
 @request(key=76, versions=(1, 1), flexible_from=0)
@@ -15,23 +16,6 @@ class ShareGroupHeartbeatRequest:
     member_epoch: int32 = 0
     rack_id: str | None = None
     subscribed_topic_names: list[str] | None = None
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class TopicPartitions:
-    """Partitions of one topic."""
-
-    topic_id: uuid = ZERO_UUID
-    partitions: list[int32] = []
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class Assignment:
-    """Assigned partitions of one member."""
-
-    topic_partitions: list[TopicPartitions] = []
     unknown_tags: UnknownTags = None
 
 

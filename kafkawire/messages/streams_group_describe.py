@@ -6,6 +6,9 @@ from typing import Annotated
 
 from kafkawire.codec.schema import fresh, request, response, since, struct
 from kafkawire.codec.types import UnknownTags, int8, int16, int32, int64, uint16
+from kafkawire.messages.streams_group_topology_description_update import (
+    TopologyDescription,
+)
 
 
 @request(key=89, versions=(0, 1), flexible_from=0)
@@ -116,46 +119,6 @@ class Member:
     assignment: Assignment = fresh(Assignment)
     target_assignment: Assignment = fresh(Assignment)
     is_classic: bool = False
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class TopologyDescriptionNode:
-    """One node: 1 source, 2 processor, 3 sink."""
-
-    name: str = ""
-    node_type: int8 = 0
-    source_topics: list[str] = []
-    sink_topic: str | None = None
-    stores: list[str] = []
-    successors: list[str] = []
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class TopologyDescriptionSubtopology:
-    """One subtopology with its nodes."""
-
-    subtopology_id: str = ""
-    nodes: list[TopologyDescriptionNode] = []
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class TopologyDescriptionGlobalStore:
-    """One global store with its two nodes."""
-
-    source: TopologyDescriptionNode = fresh(TopologyDescriptionNode)
-    processor: TopologyDescriptionNode = fresh(TopologyDescriptionNode)
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class TopologyDescription:
-    """The whole processing graph."""
-
-    subtopologies: list[TopologyDescriptionSubtopology] = []
-    global_stores: list[TopologyDescriptionGlobalStore] = []
     unknown_tags: UnknownTags = None
 
 

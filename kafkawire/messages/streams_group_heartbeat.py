@@ -5,27 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from kafkawire.codec.schema import fresh, request, response, since, struct, until
-from kafkawire.codec.types import UnknownTags, int8, int16, int32, int64, uint16
-
-
-@struct
-class KeyValue:
-    """One name and value."""
-
-    key: str = ""
-    value: str = ""
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class TopicInfo:
-    """One internal topic of a subtopology."""
-
-    name: str = ""
-    partitions: int32 = 0
-    replication_factor: int16 = 0
-    topic_configs: list[KeyValue] = []
-    unknown_tags: UnknownTags = None
+from kafkawire.codec.types import UnknownTags, int8, int16, int32, int64
+from kafkawire.messages.streams_group_describe import (
+    Endpoint,
+    KeyValue,
+    TaskIds,
+    TaskOffset,
+    TopicInfo,
+)
 
 
 @struct
@@ -58,34 +45,6 @@ class Topology:
 
     epoch: int32 = 0
     subtopologies: list[Subtopology] = []
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class TaskIds:
-    """Tasks of one subtopology, by partition."""
-
-    subtopology_id: str = ""
-    partitions: list[int32] = []
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class Endpoint:
-    """Where interactive queries are served."""
-
-    host: str = ""
-    port: uint16 = 0
-    unknown_tags: UnknownTags = None
-
-
-@struct
-class TaskOffset:
-    """How far one task has come."""
-
-    subtopology_id: str = ""
-    partition: int32 = 0
-    offset: int64 = 0
     unknown_tags: UnknownTags = None
 
 
