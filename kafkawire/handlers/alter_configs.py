@@ -6,9 +6,9 @@ from kafkawire.broker.config_service import AlterConfigOp, Op, Resource
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.alter_configs import (
     AlterConfigsRequest,
-    AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from kafkawire.messages.incremental_alter_configs import AlterConfigsResourceResponse
 
 
 async def alter_configs(ctx: RequestContext, req: AlterConfigsRequest) -> AlterConfigsResponse:
