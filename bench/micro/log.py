@@ -35,7 +35,7 @@ def make_log(folder: str, partitions: int) -> tuple[CommitLog, list[Partition]]:
     cut = SimpleNamespace()  # nothing is cut, and no log start moves
     log = CommitLog(env, config, journals, cut, Hooks(lambda rolled: None), cut)  # type: ignore[arg-type]
     journals.start([], [], 1)
-    log.start(1 << 32, journals.active.end_place)
+    log.start(1 << 32, journals.active.end_log_position)
     made = [
         Partition(log, n + 1, bytes(16), "bench", n, 0, TopicConfig()) for n in range(partitions)
     ]

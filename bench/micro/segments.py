@@ -84,10 +84,10 @@ class Journals:
         self, data: bytearray, journal: int, partition: int, batch: bytearray, count: int,
         rows: IndexColumns,
     ) -> None:  # fmt: skip
-        place = journal << 32 | len(data)
+        log_position = journal << 32 | len(data)
         base = self.next[partition]
         length = len(batch) * count
-        body = frame.pack_body(length, frame.KIND_BATCH, count, place, RUN, partition, 0)
+        body = frame.pack_body(length, frame.KIND_BATCH, count, log_position, RUN, partition, 0)
         checksum = crc32c(body)
         start = len(data)
         data += bytes(frame.HEAD_BYTES)
@@ -99,7 +99,7 @@ class Journals:
         data[start + 8 : start + frame.HEAD_BYTES] = body
         data += bytes(padded(len(data)) - len(data))
         rows.base.append(base)
-        rows.place.append(place + frame.HEAD_BYTES)
+        rows.log_position.append(log_position + frame.HEAD_BYTES)
         rows.length.append(length)
         rows.count.append(count)
         rows.newest.append(1_700_000_000_000)

@@ -179,7 +179,7 @@ class Log:
 
     async def _recover(self, verify: bool) -> None:
         fs = self.env.fs
-        place = await self._storage.load_place(self.node_id)
+        log_position = await self._storage.load_log_position(self.node_id)
         last = read_run(fs, self.folder)
         clean_end = last.end if last is not None else -1
         ledger, wrong = expected_ledger(fs, self.folder, last)
@@ -189,7 +189,7 @@ class Log:
                 self.folder,
                 wrong,
             )
-        recovered = recover(self.env, self.journals.folder, place, clean_end, ledger)
+        recovered = recover(self.env, self.journals.folder, log_position, clean_end, ledger)
         clean = clean_end >= 0 and clean_end == recovered.written
         if last is None:
             self.start = recovered.run >> RUN_SHIFT
@@ -209,10 +209,12 @@ class Log:
             self.loader.make(number)
         await self.segments.open()
         rows = await self._storage.load_partitions(sorted(self.partitions))
-        written, losses = load_partitions(fs, self.partitions, recovered, place, rows, bounds)
+        written, losses = load_partitions(
+            fs, self.partitions, recovered, log_position, rows, bounds
+        )
         await self._report(recovered, losses)
         self._resume(recovered)
-        self.checkpoints.start(place, due=not clean)
+        self.checkpoints.start(log_position, due=not clean)
         if losses or (not clean and recovered.found):
             # Under flush=os readers may have seen a tail of which nothing at all is left.
             lost = last is None or last.flush == "os"
@@ -224,7 +226,7 @@ class Log:
         if not kept:  # only now: what an older version left of a ledger does not count
             write_run(fs, self.folder, RunState(self.start, -1, self.config.flush))
         self.journals.discard(recovered.discarded)
-        self.after_clean_end = clean and place == clean_end
+        self.after_clean_end = clean and log_position == clean_end
         self._begin(recovered.found)
 
     async def _report(self, recovered: Recovered, losses: Sequence[Loss]) -> None:
@@ -268,7 +270,7 @@ class Log:
         self.journals.start(journals, recovered.spares, recovered.next_number)
         active = self.journals.active
         losses = [loss for damage in recovered.examined for loss in damage.losses]
-        self.commit_log.start(self.start << RUN_SHIFT, active.end_place, losses)
+        self.commit_log.start(self.start << RUN_SHIFT, active.end_log_position, losses)
         for number in active.numbers:
             if number in self.partitions:
                 self.partitions[number].named_in = active.number
@@ -393,7 +395,7 @@ class Log:
             if self.commit_log.failed is None:
                 await self.checkpoints.save()
                 await self.commit_log.close()
-                if self.checkpoints.place == self.commit_log.written:
+                if self.checkpoints.log_position == self.commit_log.written:
                     self._end_cleanly()
         except Exception:
             logger.exception("closing the log failed, the next start recovers it")
@@ -407,10 +409,10 @@ class Log:
     def _end_cleanly(self) -> None:
         """Index the active journal up to its end, then say that the log ends there."""
         active = self.journals.active
-        extent = Extent(active.end, self.commit_log.run, active.end_place, active.entries)
+        extent = Extent(active.end, self.commit_log.run, active.end_log_position, active.entries)
         if active.end:
             rows = rows_in(active, self.partitions)
             write(self.env.fs, self.journals.folder, active.number, extent, rows)
         self.commit_log.ledger.finish()
-        run = RunState(self.start, active.end_place, self.config.flush)
+        run = RunState(self.start, active.end_log_position, self.config.flush)
         write_run(self.env.fs, self.folder, run)

@@ -1,8 +1,8 @@
 """A checkpoint: up to where the state of one broker's partitions is known, and that state.
 
 Written in one transaction by the log (`Metadata.save_checkpoint`), which after a start reads its
-journals from `place` on. Leader epochs and producer entries are stored packed; the two formats
-are drawn below, each begins with a version byte. Pure; the rows are in `tables.py`.
+journals from `log_position` on. Leader epochs and producer entries are stored packed; the two
+formats are drawn below, each begins with a version byte. Pure; the rows are in `tables.py`.
 
     epochs     u8 version=1 | (i32 epoch, i64 first offset)*
     producers  u8 version=1 | (i64 producer id, i16 epoch, u8 count, batch * count)*
@@ -52,11 +52,12 @@ class PartitionCheckpoint:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """`place` in the journals of broker `node_id`; saved: the partitions that have changed since
-    the last one; loaded: all this broker leads that were ever saved. Place 0: there is none."""
+    """`log_position` in the journals of broker `node_id`; saved: the partitions that have changed
+    since the last one; loaded: all this broker leads that were ever saved. Log position 0: there is
+    none."""
 
     node_id: int
-    place: int = 0
+    log_position: int = 0
     partitions: list[PartitionCheckpoint] = field(default_factory=list)
 
 

@@ -20,15 +20,15 @@ from kafkawire.metadata.session import Session, among, parts
 class StoredPairing:
     """The stored pairing of one broker. `metadata_id` empty: it was never paired with a folder.
 
-    `version`: the catalog version, 0 for metadata that was just created; `place`: of the last
-    checkpoint, 0: none; `segments`: whether it has segments with local files; `objects`: whether
-    it has finished objects in a remote tier."""
+    `version`: the catalog version, 0 for metadata that was just created; `log_position`: of the
+    last checkpoint, 0: none; `segments`: whether it has segments with local files; `objects`:
+    whether it has finished objects in a remote tier."""
 
     cluster_id: str
     version: int
     metadata_id: bytes = b""
     generation: int = 0
-    place: int = 0
+    log_position: int = 0
     segments: bool = False
     objects: bool = False
 
@@ -39,7 +39,7 @@ def load(session: Session, node_id: int) -> StoredPairing:
     row = session.rows(
         "SELECT metadata_id, generation FROM data_folders WHERE node_id = ?", (node_id,)
     )
-    place = session.rows("SELECT place FROM checkpoints WHERE node_id = ?", (node_id,))
+    log_position = session.rows("SELECT place FROM checkpoints WHERE node_id = ?", (node_id,))
     of = f"SELECT 1 FROM segments WHERE node_id = {node_id:d}"
     segments = session.rows(f"{of} AND local = 1 LIMIT 1")
     objects = session.rows(
@@ -50,7 +50,7 @@ def load(session: Session, node_id: int) -> StoredPairing:
         int(version),
         bytes(row[0][0]) if row else b"",
         int(row[0][1]) if row else 0,
-        int(place[0][0]) if place else 0,
+        int(log_position[0][0]) if log_position else 0,
         bool(segments),
         bool(objects),
     )

@@ -81,7 +81,7 @@ class OffsetRegistry:
     def __len__(self) -> int:
         return len(self._managers)
 
-    async def checkpoint(self, storage: SegmentCatalog, place: int = 0) -> int:
+    async def checkpoint(self, storage: SegmentCatalog, log_position: int = 0) -> int:
         """Store what has moved since the last one, in one transaction; how many partitions."""
         moved = {
             number: manager.next_offset
@@ -92,7 +92,7 @@ class OffsetRegistry:
             PartitionCheckpoint(number, next_offset, self._log_starts.get(number, FIRST_OFFSET))
             for number, next_offset in moved.items()
         ]
-        await storage.save_checkpoint(Checkpoint(self._node_id, place, rows))
+        await storage.save_checkpoint(Checkpoint(self._node_id, log_position, rows))
         self._saved.update(moved)
         return len(moved)
 

@@ -70,7 +70,7 @@ def resum(data: bytes) -> bytes:
 def rows_of_index() -> bytes:
     columns = empty_columns()
     for values in ((0, 1 << 32, 61, 10, 1000), (10, 2 << 32, 90, 5, 1001)):
-        parts = columns.base, columns.place, columns.length, columns.count, columns.newest
+        parts = columns.base, columns.log_position, columns.length, columns.count, columns.newest
         for column, value in zip(parts, values, strict=True):
             column.append(value)
     return pack_index(5, Extent(4096, 1, 64, 2), {3: columns, 4: columns})

@@ -99,7 +99,7 @@ async def test_a_copy_of_a_living_file_begins_anew(tmp_path: Path) -> None:
     assert {(row.dispatch_offset, row.commit_offset) for row in rows} == {(0, 0)}
     assert await storage.objects(1, [COPY_STARTED, COPY_FINISHED, DELETE_STARTED], 9) == []
     assert await storage.tiers() == []
-    assert await storage.load_place(1) == 0
+    assert await storage.load_log_position(1) == 0
     await store.close()
 
 

@@ -41,7 +41,7 @@ async def damaged(at: int) -> World:
     (partition,) = await world.topic(TOPIC, cleanup_policy="compact")
     await commit(world, partition, a=1, b=1)
     await commit(world, partition, b=2, c=3)
-    place = partition.rows.place[-1]
+    place = partition.rows.log_position[-1]
     await commit(world, partition, d=4)
     other.append(batch(b"x"), EPOCH_MS)
     await world.log.commit_log.committed()
@@ -92,7 +92,7 @@ async def test_an_end_that_nobody_can_read_does_not_keep_the_groups_from_loading
     (partition,) = await world.topic(TOPIC, cleanup_policy="compact")
     await commit(world, partition, a=1)
     await commit(world, partition, c=3)
-    place = partition.rows.place[-1] - HEAD_BYTES
+    place = partition.rows.log_position[-1] - HEAD_BYTES
     other.append(batch(b"x"), EPOCH_MS)
     await world.log.commit_log.committed()
     for at in range(60):

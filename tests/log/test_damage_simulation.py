@@ -55,7 +55,7 @@ def test_the_checker_sees_what_it_looks_for(monkeypatch: pytest.MonkeyPatch) -> 
         self: DamagedEnds,
         number: int,
         next_offset: int,
-        last_place: int,
+        last_log_position: int,
         bounds: Mapping[int, int] | None,
     ) -> int:
         return next_offset

@@ -47,7 +47,7 @@ async def stored_state(store: SqlStore) -> State:
             }
             for info in catalog.by_name.values()
         },
-        "place": await storage.load_place(1),
+        "place": await storage.load_log_position(1),
         "offsets": {str(state.number): state.next_offset for state in states},
     }
 

@@ -77,7 +77,7 @@ async def test_a_file_another_process_writes_is_waited_for_and_then_named(
     other.execute("ROLLBACK")
     other.close()
     await storage.save_checkpoint(checkpoint)
-    assert await storage.load_place(1) == 5
+    assert await storage.load_log_position(1) == 5
     (row,) = await storage.load_partitions([info.partitions[0].number])
     assert row.checkpoint == checkpoint.partitions[0]
     await store.close()

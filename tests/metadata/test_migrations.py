@@ -228,7 +228,7 @@ def test_a_start_imports_neither_alembic_nor_the_orm(tmp_path: Path) -> None:
         "    await store.open()\n"
         "    await store.register_broker(1, {'P': ('h', 1)}, None)\n"
         "    storage = SqlStorage(store, 1, lambda: 0)\n"
-        "    await storage.load_place(1)\n"
+        "    await storage.load_log_position(1)\n"
         "    await storage.load_partitions([1, 2])\n"
         "    late = 'alembic', 'sqlalchemy.orm', 'sqlalchemy.ext.asyncio', 'asyncpg'\n"
         "    print([name for name in late if name in sys.modules])\n"

@@ -87,7 +87,7 @@ def _stored(data: str) -> dict[str, Any]:
         brokers = []
         query = "SELECT node_id, listeners, rack FROM brokers ORDER BY node_id"
         for node, listeners, rack in session.rows(query):
-            place = number("SELECT place FROM checkpoints WHERE node_id = ?", node)
+            log_position = number("SELECT place FROM checkpoints WHERE node_id = ?", node)
             segments = f"FROM segments WHERE node_id = ? AND state = {LIVE}"
             led = f"SELECT count(*) FROM partitions p {living} AND p.leader = ?"
             brokers.append(
@@ -96,7 +96,7 @@ def _stored(data: str) -> dict[str, Any]:
                     "listeners": json.loads(listeners),
                     "rack": rack,
                     "partitions": number(led, node),
-                    "checkpoint": f"{place >> 32}:{place & 0xFFFFFFFF}",
+                    "checkpoint": f"{log_position >> 32}:{log_position & 0xFFFFFFFF}",
                     "segments": number(f"SELECT count(*) {segments}", node),
                     "bytes": number(f"SELECT coalesce(sum(size_bytes), 0) {segments}", node),
                     "journals": _journals(data, node),

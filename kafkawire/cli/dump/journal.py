@@ -106,8 +106,8 @@ def _run(run: int) -> str:
     return f"{run >> 32}.{run & 0xFFFFFFFF}"
 
 
-def _place(place: int) -> str:
-    return f"{place >> 32}:{place & 0xFFFFFFFF}"
+def _log_position(log_position: int) -> str:
+    return f"{log_position >> 32}:{log_position & 0xFFFFFFFF}"
 
 
 def _print(item: FrameShown | GapShown, names: dict[int, str]) -> None:
@@ -119,7 +119,7 @@ def _print(item: FrameShown | GapShown, names: dict[int, str]) -> None:
         return
     head = item.head
     whose = names.get(head.number, f"partition {head.number}") if head.number else ""
-    about = f"run {_run(head.run)} committed {_place(head.committed)} {head.length} bytes"
+    about = f"run {_run(head.run)} committed {_log_position(head.committed)} {head.length} bytes"
     print(f"{item.position:>10}  {item.kind:<13} {whose}  {about}")
     for shown in item.batches:
         print(f"            {_batch(shown)}")

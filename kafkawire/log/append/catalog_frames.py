@@ -16,7 +16,7 @@ from typing import Any
 
 from kafkawire.codec.types import uuid_text
 from kafkawire.log.append.commit_log import CommitLog
-from kafkawire.log.journal.file import PLACE_BITS
+from kafkawire.log.journal.file import POSITION_BITS
 from kafkawire.log.journal.format import (
     KIND_CONFIGS,
     KIND_TOPIC_CREATED,
@@ -109,7 +109,7 @@ class CatalogFrames:
         def written(failure: BaseException | None) -> None:
             if failure is not None:
                 return
-            journal = frame.place >> PLACE_BITS
+            journal = frame.log_position >> POSITION_BITS
             self._topics_in.setdefault(journal, []).extend(ids)
             for topic_id in ids:
                 self._catalog.describe(topic_id, journal)

@@ -200,7 +200,7 @@ class CommitLog:
         return await self.reader.read(plan, patience_s)
 
     def append_catalog(self, kind: int, payload: bytes) -> Frame:
-        """Queue a catalog frame; once it is written the Frame knows its place."""
+        """Queue a catalog frame; once it is written the Frame knows its log position."""
         part = memoryview(payload)
         frame = Frame(None, [part], 0, 0, len(part), -1, kind)
         self.frames.append(frame)
@@ -351,7 +351,7 @@ class CommitLog:
             if partition is None:
                 continue
             base, end, length = frame.base, frame.end, frame.length
-            partition.rows.add(base, frame.place, length, end - base, frame.newest)
+            partition.rows.add(base, frame.log_position, length, end - base, frame.newest)
             partition.offsets.apply(end)
             partition.next_offset = end
             partition.size_bytes += length
@@ -366,7 +366,7 @@ class CommitLog:
                 touched.append(partition)
             if partition.watchers:
                 watched = True
-        self.written = self.journals.active.end_place
+        self.written = self.journals.active.end_log_position
         self.turns += 1
         self.appended_bytes += turn.size_bytes
         self.appended_records += records

@@ -40,8 +40,8 @@ writes down, which the writer thread then takes over."""
 class Commits:
     """Group commit: written but uncommitted batches, their waiters, and the fsync in progress.
 
-    `committed` is the place everything before which is durable; `touched` the partitions with
-    batches beyond their high watermark, to be moved by the next commit; `seconds` how long the
+    `committed` is the log position everything before which is durable; `touched` the partitions
+    with batches beyond their high watermark, to be moved by the next commit; `seconds` how long the
     fsyncs took.
     """
 

@@ -42,10 +42,10 @@ async def check(
     has written the files, MetadataError and OSError where nothing can be read at all.
     """
     report = FsckReport()
-    place = await storage.load_place(node_id)
+    log_position = await storage.load_log_position(node_id)
     give_up = GiveUp(env, home)
     journals = JournalCheck(env, home, catalog.name_of, report, progress, give_up)
-    held = journals.run(place)
+    held = journals.run(log_position)
     await _topics(journals, catalog, metadata, report)
     usable = await SegmentCheck(
         env, home, node_id, storage, report, progress, catalog, held, metadata.known_partitions

@@ -47,8 +47,8 @@ class JournalContents:
         naming = self.recovered.namings.get(number)
         known = max([stored, *(end for _, end in self.ranges.get(number, ()))])
         known = max(known, naming.next_offset if naming is not None else 0)
-        place = self.recovered.last_place(number)
-        return self.recovered.ends.at_least(number, known, place, self.bounds)
+        log_position = self.recovered.last_log_position(number)
+        return self.recovered.ends.at_least(number, known, log_position, self.bounds)
 
 
 class JournalCheck:
@@ -74,7 +74,7 @@ class JournalCheck:
         self.held = JournalContents()
 
     def run(self, claimed: int) -> JournalContents:
-        """Check all of it. `claimed`: the place of the checkpoint, which is committed."""
+        """Check all of it. `claimed`: the log position of the checkpoint, which is committed."""
         last = read_run(self._env.fs, self._home)
         names = self._disk.listdir(self._home)
         if last is None and NAME in names:
@@ -176,5 +176,5 @@ def _ends_with(rows: IndexColumns, tail: IndexColumns) -> bool:
     cut = len(rows) - len(tail)
     return cut >= 0 and all(
         getattr(rows, name)[cut:] == getattr(tail, name)
-        for name in ("base", "place", "length", "count", "newest")
+        for name in ("base", "log_position", "length", "count", "newest")
     )

@@ -1,7 +1,7 @@
 """Files that are written whole: a reader that opens one finds all of it, or the one before.
 
-Written next to its place, synced (but where that is said), renamed into it. Runs in a thread, or
-before anything is served.
+Written next to the old one, synced (but where that is said), then renamed over it. Runs in a
+thread, or before anything is served.
 """
 
 from __future__ import annotations

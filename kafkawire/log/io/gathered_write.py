@@ -1,4 +1,4 @@
-"""Write many buffers to one place of a file, whole or not at all.
+"""Write many buffers at one position of a file, whole or not at all.
 
 Within what one pwritev takes it is one call; what is longer is written in several.
 """

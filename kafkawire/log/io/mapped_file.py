@@ -16,7 +16,7 @@ from kafkawire.log.io.worker_jobs import Pace
 PIECE_BYTES = 1 << 20
 """How much is read in one call: a disk is at its full speed, and memory is not felt."""
 SMALL_PIECE_BYTES = 1 << 16
-"""After a read that failed: how closely the bad place is searched for."""
+"""After a read that failed: how closely the unreadable range is searched for."""
 
 
 class MappedFile:
@@ -44,11 +44,11 @@ class MappedFile:
             try:
                 self._file.pread(end - at, at)
             except OSError:
-                bad += self._bad_places(at, end)
+                bad += self._bad_ranges(at, end)
             pace(end - at)
         return bad
 
-    def _bad_places(self, start: int, stop: int) -> list[tuple[int, int]]:
+    def _bad_ranges(self, start: int, stop: int) -> list[tuple[int, int]]:
         bad = []
         for at in range(start, stop, SMALL_PIECE_BYTES):
             end = min(at + SMALL_PIECE_BYTES, stop)
@@ -59,7 +59,8 @@ class MappedFile:
         return bad
 
     def need(self, start: int, stop: int, pace: Pace) -> memoryview:
-        """The bytes [start, stop), read ahead. OSError naming the first place that cannot be."""
+        """The bytes [start, stop), read ahead. OSError naming the first byte that cannot be
+        read."""
         for at, _ in self.read_ahead(start, stop, pace):
             raise OSError(errno.EIO, f"cannot read at byte {at}", self.path)
         return self.view[start:stop]

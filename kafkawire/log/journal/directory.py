@@ -16,7 +16,13 @@ import os.path
 from collections.abc import Iterable, Iterator
 
 from kafkawire.log.io.ports import Env, FileSystem
-from kafkawire.log.journal.file import PLACE_BITS, POSITION_MASK, Journal, index_name, journal_name
+from kafkawire.log.journal.file import (
+    POSITION_BITS,
+    POSITION_MASK,
+    Journal,
+    index_name,
+    journal_name,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +37,7 @@ or moving a log start is a transaction, and a disk that is full to the last byte
 class Journals:
     """The journals of one broker, oldest first; the last one is `active`.
 
-    `ready` are journals that have their final name but no frame yet. `hot_from` is the place
+    `ready` are journals that have their final name but no frame yet. `hot_from` is the log position
     from which on everything is mapped; from `viewed_from` on it may be sent from there, after the
     bytes of earlier starts that are not verified. `rolling`: the active one takes no more, full or
     not.
@@ -83,7 +89,7 @@ class Journals:
         self.spares = spares
         self.next_number = next_number
         if not journals or journals[-1].rolled:
-            self.previous_end = journals[-1].end_place if journals else 0
+            self.previous_end = journals[-1].end_log_position if journals else 0
             journals = [*journals, self._make()]
         self.by_number = {journal.number: journal for journal in journals}
         self.active = journals[-1]
@@ -101,11 +107,11 @@ class Journals:
             self.ready.append(self._make())
         return self.ready[ahead - 1]
 
-    def mapped(self, place: int) -> tuple[memoryview, int]:
+    def mapped(self, log_position: int) -> tuple[memoryview, int]:
         """The view of a hot journal, and the position in it."""
-        view = self.by_number[place >> PLACE_BITS].view
+        view = self.by_number[log_position >> POSITION_BITS].view
         assert view is not None, "only hot log positions are checked"
-        return view, place & POSITION_MASK
+        return view, log_position & POSITION_MASK
 
     def roll(self) -> None:
         """Let the active journal take no more, though it is not full."""
@@ -116,7 +122,7 @@ class Journals:
         before = self.active
         before.rolled = True
         self.rolling = False
-        self.previous_end = before.end_place
+        self.previous_end = before.end_log_position
         self.active = self.ready.pop(0)
         assert self.active.number > before.number
         self.by_number[self.active.number] = self.active
@@ -187,7 +193,7 @@ class Journals:
     def measure_views(self) -> None:
         """Find the position from which bytes may be sent from their mappings."""
         doubted = [
-            journal.place | max(journal.unverified, journal.bad[-1][1] if journal.bad else 0)
+            journal.log_position | max(journal.unverified, journal.bad[-1][1] if journal.bad else 0)
             for journal in self.by_number.values()
             if journal.unverified or journal.bad
         ]
@@ -209,7 +215,7 @@ class Journals:
                 if journal.file is None:
                     journal.file = self.env.fs.open(journal.path)
                 journal.map()
-                self.hot_from = journal.place
+                self.hot_from = journal.log_position
             elif journal.view is None and journal.file is None:
                 return  # those below were cooled when this one was
             elif not journal.dirty:

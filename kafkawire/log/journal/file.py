@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from kafkawire.log.io.ports import File, FileSystem
 
-PLACE_BITS = 32
-POSITION_MASK = (1 << PLACE_BITS) - 1
-"""A place is journal number << 32 | position, so a journal stays under 4 GiB."""
+POSITION_BITS = 32
+POSITION_MASK = (1 << POSITION_BITS) - 1
+"""A log position is journal number << 32 | position, so a journal stays under 4 GiB."""
 
 
 def journal_name(number: int) -> str:
@@ -75,14 +75,14 @@ class Journal:
         self.view: memoryview | None = None
 
     @property
-    def place(self) -> int:
-        """The place of its first byte."""
-        return self.number << PLACE_BITS
+    def log_position(self) -> int:
+        """The log position of its first byte."""
+        return self.number << POSITION_BITS
 
     @property
-    def end_place(self) -> int:
-        """The place after its last frame."""
-        return self.number << PLACE_BITS | self.end
+    def end_log_position(self) -> int:
+        """The log position after its last frame."""
+        return self.number << POSITION_BITS | self.end
 
     @property
     def folder(self) -> str:

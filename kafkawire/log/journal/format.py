@@ -16,19 +16,19 @@ A journal (all integers big-endian):
 The header:
 
     0  magic 8s "KWJOURN\\0"     8  format version u32     12  checksum u32 (bytes 16-63)
-    16 journal number i64      24  run number i64         32  place where the journal before ended
+    16 journal number i64      24  run number i64         32  log position where the last ended
     40 created, ms since 1970  48  zeros
 
 A frame:
 
     0  magic 4s                4  checksum u32            8  payload length u32
-    12 kind u16               14  batch count u16        16  place i64 (journal << 32 | position)
-    24 run number i64         32  partition number i64   40  committed place known when written
+    12 kind u16               14  batch count u16        16  log position i64 (see POSITION_BITS)
+    24 run number i64         32  partition number i64   40  committed log position when written
     48 payload: the batches, back to back and byte for byte, or what the kind says
 
-The checksum is the CRC-32C of bytes 8-47 and then of the first 21 bytes of each batch in the
-frame (base offset, length, leader epoch, magic and CRC: what the batch's own CRC does not cover);
-for the other kinds, of bytes 8-47 and the payload. Thus a place that holds a valid frame of this
+The checksum is the CRC-32C of bytes 8-47 and then of the first 21 bytes of each batch in the frame
+(base offset, length, leader epoch, magic and CRC: what the batch's own CRC does not cover); for the
+other kinds, of bytes 8-47 and the payload. Thus a position that holds a valid frame of this
 journal, at this position, was written there, and not left by an earlier life of a recycled file.
 
 Format version 1. A change of the layout raises VERSION and says here how the older one is read.
@@ -84,7 +84,8 @@ _HEADER = Struct(">8sIIqqqq")
 pack_front = Struct(">4sI").pack
 """Bytes 0-7 of a frame: magic, checksum."""
 pack_body = Struct(">IHHqqqq").pack
-"""Bytes 8-47: payload length, kind, batch count, place, run, partition number, committed place."""
+"""Bytes 8-47: payload length, kind, batch count, log position, run, partition number, committed log
+position."""
 _HEAD = Struct(">4sIIHHqqqq")
 _BATCH_LENGTH = Struct(">i")
 _NAMING = Struct(">16siiqqH")
@@ -98,7 +99,8 @@ class JournalFormatError(LogError):
 
 @dataclass(frozen=True, slots=True)
 class JournalHeader:
-    """The first 64 bytes of a journal. `previous_end`: the place where the one before ended."""
+    """The first 64 bytes of a journal. `previous_end`: the log position where the one before
+    ended."""
 
     journal: int
     run: int
@@ -114,7 +116,7 @@ class Head:
     length: int
     kind: int
     batches: int
-    place: int
+    log_position: int
     run: int
     number: int
     committed: int
@@ -169,12 +171,12 @@ def read_head(buf: Buffer, position: int) -> Head | None:
     """The frame head at `position`, unchecked but for the magic; None if there is none."""
     if position + HEAD_BYTES > len(buf):
         return None
-    magic, checksum, length, kind, batches, place, run, number, committed = _HEAD.unpack_from(
-        buf, position
+    magic, checksum, length, kind, batches, log_position, run, number, committed = (
+        _HEAD.unpack_from(buf, position)
     )
     if magic != MAGIC:
         return None
-    return Head(checksum, length, kind, batches, place, run, number, committed)
+    return Head(checksum, length, kind, batches, log_position, run, number, committed)
 
 
 def batch_starts(buf: Buffer, start: int, end: int) -> list[int] | None:
@@ -199,7 +201,11 @@ def check(buf: memoryview, position: int, head: Head, journal: int) -> list[int]
     """
     start = position + HEAD_BYTES
     end = start + head.length
-    if head.place != (journal << 32) | position or end > len(buf) or head.kind not in KIND_NAMES:
+    if (
+        head.log_position != (journal << 32) | position
+        or end > len(buf)
+        or head.kind not in KIND_NAMES
+    ):
         return None
     checksum = crc32c(buf[position + 8 : start])
     if head.kind != KIND_BATCH:
@@ -215,7 +221,7 @@ def check(buf: memoryview, position: int, head: Head, journal: int) -> list[int]
 def find_frame(buf: memoryview, position: int, end: int, journal: int) -> int:
     """The next position in [position, end) with a whole frame of `journal`, or -1.
 
-    Searches for the magic with the journal number where its place has it, at the speed of C:
+    Searches for the magic with the journal number where its log position has it, at the speed of C:
     what a recycled file held before is mostly frames, of other journals.
     """
     pattern = re.escape(MAGIC) + b".{12}" + re.escape(journal.to_bytes(4, "big"))

@@ -10,7 +10,8 @@ from array import array
 from typing import TypeAlias
 
 ROW_BYTES = 40
-"""8 base offset, 8 place, 4 length, 4 count, 8 newest timestamp, 8 running maximum of those."""
+"""8 base offset, 8 log position, 4 length, 4 count, 8 newest timestamp, 8 running maximum of
+those."""
 
 Column: TypeAlias = "array[int]"
 MAX_RUNS = 4096
@@ -21,13 +22,13 @@ of very small batches does not hold the loop for longer than one of large ones."
 class IndexColumns:
     """Rows on their way between memory and a journal's index file."""
 
-    __slots__ = ("base", "count", "length", "newest", "place")
+    __slots__ = ("base", "count", "length", "log_position", "newest")
 
     def __init__(
-        self, base: Column, place: Column, length: Column, count: Column, newest: Column
+        self, base: Column, log_position: Column, length: Column, count: Column, newest: Column
     ) -> None:
         self.base = base
-        self.place = place
+        self.log_position = log_position
         self.length = length
         self.count = count
         self.newest = newest

@@ -2,10 +2,10 @@
 
     0  magic 8s "KWINDEX\\0"     8  format version u32    12  checksum u32 (everything from 16)
     16 journal number u64      24  end position u64     32  greatest run u64
-    40 greatest committed place claimed u64             48  rows u32   52  partitions u32
+    40 greatest committed log position claimed u64      48  rows u32   52  partitions u32
     56 frames u32              60  zeros
     64 directory, sorted by number: (partition number u64, first row u32, rows u32) * partitions
-    .. base offset u64 * rows | place u64 * rows | newest timestamp i64 * rows
+    .. base offset u64 * rows | log position u64 * rows | newest timestamp i64 * rows
     .. length u32 * rows      | offset count u32 * rows
 
 Integers are little-endian, so that columns can be checked as they lie, without copying. Recovery
@@ -47,7 +47,7 @@ _HEADER = Struct("<8sIIQQQQIIII")
 _ENTRY = Struct("<QII")
 _COLUMNS: tuple[tuple[Literal["q", "I"], int], ...] = (
     ("q", 8),  # base offset
-    ("q", 8),  # place
+    ("q", 8),  # log position
     ("q", 8),  # newest timestamp
     ("I", 4),  # length
     ("I", 4),  # offset count
@@ -76,7 +76,9 @@ def pack_index(number: int, extent: Extent, rows: Mapping[int, IndexColumns]) ->
         part = rows[partition]
         directory += _ENTRY.pack(partition, len(columns[0]), len(part))
         for column, more in zip(
-            columns, (part.base, part.place, part.newest, part.length, part.count), strict=True
+            columns,
+            (part.base, part.log_position, part.newest, part.length, part.count),
+            strict=True,
         ):
             column.extend(more)
     if sys.byteorder == "big":
@@ -150,12 +152,19 @@ class JournalIndex:
         return list(self._numbers)
 
     def singles(self) -> Iterator[tuple[int, int, int, int, int, int]]:
-        """(partition, base offset, place, newest timestamp, length, offset count) of each
+        """(partition, base offset, log position, newest timestamp, length, offset count) of each
         partition that has one row here; the others are in `multiples`."""
-        base, place, newest, length, count = self._columns
+        base, log_position, newest, length, count = self._columns
         for number, first, size in zip(self._numbers, self._firsts, self._sizes, strict=True):
             if size == 1:
-                yield number, base[first], place[first], newest[first], length[first], count[first]
+                yield (
+                    number,
+                    base[first],
+                    log_position[first],
+                    newest[first],
+                    length[first],
+                    count[first],
+                )
 
     def multiples(self) -> list[int]:
         """The partitions that have more than one row."""
@@ -168,15 +177,15 @@ class JournalIndex:
             array(code, column[start:stop].tobytes())
             for (code, _), column in zip(_COLUMNS, self._columns, strict=True)
         ]
-        base, place, newest, length, count = parts
-        return IndexColumns(base, place, length, count, newest)
+        base, log_position, newest, length, count = parts
+        return IndexColumns(base, log_position, length, count, newest)
 
     def runs(
         self, partition: int, offset: int, end: int, max_bytes: int, first: bool
     ) -> list[tuple[int, int]]:
-        """(place, length) of the rows from `offset` on, as Partition.plan gives them."""
+        """(log position, length) of the rows from `offset` on, as Partition.plan gives them."""
         start, stop = self._range(partition)
-        base, place, _, length, count = self._columns
+        base, log_position, _, length, count = self._columns
         row = bisect_right(base, offset, start, stop) - 1
         if row < start or offset >= base[row] + count[row]:
             following = base[row + 1] if start <= row + 1 < stop else offset + 1
@@ -185,7 +194,7 @@ class JournalIndex:
         room = max_bytes
         stop = min(stop, row + MAX_RUNS)
         while row < stop and base[row] < end and (length[row] <= room or (first and not runs)):
-            runs.append((place[row], length[row]))
+            runs.append((log_position[row], length[row]))
             room -= length[row]
             row += 1
             if row < stop and base[row] != base[row - 1] + count[row - 1]:

@@ -4,8 +4,9 @@ Before a commit is acknowledged the ledger durably names every journal it wrote 
 partition a bound that the acknowledged offsets do not reach. Journals are named and bounds raised
 seldom, and far ahead, so that nearly all commits find nothing to do: a partition needs a new bound
 when it was idle for a checkpoint, or has used up its reserve, and then its commit writes the ledger
-too, in the same thread. The committed place is written after each commit without a sync, which the
-end of the process leaves intact; a sync once a second bounds what the end of the machine can undo.
+too, in the same thread. The committed log position is written after each commit without a sync,
+which the end of the process leaves intact; a sync once a second bounds what the end of the machine
+can undo.
 
 The ledger never claims more than was committed and may claim less. It is a second line of defence:
 where it cannot be written the log goes on without it, with a warning, and tries again. Format:
@@ -50,7 +51,7 @@ ALLOCATED_BYTES = 40 << 10
 SLICE = 1000
 """Partitions checked between two iterations of the event loop: a fraction of a millisecond."""
 TICK_MS = 1000
-"""How often the committed place is made durable while it moves."""
+"""How often the committed log position is made durable while it moves."""
 MAX_FILE_BYTES = 256 << 20
 """Most bytes read of a ledger: bounds of ten million partitions."""
 
@@ -145,7 +146,7 @@ class Ledger:
             self._fail(entry.failure)
 
     def mark(self, committed: int) -> None:
-        """Everything before a place is committed. Hot: one small write without a sync."""
+        """Everything before a log position is committed. Hot: one small write without a sync."""
         self._state.committed = committed
         if self._broken or not self._files:
             return

@@ -2,19 +2,19 @@
 
 Two files, `ledger.0` and `ledger.1`, of which the one with the greater generation counts. Each is
 
-    0     slot       the committed place, overwritten after each commit; two slots in turn, so that
-    512   slot       a torn write leaves the other one
+    0     slot       the committed log position, overwritten after each commit; two slots
+    512   slot       alternately, so that a torn write leaves the other one
     1024  records    the first one is the whole state, each of the others a change of it; zeros as
                      long as a record's head follow the last one
 
     a slot (big-endian):
     0  magic 4s "KWLS"  4  checksum u32 (of the rest)  8  generation u64  16  sequence u64
-    24 committed place i64
+    24 committed log position i64
 
     a record:
     0  magic 4s         4  checksum u32 (of the rest)  8  payload length u32   12  version u16
     14 zero u16        16  generation u64             24  sequence u64, from 0 in each generation
-    32 committed place i64
+    32 committed log position i64
     40 payload: four counts u32 (begun, retired, bounded, freed); for each begun journal its number
        and end position i64, -1 while it is written to; the numbers i64 of retired journals; for
        each bounded partition its number and bound i64; the numbers i64 of freed partitions
@@ -134,7 +134,7 @@ def read_ledger(data: bytes, name: str) -> LedgerContents | None:
 
 
 _Record = tuple[int, int, int, Change, int]
-"""Generation, sequence, committed place, what it says, where it ends."""
+"""Generation, sequence, committed log position, what it says, where it ends."""
 
 
 def _next(data: bytes, at: int, generation: int, sequence: int, name: str) -> _Record | None:

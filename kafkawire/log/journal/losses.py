@@ -4,7 +4,7 @@ An offset that may have been acknowledged is never assigned again: where a damag
 held the end of a partition's log, its next offset rises above everything that can have been in it,
 which leaves a gap that readers are refused in (kafkawire.log.partition.read_plan). Known are, in
 this order: what is left of each damaged frame (kafkawire.log.journal.salvage); later frames of the
-same partition; the checkpoint, for all damage before its place; the ledger's bound
+same partition; the checkpoint, for all damage before its log position; the ledger's bound
 (kafkawire.log.journal.ledger). Where none of these helps, because an older version wrote the
 folder, each damaged byte counts as an offset. Pure but for the journals' bytes. Called by
 kafkawire.log.recovery.recover, kafkawire.log.recovery.restore and kafkawire.log.fsck.
@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kafkawire.log.journal.file import PLACE_BITS
+from kafkawire.log.journal.file import POSITION_BITS
 from kafkawire.log.journal.index_columns import IndexColumns
 from kafkawire.log.journal.salvage import DamagedFrame, explain
 from kafkawire.log.journal.scan import Gap
@@ -105,8 +105,8 @@ def examine_index(gap: Gap, rows: Mapping[int, IndexColumns]) -> Damage:
     """The batches of a missing journal's range, from its index file; `rows` by partition."""
     damage = Damage(gap)
     for number, columns in rows.items():
-        first = bisect_left(columns.place, gap.place)
-        if first and columns.place[first - 1] + columns.length[first - 1] > gap.place:
+        first = bisect_left(columns.log_position, gap.log_position)
+        if first and columns.log_position[first - 1] + columns.length[first - 1] > gap.log_position:
             first -= 1
         if first < len(columns):
             end = columns.base[-1] + columns.count[-1]
@@ -118,7 +118,7 @@ def examine_index(gap: Gap, rows: Mapping[int, IndexColumns]) -> Damage:
 class DamagedEnds:
     """The ends of partitions as far as damaged frames show them. `known`: the offset after the last
     that a damaged frame is known to have held; `doubted`: bytes in which more records of a
-    partition may have been, with the place of the last; `unexplained`: likewise, of any
+    partition may have been, with the log position of the last; `unexplained`: likewise, of any
     partition."""
 
     known: dict[int, int] = field(default_factory=dict)
@@ -131,13 +131,17 @@ class DamagedEnds:
         return numbers | bounds.keys() if bounds and self.unexplained[0] else numbers
 
     def at_least(
-        self, number: int, next_offset: int, last_place: int, bounds: Mapping[int, int] | None
+        self,
+        number: int,
+        next_offset: int,
+        last_log_position: int,
+        bounds: Mapping[int, int] | None,
     ) -> int:
         """From which offset on a partition goes on; `next_offset` is what all that can be read
-        says, `last_place` that of its last frame, `bounds` the ledger's if there is one."""
+        says, `last_log_position` that of its last frame, `bounds` the ledger's if there is one."""
         known = max(next_offset, self.known.get(number, 0))
         parts = (self.doubted.get(number, (0, 0)), self.unexplained)
-        size = sum(size for size, place in parts if last_place < place)
+        size = sum(size for size, log_position in parts if last_log_position < log_position)
         if not size:
             return known
         if bounds is not None:
@@ -145,13 +149,13 @@ class DamagedEnds:
         return known + size
 
 
-def ends(damages: Iterable[Damage], place: int) -> DamagedEnds:
-    """Put together what damage says. `place` is the checkpoint's: of what lies before it the
+def ends(damages: Iterable[Damage], log_position: int) -> DamagedEnds:
+    """Put together what damage says. `log_position` is the checkpoint's: of what lies before it the
     checkpoint knows the next offsets."""
     result = DamagedEnds()
     for damage in damages:
-        gap, start = damage.gap, damage.gap.place
-        if gap.journal << PLACE_BITS | gap.end <= place and not gap.open:
+        gap, start = damage.gap, damage.gap.log_position
+        if gap.journal << POSITION_BITS | gap.end <= log_position and not gap.open:
             continue
         for loss in damage.losses:
             result.known[loss.number] = max(result.known.get(loss.number, 0), loss.last)

@@ -11,7 +11,7 @@ import os.path
 from kafkawire.log.io.mapped_file import MappedFile
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import JournalFile, Pace
-from kafkawire.log.journal.file import PLACE_BITS
+from kafkawire.log.journal.file import POSITION_BITS
 from kafkawire.log.journal.format import HEADER_BYTES
 from kafkawire.log.journal.index_file import Extent, pack_index, write_index
 from kafkawire.log.journal.scan import scan
@@ -25,7 +25,7 @@ def run(fs: FileSystem, arguments: JournalFile, pace: Pace) -> int:
         found = scan(journal.view, arguments.number, HEADER_BYTES, arguments.end, 0)
     finally:
         journal.close()
-    claimed = arguments.number << PLACE_BITS | arguments.end  # a rolled journal is durable
+    claimed = arguments.number << POSITION_BITS | arguments.end  # a rolled journal is durable
     extent = Extent(arguments.end, found.run, claimed, found.frames)
     data = pack_index(arguments.number, extent, found.rows)
     write_index(fs, os.path.dirname(arguments.path), arguments.number, data)

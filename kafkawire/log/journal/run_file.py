@@ -1,9 +1,9 @@
 """The run file: how often this broker has started, and whether it last ended cleanly.
 
-One line of JSON and its checksum, replaced by a rename and durable before anything else happens:
-a start writes its run number before the first frame, so that no two starts share one; a clean end
-writes the place where the log ended. The mark is believed only if the log really ends there (see
-kafkawire.log.recovery.recover), and it only saves time: the next offsets never rest on it.
+One line of JSON and its checksum, replaced by a rename and durable before anything else happens: a
+start writes its run number before the first frame, so that no two starts share one; a clean end
+writes the log position where the log ended. The mark is believed only if the log really ends there
+(see kafkawire.log.recovery.recover), and it only saves time: the next offsets never rest on it.
 
 Format version 1. Called by kafkawire.log.manager.
 """
@@ -26,9 +26,9 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """`start` counts the starts; `end` is the place where the log ended cleanly, -1 while open.
-    `ledger`: this start kept a ledger; older versions drop the field, and then what an earlier
-    start left in the ledger's files is out of date."""
+    """`start` counts the starts; `end` is the log position where the log ended cleanly, -1 while
+    open. `ledger`: this start kept a ledger; older versions drop the field, and then what an
+    earlier start left in the ledger's files is out of date."""
 
     start: int
     end: int

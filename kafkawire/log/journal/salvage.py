@@ -17,7 +17,7 @@ from struct import Struct
 from crc32c import crc32c
 
 from kafkawire.codec.batches import HEAD
-from kafkawire.log.journal.file import PLACE_BITS
+from kafkawire.log.journal.file import POSITION_BITS
 from kafkawire.log.journal.format import (
     BATCH_HEAD_BYTES,
     BATCH_LENGTH_OVERHEAD,
@@ -144,9 +144,9 @@ def _batches(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame |
         whole = located(covered, _CHECKSUM.unpack_from(buf, at + 4)[0])
         if whole is None:
             continue
-        length, kind, batches, place, _, number, _ = _BODY.unpack_from(whole)
+        length, kind, batches, log_position, _, number, _ = _BODY.unpack_from(whole)
         fits = at + HEAD_BYTES + length == stop and batches == len(starts)
-        if not fits or kind != KIND_BATCH or place != journal << PLACE_BITS | at:
+        if not fits or kind != KIND_BATCH or log_position != journal << POSITION_BITS | at:
             continue
         prefix = HEAD_BYTES - BODY_AT
         (first,) = _OFFSET.unpack_from(whole, prefix)
@@ -221,18 +221,23 @@ def _without_records(buf: memoryview, journal: int, at: int, end: int) -> Damage
         whole = located(bytes(buf[at + BODY_AT : stop]), _CHECKSUM.unpack_from(buf, at + 4)[0])
         if whole is None:
             continue
-        length, kind, batches, place, _, _, _ = _BODY.unpack_from(whole)
+        length, kind, batches, log_position, _, _, _ = _BODY.unpack_from(whole)
         fits = at + HEAD_BYTES + length == stop and batches == 0
-        if fits and kind in KIND_NAMES and place == journal << PLACE_BITS | at:
+        if fits and kind in KIND_NAMES and log_position == journal << POSITION_BITS | at:
             return DamagedFrame(at, at + padded(HEAD_BYTES + length), 0)
     return None
 
 
 def _by_its_head(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame | None:
     """A frame whose head agrees with where it lies, though its checksum does not fit."""
-    length, kind, batches, place, run, number, _ = _BODY.unpack_from(buf, at + BODY_AT)
+    length, kind, batches, log_position, run, number, _ = _BODY.unpack_from(buf, at + BODY_AT)
     after = at + padded(HEAD_BYTES + length)
-    if place != journal << PLACE_BITS | at or kind not in KIND_NAMES or run <= 0 or after > end:
+    if (
+        log_position != journal << POSITION_BITS | at
+        or kind not in KIND_NAMES
+        or run <= 0
+        or after > end
+    ):
         return None
     if kind != KIND_BATCH:
         return DamagedFrame(at, after, 0)
@@ -240,7 +245,8 @@ def _by_its_head(buf: memoryview, journal: int, at: int, end: int) -> DamagedFra
 
 
 def _next_head(buf: memoryview, journal: int, at: int, end: int) -> int:
-    """The next position after `at` where a head's place names exactly this position, or `end`."""
+    """The next position after `at` where a head's log position names exactly this position, or
+    `end`."""
     pattern = journal.to_bytes(4, "big")
     data = bytes(buf[at:end])
     hit = data.find(pattern)

@@ -14,7 +14,7 @@ from typing import Any
 from crc32c import crc32c
 
 from kafkawire.codec.batches import CRC_AT, CRC_FROM, HEAD
-from kafkawire.log.journal.file import PLACE_BITS
+from kafkawire.log.journal.file import POSITION_BITS
 from kafkawire.log.journal.format import (
     BATCH_HEAD_BYTES,
     BATCH_LENGTH_OVERHEAD,
@@ -35,7 +35,7 @@ from kafkawire.log.journal.index_columns import IndexColumns, empty_columns
 from kafkawire.log.journal.salvage import offsets_of
 
 Fact = tuple[int, tuple[Any, ...]]
-"""The place of a frame, and the fields of the head of a batch in it (batches.HEAD)."""
+"""The log position of a frame, and the fields of the head of a batch in it (batches.HEAD)."""
 
 
 @dataclass(slots=True)
@@ -58,20 +58,20 @@ class Gap:
     open: bool = False
 
     @property
-    def place(self) -> int:
+    def log_position(self) -> int:
         """Where it begins."""
-        return self.journal << PLACE_BITS | self.start
+        return self.journal << POSITION_BITS | self.start
 
 
 @dataclass(slots=True)
 class Scanned:
     """The frames of a journal from a position on.
 
-    `rows` per partition number, `named` the first naming frame of each with its position,
-    `claimed` the greatest committed place any frame knew of; `end` the position after the last
-    valid frame, `run` the greatest run number, `frames` their count without naming frames.
-    `facts` per partition number: the batches of idempotent producers, and those whose leader epoch
-    is not that of the batch before (`epochs`: of its last one).
+    `rows` per partition number, `named` the first naming frame of each with its position, `claimed`
+    the greatest committed log position any frame knew of; `end` the position after the last valid
+    frame, `run` the greatest run number, `frames` their count without naming frames. `facts` per
+    partition number: the batches of idempotent producers, and those whose leader epoch is not that
+    of the batch before (`epochs`: of its last one).
     """
 
     number: int
@@ -152,7 +152,7 @@ def _take_batches(  # noqa: C901 (hot: no calls)
     """
     at = position + HEAD_BYTES
     end = at + head.length
-    if head.place != (result.number << PLACE_BITS) | position or end > len(buf):
+    if head.log_position != (result.number << POSITION_BITS) | position or end > len(buf):
         return False
     unpack = HEAD.unpack_from
     checksum = crc32c(buf[position + 8 : at])
@@ -180,7 +180,7 @@ def _take_batches(  # noqa: C901 (hot: no calls)
             newest = fields[8]
         if fields[9] >= 0 or fields[2] != epoch:
             epoch = fields[2]
-            facts.append((head.place, fields))
+            facts.append((head.log_position, fields))
         at = stop
     if checksum != head.checksum or batches != head.batches:
         return False
@@ -195,7 +195,7 @@ def _take_batches(  # noqa: C901 (hot: no calls)
     if rows is None:
         rows = result.rows[head.number] = empty_columns()
     rows.base.append(base)
-    rows.place.append(head.place + HEAD_BYTES)
+    rows.log_position.append(head.log_position + HEAD_BYTES)
     rows.length.append(head.length)
     rows.count.append(next_offset - base)
     rows.newest.append(newest)

@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from kafkawire.log.io.gathered_write import write_whole
 from kafkawire.log.io.ports import Buffer
-from kafkawire.log.journal.file import PLACE_BITS, POSITION_MASK, Journal
+from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK, Journal
 from kafkawire.log.journal.format import (
     BATCH_PREFIX_BYTES,
     HEAD_BYTES,
@@ -47,10 +47,10 @@ class Frame:
     """One frame to be written.
 
     For batches: the partition, its batches, [base, end) of their offsets, their bytes and newest
-    timestamp; for catalog frames no partition and one part. `place` is that of the payload.
+    timestamp; for catalog frames no partition and one part. `log_position` is that of the payload.
     """
 
-    __slots__ = ("base", "batches", "end", "kind", "length", "newest", "partition", "place")
+    __slots__ = ("base", "batches", "end", "kind", "length", "log_position", "newest", "partition")
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Frame:
         self.length = length
         self.newest = newest
         self.kind = kind
-        self.place = -1
+        self.log_position = -1
 
 
 class WriteBatch:
@@ -173,7 +173,7 @@ def _lay_out(
             start = stop
         else:
             ahead += 1
-            ended = write.journal.place | (write.position + write.length)
+            ended = write.journal.log_position | (write.position + write.length)
             journal = journals.upcoming(ahead)
             bound = journals.journal_bytes
             write = _begin(journal, ended, stamp, now_ms)
@@ -221,24 +221,24 @@ def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
     journal_number = write.journal.number
     buffers = write.buffers
     run, committed = stamp.run, stamp.committed
-    place = journal_number << PLACE_BITS | (write.position + write.length)
+    log_position = journal_number << POSITION_BITS | (write.position + write.length)
     padding = b""
     for frame in frames:
         partition = frame.partition
         batches = frame.batches
         length = frame.length
         if partition is None:
-            body = pack_body(length, frame.kind, 0, place, run, 0, committed)
+            body = pack_body(length, frame.kind, 0, log_position, run, 0, committed)
             checksum = crc32c(batches[0], crc32c(body))
         else:
             if partition.named_in != journal_number:
-                naming = _naming_frame(partition, place, stamp)
+                naming = _naming_frame(partition, log_position, stamp)
                 buffers.append(padding + naming)
                 padding = b""
-                place += len(naming)
+                log_position += len(naming)
                 write.name(partition)
             body = pack_body(
-                length, KIND_BATCH, len(batches), place, run, partition.number, committed
+                length, KIND_BATCH, len(batches), log_position, run, partition.number, committed
             )
             if len(batches) == 1:
                 checksum = crc32c(body + batches[0][:BATCH_PREFIX_BYTES])
@@ -247,16 +247,16 @@ def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
                 checksum = crc32c(b"".join([body, *heads]))
         buffers.append(padding + pack_front(MAGIC, checksum) + body)
         buffers += batches
-        frame.place = place + HEAD_BYTES
-        place += HEAD_BYTES + ((length + 7) & ~7)
+        frame.log_position = log_position + HEAD_BYTES
+        log_position += HEAD_BYTES + ((length + 7) & ~7)
         padding = PADDING[-length & 7]
     if padding:
         buffers.append(padding)
-    write.length = (place & POSITION_MASK) - write.position
+    write.length = (log_position & POSITION_MASK) - write.position
     write.entries += len(frames)
 
 
-def _naming_frame(partition: Partition, place: int, stamp: Stamp) -> bytes:
+def _naming_frame(partition: Partition, log_position: int, stamp: Stamp) -> bytes:
     """The whole frame that names a partition, as of now."""
     naming = write_naming(
         Naming(
@@ -269,7 +269,7 @@ def _naming_frame(partition: Partition, place: int, stamp: Stamp) -> bytes:
         )
     )
     body = pack_body(
-        len(naming), KIND_NAMING, 0, place, stamp.run, partition.number, stamp.committed
+        len(naming), KIND_NAMING, 0, log_position, stamp.run, partition.number, stamp.committed
     )
     front = pack_front(MAGIC, crc32c(naming, crc32c(body)))
     return front + body + naming + PADDING[-len(naming) & 7]

@@ -1,10 +1,10 @@
 """Checkpoints: what SQL knows of the partitions, and never more than is durable.
 
-A checkpoint is taken in one step (place and rows belong together), then waits until everything
-before its place is committed, then becomes one transaction. A log start that moves is stored the
-same way, but under the place of the last full checkpoint: its row may be ahead of the place, which
-recovery allows for. Called by kafkawire.log.manager (roll, timer, close), DeleteRecords and
-retention.
+A checkpoint is taken in one step (log position and rows belong together), then waits until
+everything before its log position is committed, then becomes one transaction. A log start that
+moves is stored the same way, but under the log position of the last full checkpoint: its row may be
+ahead of the log position, which recovery allows for. Called by kafkawire.log.manager (roll, timer,
+close), DeleteRecords and retention.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ROWS_AT_ONCE = 2000
 
 
 class Checkpoints:
-    """The last place stored is `place`; `due`: store one even if nothing has changed. One
-    transaction at a time. What has changed is in CommitLog.dirty."""
+    """The last log position stored is `log_position`; `due`: store one even if nothing has changed.
+    One transaction at a time. What has changed is in CommitLog.dirty."""
 
     __slots__ = (
         "_commit_log",
@@ -34,7 +34,7 @@ class Checkpoints:
         "_released",
         "_storage",
         "due",
-        "place",
+        "log_position",
     )
 
     def __init__(
@@ -51,13 +51,13 @@ class Checkpoints:
         self._partitions = partitions
         self._released = released
         self._lock = asyncio.Lock()
-        self.place = 0
+        self.log_position = 0
         self.due = False
 
-    def start(self, place: int, *, due: bool) -> None:
-        """Go on from the log position `place` that is stored; `due`: the next one is saved even
-        if nothing changes."""
-        self.place = place
+    def start(self, log_position: int, *, due: bool) -> None:
+        """Go on from the log position `log_position` that is stored; `due`: the next one is saved
+        even if nothing changes."""
+        self.log_position = log_position
         self.due = due
 
     @asynccontextmanager
@@ -69,23 +69,23 @@ class Checkpoints:
     async def save(self) -> None:
         """Store what has changed since the last one. Raises what the commit or SQL raises.
 
-        Many partitions go in parts; only the last carries the new place, so that the rows before
-        it are merely ahead of the place that is stored.
+        Many partitions go in parts; only the last carries the new log position, so that the rows
+        before it are merely ahead of the log position that is stored.
         """
         async with self._lock:
-            place = self._commit_log.written
+            log_position = self._commit_log.written
             dirty = self._commit_log.dirty
-            if not dirty and place == self.place and not self.due:
+            if not dirty and log_position == self.log_position and not self.due:
                 return
             changed, dirty[:] = dirty[:], []
             while len(changed) > ROWS_AT_ONCE:
-                await self._save(changed, self.place)
-            await self._save(changed, place)
-            self.place = place
+                await self._save(changed, self.log_position)
+            await self._save(changed, log_position)
+            self.log_position = log_position
             self.due = False
             self._commit_log.ledger.checkpointed()
 
-    async def _save(self, changed: list[Partition], place: int) -> None:
+    async def _save(self, changed: list[Partition], log_position: int) -> None:
         """Take a part off the end of `changed` and store it; all go back if that fails."""
         part = [partition for partition in changed[-ROWS_AT_ONCE:] if not partition.removed]
         del changed[-ROWS_AT_ONCE:]
@@ -96,7 +96,7 @@ class Checkpoints:
                 self._commit_log.producing.add(partition)
         try:
             await self._commit_log.commits.durable()
-            await self._storage.save_checkpoint(Checkpoint(self._node_id, place, rows))
+            await self._storage.save_checkpoint(Checkpoint(self._node_id, log_position, rows))
             self._commit_log.hooks.stored()
         except BaseException:
             for partition in part:
@@ -124,7 +124,9 @@ class Checkpoints:
                 return
             await self._commit_log.commits.durable()
             try:
-                await self._storage.save_checkpoint(Checkpoint(self._node_id, self.place, rows))
+                await self._storage.save_checkpoint(
+                    Checkpoint(self._node_id, self.log_position, rows)
+                )
             except BaseException:
                 self._commit_log.hooks.in_doubt()
                 raise

@@ -48,7 +48,9 @@ class Indexer:
     def rolled(self, journal: Journal) -> None:
         """A journal is full: its shares become portions, its index is to be written."""
         rows = close_portions(journal, self._partitions)
-        extent = Extent(journal.end, self._commit_log.run, journal.end_place, journal.entries)
+        extent = Extent(
+            journal.end, self._commit_log.run, journal.end_log_position, journal.entries
+        )
         self._missing[journal.number] = extent, rows
 
     async def run(self) -> None:

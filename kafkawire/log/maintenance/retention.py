@@ -156,5 +156,5 @@ class Retention:
             and journal.live == 0
             and not journal.pins
             and not journal.dirty
-            and self._checkpoints.place >= journal.end_place
+            and self._checkpoints.log_position >= journal.end_log_position
         )

@@ -1,8 +1,8 @@
 """Where a partition's batches lie: columns in arrays, one row per frame (RocketMQ: ConsumeQueue).
 
-A row costs 40 bytes and no object. Rows are in offset order and in place order at once, so each
-question is a bisection. A gap between two rows above the log start means that acknowledged bytes
-were damaged there (nothing else makes gaps), which is why no list of damaged ranges is kept.
+A row costs 40 bytes and no object. Rows are in the order of offsets and of log positions at once,
+so each question is a bisection. A gap between two rows above the log start means that acknowledged
+bytes were damaged there (nothing else makes gaps), which is why no list of damaged ranges is kept.
 
 Pure. kafkawire.log.partition.partition asks, kafkawire.log.append.commit_log adds,
 kafkawire.log.partition.index_eviction takes rows out of memory.
@@ -20,17 +20,17 @@ from kafkawire.log.journal.index_columns import Column, IndexColumns
 class HotIndex:
     """Rows of one partition.
 
-    `base`: first offset; `place`: of the first batch's first byte; `length`: bytes of all its
-    batches; `count`: offsets covered; `newest`: largest timestamp in the row. The largest
-    timestamp in a row and all before it never falls and so can be bisected; it is made when
-    someone asks, since every append would pay for it.
+    `base`: first offset; `log_position`: of the first batch's first byte; `length`: bytes of all
+    its batches; `count`: offsets covered; `newest`: largest timestamp in the row. The largest
+    timestamp in a row and all before it never falls and so can be bisected; it is made when someone
+    asks, since every append would pay for it.
     """
 
-    __slots__ = ("_running", "base", "count", "length", "newest", "place")
+    __slots__ = ("_running", "base", "count", "length", "log_position", "newest")
 
     def __init__(self) -> None:
         self.base: Column = array("q")
-        self.place: Column = array("q")
+        self.log_position: Column = array("q")
         self.length: Column = array("I")
         self.count: Column = array("I")
         self.newest: Column = array("q")
@@ -39,10 +39,10 @@ class HotIndex:
     def __len__(self) -> int:
         return len(self.base)
 
-    def add(self, base: int, place: int, length: int, count: int, newest: int) -> None:
-        """One more row, after all others in offset and place. Hot."""
+    def add(self, base: int, log_position: int, length: int, count: int, newest: int) -> None:
+        """One more row, after all others in offset and log position. Hot."""
         self.base.append(base)
-        self.place.append(place)
+        self.log_position.append(log_position)
         self.length.append(length)
         self.count.append(count)
         self.newest.append(newest)
@@ -51,9 +51,9 @@ class HotIndex:
         """The last row that begins at or before `offset`, or -1."""
         return bisect_right(self.base, offset) - 1
 
-    def row_at(self, place: int) -> int:
-        """The first row at or after a place."""
-        return bisect_left(self.place, place)
+    def row_at(self, log_position: int) -> int:
+        """The first row at or after a log position."""
+        return bisect_left(self.log_position, log_position)
 
     def since(self, timestamp: int) -> int:
         """The first row with a record at or after `timestamp`."""
@@ -70,14 +70,14 @@ class HotIndex:
     def drop_front(self, rows: int) -> None:
         """Forget the first rows."""
         if rows > 0:
-            for column in (self.base, self.place, self.length, self.count, self.newest):
+            for column in (self.base, self.log_position, self.length, self.count, self.newest):
                 del column[:rows]
             del self._running[:]  # the maximum may have been among them
 
     def extend(self, columns: IndexColumns) -> None:
         """Add many rows, after all others."""
         self.base.extend(columns.base)
-        self.place.extend(columns.place)
+        self.log_position.extend(columns.log_position)
         self.length.extend(columns.length)
         self.count.extend(columns.count)
         self.newest.extend(columns.newest)
@@ -86,7 +86,7 @@ class HotIndex:
         """A copy of some rows."""
         return IndexColumns(
             self.base[start:stop],
-            self.place[start:stop],
+            self.log_position[start:stop],
             self.length[start:stop],
             self.count[start:stop],
             self.newest[start:stop],

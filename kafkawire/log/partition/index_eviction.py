@@ -35,8 +35,8 @@ def rows_in(journal: Journal, partitions: Mapping[int, Partition]) -> dict[int, 
         partition = partitions.get(number)
         if partition is None:
             continue
-        start = partition.rows.row_at(journal.place)
-        stop = partition.rows.row_at(journal.end_place)
+        start = partition.rows.row_at(journal.log_position)
+        stop = partition.rows.row_at(journal.end_log_position)
         if stop > start:
             columns[number] = partition.rows.slice(start, stop)
     return columns
@@ -75,7 +75,7 @@ def evict(
 
 
 def _drop(partition: Partition, journal: Journal) -> int:
-    dropped = partition.rows.row_at(journal.end_place)
+    dropped = partition.rows.row_at(journal.end_log_position)
     partition.rows.drop_front(dropped)
     evicted = partition.evicted
     numbers = partition.portions.journal

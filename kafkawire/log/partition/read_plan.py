@@ -225,49 +225,49 @@ def _plan_rows(
 ) -> HotRead | JournalRead:
     """Take rows while they fit. Mapped rows are cut to the batches asked for right here."""
     index = partition.rows
-    base, places, lengths, counts = index.base, index.place, index.length, index.count
+    base, log_positions, lengths, counts = index.base, index.log_position, index.length, index.count
     log = partition.log
     room = max_bytes
     runs: list[tuple[int, int]] = []
-    place, length = places[row], lengths[row]
-    hot = place >= log.journals.viewed_from
+    log_position, length = log_positions[row], lengths[row]
+    hot = log_position >= log.journals.viewed_from
     if hot and base[row] < offset:
-        place, length = _skip(log, place, length, offset)
+        log_position, length = _skip(log, log_position, length, offset)
     last = min(len(base), row + MAX_RUNS)
     while True:
         after = base[row] + counts[row]
         if hot and (length > room or after > end):
-            length = _cut(log, place, length, end, room, first and not runs, bool(runs))
+            length = _cut(log, log_position, length, end, room, first and not runs, bool(runs))
             if length:
-                runs.append((place, length))
+                runs.append((log_position, length))
                 room -= length
             break
         if length > room and (runs or not first):
             break
-        runs.append((place, length))
+        runs.append((log_position, length))
         room -= length
         row += 1
         if row >= last or base[row] >= end or base[row] != after:
             break  # the last: a gap is damage, and answered when a reader comes to it
-        place, length = places[row], lengths[row]
+        log_position, length = log_positions[row], lengths[row]
     size = max_bytes - room
     if hot:
         return HotRead(partition, offset, max_bytes, end, first, size, runs)
     return JournalRead(partition, offset, max_bytes, end, first, size, runs, None)
 
 
-def _skip(log: CommitLog, place: int, length: int, offset: int) -> tuple[int, int]:
-    view, start = log.journals.mapped(place)
+def _skip(log: CommitLog, log_position: int, length: int, offset: int) -> tuple[int, int]:
+    view, start = log.journals.mapped(log_position)
     at = skip_before(view, start, start + length, offset)
-    return place + at - start, start + length - at
+    return log_position + at - start, start + length - at
 
 
 def _cut(
-    log: CommitLog, place: int, length: int, end: int, room: int, first: bool, follows: bool
+    log: CommitLog, log_position: int, length: int, end: int, room: int, first: bool, follows: bool
 ) -> int:
     """How many bytes of a mapped row fit. `follows`: with batches before it, damage at its start
     is reported only when a reader begins there."""
-    view, start = log.journals.mapped(place)
+    view, start = log.journals.mapped(log_position)
     try:
         return whole_batches(view, start, start + length, end, room, first) - start
     except KafkaError:

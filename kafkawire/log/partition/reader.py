@@ -18,7 +18,7 @@ from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.ports import Buffer, Env
 from kafkawire.log.io.slow_lane import SlowLane
 from kafkawire.log.journal.directory import Journals
-from kafkawire.log.journal.file import PLACE_BITS, POSITION_MASK, Journal, Pins
+from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK, Journal, Pins
 from kafkawire.log.journal.index_file import IndexCache
 from kafkawire.log.journal.verification import Verifier, is_bad
 from kafkawire.log.partition.read_plan import (
@@ -101,14 +101,14 @@ class Reader:
         views: list[memoryview] = []
         number = -1
         view = memoryview(b"")
-        for place, length in plan.runs:
-            if place >> PLACE_BITS != number:
-                number = place >> PLACE_BITS
+        for log_position, length in plan.runs:
+            if log_position >> POSITION_BITS != number:
+                number = log_position >> POSITION_BITS
                 journal = self._journals.by_number[number]
                 pins.add(journal)
                 assert journal.view is not None, "hot journals are mapped"
                 view = journal.view
-            position = place & POSITION_MASK
+            position = log_position & POSITION_MASK
             # A slice would be cut silently, and the answer announce more than it holds.
             assert position + length <= len(view), "a row lies in its journal"
             views.append(view[position : position + length])
@@ -125,7 +125,7 @@ class Reader:
             return await self.segments.read(plan, self.read, patience_s)
         indexed_in = plan.journal if isinstance(plan, JournalRead) else None
         numbers = [indexed_in] if indexed_in is not None else []
-        numbers += [place >> PLACE_BITS for place, _ in plan.runs]
+        numbers += [log_position >> POSITION_BITS for log_position, _ in plan.runs]
         if any(number not in self._journals.by_number for number in numbers):
             if plan.partition.removed:  # another plan would name the same journals, for ever
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -202,11 +202,11 @@ class Reader:
 
     def _by_journal(self, runs: list[tuple[int, int]]) -> list[Group]:
         groups: list[Group] = []
-        for place, length in runs:
-            journal = self._journals.by_number[place >> PLACE_BITS]
+        for log_position, length in runs:
+            journal = self._journals.by_number[log_position >> POSITION_BITS]
             if not groups or groups[-1][0] is not journal:
                 groups.append((journal, []))
-            groups[-1][1].append((place & POSITION_MASK, length))
+            groups[-1][1].append((log_position & POSITION_MASK, length))
         return groups
 
     async def _read_group(self, journal: Journal, group: list[tuple[int, int]]) -> list[memoryview]:

@@ -60,11 +60,13 @@ def replace(
     """
     segments = partition.segments
     old = {(row.base_offset, row.segment_id) for row in removed}
-    places = [at for at in range(len(segments)) if (segments.base[at], segments.segment[at]) in old]
+    indexes = [
+        at for at in range(len(segments)) if (segments.base[at], segments.segment[at]) in old
+    ]
     living = [row for row in added if row.end_offset > partition.log_start]
-    if not places:
+    if not indexes:
         return
-    start, stop = places[0], places[-1] + 1
+    start, stop = indexes[0], indexes[-1] + 1
     before = sum(segments.length[start:stop])
     segments.splice(start, stop, living)
     partition.size_bytes += sum(row.length for row in living) - before

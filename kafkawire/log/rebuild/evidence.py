@@ -65,9 +65,9 @@ def gather(env: Env, home: str, progress: Progress) -> Evidence:
     seen.damage = recovered.examined
     seen.journals = len(recovered.found)
     # What lies after the last known commit is read too, but is not known to be on the disk: the
-    # next start makes it so, from this place on.
+    # next start makes it so, from this log position on.
     claims = [found.extent().claimed for found in recovered.found]
-    seen.place = min(max([0, clean_end, *claims]), recovered.written)
+    seen.log_position = min(max([0, clean_end, *claims]), recovered.written)
     for at, found in enumerate(recovered.found):
         progress("journals", at, len(recovered.found))
         _journal(env, found, seen)

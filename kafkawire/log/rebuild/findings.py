@@ -58,8 +58,8 @@ class PartitionSeen:
 
 @dataclass(slots=True)
 class Evidence:
-    """All of it. `topics` and `deleted` by id, as the newest frame says; `place`: up to where the
-    journals are known to be committed; `unreadable`: (path, why) of segment files.
+    """All of it. `topics` and `deleted` by id, as the newest frame says; `log_position`: up to
+    where the journals are known to be committed; `unreadable`: (path, why) of segment files.
 
     `partitions` by slot: the partition number, or a negative slot where the number belongs to
     another topic too, as after a start with other metadata; `slots` by number and topic id.
@@ -73,7 +73,7 @@ class Evidence:
     segments: list[SegmentSeen] = field(default_factory=list)
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
-    place: int = 0
+    log_position: int = 0
     journals: int = 0
     last_producer_id: int = -1
     slots: dict[tuple[int, bytes], int] = field(default_factory=dict)

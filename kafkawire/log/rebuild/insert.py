@@ -44,7 +44,7 @@ async def enter(
         for topic in rebuilt.topics
         for info in topic.partitions
     }
-    await storage.save_checkpoint(Checkpoint(node_id, rebuilt.place, rebuilt.checkpoints))
+    await storage.save_checkpoint(Checkpoint(node_id, rebuilt.log_position, rebuilt.checkpoints))
     files = used_files(rebuilt)
     if tier is not None:
         await storage.save_tier(tier)

@@ -37,14 +37,14 @@ class Rebuilt:
     shares: dict[int, list[SegmentShare]] = field(default_factory=dict)
     aside: list[str] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
-    place: int = 0
+    log_position: int = 0
     next_partition: int = 1
     next_producer_id: int = 0
 
 
 def rebuild(seen: Evidence, node_id: int) -> Rebuilt:
     """Decide all of it; `node_id` leads every partition."""
-    result = Rebuilt(place=seen.place)
+    result = Rebuilt(log_position=seen.log_position)
     result.next_producer_id = seen.last_producer_id + 1 + PRODUCER_ID_MARGIN
     assigned = assign(seen, node_id)
     result.topics, result.deleted, result.losses = assigned.topics, assigned.deleted, assigned.notes

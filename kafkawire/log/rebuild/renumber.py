@@ -95,7 +95,7 @@ class Conversion:
             for path in self._made:
                 self._env.fs.remove(path + WRITING)
             raise
-        self._rebuilt.place = 0
+        self._rebuilt.log_position = 0
 
     def _pass_over_lost(self) -> None:
         """Assign no offset again that was lost with damaged journals: the next start cannot tell,
@@ -103,9 +103,9 @@ class Conversion:
         recovered, bounds = self._seen.recovered, self._seen.bounds
         for number, state in self._states.items():
             if number in self._seen.partitions:
-                place = recovered.last_place(number)
+                log_position = recovered.last_log_position(number)
                 state.next_offset = recovered.ends.at_least(
-                    number, state.next_offset, place, bounds
+                    number, state.next_offset, log_position, bounds
                 )
 
     def publish(self) -> None:

@@ -183,7 +183,7 @@ def _check_unpaired(folder: Folder, stored: StoredPairing, metadata: str) -> Non
         if stored.version == 0:
             refuse_absent(folder, metadata)
         return
-    if stored.place or stored.segments or stored.generation > 1:
+    if stored.log_position or stored.segments or stored.generation > 1:
         how = "kafkawire tier restore" if stored.objects else "kafkawire restore"
         raise IdentityError(
             f"{folder.data} holds nothing of broker {folder.node_id}, whose records {metadata} "

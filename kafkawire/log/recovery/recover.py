@@ -6,11 +6,12 @@
    all of the last journal, usually. A journal ends where the next one's header says so. A frame of
    an older run than one before it is never taken.
 3. Every gap is judged. If any frame after it (or the checkpoint, or the mark of a clean end)
-   claims a committed place beyond the gap, acknowledged bytes are damaged there: they are named in
-   the log and skipped, and what follows counts. Otherwise nothing after was ever acknowledged as
-   committed: the log is cut there, in this journal and all later ones.   <- the decision
-   A journal that the ledger names and that is missing, or ends too early, is damage too.
-4. What is left is written again from the last committed place on, and synced: after a crash of the
+   claims a committed log position beyond the gap, acknowledged bytes are damaged there: they are
+   named in the log and skipped, and what follows counts. Otherwise nothing after was ever
+   acknowledged as committed: the log is cut there, in this journal and all later ones.   <- the
+   decision A journal that the ledger names and that is missing, or ends too early, is damage too.
+4. What is left is written again from the last committed log position on, and synced: after a crash
+of the
    process alone it may be in the page cache only, and after a failed fsync the kernel may take it
    for clean although the disk never got it.
 5. (kafkawire.log.manager) The partitions take their rows; next offset = max(checkpoint, scan, what
@@ -34,7 +35,7 @@ from kafkawire.log.io.atomic_file import NEW
 from kafkawire.log.io.gathered_write import write_whole
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.journal.directory import SPARE_PREFIX
-from kafkawire.log.journal.file import PLACE_BITS, POSITION_MASK, Journal
+from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK, Journal
 from kafkawire.log.journal.format import (
     HEADER_BYTES,
     check,
@@ -58,16 +59,16 @@ _SPARE = re.compile(SPARE_PREFIX + r"(\d{10})")
 
 
 def recover(
-    env: Env, folder: str, place: int, clean_end: int, ledger: LedgerContents | None = None
+    env: Env, folder: str, log_position: int, clean_end: int, ledger: LedgerContents | None = None
 ) -> Recovered:
     """Read all journals of a folder. Blocks.
 
-    `place`: the checkpoint's, up to which everything is committed. `clean_end`: where the log ended
-    cleanly, or -1. `ledger`: what the ledger says, if there is one.
+    `log_position`: the checkpoint's, up to which everything is committed. `clean_end`: where the
+    log ended cleanly, or -1. `ledger`: what the ledger says, if there is one.
     """
     result = Recovered()
     listed = ledger.journals if ledger is not None and not ledger.damaged else {}
-    claimed = max([place, clean_end, ledger.committed if ledger is not None else 0])
+    claimed = max([log_position, clean_end, ledger.committed if ledger is not None else 0])
     _list(env, folder, result, listed)
     for at, found in enumerate(result.found):
         _read(env.fs, found, result.found[at + 1 :], result, clean_end)
@@ -76,16 +77,16 @@ def recover(
     if result.found:
         _settle(env.fs, result, claimed)
     _miss(result, listed, claimed)
-    _examine(env.fs, folder, result, place)
+    _examine(env.fs, folder, result, log_position)
     return result
 
 
 def _miss(result: Recovered, listed: Mapping[int, int], claimed: int) -> None:
     """Note the journals that must be there and are not, or are empty. The log then goes on in a new
-    one, under a number and at places that it never had."""
-    last = claimed >> PLACE_BITS
+    one, under a number and at log positions that it never had."""
+    last = claimed >> POSITION_BITS
     there = {found.journal.number for found in result.found}
-    there |= {journal.number for journal in result.discarded if claimed <= journal.place}
+    there |= {journal.number for journal in result.discarded if claimed <= journal.log_position}
     there |= {gap.journal for gap in result.damage if gap.missing}
     missing = dict(listed)
     if not listed and result.found and last > result.found[-1].journal.number:
@@ -95,15 +96,15 @@ def _miss(result: Recovered, listed: Mapping[int, int], claimed: int) -> None:
         open_ended = number >= max(there, default=0) and missing[number] < 0
         end = max(end, missing[number])
         result.damage.append(Gap(number, 0, end, missing=True, open=open_ended))
-    result.damage.sort(key=lambda gap: gap.place)
+    result.damage.sort(key=lambda gap: gap.log_position)
     result.next_number = max([result.next_number, last + 1, *(number + 1 for number in listed)])
     if result.found and result.damage:
         journal = result.found[-1].journal
-        if claimed > journal.end_place or result.damage[-1].journal > journal.number:
+        if claimed > journal.end_log_position or result.damage[-1].journal > journal.number:
             journal.rolled = True
 
 
-def _examine(fs: FileSystem, folder: str, result: Recovered, place: int) -> None:
+def _examine(fs: FileSystem, folder: str, result: Recovered, log_position: int) -> None:
     """Examine the damaged bytes, or else the index of a journal."""
     journals = {found.journal.number: found.journal for found in result.found}
     for gap in result.damage:
@@ -115,7 +116,7 @@ def _examine(fs: FileSystem, folder: str, result: Recovered, place: int) -> None
         else:
             view = journal.warm(fs) if journal is not None else None
             result.examined.append(examine(gap, view))
-    result.ends = ends(result.examined, place)
+    result.ends = ends(result.examined, log_position)
 
 
 def _list(env: Env, folder: str, result: Recovered, listed: Mapping[int, int]) -> None:
@@ -164,10 +165,10 @@ def _read(
     result: Recovered,
     end: int,
 ) -> None:
-    """Scan what the index does not cover. `end`: the place of a clean end, or -1."""
+    """Scan what the index does not cover. `end`: the log position of a clean end, or -1."""
     journal = found.journal
     stop: int | None = None
-    if later and later[0].previous_end() >> PLACE_BITS == journal.number:
+    if later and later[0].previous_end() >> POSITION_BITS == journal.number:
         stop = later[0].previous_end() & POSITION_MASK
     elif found.least_end > 0:
         stop = found.least_end
@@ -175,7 +176,7 @@ def _read(
     if found.covered is not None:
         start = found.covered.end
         result.run = max(result.run, found.covered.run)
-        if end == journal.place | start and not later and not _follows(fs, journal, start):
+        if end == journal.log_position | start and not later and not _follows(fs, journal, start):
             stop = start
     if (
         stop is not None
@@ -234,13 +235,13 @@ def _judge(result: Recovered, claimed: int, listed: Mapping[int, int]) -> list[R
     for at, (found, claim) in enumerate(zip(result.found, reversed(behind), strict=True)):
         missing = _missing(found, before)
         if missing is not None and missing.journal not in listed:
-            if claim <= missing.place:
+            if claim <= missing.log_position:
                 return _drop(result, at)
             if claim < found.previous_end():
                 result.damage.append(missing)
         before = found.journal.number
         for gap in found.scanned.gaps:
-            if claim <= gap.place:
+            if claim <= gap.log_position:
                 _cut(found, gap)
                 begun = found.header is not None or found.journal.end > HEADER_BYTES
                 return _drop(result, at + 1 if begun else at)
@@ -253,7 +254,7 @@ def _missing(found: RecoveredJournal, before: int) -> Gap | None:
 
     One that was recycled was committed to its end; one of which nothing reached the disk was not.
     """
-    number = found.previous_end() >> PLACE_BITS
+    number = found.previous_end() >> POSITION_BITS
     if number in (0, before):
         return None
     return Gap(number, 0, found.previous_end() & POSITION_MASK, missing=True)
@@ -275,13 +276,13 @@ def _cut(found: RecoveredJournal, gap: Gap) -> None:
     )
     journal.end = scanned.end = gap.start
     for number, rows in list(scanned.rows.items()):
-        keep = bisect_left(rows.place, gap.place)
-        for column in (rows.base, rows.place, rows.length, rows.count, rows.newest):
+        keep = bisect_left(rows.log_position, gap.log_position)
+        for column in (rows.base, rows.log_position, rows.length, rows.count, rows.newest):
             del column[keep:]
         if not keep:
             del scanned.rows[number]
     for number, facts in scanned.facts.items():
-        scanned.facts[number] = [fact for fact in facts if fact[0] < gap.place]
+        scanned.facts[number] = [fact for fact in facts if fact[0] < gap.log_position]
     scanned.frames = sum(len(rows) for rows in scanned.rows.values())
     scanned.named = {
         number: (position, naming)
@@ -295,8 +296,8 @@ def _harden(fs: FileSystem, journal: Journal, committed: int) -> None:
     journal.warm(fs)
     file = journal.opened()
     position = 0
-    if committed > journal.place:
-        position = min(committed - journal.place, journal.end)
+    if committed > journal.log_position:
+        position = min(committed - journal.log_position, journal.end)
     while position < journal.end:
         part = file.pread(min(REWRITE_BYTES, journal.end - position), position)
         write_whole(file, [part], position, len(part))
@@ -307,10 +308,10 @@ def _harden(fs: FileSystem, journal: Journal, committed: int) -> None:
 def _settle(fs: FileSystem, result: Recovered, claimed: int) -> None:
     """Make what is left durable and see where writing goes on."""
     last = result.found[-1].journal
-    if claimed > last.end_place and claimed >> PLACE_BITS == last.number:
+    if claimed > last.end_log_position and claimed >> POSITION_BITS == last.number:
         end = claimed & POSITION_MASK
         fits = end <= last.capacity
-        result.damage = [gap for gap in result.damage if gap.place < last.end_place]
+        result.damage = [gap for gap in result.damage if gap.log_position < last.end_log_position]
         result.damage.append(Gap(last.number, last.end, end, cut_short=not fits, open=True))
         if fits:
             last.end = end
@@ -327,4 +328,4 @@ def _settle(fs: FileSystem, result: Recovered, claimed: int) -> None:
             _harden(fs, journal, claimed)
         for number, (_, naming) in found.scanned.named.items():
             result.namings[number] = naming
-    result.written = last.end_place
+    result.written = last.end_log_position

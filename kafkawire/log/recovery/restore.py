@@ -31,14 +31,14 @@ def load_partitions(
     fs: FileSystem,
     partitions: Mapping[int, Partition],
     recovered: Recovered,
-    place: int,
+    log_position: int,
     rows: Sequence[PartitionRow],
     bounds: Mapping[int, int] | None = None,
 ) -> tuple[set[int], list[Loss]]:
     """Fill the partitions; the numbers of those written since the checkpoint, and the offsets that
     may have been lost at the ends of partitions.
 
-    `place` is that of the checkpoint, `rows` what is stored of the partitions, `bounds` the
+    `log_position` is that of the checkpoint, `rows` what is stored of the partitions, `bounds` the
     ledger's if there is one.
     """
     for row in rows:
@@ -47,7 +47,7 @@ def load_partitions(
     written: set[int] = set()
     loaded_from = _first_loaded(recovered.found)
     for at, found in enumerate(recovered.found):
-        _load_journal(fs, partitions, found, place, at >= loaded_from, written)
+        _load_journal(fs, partitions, found, log_position, at >= loaded_from, written)
     for number, naming in recovered.namings.items():
         if number in partitions:
             partition = partitions[number]
@@ -66,7 +66,7 @@ def _pass_over(
     losses = []
     for number, partition in partitions.items():
         known = max(partition.next_offset, partition.cut_offset)
-        end = recovered.ends.at_least(number, known, recovered.last_place(number), bounds)
+        end = recovered.ends.at_least(number, known, recovered.last_log_position(number), bounds)
         if end > known:
             losses.append(Loss(number, known, end, certain=False))
             partition.next_offset = end
@@ -78,15 +78,20 @@ def _load_journal(
     fs: FileSystem,
     partitions: Mapping[int, Partition],
     found: RecoveredJournal,
-    place: int,
+    log_position: int,
     in_memory: bool,
     written: set[int],
 ) -> None:
-    """Take the rows of one journal; adds to `written` who has some at or after `place`."""
+    """Take the rows of one journal; adds to `written` who has some at or after `log_position`."""
     index = found.index(fs)
     journal = found.journal
     numbers: Iterable[int]
-    if index is not None and journal.rolled and journal.end_place <= place and journal.indexed:
+    if (
+        index is not None
+        and journal.rolled
+        and journal.end_log_position <= log_position
+        and journal.indexed
+    ):
         # Most of a start: with many partitions each has a row or none in a journal.
         for number, *row in index.singles():
             partition = partitions.get(number)
@@ -99,23 +104,23 @@ def _load_journal(
         partition = partitions.get(number)
         for part in parts if partition is not None else ():
             assert partition is not None, "only known partitions have rows to load"
-            if part.place[-1] >= place:
+            if part.log_position[-1] >= log_position:
                 written.add(number)
                 partition.mark_dirty()
-                _replay(partition, _heads(fs, found, number, part, place), place)
+                _replay(partition, _heads(fs, found, number, part, log_position), log_position)
             _load(partition, journal, part, in_memory)
 
 
 def _load_one(partition: Partition, journal: Journal, row: list[int], in_memory: bool) -> None:
-    """As `_load`, of one row: base offset, place, newest timestamp, length, offset count."""
-    base, place, newest, length, count = row
+    """As `_load`, of one row: base offset, log position, newest timestamp, length, offset count."""
+    base, log_position, newest, length, count = row
     end = base + count
     if end > partition.next_offset:
         partition.next_offset = end
     if end <= partition.log_start or end <= partition.cut_offset:
         return
     if in_memory:
-        partition.rows.add(base, place, length, count, newest)
+        partition.rows.add(base, log_position, length, count, newest)
     partition.portions.add(journal.number, base, end, length, newest)
     journal.live += 1
     if not in_memory:
@@ -158,13 +163,15 @@ def _load(partition: Partition, journal: Journal, rows: IndexColumns, in_memory:
         partition.evicted = len(partition.portions)
 
 
-def _replay(partition: Partition, heads: Iterable[tuple[int, tuple[Any, ...]]], place: int) -> None:
+def _replay(
+    partition: Partition, heads: Iterable[tuple[int, tuple[Any, ...]]], log_position: int
+) -> None:
     """Enter the batches after a checkpoint with the producers and the leader epochs."""
     known_end = partition.next_offset
     for at, fields in heads:
         base, epoch = fields[0], fields[2]
-        if at < place or base < known_end:
-            continue  # the row in SQL may be ahead of the checkpoint's place
+        if at < log_position or base < known_end:
+            continue  # the row in SQL may be ahead of the checkpoint's log position
         if epoch > partition.epochs[-1][0]:
             partition.epochs.append((epoch, base))
         if fields[9] >= 0 and fields[11] >= 0:
@@ -173,20 +180,20 @@ def _replay(partition: Partition, heads: Iterable[tuple[int, tuple[Any, ...]]], 
 
 
 def _heads(
-    fs: FileSystem, found: RecoveredJournal, number: int, rows: IndexColumns, place: int
+    fs: FileSystem, found: RecoveredJournal, number: int, rows: IndexColumns, log_position: int
 ) -> Iterable[tuple[int, tuple[Any, ...]]]:
-    """(place of its frame, head) of the batches after `place`: those the scan has noted, or all
-    of them where the rows come from an index file."""
+    """(log position of its frame, head) of the batches after `log_position`: those the scan has
+    noted, or all of them where the rows come from an index file."""
     if rows is found.scanned.rows.get(number):
         return found.scanned.facts.get(number, ())
-    return _read_heads(found.journal.warm(fs), rows, place)
+    return _read_heads(found.journal.warm(fs), rows, log_position)
 
 
 def _read_heads(
-    view: memoryview, rows: IndexColumns, place: int
+    view: memoryview, rows: IndexColumns, log_position: int
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    for at, length in zip(rows.place, rows.length, strict=True):
-        if at >= place:
+    for at, length in zip(rows.log_position, rows.length, strict=True):
+        if at >= log_position:
             start = at & POSITION_MASK
             for position in batch_starts(view, start, start + length) or ():
                 yield at, HEAD.unpack_from(view, position)

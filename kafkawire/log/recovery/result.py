@@ -36,7 +36,8 @@ class RecoveredJournal:
     least_end: int = 0
 
     def previous_end(self) -> int:
-        """The place where the journal before ended; 0 if that is not known, or there was none."""
+        """The log position where the journal before ended; 0 if that is not known, or there was
+        none."""
         return self.header.previous_end if self.header is not None else 0
 
     def extent(self) -> Extent:
@@ -99,13 +100,15 @@ class Recovered:
         """The partitions of which something is in the journals."""
         return set(self.namings).union(*(found.numbers() for found in self.found))
 
-    def last_place(self, number: int) -> int:
+    def last_log_position(self, number: int) -> int:
         """About where the last frame of a partition lies: after all damage before it, and before
         all damage after it; -1 if there is none."""
         for found in reversed(self.found):
             rows = found.scanned.rows.get(number)
             if rows is not None:
-                return rows.place[-1]
+                return rows.log_position[-1]
             if number in found.indexed:
-                return found.journal.place + HEADER_BYTES  # damage is only found after the index
+                return (
+                    found.journal.log_position + HEADER_BYTES
+                )  # damage is only found after the index
         return -1

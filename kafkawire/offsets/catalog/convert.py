@@ -43,7 +43,7 @@ class StoredOffsets:
     """All that a storage has of one broker. `checkpoints` with the time they were stored, as
     `offsets` (partition, dispatch, commit, time); `next_id`: of the next segment."""
 
-    place: int = 0
+    log_position: int = 0
     next_id: int = 1
     checkpoints: list[tuple[PartitionCheckpoint, int]] = field(default_factory=list)
     totals: dict[int, Totals] = field(default_factory=dict)
@@ -74,8 +74,10 @@ def _of_led(table: str, columns: str, node_id: int) -> str:
 def read_sql(session: Session, node_id: int) -> StoredOffsets:
     """The offsets of a broker as stored in SQL."""
     stored = StoredOffsets(next_id=_next_id(session))
-    for (place,) in session.rows(f"SELECT place FROM checkpoints WHERE node_id = {node_id:d}"):
-        stored.place = place
+    for (log_position,) in session.rows(
+        f"SELECT place FROM checkpoints WHERE node_id = {node_id:d}"
+    ):
+        stored.log_position = log_position
     columns = "partition_number, checkpoint_offset, log_start, leader_epochs, producers"
     rows = session.rows(_of_led("partition_offset_checkpoints", f"{columns}, updated_at", node_id))
     states = unpack_all([row[:5] for row in rows])
@@ -137,7 +139,7 @@ def write_sql(session: Session, node_id: int, stored: StoredOffsets, now_ms: int
         [(tier.id, tier.url, tier.state, tier.created_ms) for tier in stored.tiers],
     )
     insert(session, "INSERT INTO checkpoints (node_id, place, saved_ms)",
-           [(node_id, stored.place, now_ms)])  # fmt: skip
+           [(node_id, stored.log_position, now_ms)])  # fmt: skip
     _set_next_id(session, stored.next_id)
 
 
@@ -210,8 +212,8 @@ def forget_sql(session: Session, node_id: int) -> None:
 
 def read_kv(store: KeyValueStore, node_id: int) -> StoredOffsets:
     """The offsets stored in a key-value store. FormatError."""
-    place, next_id = store.get([layout.place_key(node_id), layout.NEXT_ID_KEY])
-    stored = StoredOffsets(layout.unpack_place(place), layout.unpack_place(next_id) or 1)
+    log_position, next_id = store.get([layout.log_position_key(node_id), layout.NEXT_ID_KEY])
+    stored = StoredOffsets(layout.unpack_number(log_position), layout.unpack_number(next_id) or 1)
     for key, value in store.scan(b"p", b"q"):
         number, kind = layout.partition_of(key)
         if kind == layout.CHECKPOINT:
@@ -238,8 +240,8 @@ def write_kv(store: KeyValueStore, node_id: int, stored: StoredOffsets) -> None:
 
 
 def _pairs(node_id: int, stored: StoredOffsets) -> Iterator[tuple[bytes, bytes]]:
-    yield layout.place_key(node_id), layout.pack_place(stored.place)
-    yield layout.NEXT_ID_KEY, layout.pack_place(stored.next_id)
+    yield layout.log_position_key(node_id), layout.pack_number(stored.log_position)
+    yield layout.NEXT_ID_KEY, layout.pack_number(stored.next_id)
     for state, at in stored.checkpoints:
         key = layout.partition_key(state.number, layout.CHECKPOINT)
         yield key, layout.pack_checkpoint(state, at)

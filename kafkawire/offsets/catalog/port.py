@@ -179,11 +179,11 @@ class CheckpointCatalog(Protocol):
     """How far the state of one broker's partitions is known. Promises: see SegmentCatalog."""
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Store the place and the given partitions."""
+        """Store the log position and the given partitions."""
         ...
 
-    async def load_place(self, node_id: int) -> int:
-        """The last place stored for a broker; 0: there is none."""
+    async def load_log_position(self, node_id: int) -> int:
+        """The last log position stored for a broker; 0: there is none."""
         ...
 
     async def load_partitions(self, numbers: Sequence[int]) -> list[PartitionRow]:

@@ -33,10 +33,12 @@ class Written:
 
     def add(self, kind: int, parts: list[bytes], *, of: int = 0, run: int = 1 << 32) -> Written:
         position = len(self.data)
-        place = self.number << 32 | position
+        log_position = self.number << 32 | position
         batches = len(parts) if kind == frame.KIND_BATCH else 0
         length = sum(map(len, parts))
-        head = struct.pack(">IHHqqqq", length, kind, batches, place, run, of, place - 8)
+        head = struct.pack(
+            ">IHHqqqq", length, kind, batches, log_position, run, of, log_position - 8
+        )
         covered = [part[:21] if batches else part for part in parts]
         self.data += frame.MAGIC + struct.pack(">I", crc32c(head + b"".join(covered))) + head
         self.data += b"".join(parts)

@@ -23,11 +23,11 @@ async def start(*values: bytes, **settings: Any) -> tuple[World, Partition]:
     return world, partition
 
 
-def spoil(world: World, place: int, *, bit: int = 1) -> None:
+def spoil(world: World, log_position: int, *, bit: int = 1) -> None:
     """Flip one bit at a position of a file."""
-    node = world.fs.files[f"{JOURNALS}/{journal_name(place >> 32)}"]
-    node.data[place & POSITION_MASK] ^= bit
-    node.durable[place & POSITION_MASK] ^= bit
+    node = world.fs.files[f"{JOURNALS}/{journal_name(log_position >> 32)}"]
+    node.data[log_position & POSITION_MASK] ^= bit
+    node.durable[log_position & POSITION_MASK] ^= bit
 
 
 async def everything(world: World) -> list[bytes | None]:

@@ -142,9 +142,9 @@ def journal(
     data = bytearray(frame.write_header(JournalHeader(number, RUN, 0, 0)))
     rows: dict[int, IndexColumns] = {}
     for partition, batches in frames:
-        place = number << 32 | len(data)
+        log_position = number << 32 | len(data)
         body = frame.pack_body(
-            sum(map(len, batches)), frame.KIND_BATCH, len(batches), place, RUN, partition, 0
+            sum(map(len, batches)), frame.KIND_BATCH, len(batches), log_position, RUN, partition, 0
         )
         prefixes = b"".join(one[:21] for one in batches)
         data += frame.pack_front(frame.MAGIC, crc32c(body + prefixes)) + body + b"".join(batches)
@@ -152,7 +152,7 @@ def journal(
         row = rows.setdefault(partition, empty_columns())
         base, last = _base(batches[0]), batches[-1]
         row.base.append(base)
-        row.place.append(place + frame.HEAD_BYTES)
+        row.log_position.append(log_position + frame.HEAD_BYTES)
         row.length.append(sum(map(len, batches)))
         row.count.append(_base(last) + struct.unpack_from(">i", last, 23)[0] + 1 - base)
         row.newest.append(max(struct.unpack_from(">q", one, 35)[0] for one in batches))

@@ -73,8 +73,8 @@ async def everything(storage: SegmentCatalog) -> list[Any]:
     """The whole content of the catalog, as the port shows it."""
     numbers = [*MINE, FOREIGN, *GONE]
     return [
-        await storage.load_place(1),
-        await storage.load_place(2),
+        await storage.load_log_position(1),
+        await storage.load_log_position(2),
         await storage.load_partitions(numbers),
         await storage.segments(1, STATES, 1000),
         await storage.expiring(NEVER, 1000),

@@ -16,7 +16,7 @@ from tests.kit.waiting import ticks
 async def check_refused_then_accepted(world: World, partition: Partition) -> None:
     """The next write fails, the one after it goes to the same offsets."""
     log = world.log.commit_log
-    place, size = log.written, partition.size_bytes
+    log_position, size = log.written, partition.size_bytes
     answers: list[BaseException | None] = []
     done = partition.append(batch(b"lost", b"lost"), EPOCH_MS)
     log.after_write(answers.append)
@@ -27,7 +27,7 @@ async def check_refused_then_accepted(world: World, partition: Partition) -> Non
     assert {answer.code for answer in answers if isinstance(answer, KafkaError)} == {
         ErrorCode.KAFKA_STORAGE_ERROR
     }
-    assert (log.written, partition.size_bytes) == (place, size)
+    assert (log.written, partition.size_bytes) == (log_position, size)
     assert partition.next_offset == done.base_offset
     world.fs.faults.room_bytes = None
     again = partition.append(batch(b"kept"), EPOCH_MS)

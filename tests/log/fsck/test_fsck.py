@@ -90,8 +90,10 @@ def files(world: World) -> list[str]:
 async def test_a_flipped_bit_in_a_journal_is_named_with_its_offsets() -> None:
     world = await stopped(cut_first=False)
     rows = world.find("t0").rows
-    place, base = rows.place[3], rows.base[3]
-    overwrite(world, f"{JOURNALS}/{place >> 32:010d}.journal", (place & 0xFFFFFFFF) + 100)
+    log_position, base = rows.log_position[3], rows.base[3]
+    overwrite(
+        world, f"{JOURNALS}/{log_position >> 32:010d}.journal", (log_position & 0xFFFFFFFF) + 100
+    )
     report = await scanned_at(world)
     assert not report.clean
     found = "\n".join(texts(report))

@@ -84,11 +84,11 @@ async def test_the_cut_goes_past_what_was_given_up(clean: bool) -> None:
     for _ in range(4):
         await fill(world.find("t0"), 10)
         await fill(world.find("t1"), 10)
-    place, base = world.find("t0").rows.place[12], world.find("t0").rows.base[12]
+    log_position, base = world.find("t0").rows.log_position[12], world.find("t0").rows.base[12]
     await world.log.close()
-    spoil(world, place + 100)
+    spoil(world, log_position + 100)
     if not clean:
-        world.fs.remove(f"{JOURNALS}/{place >> 32:010d}.index")
+        world.fs.remove(f"{JOURNALS}/{log_position >> 32:010d}.index")
         world.fs.crash()
     await world.start()
     await cut_all(world)
@@ -108,9 +108,9 @@ async def test_the_cut_goes_past_what_was_given_up(clean: bool) -> None:
     assert await read_all(partition) == sound
     assert await read_all(world.find("t1")) == expected(0, 40)
     assert await account(world, world.find("t1")) == []
-    name = journal_name(place >> 32)
+    name = journal_name(log_position >> 32)
     assert name not in world.fs.listdir(JOURNALS)
-    assert place >> 32 not in world.log.journals.by_number
+    assert log_position >> 32 not in world.log.journals.by_number
     index = name.replace(".journal", ".index")
     assert in_quarantine(world) == [index, name, "report.jsonl"]
     report = world.fs.open(f"{FOLDER}/quarantine/report.jsonl")
@@ -176,9 +176,9 @@ async def read_some(partition: Partition) -> list[int]:
 async def test_damage_that_comes_later_is_not_given_up() -> None:
     world = await stopped(cut_first=False)
     rows = world.find("t0").rows
-    spoil(world, rows.place[3] + 100)
+    spoil(world, rows.log_position[3] + 100)
     await give_up(world)
-    spoil(world, rows.place[9] + 100)
+    spoil(world, rows.log_position[9] + 100)
     report = await scanned_at(world)
     assert not report.clean
     assert "t0-0: offsets 9-9 are in no segment and no journal" in texts(report)
@@ -194,7 +194,7 @@ async def test_an_account_that_is_damaged_gives_nothing_up(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await stopped(cut_first=False)
-    spoil(world, world.find("t0").rows.place[3] + 100)
+    spoil(world, world.find("t0").rows.log_position[3] + 100)
     await give_up(world)
     node = world.fs.files[f"{FOLDER}/{NAME}"]
     node.data[20] ^= 1
@@ -242,7 +242,7 @@ def test_parts_of_ranges() -> None:
 async def test_a_start_knows_no_metadata_but_what_is_there() -> None:
     """Partitions of deleted topics in the account are no matter."""
     world = await stopped(cut_first=False)
-    spoil(world, world.find("t0").rows.place[3] + 100)
+    spoil(world, world.find("t0").rows.log_position[3] + 100)
     await give_up(world)
     metadata = MemoryMetadata(world.database)
     await metadata.open()
@@ -263,9 +263,9 @@ async def test_a_compacted_topic_is_cut_past_what_was_given_up() -> None:
         partition.append(memoryview(raw), EPOCH_MS)
         await partition.log.committed()
     await settle()
-    place = partition.rows.place[12]
+    log_position = partition.rows.log_position[12]
     await world.log.close()
-    spoil(world, place + 100)
+    spoil(world, log_position + 100)
     await give_up(world)
     await world.start()
     await cut_all(world)
@@ -275,4 +275,4 @@ async def test_a_compacted_topic_is_cut_past_what_was_given_up() -> None:
     assert [offset for offset, _ in await read_all(partition)] == [
         offset for offset in range(60) if offset != 12
     ]
-    assert journal_name(place >> 32) in in_quarantine(world)
+    assert journal_name(log_position >> 32) in in_quarantine(world)

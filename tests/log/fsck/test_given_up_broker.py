@@ -55,9 +55,9 @@ async def test_a_damaged_journal_is_cut_and_released_after_the_command(tmp_path:
         await make(client, "t")
         for value in sent:
             await client.call(produce("t", batch(value)), 9)
-        place = partition_of(server).rows.place[BAD]
+        log_position = partition_of(server).rows.log_position[BAD]
         await client.close()
-    number, position = place >> 32, place & 0xFFFFFFFF
+    number, position = log_position >> 32, log_position & 0xFFFFFFFF
     journal = data / "brokers" / "1" / "journals" / f"{number:010d}.journal"
     raw = bytearray(journal.read_bytes())
     raw[position + 70] ^= 1

@@ -85,8 +85,8 @@ async def journal() -> tuple[bytearray, list[int]]:
     active = log.journals.active
     assert active.view is not None
     data = bytearray(active.view[: active.end])
-    places = sorted([*one.rows.place, *two.rows.place])
-    return data, [(place & 0xFFFFFFFF) - frame.HEAD_BYTES for place in places]
+    log_positions = sorted([*one.rows.log_position, *two.rows.log_position])
+    return data, [(log_position & 0xFFFFFFFF) - frame.HEAD_BYTES for log_position in log_positions]
 
 
 async def test_every_frame_is_aligned_and_found() -> None:
@@ -160,7 +160,7 @@ async def test_a_scan_notes_what_a_replay_needs_and_nothing_of_damaged_frames() 
     for spoiled in (None, 2):
         data = bytearray(active.view[: active.end])
         if spoiled is not None:
-            data[(one.rows.place[spoiled] & 0xFFFFFFFF) + BATCH_HEAD] ^= 1
+            data[(one.rows.log_position[spoiled] & 0xFFFFFFFF) + BATCH_HEAD] ^= 1
         found = scan(memoryview(data), 1, HEADER_BYTES, len(data), 0)
         noted = [(fields[0], fields[2]) for _, fields in found.facts[one.number]]
         assert noted == [(0, 3), (2 if spoiled is None else 3, 4), (4, 4), (5, 4)]

@@ -177,10 +177,10 @@ async def test_the_last_frame_is_damaged_and_nothing_comes_after_it() -> None:
     """The process dies just after the answer: nothing but the ledger knows that it was given."""
     world = await filled(records=3)
     partition = world.find("t", 2)
-    place = partition.rows.place[-1] & 0xFFFFFFFF
+    log_position = partition.rows.log_position[-1] & 0xFFFFFFFF
     ends = await stop(world)
     node = world.fs.files[journals(world)[-1]]
-    node.data[place + 70] ^= 1
+    node.data[log_position + 70] ^= 1
     await world.start()
     assert await no_offset_again(world, ends) == 3
 
@@ -192,10 +192,10 @@ async def test_a_torn_tail_that_was_never_acknowledged_is_still_cut_silently(
     partition = world.find("t")
     partition.append(batch(b"torn"), EPOCH_MS)
     await world.env.sleep(0)
-    place = partition.rows.place[-1] & 0xFFFFFFFF
+    log_position = partition.rows.log_position[-1] & 0xFFFFFFFF
     ends = await stop(world)
     node = world.fs.files[journals(world)[-1]]
-    node.data[place + 20 : place + 100] = bytes(80)
+    node.data[log_position + 20 : log_position + 100] = bytes(80)
     with caplog.at_level(logging.ERROR):
         await world.start()
     assert not caplog.records

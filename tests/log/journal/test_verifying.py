@@ -35,7 +35,7 @@ async def test_damage_in_an_indexed_journal_is_refused(
 ) -> None:
     """A byte of a frame's head, of a base offset, of a record."""
     world = await closed(hot_bytes=hot_bytes)
-    spoil(world, world.find("t").rows.place[1] + at)
+    spoil(world, world.find("t").rows.log_position[1] + at)
     await world.start()
     partition = world.find("t")
     assert [value for _, value in await read_all_until(world, 1)] == [b"a"]

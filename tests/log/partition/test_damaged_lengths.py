@@ -88,11 +88,11 @@ async def damaged_journal(damage: bytes, at: int, **more: int) -> World:
     for number in range(3 if world.config.hot_bytes else 200):
         partition.append(batch(b"%d" % number, timestamp_ms=EPOCH_MS + number), EPOCH_MS)
         await log.commit_log.committed()
-    place = partition.rows.place[1]
-    start = (place & POSITION_MASK) + at
-    node = world.fs.files[f"{JOURNALS}/{journal_name(place >> 32)}"]
+    log_position = partition.rows.log_position[1]
+    start = (log_position & POSITION_MASK) + at
+    node = world.fs.files[f"{JOURNALS}/{journal_name(log_position >> 32)}"]
     node.data[start : start + len(damage)] = damage
-    assert (place >= log.commit_log.journals.hot_from) == bool(world.config.hot_bytes)
+    assert (log_position >= log.commit_log.journals.hot_from) == bool(world.config.hot_bytes)
     return world
 
 

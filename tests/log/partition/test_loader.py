@@ -237,20 +237,20 @@ async def test_a_checkpoint_holds_what_is_dirty_and_goes_in_parts(
     save = world.storage.save_checkpoint
 
     async def note(checkpoint: object) -> None:
-        saved.append((checkpoint.place, [row.number for row in checkpoint.partitions]))  # type: ignore[attr-defined]
+        saved.append((checkpoint.log_position, [row.number for row in checkpoint.partitions]))  # type: ignore[attr-defined]
         if len(saved) == 2:
             raise MetadataError("just once")
         await save(checkpoint)  # type: ignore[arg-type]
 
     monkeypatch.setattr(world.storage, "save_checkpoint", note)
-    before = world.log.checkpoints.place
+    before = world.log.checkpoints.log_position
     with pytest.raises(MetadataError):
         await world.log.checkpoint()
-    assert world.log.checkpoints.place == before
+    assert world.log.checkpoints.log_position == before
     await world.log.checkpoint()
     parts = saved[2:]
     assert [len(numbers) for _, numbers in parts] == [2, 1]  # two were stored before
-    assert [place for place, _ in parts] == [before, world.log.commit_log.written]
+    assert [log_position for log_position, _ in parts] == [before, world.log.commit_log.written]
     stored = {n for at, (_, numbers) in enumerate(saved) if at != 1 for n in numbers}
     assert stored == {partition.number for partition in partitions}
     assert world.log.commit_log.dirty == []

@@ -58,7 +58,7 @@ async def test_the_last_frame_of_a_partition_with_any_byte_flipped(
     size = HEAD_BYTES + rows.length[-1]
     for at in range(part, size, 4):
         world, partitions = await three()
-        spoil(world, partitions[0].rows.place[-1] - HEAD_BYTES + at, bit=1 << at % 8)
+        spoil(world, partitions[0].rows.log_position[-1] - HEAD_BYTES + at, bit=1 << at % 8)
         caplog.clear()
         await world.crash()
         assert "offsets 2-6 of t-0" in caplog.text, at
@@ -82,10 +82,10 @@ async def test_what_nobody_can_read_any_more_is_bounded_by_its_length(
 ) -> None:
     """So many bytes from the frame's head on are zeros: nobody knows whose it was."""
     world, partitions = await three()
-    place = partitions[0].rows.place[-1] - HEAD_BYTES
+    log_position = partitions[0].rows.log_position[-1] - HEAD_BYTES
     for at in range(min(count, HEAD_BYTES + partitions[0].rows.length[-1])):
-        node = world.fs.files[f"{FOLDER}/journals/{place >> 32:010d}.journal"]
-        spoil(world, place + at, bit=node.data[(place & 0xFFFFFFFF) + at])
+        node = world.fs.files[f"{FOLDER}/journals/{log_position >> 32:010d}.journal"]
+        spoil(world, log_position + at, bit=node.data[(log_position & 0xFFFFFFFF) + at])
     await world.crash()
     first, *others = (world.find("t", index) for index in range(3))
     assert [partition.next_offset for partition in others] == [3, 3], "they have later frames"
@@ -99,7 +99,7 @@ async def test_what_nobody_can_read_any_more_is_bounded_by_its_length(
 
 async def test_fsck_says_the_same_before_the_next_start_and_after() -> None:
     world, partitions = await three()
-    spoil(world, partitions[0].rows.place[-1] + 70)
+    spoil(world, partitions[0].rows.log_position[-1] + 70)
     await world.abandon()
     world.fs.crash()
     world.metadata = MemoryMetadata(world.database)

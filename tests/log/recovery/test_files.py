@@ -196,7 +196,7 @@ async def test_a_journal_rolled_while_another_is_made_durable_is_not_indexed_wit
     committed = world.log.commit_log.commits.committed
     rolled = [journal for journal in world.log.journals if journal.rolled]
     assert len(rolled) > 1
-    assert all(journal.indexed is (journal.end_place <= committed) for journal in rolled)
+    assert all(journal.indexed is (journal.end_log_position <= committed) for journal in rolled)
     world.env.offload.release("commit")
     for _ in range(20):
         await world.env.sleep(0)

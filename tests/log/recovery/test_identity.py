@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 ID = bytes(range(16))
 OURS = Identity("cluster-a", 1, ID.hex(), 7)
-STORED = StoredPairing("cluster-a", 3, ID, 7, place=100)
+STORED = StoredPairing("cluster-a", 3, ID, 7, log_position=100)
 PAIRED = Folder("/data", 1, OURS, True)
 OLD = replace(PAIRED, identity=None)
 EMPTY = replace(OLD, has_log=False)
@@ -79,7 +79,7 @@ def test_an_identity_is_read_as_it_was_written_and_damage_is_none() -> None:
         (PAIRED, replace(STORED, generation=6), "older than /data .generation 6, .* recorded 7"),
         (replace(PAIRED, node_id=2), STORED, "rename it to brokers/1"),
         (EMPTY, STORED, "holds nothing of broker 1, whose records m.db describes"),
-        (EMPTY, replace(STORED, place=0), "holds nothing of broker 1"),
+        (EMPTY, replace(STORED, log_position=0), "holds nothing of broker 1"),
     ],
 )
 def test_what_does_not_belong_together_is_refused_and_names_a_command(

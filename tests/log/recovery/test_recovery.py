@@ -63,16 +63,16 @@ async def test_a_torn_tail_that_was_never_acknowledged_is_cut(cut_bytes: int) ->
     world, partition = await start(b"a", b"b")
     partition.append(batch(b"torn"), EPOCH_MS)
     await world.env.sleep(0)
-    place = partition.rows.place[-1] - frame.HEAD_BYTES
+    log_position = partition.rows.log_position[-1] - frame.HEAD_BYTES
     assert partition.next_offset == 3
     await world.abandon()
     world.fs.kill()
     node = world.fs.files[f"{JOURNALS}/{journal_name(1)}"]
-    start_at = (place & POSITION_MASK) + cut_bytes
+    start_at = (log_position & POSITION_MASK) + cut_bytes
     node.data[start_at : start_at + 200] = bytes(200)
     await world.start()
     assert await everything(world) == [b"a", b"b"]
-    assert world.log.commit_log.written == place
+    assert world.log.commit_log.written == log_position
     world.find("t").append(batch(b"c"), EPOCH_MS)
     await world.log.commit_log.committed()
     await world.crash()
@@ -85,7 +85,7 @@ async def test_what_lies_behind_a_torn_frame_goes_with_it() -> None:
     for value in (b"torn", b"whole"):
         partition.append(batch(value), EPOCH_MS)
         await world.env.sleep(0)
-    spoil(world, partition.rows.place[1] + 70)
+    spoil(world, partition.rows.log_position[1] + 70)
     await world.crash(power=False)
     assert await everything(world) == [b"a"]
 
@@ -96,7 +96,7 @@ async def test_damage_to_acknowledged_data_is_quarantined(
 ) -> None:
     """A flipped bit in the magic, checksum, place, run, batch head or records of a frame."""
     world, partition = await start(b"a", b"rotten", b"c", b"d")
-    spoil(world, partition.rows.place[1] + at)
+    spoil(world, partition.rows.log_position[1] + at)
     with caplog.at_level(logging.CRITICAL):
         await world.crash()
     assert "is damaged in bytes" in caplog.text
@@ -121,7 +121,7 @@ async def test_a_rotten_end_of_what_a_checkpoint_covers_is_damage_too(
 ) -> None:
     world, partition = await start(b"a", b"b")
     await world.log.checkpoint()
-    spoil(world, partition.rows.place[1] + 65)
+    spoil(world, partition.rows.log_position[1] + 65)
     with caplog.at_level(logging.CRITICAL):
         await world.crash()
     assert "is damaged in bytes" in caplog.text
@@ -140,7 +140,7 @@ async def test_frames_of_an_older_run_after_a_cut_never_come_back() -> None:
     for value in (b"torn", b"stale"):
         partition.append(batch(value), EPOCH_MS)
         await world.env.sleep(0)
-    spoil(world, partition.rows.place[1] + 70)
+    spoil(world, partition.rows.log_position[1] + 70)
     await world.crash(power=False)
     partition = world.find("t")
     partition.append(batch(b"new!"), EPOCH_MS)  # ends exactly where the stale frame begins

@@ -104,9 +104,9 @@ def damaged_cut(
     file = journal(fs, 1, [(3 + n % 2, [batch(n // 2 * 2, 2, size=size)]) for n in range(8)])
     index = read_index(fs, FOLDER, 1)
     assert index is not None
-    places = [place & 0xFFFFFFFF for place in index.rows(3).place]
+    log_positions = [log_position & 0xFFFFFFFF for log_position in index.rows(3).log_position]
     data = bytearray(read(fs, file.path))
-    hurt(data, places)
+    hurt(data, log_positions)
     write(fs, file.path, bytes(data))
     parts = [wanted(3, 0, 8), wanted(4, 0, 8)]
     result = run(fs, "cut", cutting([file], parts, [output(1, 3, 4)]))
@@ -119,14 +119,14 @@ def damaged_cut(
 @pytest.mark.parametrize("size", [10, 5000])
 @pytest.mark.parametrize("at", [-40, -30, 0, 5, 10, 14, 18, 30, 57, 70, 90])
 def test_a_damaged_frame_is_named_and_left_out(fs: MemFileSystem, at: int, size: int) -> None:
-    def hurt(data: bytearray, places: list[int]) -> None:
-        data[places[2] + at] ^= 4
+    def hurt(data: bytearray, log_positions: list[int]) -> None:
+        data[log_positions[2] + at] ^= 4
 
     (damage,) = damaged_cut(fs, hurt, size).damaged
     assert (damage.number, damage.offset) == (3, 4)
     index = read_index(fs, FOLDER, 1)
     assert index is not None
-    assert damage.position == index.rows(3).place[2] & 0xFFFFFFFF
+    assert damage.position == index.rows(3).log_position[2] & 0xFFFFFFFF
     assert damage.path.endswith("0000000001.journal")
     assert "journal 1" in damage.text
 
@@ -136,8 +136,8 @@ def test_every_flipped_bit_of_a_batch_is_found_by_the_cut(fs: MemFileSystem) -> 
     for at in range(-40, len(batch(0, 2))):
         fs.remove(output(1).path)
 
-        def hurt(data: bytearray, places: list[int], at: int = at) -> None:
-            data[places[1] + at] ^= 1 << rng.randrange(8)
+        def hurt(data: bytearray, log_positions: list[int], at: int = at) -> None:
+            data[log_positions[1] + at] ^= 1 << rng.randrange(8)
 
         fs.remove(f"{FOLDER}/0000000001.journal")
         assert [damage.offset for damage in damaged_cut(fs, hurt).damaged] == [2]

@@ -290,9 +290,9 @@ async def test_damage_in_a_journal_is_named_and_only_its_partition_stays(
     for _ in range(30):
         await fill(one, 1)
         await fill(two, 1)
-    place = one.rows.place[1]
-    journal = world.log.journals.by_number[place >> 32]
-    world.fs.files[journal.path].data[(place & 0xFFFFFFFF) + 100] ^= 1
+    log_position = one.rows.log_position[1]
+    journal = world.log.journals.by_number[log_position >> 32]
+    world.fs.files[journal.path].data[(log_position & 0xFFFFFFFF) + 100] ^= 1
     await cut(world)
     assert "t0-0 cannot be cut" in caplog.text
     assert one.cut_offset == 0

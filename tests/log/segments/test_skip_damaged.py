@@ -48,11 +48,11 @@ def skip(fs: MemFileSystem, path: str, sound: bytes, name: int = 9) -> tuple[str
     return result.made.path, list(unpack_all(result.lost))
 
 
-def spoil(fs: MemFileSystem, path: str, *places: int) -> bytes:
+def spoil(fs: MemFileSystem, path: str, *log_positions: int) -> bytes:
     """Flip bits; the bytes before."""
     sound = read(fs, path)
     data = bytearray(sound)
-    for at in places:
+    for at in log_positions:
         data[at] ^= 8
     write(fs, path, bytes(data))
     return sound

@@ -53,7 +53,7 @@ async def sql_world(folder: Path) -> SqlWorld:
 async def facts(storage: SegmentCatalog) -> list[Any]:
     found = await everything(storage)
     found += [await storage.unneeded_objects(1, 100), await storage.expiring(10_000, 100)]
-    found += [await storage.stats(MINE), await storage.load_place(1)]
+    found += [await storage.stats(MINE), await storage.load_log_position(1)]
     return found
 
 

@@ -167,7 +167,7 @@ async def test_a_rocksdb_folder_of_the_format_before_is_taken_over(tmp_path: Pat
     for _ in range(2):  # the second time there is nothing to do
         storage = await world.start()
         assert await storage.segments_by_id([row.id]) == [now]
-        assert await storage.load_place(1) == 5
+        assert await storage.load_log_position(1) == 5
     await storage.start_objects([thing(1, row)], {})
     await storage.finish_objects([uuid(1)], {})
     storage = await world.start()

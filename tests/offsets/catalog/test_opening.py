@@ -46,7 +46,7 @@ async def test_a_broker_keeps_the_storage_it_has(
     await storage.save_checkpoint(Checkpoint(1, 9, [PartitionCheckpoint(1, 7, 0)]))
     await storage.close()
     again = await opened(first)
-    assert await again.load_place(1) == (0 if first == "memory" else 9)
+    assert await again.load_log_position(1) == (0 if first == "memory" else 9)
     await again.close()
     for kind in KINDS if first != "memory" else []:  # of that nothing is left
         if kind == first:
@@ -68,7 +68,7 @@ async def test_a_missing_package_is_named(
     monkeypatch.setitem(__import__("sys").modules, "rocksdict", None)
     storage = await opened("rocksdb")
     with pytest.raises(MetadataError, match=r"install kafkawire\[rocksdb\], or use"):
-        await storage.load_place(1)
+        await storage.load_log_position(1)
 
 
 async def test_a_newer_or_damaged_rocksdb_folder_is_refused_in_one_sentence(
@@ -76,10 +76,10 @@ async def test_a_newer_or_damaged_rocksdb_folder_is_refused_in_one_sentence(
 ) -> None:
     await SqlWorld(f"sqlite:///{tmp_path}/metadata.db").make()
     storage = await opened("rocksdb")
-    await storage.load_place(1)
+    await storage.load_log_position(1)
     second = await opened("rocksdb")
     with pytest.raises(MetadataError, match=r"offsets failed \(.*[Ll]ock"):
-        await second.load_place(1)
+        await second.load_log_position(1)
     await storage.close()
     import rocksdict
 
@@ -88,8 +88,8 @@ async def test_a_newer_or_damaged_rocksdb_folder_is_refused_in_one_sentence(
     database.put(b"v", b"\x09")
     database.close()
     with pytest.raises(MetadataError, match=r"has format b'\\t', this kafkawire knows b'\\x02'"):
-        await (await opened("rocksdb")).load_place(1)
+        await (await opened("rocksdb")).load_log_position(1)
     (tmp_path / "offsets" / "CURRENT").write_text("nonsense")
     with pytest.raises(MetadataError, match="offsets is damaged") as caught:
-        await (await opened("rocksdb")).load_place(1)
+        await (await opened("rocksdb")).load_log_position(1)
     assert "\n" not in str(caught.value)

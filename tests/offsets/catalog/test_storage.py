@@ -41,7 +41,7 @@ from tests.kit.offsets.worlds import (
 
 async def test_a_new_storage_is_empty(world: World) -> None:
     storage = await world.start()
-    assert await storage.load_place(1) == 0
+    assert await storage.load_log_position(1) == 0
     assert await storage.load_partitions([2, 1]) == [PartitionRow(2), PartitionRow(1)]
     assert await storage.load_partitions([]) == []
     assert await storage.mappings([]) == []
@@ -64,7 +64,10 @@ async def test_a_checkpoint_keeps_the_last_state_of_each_partition(world: World)
     expected = [PartitionRow(3, state(3)), PartitionRow(4), PartitionRow(2, state(2, 12))]
     assert await storage.load_partitions([3, 4, 2]) == expected
     assert await storage.load_partitions([1]) == [PartitionRow(1, state(1))]
-    assert (await storage.load_place(1), await storage.load_place(2)) == (2**40 + 5, 77)
+    assert (await storage.load_log_position(1), await storage.load_log_position(2)) == (
+        2**40 + 5,
+        77,
+    )
 
 
 async def test_a_checkpoint_is_of_partitions_its_broker_leads(world: World) -> None:
@@ -88,7 +91,7 @@ async def test_partitions_that_do_not_exist_are_left_out(world: World) -> None:
     await storage.save_checkpoint(Checkpoint(1, 2, [state(8, 10), state(9), state(1, 10)]))
     rows = await storage.load_partitions([9, 1])
     assert [row.checkpoint for row in rows] == [None, state(1, 10)]
-    assert await storage.load_place(1) == 2
+    assert await storage.load_log_position(1) == 2
 
 
 async def test_a_started_segment_is_found_again_and_given_up(world: World) -> None:

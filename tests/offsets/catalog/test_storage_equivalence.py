@@ -116,11 +116,11 @@ async def test_a_cancelled_call_leaves_the_storage_usable(world: World) -> None:
 
 async def test_a_closed_storage_says_so(world: World) -> None:
     storage = await world.start()
-    await storage.load_place(1)
+    await storage.load_log_position(1)
     await world.close()
     await storage.close()
     with pytest.raises(MetadataError, match="closed"):
-        await storage.load_place(1)
+        await storage.load_log_position(1)
     with pytest.raises(MetadataError, match="closed"):
         await storage.save_checkpoint(Checkpoint(1, 1, []))
 

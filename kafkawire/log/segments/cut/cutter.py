@@ -130,7 +130,7 @@ class Cutter:
         stop = 0
         for at, journal in enumerate(rolled):
             given_up = journal.number in self._damaged_journals
-            if given_up or journal.place < journals.hot_from or self.timing.is_old(journal):
+            if given_up or journal.log_position < journals.hot_from or self.timing.is_old(journal):
                 stop = at + 1
         now = self._env.clock.monotonic()
         self._stuck = {number: until for number, until in self._stuck.items() if until > now}

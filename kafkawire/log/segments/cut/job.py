@@ -184,7 +184,7 @@ def _copy_rows(
     """Rows [start, stop) of one journal, which must begin at or (the first) before `following`."""
     start, stop = part
     view = journal.mapped.view
-    positions = [place & POSITION_MASK for place in rows.place[start:stop]]
+    positions = [log_position & POSITION_MASK for log_position in rows.log_position[start:stop]]
     lengths = rows.length[start:stop]
     hole = _hole(rows, part, following, following == item.from_offset)
     if hole is not None:

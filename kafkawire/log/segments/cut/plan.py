@@ -42,7 +42,7 @@ def ready(journals: Iterable[Journal], committed: int) -> list[Journal]:
     found: list[Journal] = []
     room = JOB_BYTES
     for journal in journals:
-        if not journal.rolled or not journal.indexed or journal.end_place > committed:
+        if not journal.rolled or not journal.indexed or journal.end_log_position > committed:
             break
         if journal.live:
             if found and journal.end > room:

@@ -32,8 +32,8 @@ class Origins:
         reported: set[bytes] = set()
         packed: list[bytes] = []
         for at in range(0, len(wanted), AT_ONCE):
-            places = map(self._catalog.locate, wanted[at : at + AT_ONCE])
-            ids = dict.fromkeys(place.topic_id for place in places if place is not None)
+            locations = map(self._catalog.locate, wanted[at : at + AT_ONCE])
+            ids = dict.fromkeys(location.topic_id for location in locations if location is not None)
             fresh = [topic_id for topic_id in ids if topic_id not in reported]
             reported.update(fresh)
             if fresh:

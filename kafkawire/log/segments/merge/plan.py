@@ -104,8 +104,8 @@ def _bound(part: list[SegmentRange], order: dict[int, int], first: list[int], mo
             size -= part[low].length
             low += 1
         if low:
-            place = order[mapping.segment_id]
-            first[place] = max(first[place], order[part[low - 1].segment_id] + 1)
+            rank = order[mapping.segment_id]
+            first[rank] = max(first[rank], order[part[low - 1].segment_id] + 1)
 
 
 def _longest(first: Sequence[int]) -> tuple[int, int]:

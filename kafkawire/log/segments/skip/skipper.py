@@ -111,8 +111,12 @@ class SkipWriter:
         return packed
 
     def _entry(self, mapping: SegmentRange) -> PartitionEntry:
-        place = self._catalog.locate(mapping.number)
-        topic = (bytes(16), "", 0) if place is None else (place.topic_id, place.topic, place.index)
+        location = self._catalog.locate(mapping.number)
+        topic = (
+            (bytes(16), "", 0)
+            if location is None
+            else (location.topic_id, location.topic, location.index)
+        )
         return PartitionEntry(
             mapping.number, *topic, mapping.start, mapping.length, mapping.base_offset,
             mapping.end_offset, mapping.batches, mapping.records, mapping.max_timestamp,

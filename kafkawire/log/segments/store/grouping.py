@@ -39,8 +39,8 @@ def retention_class(config: TopicConfig, *, cleaned: bool = False) -> str:
         kept = "ever"
     else:
         kept = f"2^{config.retention_ms.bit_length()}ms"
-    place = "tiered" if config.copies else "local"
-    return f"{policy or 'keep'}/{place}/{kept}"
+    location = "tiered" if config.copies else "local"
+    return f"{policy or 'keep'}/{location}/{kept}"
 
 
 def is_cleaned(kind: str) -> bool:

@@ -54,7 +54,7 @@ IN_FLIGHT_BYTES = 64 << 20
 SLACK_BYTES = 8 << 10
 """Read beyond what is asked for: the block that holds `offset` begins before it."""
 MAX_NAMED = 1000
-"""Damaged places named in the log, so that each is named once."""
+"""Damaged ranges named in the log, so that each is named once."""
 
 MAX_ROWS_REPLACED = 3
 """How often one read looks its row up again because it was exchanged meanwhile: once is rare."""

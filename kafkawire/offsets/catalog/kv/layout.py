@@ -5,7 +5,7 @@ and its mappings in order of their offsets; numbers in keys are big-endian.
 
     v                              format version
     n                              the next segment id
-    l | u32 node                   the place of a broker's checkpoint
+    l | u32 node                   the log position of a broker's checkpoint
     p | u64 number | 0             checkpoint of a partition
     p | u64 number | 1             its records, bytes and times in segments
     p | u64 number | 2 | u64 base  mapping
@@ -51,7 +51,7 @@ _NO_OBJECT = bytes(16)
 _OBJECT = struct.Struct(">QIIBQqq")  # the ranges follow
 _OFFSETS = struct.Struct(">qqq")  # dispatch, commit, updated ms
 _TIER = struct.Struct(">Bq")  # the URL follows
-_PLACE = struct.Struct(">q")
+_NUMBER = struct.Struct(">q")
 _U64 = struct.Struct(">Q")
 _TRIPLE = struct.Struct(">QQQ")
 _PARTITION_KEY = struct.Struct(">xQB")
@@ -71,19 +71,19 @@ class Totals:
     last_activity_ms: int = -1
 
 
-def place_key(node_id: int) -> bytes:
-    """The key of a broker's place."""
+def log_position_key(node_id: int) -> bytes:
+    """The key of a broker's log position."""
     return b"l" + node_id.to_bytes(4, "big")
 
 
-def pack_place(place: int) -> bytes:
-    """A place, or the next segment id."""
-    return _PLACE.pack(place)
+def pack_number(log_position: int) -> bytes:
+    """A log position, or the next segment id."""
+    return _NUMBER.pack(log_position)
 
 
-def unpack_place(value: bytes | None) -> int:
+def unpack_number(value: bytes | None) -> int:
     """Unpack a log position; 0 if nothing is stored."""
-    return 0 if value is None else int(_unpack(_PLACE, value)[0])
+    return 0 if value is None else int(_unpack(_NUMBER, value)[0])
 
 
 def partition_key(number: int, kind: int) -> bytes:

@@ -228,8 +228,8 @@ class KeyValueObjects(KeyValueBase):
         def work(writes: Writes) -> list[int]:
             numbers = {each.number for _, _, mappings in rows for each in mappings}
             led = self._led(numbers, self._node_id)
-            first = layout.unpack_place(self._store.get([layout.NEXT_ID_KEY])[0]) or 1
-            writes.put(layout.NEXT_ID_KEY, layout.pack_place(first + len(rows)))
+            first = layout.unpack_number(self._store.get([layout.NEXT_ID_KEY])[0]) or 1
+            writes.put(layout.NEXT_ID_KEY, layout.pack_number(first + len(rows)))
             ids = list(range(first, first + len(rows)))
             finished = []
             for segment_id, (row, made, mappings) in zip(ids, rows, strict=True):

@@ -37,7 +37,7 @@ class KeyValueStorage(KeyValueObjects):
     _orphans_from = 0
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Store the place and the given partitions."""
+        """Store the log position and the given partitions."""
 
         def work(writes: Writes) -> None:
             led = self._led([row.number for row in checkpoint.partitions], checkpoint.node_id)
@@ -46,14 +46,17 @@ class KeyValueStorage(KeyValueObjects):
                 if row.number in led:
                     key = layout.partition_key(row.number, layout.CHECKPOINT)
                     writes.put(key, layout.pack_checkpoint(row, now_ms))
-            writes.put(layout.place_key(checkpoint.node_id), layout.pack_place(checkpoint.place))
+            writes.put(
+                layout.log_position_key(checkpoint.node_id),
+                layout.pack_number(checkpoint.log_position),
+            )
 
         await self._write("save_checkpoint", work)
 
-    async def load_place(self, node_id: int) -> int:
-        """The last place stored for a broker; 0: there is none."""
-        key = layout.place_key(node_id)
-        return await self._read(lambda: layout.unpack_place(self._store.get([key])[0]))
+    async def load_log_position(self, node_id: int) -> int:
+        """The last log position stored for a broker; 0: there is none."""
+        key = layout.log_position_key(node_id)
+        return await self._read(lambda: layout.unpack_number(self._store.get([key])[0]))
 
     async def load_partitions(self, numbers: Sequence[int]) -> list[PartitionRow]:
         """A row for each of the numbers, in their order; empty where nothing is stored."""
@@ -76,11 +79,11 @@ class KeyValueStorage(KeyValueObjects):
         """Insert segments that will be written, as STARTED; their ids."""
 
         def work(writes: Writes) -> list[int]:
-            first = layout.unpack_place(self._store.get([layout.NEXT_ID_KEY])[0]) or 1
+            first = layout.unpack_number(self._store.get([layout.NEXT_ID_KEY])[0]) or 1
             ids = list(range(first, first + len(rows)))
             for segment_id, row in zip(ids, rows, strict=True):
                 writes.put(layout.segment_key(segment_id), layout.pack_segment(row))
-            writes.put(layout.NEXT_ID_KEY, layout.pack_place(first + len(rows)))
+            writes.put(layout.NEXT_ID_KEY, layout.pack_number(first + len(rows)))
             return ids
 
         return await self._write("start_segments", work)

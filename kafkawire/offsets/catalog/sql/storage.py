@@ -32,7 +32,7 @@ class SqlStorage(SqlObjects):
     """Implementation of `SegmentCatalog`."""
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Store the place and the given partitions."""
+        """Store the log position and the given partitions."""
         states, now_ms = checkpoint.partitions, self._now_ms()
 
         def work(session: Session) -> None:
@@ -44,13 +44,13 @@ class SqlStorage(SqlObjects):
                 "INSERT INTO checkpoints (node_id, place, saved_ms) VALUES (?, ?, ?)"
                 " ON CONFLICT (node_id) DO UPDATE"
                 " SET place = excluded.place, saved_ms = excluded.saved_ms",
-                (checkpoint.node_id, checkpoint.place, now_ms),
+                (checkpoint.node_id, checkpoint.log_position, now_ms),
             )
 
         await self._transact(work)
 
-    async def load_place(self, node_id: int) -> int:
-        """The last place stored for a broker; 0: there is none."""
+    async def load_log_position(self, node_id: int) -> int:
+        """The last log position stored for a broker; 0: there is none."""
         query = "SELECT place FROM checkpoints WHERE node_id = ?"
         found = await self._transact(lambda session: session.rows(query, (node_id,)))
         return int(found[0][0]) if found else 0
