@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,7 @@ def registry() -> str:
     return f"{before}{ROWS_BEGIN}{''.join(lines)}{ROWS_END}{rest.split(ROWS_END)[1]}"
 
 
+@cache
 def packages() -> list[Path]:
     """Every package of the product, as a folder."""
     found = sorted(path.parent for path in (ROOT / "kafkawire").rglob("__init__.py"))

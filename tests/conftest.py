@@ -3,6 +3,8 @@
 
 import gc
 import os
+import signal
+import threading
 from functools import cache
 
 import pytest
@@ -60,8 +62,17 @@ def pytest_configure(config: pytest.Config) -> None:
     marked -= {name for name in marked if name.partition(".")[0] in OURS}
     getattr(hook, "_marked_for_rewrite_cache", {}).clear()
     gc.set_threshold(*GC_THRESHOLDS)
+    _take_interrupts()
     # Typer makes all commands anew for each line, 25 ms. They keep nothing of it: once will do.
     setattr(typer.testing, "_get_command", cache(get_command))  # noqa: B010  (not exported)
+
+
+def _take_interrupts() -> None:
+    """Let SIGINT interrupt in a run that was started in the background, for which a shell ignores
+    it: every process that a test starts and interrupts would inherit that."""
+    here = threading.current_thread() is threading.main_thread()
+    if here and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

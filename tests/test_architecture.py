@@ -405,13 +405,17 @@ SHARED_STATE = {
 }
 
 
+@cache
+def _classes() -> dict[str, wiring.ClassInfo]:
+    return wiring.classes({path: tree(path) for path in sources()})
+
+
 def _wiring(extra: dict[str, str] | None = None) -> list[str]:
-    trees = {path: tree(path) for path in sources()}
-    trees |= {path: ast.parse(text) for path, text in (extra or {}).items()}
-    known = wiring.classes(trees)
-    checked = wiring.Assignments(known, SHARED_STATE)
-    wanted = extra or trees
-    return [found for path in wanted for found in checked.of(path, trees[path])]
+    """What is wrong in the sources, or in these other modules."""
+    trees = {path: ast.parse(text) for path, text in (extra or {}).items()}
+    checked = wiring.Assignments(_classes() | wiring.classes(trees), SHARED_STATE)
+    trees = trees or {path: tree(path) for path in sources()}
+    return [found for path, module in trees.items() for found in checked.of(path, module)]
 
 
 def test_collaborators_come_through_constructors() -> None:

@@ -22,6 +22,8 @@ WRONG = (
     "", "x", "-1", "0", "9" * 40, "nan", "1e400", "é" * 3_000, "a=b", ":", "t:x", "h:99999",
     "a b", "{", "../..", "/dev/null", "no/such/place", "s3://", "mysql://u:secret@h/d", "\t",
 )  # fmt: skip
+SLOW = ("serve", "tier-restore")
+"""They open folders and object stores before they find that a value is wrong."""
 NEEDS_SPARK = ("pipeline",)
 """Their arguments are checked where Spark is (tests/spark/pipeline/test_command.py)."""
 
@@ -62,7 +64,9 @@ def cases() -> Iterator[Any]:
             continue
         for parameter in command.params:
             if not getattr(parameter, "is_flag", False) and parameter.name != "help":
-                yield pytest.param(path, parameter, id=f"{'-'.join(path)}-{parameter.name}")
+                name = "-".join(path)
+                marks = [pytest.mark.slow] if name in SLOW else []
+                yield pytest.param(path, parameter, id=f"{name}-{parameter.name}", marks=marks)
 
 
 @pytest.fixture(autouse=True)

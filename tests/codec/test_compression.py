@@ -97,6 +97,7 @@ def test_a_full_buffer_says_so_in_the_words_we_look_for(codec: int) -> None:
         into[codec](bytes(compress(codec, TEXT)), bytearray(100))
 
 
+@pytest.mark.slow
 def test_bombs_stop_at_the_limit() -> None:
     zeros = bytes(16 * MIB)
     for codec in REAL:

@@ -254,6 +254,7 @@ def test_records_that_do_not_fill_their_batch(payload: str, count: int) -> None:
     assert bad_records(packed).code is ErrorCode.INVALID_RECORD
 
 
+@pytest.mark.slow
 def test_one_record_is_looked_at_as_many_are() -> None:
     """The short way for a batch of one record accepts what the long one does, and only that."""
     rng = random.Random(7)
@@ -291,6 +292,7 @@ def test_records_with_wrong_offset_deltas() -> None:
     assert bad_records(resummed(batch)).code is ErrorCode.INVALID_RECORD
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_bombs_and_damaged_streams(codec: int) -> None:
     bomb = build([(None, bytes(65 * 1024 * 1024))], timestamp_ms=NOW, codec=codec)
@@ -310,6 +312,7 @@ def suppress_bad_header_keys() -> Iterator[None]:
             raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", range(5))
 def test_any_garbage_ends_in_a_kafka_error(codec: int) -> None:
     """Damage under a fresh checksum; what is accepted must then also be readable."""

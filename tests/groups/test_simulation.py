@@ -49,6 +49,7 @@ def test_promises_to_groups_hold_through_any_end(first: int) -> None:
     run_seeds(simulate, first, min(first + 5, SEEDS))
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_itself() -> None:
     with quiet():
         once, again = simulate(3), simulate(3)

@@ -52,6 +52,7 @@ def test_promises_hold_through_any_end(first: int) -> None:
     run_seeds(simulate, first, SEEDS)
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_itself() -> None:
     """The next random number after a run says whether everything before it was the same."""
     with quiet():

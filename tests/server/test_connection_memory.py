@@ -258,6 +258,7 @@ def test_large_requests_that_wait_for_each_other_are_received_one_by_one() -> No
     assert host.memory.favoured is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [MEDIUM_BYTES - 100, MEDIUM_BYTES * 2, 5 * MIB, 40 * MIB])
 def test_memory_of_a_request_follows_what_has_come(size: int) -> None:
     host = FakeHost(bound=256 * MIB)

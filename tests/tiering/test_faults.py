@@ -47,6 +47,7 @@ OUTAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attached", [True, False], ids=["later", "from the start"])
 @pytest.mark.parametrize("code", list(OUTAGES) if SEEDS >= 50 else list(OUTAGES)[:2])
 def test_an_hour_without_the_bucket(code: str, attached: bool) -> None:
@@ -75,6 +76,7 @@ def test_an_hour_without_the_bucket(code: str, attached: bool) -> None:
     assert 1 <= len(errors) <= 4, errors[:10]
 
 
+@pytest.mark.slow
 def test_a_slow_bucket_gets_everything_all_the_same() -> None:
     async def act(life: Life) -> None:
         await life.topic("t", 2, tiering_max_lag_ms="60000")
@@ -209,6 +211,7 @@ def test_the_clock_jumps(jump_ms: int) -> None:
     live(act)
 
 
+@pytest.mark.slow
 def test_the_disk_fills_while_the_bucket_is_away() -> None:
     """Produces are refused, reads go on; with the bucket back all is uploaded."""
 

@@ -274,6 +274,7 @@ def test_what_cannot_be_copied_is_named_and_all_else_is_moved(world: TierWorld, 
     live(world, act)
 
 
+@pytest.mark.slow
 def test_the_new_bucket_may_be_down_for_a_while(world: TierWorld) -> None:
     new = fakestore.BUCKETS[NEW]
 
@@ -329,6 +330,7 @@ def test_a_tier_that_cannot_be_used_is_not_moved_to(world: TierWorld, why: str) 
     live(world, act)
 
 
+@pytest.mark.slow
 def test_a_changed_url_leaves_the_old_tier_readable_until_it_is_moved(world: TierWorld) -> None:
     async def after(process: Moving) -> None:
         await process.env.sleep(SETTLE_S)

@@ -127,6 +127,7 @@ def test_a_manifest_that_cannot_be_written_is_the_reason() -> None:
     live(TierWorld(1), act)
 
 
+@pytest.mark.slow
 def test_an_hour_without_the_bucket_is_told_truly() -> None:
     async def act(process: Asked) -> None:
         await process.produce(tiering_min_object_bytes="1")

@@ -52,6 +52,7 @@ def test_loop_blocked_by_every_repetition_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slowness, "PAUSE_STEP_S", 0.0)
+    monkeypatch.setattr(slowness, "MAX_ATTEMPTS", 3)
     slow: Any = FakeMeasured(*[0.05] * slowness.MAX_ATTEMPTS)
     assert judge(context, slow, CASE) > LIMIT_S
     assert "a case" in context.findings[0].text
@@ -62,6 +63,7 @@ def test_loop_blocked_once_is_not_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slowness, "PAUSE_STEP_S", 0.0)
+    monkeypatch.setattr(slowness, "MAX_ATTEMPTS", 3)
     imported: Any = FakeMeasured(*[0.05] * (slowness.MAX_ATTEMPTS - 1), 0.001)
     assert judge(context, imported, CASE) == 0.001
     assert context.findings == []

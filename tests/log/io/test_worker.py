@@ -96,6 +96,7 @@ async def test_nothing_runs_once_it_is_closed(port: Port) -> None:
         await scrubbed(run, path)
 
 
+@pytest.mark.slow
 async def test_a_cut_waits_for_no_other_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +146,7 @@ async def test_it_starts_at_the_first_job_and_is_nice(process: Child, tmp_path: 
     assert process.pid == first
 
 
+@pytest.mark.slow
 async def test_a_crash_fails_the_job_and_the_next_has_another_process(
     process: Child, tmp_path: Path
 ) -> None:
@@ -186,6 +188,7 @@ async def test_how_it_ended_is_told_however_late_the_loop_hears_of_it(
         await waiting
 
 
+@pytest.mark.slow
 async def test_one_that_died_while_idle_is_replaced(process: Child, tmp_path: Path) -> None:
     path = put(tmp_path)
     await scrubbed(process, path)
@@ -197,6 +200,7 @@ async def test_one_that_died_while_idle_is_replaced(process: Child, tmp_path: Pa
     assert process.pid != first
 
 
+@pytest.mark.slow
 async def test_it_rests_when_it_has_nothing_to_do(tmp_path: Path) -> None:
     process = Child(0.01)
     await scrubbed(process, put(tmp_path))
@@ -208,6 +212,7 @@ async def test_it_rests_when_it_has_nothing_to_do(tmp_path: Path) -> None:
     await process.close()
 
 
+@pytest.mark.slow
 async def test_a_caller_that_gave_up_does_not_leave_its_answer(
     process: Child, tmp_path: Path
 ) -> None:
@@ -245,6 +250,7 @@ async def test_a_job_too_large_is_not_sent(process: Child, monkeypatch: pytest.M
     assert process.pid is None
 
 
+@pytest.mark.slow
 async def test_an_answer_that_is_none_ends_the_process(
     process: Child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

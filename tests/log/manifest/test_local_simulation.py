@@ -224,6 +224,7 @@ def simulate(seed: int) -> ManifestModel:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
 def test_the_folder_says_what_the_log_does(first: int) -> None:
     run_seeds(simulate, first, SEEDS)

@@ -254,6 +254,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.log.segments.compact.request.SHARED_BYTES", 2000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
 def test_no_last_value_is_lost_through_any_end(first: int) -> None:
     run_seeds(simulate, first, SEEDS)

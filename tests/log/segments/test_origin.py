@@ -74,6 +74,7 @@ def test_what_is_written_is_read(origin: Origin) -> None:
     assert read_origin(write_origin(origin)) == origin
 
 
+@pytest.mark.slow
 @given(origins, st.data())
 @settings(max_examples=10 * settings().max_examples, deadline=None)
 def test_garbage_is_refused_in_words(origin: Origin, data: st.DataObject) -> None:

@@ -166,6 +166,7 @@ def test_what_spark_submit_is_given_says_how_it_is_called() -> None:
     assert submitted.main([]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "compact", "replay"])
 def test_what_is_not_installed_is_said_before_it_is_imported(command: str, tmp_path: Path) -> None:
     code = (

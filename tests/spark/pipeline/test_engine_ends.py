@@ -143,6 +143,7 @@ class _Meanwhile:
             self._act()
 
 
+@pytest.mark.slow
 def test_a_kill_within_a_compaction_leaves_each_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def fresh() -> Bench:
         bench = Bench(World({"a": [(0, 9)], "b": [(0, 3)]}), monkeypatch)
@@ -161,6 +162,7 @@ def test_a_kill_within_a_compaction_leaves_each_row_once(monkeypatch: pytest.Mon
     assert (before, len(bench.plain_files())) == (4, 2)
 
 
+@pytest.mark.slow
 def test_a_run_finishes_a_compaction_that_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = Bench(World({"a": [(0, 9)], "b": [(0, 5)]}), monkeypatch)
     begun.run()

@@ -28,7 +28,7 @@ from tests.kit.spark.files import START_MS, Files, Share, batch, marker
 from tests.kit.spark.pipeline_topics import Tier, job_text
 from tests.kit.spark.pipelines import Killed
 
-FORMATS = ("parquet", "delta", "iceberg")
+FORMATS = ("parquet", "delta", pytest.param("iceberg", marks=pytest.mark.slow))
 
 
 @pytest.fixture

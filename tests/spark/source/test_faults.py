@@ -199,6 +199,7 @@ def test_any_harm_to_a_segment_is_named_or_does_not_matter(files: Files, codec: 
     assert len(seen) == 4
 
 
+@pytest.mark.slow
 def test_what_was_aborted_never_comes_back_by_harm(files: Files) -> None:
     """Whatever is harmed: the state section, too, which says what was aborted."""
     key = transactional(files)

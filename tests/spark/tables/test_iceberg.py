@@ -114,6 +114,7 @@ def test_a_run_that_comes_too_early_is_refused(table: IcebergTable) -> None:
     assert table.files() == []
 
 
+@pytest.mark.slow
 def test_many_drivers_at_once(table: IcebergTable, tmp_path: Path) -> None:
     runs = [
         [record(run, [wrote(table, run, run, run + 1, attempt=attempt)]) for run in (1, 2)]
@@ -229,6 +230,7 @@ def test_compaction_is_one_snapshot(table: IcebergTable, tmp_path: Path) -> None
         table.replace([merged], [], 3)
 
 
+@pytest.mark.slow
 def test_compaction_after_somebody_elses(table: IcebergTable, tmp_path: Path) -> None:
     files = [wrote(table, run, run * 5, run * 5 + 5) for run in (1, 2)]
     for run, file in enumerate(files, 1):

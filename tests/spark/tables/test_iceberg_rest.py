@@ -103,6 +103,7 @@ def snapshots(front: Front) -> list[Any]:
     return list(loaded(front).snapshots())
 
 
+@pytest.mark.slow
 def test_another_driver_in_between(front: Front, tmp_path: Path) -> None:
     """The same run of another driver lands just before this one's commit, and that answer is a
     conflict; then one whose own commit lands and is said to be in conflict."""

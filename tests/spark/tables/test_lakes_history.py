@@ -97,6 +97,7 @@ def test_snapshots_end_with_what_only_they_had(tmp_path: Path) -> None:
     assert table.committed() == 4
 
 
+@pytest.mark.slow
 def test_what_is_young_stays(tmp_path: Path) -> None:
     table = iceberg(tmp_path / "t", history="1 h")
     before = files(tmp_path / "t")
@@ -105,6 +106,7 @@ def test_what_is_young_stays(tmp_path: Path) -> None:
     assert len(loaded(table).snapshots()) == 4
 
 
+@pytest.mark.slow
 def test_tags_and_tables_that_say_so_are_left(tmp_path: Path) -> None:
     table = iceberg(tmp_path / "t", history="1 ms")
     there = loaded(table)
@@ -153,6 +155,7 @@ class Ending(FolderPlace):
         raise Killed
 
 
+@pytest.mark.slow
 def test_interrupted_after_the_snapshots_went(tmp_path: Path) -> None:
     table = iceberg(tmp_path / "t", history="1 ms")
     place, table.place = table.place, Ending(table.place.tier)
@@ -167,6 +170,7 @@ def test_interrupted_after_the_snapshots_went(tmp_path: Path) -> None:
     check(table)
 
 
+@pytest.mark.slow
 def test_interrupted_before_the_snapshots_went(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

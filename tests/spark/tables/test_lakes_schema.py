@@ -73,7 +73,9 @@ def rows_of(path: Path, format: str) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize(
+    "format", ["parquet", "delta", pytest.param("iceberg", marks=pytest.mark.slow)]
+)
 def test_columns_are_added(
     format: str, fake: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

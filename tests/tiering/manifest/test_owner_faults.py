@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import pytest
+
 from kafkawire.manifest.keys import SEGMENTS
 from tests.kit.tier.fake_bucket import no_hook
 from tests.kit.tier.faults import CALM, HOUR_S, WARNINGS_PER_HOUR, listening, trickle, uploaded
@@ -11,6 +13,7 @@ from tests.kit.tier.life import SETTLE_S, Life
 from tests.kit.tier.world import TierWorld
 
 
+@pytest.mark.slow
 def test_another_broker_takes_the_bucket_and_is_left_alone() -> None:
     """Two brokers of one cluster id (a restored one, say): the later claim holds. The earlier one
     serves what it has, says whose the bucket is, and changes nothing there any more."""
@@ -65,6 +68,7 @@ def manifest_keys(life: Life) -> list[str]:
     return [key for key in life.world.bucket.objects if not key.startswith(SEGMENTS)]
 
 
+@pytest.mark.slow
 def test_the_bucket_of_another_cluster_is_not_touched() -> None:
     old, new = TierWorld(1, **CALM), TierWorld(2, **CALM)
     first = Life(old)

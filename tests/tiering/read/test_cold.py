@@ -55,6 +55,7 @@ def test_reads_are_the_same_wherever_segments_lie(seed: int) -> None:
     simulated(main, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_many_readers_at_once_over_a_small_cache_and_a_bad_storage(seed: int) -> None:
     """Some give up, some never look at what they got; the bytes are right and places come back."""

@@ -264,6 +264,7 @@ async def test_a_segment_that_came_in_vain_is_let_go_of(monkeypatch: pytest.Monk
     assert await world.storage.segments(1, (LIVE, DELETING), 9) == []
 
 
+@pytest.mark.slow
 async def test_how_much_a_remote_segment_had_is_asked_of_doubtful_ones_alone() -> None:
     world = LocalWorld()
     partition = await world.begin()
