@@ -1,9 +1,8 @@
-"""Prepared answers, kept as bytes until the catalog changes.
+"""A cache of encoded responses, valid until the catalog changes.
 
-A cluster of thousands of clients asks for the same Metadata again and again; what differs is
-only version, listener and flags. An answer is made once per such key and catalog version, by one
-request while the others that want the same wait for it. Used by the Metadata handler; knows
-nothing of what the bytes mean.
+Thousands of clients request the same Metadata repeatedly; only version, listener and flags differ.
+A response is encoded once per such key and catalog version, by one request while others for the
+same key wait. Used by the Metadata handler; the cache does not interpret the bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class AnswerCache:
-    """Answers by key, all of one catalog version; at most `metadata.cache.bytes` of them."""
+    """Responses by key, all of one catalog version; at most `metadata.cache.bytes` of them."""
 
     __slots__ = ("_answers", "_catalog", "_config", "_making", "_size_bytes", "_version")
 
@@ -30,13 +29,13 @@ class AnswerCache:
         self._answers: dict[Hashable, list[Buffer]] = {}
         self._size_bytes = 0
         self._version = catalog.version
-        # One at a time: making ten different answers at once would only make each later and
-        # hold ten times the memory.
+        # One at a time: encoding ten responses concurrently would delay each of them and take ten
+        # times the memory.
         self._making = asyncio.Lock()
 
     async def get(self, key: Hashable, make: Callable[[], Awaitable[list[Buffer]]]) -> list[Buffer]:
-        """The answer under `key`, made if there is none. It is never older than this call:
-        a client that has seen a change answered finds it in here."""
+        """Return the response under `key`, encoding it if absent. It is never older than this call,
+        so a client finds a change in it that was acknowledged before."""
         found = self._current().get(key)
         if found is not None:
             return found
@@ -60,6 +59,6 @@ class AnswerCache:
     def _keep(self, key: Hashable, answer: list[Buffer]) -> None:
         size_bytes = sum(map(len, answer))
         if self._size_bytes + size_bytes > self._config.metadata_cache_bytes:
-            return  # clients in use speak a handful of versions: the first ones are the common ones
+            return  # few versions are in use: the first ones requested are the common ones
         self._current()[key] = answer
         self._size_bytes += size_bytes

@@ -1,10 +1,10 @@
-"""The memory of answers, from when it is taken until the last byte has left the process.
+"""The memory of responses, from its reservation until the last byte has left the process.
 
-A client that asks for old records and reads no answer costs the memory of what was read for it.
-So a read takes its bytes here before it begins and gives them back when the transport has handed
-them to the kernel, or the client is gone. Little is granted while little is free: a Fetch may be
-answered with fewer bytes than it asked for, so that many share what there is. Pure: no sockets, no
-clock. `server.slow` closes who keeps memory that others wait for.
+A client that fetches old records and does not read the response costs the memory of these records.
+So a read reserves its bytes here before it begins; they are released when the transport has passed
+them to the kernel, or the client has disconnected. The less memory is free, the less is granted: a
+Fetch may return fewer bytes than requested, so that many clients share the memory. Pure: no
+sockets, no clock. `server.slow` closes connections that hold memory while others wait.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 SHARE = 4
-"""One answer gets at most this part of what is free: with the default bound the first is granted
-a whole Fetch of 55 MiB, and twenty that are never read leave a small one its bytes."""
+"""A response gets at most this share of the free memory: with the default bound the first is
+granted a whole Fetch of 55 MiB, and after twenty that are never read a small one still gets its
+bytes."""
 SMALL_BYTES = 1 << 20
-"""A read of at most so much, a partition's default, may use the reserve too."""
+"""A read of at most this size, a partition's default, may use the reserve too."""
 RESERVE = 8
-"""This part of the bound is for small reads alone."""
+"""Share of the bound reserved for small reads."""
 LEAST_BYTES = 64 << 10
-"""Less is not granted: the overhead of a read would exceed it. Who cannot have it waits."""
+"""Minimum grant; less would cost more overhead than it returns. The read waits instead."""
 
 Granted = Callable[[int], None]
 
 
 class AnswerMemory:
-    """All answers of a broker. `held_bytes` may exceed `bound_bytes` by what was not asked for
-    before: answers that are made in memory, a batch that is larger than what was granted."""
+    """The responses of a broker. `held_bytes` may exceed `bound_bytes` by bytes that were not
+    reserved before: responses built in memory, and a batch larger than its grant."""
 
     __slots__ = ("_call_soon", "_large", "_scheduled", "_small", "bound_bytes", "held_bytes")
 
@@ -34,13 +35,13 @@ class AnswerMemory:
         self.bound_bytes = bound_bytes
         self.held_bytes = 0
         self._call_soon = call_soon
-        self._small: dict[Granted, int] = {}  # in the order they came
+        self._small: dict[Granted, int] = {}  # in order of arrival
         self._large: dict[Granted, int] = {}
         self._scheduled = False
 
     @property
     def waiting(self) -> int:
-        """How many reads wait for memory."""
+        """Number of reads that wait for memory."""
         return len(self._small) + len(self._large)
 
     @property
@@ -49,29 +50,30 @@ class AnswerMemory:
         return bool(self._small or self._large) or self.held_bytes > self.bound_bytes
 
     def hold(self, size_bytes: int) -> None:
-        """Count bytes that are there already."""
+        """Count bytes that are already in memory."""
         self.held_bytes += size_bytes
 
     def release(self, size_bytes: int) -> None:
-        """They have left, or their client is gone."""
+        """Release bytes that were sent, or whose client has disconnected."""
         self.held_bytes -= size_bytes
         if (self._small or self._large) and not self._scheduled:
             self._scheduled = True
             self._call_soon(self._grant_waiting)
 
     def take(self, wanted_bytes: int) -> int:
-        """Count up to `wanted_bytes`; how many are granted. 0: none now, see `when_free`."""
+        """Reserve up to `wanted_bytes`; return how many are granted. 0: none now, see
+        `when_free`."""
         waiting = self._small if wanted_bytes <= SMALL_BYTES else self._large
         return 0 if waiting else self._grant(wanted_bytes)
 
     def when_free(self, wanted_bytes: int, granted: Granted) -> None:
-        """Call `granted` with the bytes that are counted for it; first come, first served, small
-        and large reads apart."""
+        """Call `granted` with the reserved bytes once memory is free; first come, first served,
+        separately for small and large reads."""
         waiting = self._small if wanted_bytes <= SMALL_BYTES else self._large
         waiting[granted] = wanted_bytes
 
     def cancel(self, granted: Granted) -> None:
-        """Do not wait any more."""
+        """Stop waiting."""
         self._small.pop(granted, None)
         self._large.pop(granted, None)
 

@@ -1,10 +1,10 @@
-"""One broker: its parts, put together and started in order, ended in the opposite one.
+"""One broker: creates its components, starts them in order and stops them in reverse order.
 
 Start: metadata (SQL) -> log (recovery) -> table of partitions -> topics, groups, the remote tier.
-End: groups answer what is parked, the tier ends, the local manifest says all, the log commits and
-makes a last checkpoint, metadata closes. It serves nothing itself: handlers are handed the broker
-and use its parts. Made by `server.run`, by
-`kafkawire.testing` and by tests, which give it fakes through `env` and `metadata`.
+Stop: groups answer parked requests, the tier stops, the local manifest is completed, the log
+commits and writes a last checkpoint, metadata closes. The broker serves no requests itself:
+handlers receive it and use its components. Created by `server.run`, by `kafkawire.testing` and by
+tests, which pass fakes as `env` and `metadata`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Address = tuple[str, int]
 
 
 class Broker:
-    """The parts of a running broker. Make one with `Broker.start`."""
+    """The components of a running broker. Create one with `Broker.start`."""
 
     def __init__(
         self,
@@ -89,8 +89,8 @@ class Broker:
 
     @cached_property
     def groups(self) -> GroupService:
-        """Made when a client first asks for a group, or at the start where there are some: its
-        modules take a sixth of the time of a start."""
+        """Created when a client first uses a group, or at the start if there are groups: importing
+        its modules takes a sixth of the start."""
         from kafkawire.groups.service import GroupService
 
         return GroupService(
@@ -104,7 +104,7 @@ class Broker:
 
     @property
     def cluster_id(self) -> str:
-        """22 characters of base64, made once for each metadata database."""
+        """22 characters of base64, created once for each metadata database."""
         return self.catalog.cluster_id
 
     @classmethod
@@ -118,14 +118,13 @@ class Broker:
     ) -> Broker:
         """Open everything under `folder`; when this returns, requests can be served.
 
-        `static` are settings as texts (they are known to be valid), `listeners` the advertised
-        address of each. Raises MetadataError, LogError (a second process, damage) or OSError, and
-        closes `metadata` then.
+        `static`: validated settings as strings; `listeners`: the advertised address of each. Raises
+        MetadataError, LogError (a second process, damage) or OSError, after closing `metadata`.
         """
         config = BrokerConfig(static)
         node_id = config.node_id
         home = f"{folder}/brokers/{node_id}"
-        # Before anything is written: a second process must not touch the first one's rows.
+        # Before anything is written: a second process must not change the first one's rows.
         lock = lock_folder(env, home)
         try:
             found = inspect_folder(env.fs, folder, home, node_id)
@@ -150,7 +149,7 @@ class Broker:
         try:
             log = await Log.open(
                 env, home, config, catalog, storage, metadata, node_id, lock, verify,
-                pinned_topics=INTERNAL_TOPICS,  # their coordinators refer to the partitions
+                pinned_topics=INTERNAL_TOPICS,  # coordinators refer to the partitions
             )  # fmt: skip
         except BaseException:
             await metadata.close()
@@ -172,18 +171,19 @@ class Broker:
                 await store.close()
             raise
         if GROUP_METADATA_TOPIC in catalog.by_name:
-            await broker.groups.start()  # which may read what only the tier has
+            await broker.groups.start()  # which may read from the tier
         return broker
 
     def _start_manifest(self) -> None:
-        """The local manifest: at once, since what changes from now on is to be noted."""
+        """Start the local manifest before anything changes, because it records changes from now
+        on."""
         from kafkawire.log.manifest.service import LocalManifest
 
         self.manifest = LocalManifest(self.env, self.log, self.storage, self.catalog)
         self.manifest.start()
 
     async def _start_tiering(self, store: ObjectStore) -> None:
-        """The remote tier; a broker without one does not import it."""
+        """Start the remote tier; a broker without one does not import it."""
         from kafkawire.tiering.service import Tiering
 
         self.tiering = Tiering(
@@ -193,18 +193,18 @@ class Broker:
         await self.tiering.start()
 
     def _producer_ids_leased(self, end: int) -> None:
-        """Have the manifest of the remote tier name ids from `end` on as the next free ones."""
+        """Have the remote tier's manifest record `end` as the next free producer id."""
         if self.tiering is not None:
             self.tiering.producer_ids_leased(end)
 
     async def close(self) -> None:
-        """Commit what was accepted and close. Calling it again does nothing."""
+        """Commit accepted records and close. Another call has no effect."""
         if "groups" in self.__dict__:
             await self.groups.close()
         if self.tiering is not None:
             await self.tiering.close()
         if self.manifest is not None:
-            await self.log.upkeep.stop()  # nothing may change what the last delta says
+            await self.log.upkeep.stop()  # nothing may change after the last delta
             await self.manifest.close()
         await self.log.upkeep.stop()
         await self.identity.close()  # while the folder is locked
@@ -214,8 +214,8 @@ class Broker:
 
 
 async def _open_metadata(metadata: SqlStore, found: Folder) -> tuple[Catalog, StoredPairing]:
-    """The catalog, and what SQL knows of the data folder. IdentityError if the metadata does not
-    belong to it; metadata that is missing is not created then."""
+    """Open the catalog and the identity of the data folder in SQL. Raises IdentityError if the
+    metadata does not belong to the folder; missing metadata is not created then."""
     if metadata.absent():
         refuse_absent(found, metadata.name)
     catalog = await metadata.open()
@@ -227,8 +227,8 @@ async def _open_metadata(metadata: SqlStore, found: Folder) -> tuple[Catalog, St
 async def _open_tier(
     config: BrokerConfig, storage: SegmentCatalog, cluster_id: str, data: str
 ) -> ObjectStore | None:
-    """The store of `tier.url`, which may be used by this broker; None without one.
-    IdentityError."""
+    """Open the store of `tier.url`; None without one. Raises IdentityError if this broker may not
+    use it."""
     if not config.tier_url:
         return None
     from kafkawire.objectstore.url import parse_tier

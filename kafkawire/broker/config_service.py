@@ -1,8 +1,8 @@
-"""Settings of topics and brokers changed while the broker runs.
+"""Changes to the settings of topics and brokers at run time.
 
-A change is checked, stored in one SQL transaction, entered in the catalog, and then put in force by
-changing the config objects in place: a caller that holds one (a partition, the server) sees it with
-the next record. What a request makes of the stored texts is in overrides (pure). Part of the topic
+A change is validated, stored in one SQL transaction, entered in the catalog, and applied by
+modifying the config objects in place: a component that holds one (a partition, the server) uses it
+for the next record. broker.overrides (pure) computes the new stored settings. Part of the topic
 service, whose lock it shares; called by the alter handlers.
 """
 
@@ -37,15 +37,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What a transaction or a commit may end with; anything else is a bug and is reported as one.
+# Expected failures of a transaction or a commit; any other exception is a bug and reported as one.
 FAILURES = (KafkaError, OSError)
 
 MAX_WISHES = 1_200
-"""Settings of one resource in a request: all there are, and the unknown ones a broker keeps."""
+"""Maximum number of settings of one resource in a request: all that exist, and unknown ones that
+the broker stores."""
 
 
 def as_kafka_error(failure: Exception) -> KafkaError:
-    """One of FAILURES as the error that a client gets."""
+    """Return one of FAILURES as the Kafka error for the client."""
     return (
         failure if isinstance(failure, KafkaError) else KafkaError(code_of(failure), str(failure))
     )
@@ -53,8 +54,8 @@ def as_kafka_error(failure: Exception) -> KafkaError:
 
 @dataclass(slots=True)
 class Resource:
-    """The requested settings of one resource. `replace`: what is not in `wishes` goes
-    back to its default (AlterConfigs)."""
+    """The requested settings of one resource. `replace`: settings that are not in `wishes` are
+    reset to the default (AlterConfigs)."""
 
     type: int
     name: str
@@ -63,22 +64,20 @@ class Resource:
 
 
 class ConfigService:
-    """One for the broker's life."""
-
     def __init__(self, broker: BrokerParts, changing: asyncio.Lock) -> None:
         self._broker = broker
         self._changing = changing
 
     def layers(self) -> Layers:
-        """The broker's settings by where they come from, as of now."""
+        """Return the broker's current settings by layer."""
         broker = self._broker
         return layers_of(broker.catalog, broker.node_id, broker.static)
 
     async def alter(
         self, resources: Sequence[Resource], validate_only: bool
     ) -> list[KafkaError | None]:
-        """Change settings; an error or None for each resource, in order. Those that can be
-        changed are, in one transaction."""
+        """Change settings; return an error or None for each resource, in order. All valid changes
+        are stored in one transaction."""
         give_way = self._broker.env.slices.give_way
         names = ((resource.type, resource.name) for resource in resources)
         twice = await slices.duplicates(names, give_way)
@@ -166,7 +165,7 @@ class ConfigService:
         return before, after
 
     def _check_node_id(self, name: str) -> None:
-        # Compared as text: the key of the stored settings is the number as it is printed.
+        # Compared as strings: the key of stored settings is the number in decimal.
         if name != str(self._broker.node_id):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -174,8 +173,8 @@ class ConfigService:
             )
 
     async def replace_static(self, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """Change the settings that the start was given (None: back to the default), and put in
-        force what no stored setting overrides; those that one does, with its text. ConfigError
+        """Replace settings given at start (None: back to the default) and apply those that no
+        stored setting overrides. Return the overridden ones with the stored value. ConfigError
         changes nothing."""
         async with self._changing:
             layers = self.layers()
@@ -189,7 +188,7 @@ class ConfigService:
             return {name: stored[name] for name in changes if name in stored}
 
     async def _broker_changed(self, names: Iterable[str]) -> None:
-        """Put the broker's settings in force; `names` are those that have changed."""
+        """Apply the broker's settings; `names`: those that have changed."""
         broker = self._broker
         broker.config.update(self.layers().merged())
         if broker.tiering is not None:
@@ -217,8 +216,8 @@ class ConfigService:
 
 
 def _log_change(change: ConfigChange) -> None:
-    """One line for a change; the value of a setting that this broker does not have may be a
-    secret, and is left out."""
+    """Log a change in one line. The value of an unknown setting is left out, because it may be a
+    secret."""
     resource = ResourceType(change.resource_type).name.lower()
     foreign = change.resource_type == ResourceType.BROKER and change.key not in BROKER_CONFIGS
     if foreign and change.value is not None:

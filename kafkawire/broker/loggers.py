@@ -1,8 +1,8 @@
 """Log levels as a resource that admin tools can read and change (KIP-412).
 
-`kafka-configs --entity-type broker-loggers` speaks of log4j levels by logger name; here the
-names are Python's loggers of this process. As in Kafka, a change lasts until the process ends.
-Called by DescribeConfigs and IncrementalAlterConfigs.
+`kafka-configs --entity-type broker-loggers` speaks of log4j levels by logger name; here the names
+are those of Python's loggers. As in Kafka, a change lasts until the process ends. Called by
+DescribeConfigs and IncrementalAlterConfigs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kafkawire.broker.overrides import AlterConfigOp, Op
 from kafkawire.codec.errors import ErrorCode, KafkaError
 
 ROOT = "root"
-# Kafka's names (LogLevelConfig); Python has no TRACE, and calls FATAL and WARN otherwise.
+# Kafka's names (LogLevelConfig); Python has no TRACE, and other names for FATAL and WARN.
 _LEVELS = {
     "TRACE": logging.DEBUG,
     "DEBUG": logging.DEBUG,
@@ -23,11 +23,11 @@ _LEVELS = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-_NAMES = {level: name for name, level in _LEVELS.items()}  # DEBUG is the later of its two
+_NAMES = {level: name for name, level in _LEVELS.items()}  # DEBUG overwrites TRACE
 
 
 def levels() -> dict[str, str]:
-    """The level in force for each logger."""
+    """Return the effective level of each logger."""
     found = {ROOT: _name(logging.getLogger().getEffectiveLevel())}
     for name, entry in sorted(logging.root.manager.loggerDict.items()):
         if isinstance(entry, logging.Logger):

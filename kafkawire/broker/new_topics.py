@@ -1,9 +1,9 @@
 """Validation of new topics: names, partition counts, replica assignments.
 
-Pure: it checks the request and at what exists and answers with the leaders of the new
-partitions or a KafkaError. It writes nothing; the transaction and the log are broker.topics'.
-Config values are checked in broker.overrides. Rules are those of Kafka's controller
-(ReplicationControlManager, common.internals.Topic).
+Pure: validates a request against existing topics, and returns the leaders of the new partitions or
+raises a KafkaError. broker.topics writes the transaction and the log; broker.overrides validates
+config values. The rules are those of Kafka's controller (ReplicationControlManager,
+common.internals.Topic).
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ INTERNAL_TOPICS = frozenset(
     {GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC}
 )
 
-MAX_NAME_CHARS = 249  # Kafka's: name, "-" and an index had to fit into a file name of 255
+# As in Kafka: name, "-" and an index must fit into a file name of 255 characters
+MAX_NAME_CHARS = 249
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
-# Kafka's MAX_PARTITIONS_PER_BATCH: one request is one transaction and one answer, and 10,000
-# rows hold both for a few hundred milliseconds.
+# Kafka's MAX_PARTITIONS_PER_BATCH: one request is one transaction and one response, and 10,000 rows
+# delay other requests by a few hundred milliseconds.
 MAX_PARTITIONS_PER_REQUEST = 10_000
-# Of the whole catalog: one that no one uses takes 400 bytes in memory (metadata.directory) and
-# 4 us of a start, so this is 4 GB and most of a minute: what one broker can be asked to hold.
+# Of the whole catalog: an unused partition takes 400 bytes in memory (metadata.directory) and 4 us
+# of a start, so this is 4 GB and most of a minute, the maximum for one broker.
 MAX_PARTITIONS = 10_000_000
 
 
 def name_fault(name: str) -> str | None:
-    """Why `name` cannot be a topic's name, in Kafka's words; None when it can."""
+    """Return why `name` is not a valid topic name, in Kafka's words; None if it is valid."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
@@ -59,21 +60,21 @@ def name_fault(name: str) -> str | None:
 
 
 def missing_topic_error(name: str) -> ErrorCode:
-    """The error for a topic that does not exist: INVALID_TOPIC_EXCEPTION for an invalid name, so
-    that clients stop retrying (Kafka: MetadataCache)."""
+    """Return the error for a topic that does not exist: INVALID_TOPIC_EXCEPTION for an invalid
+    name, so that clients stop retrying (Kafka: MetadataCache)."""
     if name_fault(name) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def duplicates(names: Iterable[T]) -> set[T]:
-    """The values that occur more than once in a request."""
+    """Return the values that occur more than once in a request."""
     return {name for name, count in Counter(names).items() if count > 1}
 
 
 def check_name(name: str, existing: Catalog, taken: Mapping[str, str]) -> None:
-    """KafkaError unless a topic of this name may be made. `existing` knows the topics that are
-    there, `taken` those of this request before it, by `alike_key`."""
+    """Raise KafkaError unless a topic of this name may be created. `existing` knows the existing
+    topics; `taken`: the earlier topics of this request, by `alike_key`."""
     fault = name_fault(name)
     if fault is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
@@ -98,8 +99,8 @@ def leaders_of(
     default_partitions: int,
     default_replication_factor: int,
 ) -> list[int]:
-    """The leader of each partition of a new topic. Without a manual assignment that is
-    `node_id`: there is one copy of each partition, and this broker is known to be alive."""
+    """Return the leader of each partition of a new topic. Without a manual assignment that is
+    `node_id`: each partition has one replica, and only this broker is known to be alive."""
     if topic.assignments:
         return _assigned_leaders(topic, brokers)
     factor = topic.replication_factor
@@ -121,7 +122,7 @@ def leaders_of(
 
 
 def check_partition_count(count: int) -> None:
-    """The bound of one request, before anything of that size is built."""
+    """Check the limit of one request before anything of that size is allocated."""
     if count > MAX_PARTITIONS_PER_REQUEST:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
@@ -131,7 +132,7 @@ def check_partition_count(count: int) -> None:
 
 
 def check_total(existing: int, additional: int) -> None:
-    """The bound of the whole catalog."""
+    """Check the limit of the whole catalog."""
     if existing + additional > MAX_PARTITIONS:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
@@ -141,7 +142,7 @@ def check_total(existing: int, additional: int) -> None:
 
 
 def check_replication_factor(factor: int, brokers: Collection[int]) -> None:
-    """Kafka: StripedReplicaPlacer."""
+    """Check the replication factor (Kafka: StripedReplicaPlacer)."""
     if factor > len(brokers):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -152,7 +153,8 @@ def check_replication_factor(factor: int, brokers: Collection[int]) -> None:
 
 
 def check_replicas(replicas: Sequence[int], brokers: Collection[int], factor: int | None) -> None:
-    """One partition of a manual assignment; `factor` is what the others have, if any."""
+    """Check one partition of a manual assignment; `factor`: the replica count of the others, if
+    any."""
     fault = None
     if not replicas:
         fault = "The manual partition assignment includes an empty replica list."

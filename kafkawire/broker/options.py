@@ -1,8 +1,8 @@
 """Start options of the server: listeners, data folder, settings.
 
-Plain data, already checked: the command line (kafkawire.cli) makes it from options, environment
-and file, tests make it by hand, kafkawire.server.run takes it. Settings stay text here; their
-types, bounds and defaults are in kafkawire.codec.configs.settings.
+Plain validated data: the command line (kafkawire.cli) creates it from options, environment and
+file, for kafkawire.server.run. Settings are strings here; kafkawire.codec.configs.settings has
+their types, bounds and defaults.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """One broker process.
+    """The options of one broker process.
 
     `advertised` has an entry for every listener by name: the host and port that Metadata and
-    FindCoordinator answer to clients of that listener; port 0 there means the port that was
-    bound. `data` is the absolute path of the data folder, `metadata_url` an SQLAlchemy URL (empty:
-    SQLite in that folder), `settings` the broker settings that differ from their defaults (name
-    -> text, validated).
+    FindCoordinator return to clients of that listener (port 0: the port that was bound). `data` is
+    the absolute path of the data folder, `metadata_url` an SQLAlchemy URL (empty: SQLite in that
+    folder), `settings` the broker settings that differ from their defaults (name -> validated
+    string).
     """
 
     listeners: list[Listener]

@@ -1,9 +1,9 @@
-"""Settings in layers, and what a request to change them makes of one layer.
+"""Settings in layers, and the effect of a change request on one layer.
 
-A broker setting has up to four texts: set for this broker at run time, for all brokers at run
-time, on the command line, and the default; the first one counts. A topic adds its own in front,
-under the topic's name of the setting. Pure: nothing is stored or put in force here, that is
-broker.config_service's. What a value may be is in codec.configs.
+A broker setting has up to four values: set for this broker at run time, for all brokers at run
+time, on the command line, and the default; the first one present is used. A topic's own value takes
+precedence, under the topic's name of the setting. Pure: broker.config_service stores and applies
+settings, and codec.configs defines which values are valid.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.metadata.catalog import ALL_BROKERS, Catalog
 
 MAX_VALUE_BYTES = 32_767
-"""The longest text of a setting, as in Kafka (ConfigurationControlManager)."""
+"""Maximum length of a value, as in Kafka (ConfigurationControlManager)."""
 
 
 class ResourceType(IntEnum):
@@ -60,7 +60,7 @@ class Op(IntEnum):
 
 
 class AlterConfigOp(NamedTuple):
-    """One line of a request: the setting, what to do, the text (None only with DELETE)."""
+    """One operation of a request: the setting, the operation, the value (None only with DELETE)."""
 
     name: str
     op: Op
@@ -68,28 +68,28 @@ class AlterConfigOp(NamedTuple):
 
 
 class Layers(NamedTuple):
-    """The texts of the broker settings, by where they come from; the first layer wins."""
+    """The values of the broker settings by layer; the first layer takes precedence."""
 
     of_broker: Mapping[str, str]
     of_cluster: Mapping[str, str]
     static: Mapping[str, str]
 
     def merged(self) -> dict[str, str]:
-        """The settings known to this broker, as BrokerConfig.update expects them. Others may be
-        stored, by clients or by another version."""
+        """The settings known to this broker, for BrokerConfig.update. Clients or another version
+        may have stored others."""
         dynamic = {**self.of_cluster, **self.of_broker}
         known = {name: text for name, text in dynamic.items() if name in BROKER_CONFIGS}
         return {**self.static, **known}
 
 
 def layers_of(catalog: Catalog, node_id: int, static: Mapping[str, str]) -> Layers:
-    """The layers of the settings of broker `node_id`, as stored in `catalog`."""
+    """Return the layers of the settings of broker `node_id`, as stored in `catalog`."""
     stored = catalog.broker_overrides
     return Layers(stored.get(str(node_id), {}), stored.get(ALL_BROKERS, {}), static)
 
 
 def check_wishes(wishes: Sequence[AlterConfigOp]) -> None:
-    """Faults of a request whatever the resource is (Kafka: ConfigAdminManager.preprocess)."""
+    """Check a request independently of the resource type (Kafka: ConfigAdminManager.preprocess)."""
     if duplicates(wish.name for wish in wishes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     null = [wish.name for wish in wishes if wish.value is None and wish.op is not Op.DELETE]
@@ -102,7 +102,7 @@ def check_wishes(wishes: Sequence[AlterConfigOp]) -> None:
 def new_topic_overrides(
     configs: Sequence[tuple[str, str | None]], broker: Mapping[str, str]
 ) -> dict[str, str]:
-    """The settings of a topic that is being made, checked."""
+    """Return the validated settings of a new topic."""
     null = [name for name, value in configs if value is None]
     if null:
         raise KafkaError(
@@ -110,7 +110,7 @@ def new_topic_overrides(
             f"Null value not supported for topic configs: {','.join(null)}",
         )
     overrides = {name: value for name, value in configs if value is not None}
-    if overrides:  # the broker's own defaults were checked when they were set
+    if overrides:  # the broker's defaults are already validated
         _checked_topic(overrides, broker)
     return overrides
 
@@ -121,7 +121,8 @@ def topic_overrides(
     replace: bool,
     broker: Mapping[str, str],
 ) -> dict[str, str]:
-    """The settings of a topic after `wishes`; `replace` (AlterConfigs) forgets `current`."""
+    """Return the settings of a topic after `wishes`; `replace` (AlterConfigs) discards
+    `current`."""
     defaults = {name: _text(topic_default(row, broker)) for name, row in TOPIC_CONFIGS.items()}
     after = _after({} if replace else current, wishes, TOPIC_CONFIGS, defaults)
     _checked_topic(after, broker, current)
@@ -131,8 +132,8 @@ def topic_overrides(
 def broker_overrides(
     layers: Layers, wishes: Sequence[AlterConfigOp], replace: bool, whole_cluster: bool
 ) -> dict[str, str]:
-    """One run-time layer of the broker settings after `wishes`: that of this broker, or that of
-    the whole cluster. Wrong values are INVALID_REQUEST for brokers (KAFKA-13609)."""
+    """Return one run-time layer of the broker settings after `wishes`: that of this broker, or that
+    of the whole cluster. Invalid values are INVALID_REQUEST for brokers (KAFKA-13609)."""
     _check_dynamic([wish.name for wish in wishes if wish.op is not Op.DELETE], whole_cluster)
     current = layers.of_cluster if whole_cluster else layers.of_broker
     table = {wish.name: BROKER_CONFIGS.get(wish.name) or foreign_row(wish.name) for wish in wishes}
@@ -182,7 +183,7 @@ def _check_dynamic(names: Sequence[str], whole_cluster: bool) -> None:
 
 
 def changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
-    """The changes that turn `before` into `after`; None removes a setting."""
+    """Return the changes from `before` to `after`; None removes a setting."""
     changes: dict[str, str | None] = {name: None for name in before if name not in after}
     changes.update((name, text) for name, text in after.items() if before.get(name) != text)
     return changes
@@ -208,7 +209,7 @@ def _after(
     after = dict(current)
     for name, op, value in wishes:
         if op is Op.DELETE or value is None:
-            after.pop(name, None)  # also a setting that an older version knew
+            after.pop(name, None)  # also a setting of an older version
             continue
         row = table.get(name)
         if row is None:

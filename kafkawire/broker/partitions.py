@@ -1,10 +1,10 @@
 """The partitions this broker leads and has in memory, found by topic name or id and index.
 
-This is the table after Produce, Fetch and ListOffsets: two plain dicts of lists, so the hot path
-pays one lookup and one list index. What is not in it is asked of the catalog, which knows every
-topic of the cluster and who leads it; a partition that is led here and not in memory yet is
-`NotLoaded` (kafkawire.log.partition.loader). A hole (None) in a list is a partition that another
-broker leads, or one that no one has touched.
+The table that Produce, Fetch and ListOffsets use: two plain dicts of lists, so the hot path does
+one lookup and one list access. Other partitions are looked up in the catalog, which has every topic
+of the cluster and its leaders; one that is led here but not in memory raises `NotLoaded`
+(kafkawire.log.partition.loader). None in a list is a partition that another broker leads, or one
+that was not used yet.
 
 Filled by the log's loader, emptied by broker.topics when a topic is deleted; read by the handlers.
 Both dicts share one list per topic, which grows in place.
@@ -48,7 +48,7 @@ class PartitionTable:
             self.enter(partition)
 
     def enter(self, partition: Partition) -> None:
-        """A partition is in memory from now on."""
+        """Add a partition that is in memory now."""
         rows = self.by_id.get(partition.topic_id)
         if rows is None:
             rows = self.by_id[partition.topic_id] = self.by_name[partition.topic] = []
@@ -57,7 +57,7 @@ class PartitionTable:
         rows[index] = partition
 
     def leave(self, partition: Partition) -> None:
-        """A partition is not in memory any more."""
+        """Remove a partition that was unloaded."""
         rows = self.by_id.get(partition.topic_id)
         if rows is not None and rows[partition.index] is partition:
             rows[partition.index] = None
@@ -69,15 +69,15 @@ class PartitionTable:
                     del self.by_name[partition.topic]
 
     def remove(self, topic: TopicInfo) -> None:
-        """Forget a topic. Its name goes only if it still means this topic id."""
+        """Remove a topic. Its name is removed only if it still refers to this topic id."""
         rows = self.by_id.pop(topic.id, None)
         if rows is not None and self.by_name.get(topic.name) is rows:
             del self.by_name[topic.name]
 
     def named(self, topic: str, index: int) -> Partition:
-        """The partition, or KafkaError: UNKNOWN_TOPIC_OR_PARTITION where there is none,
-        NOT_LEADER_OR_FOLLOWER where another broker leads it, KAFKA_STORAGE_ERROR where it could
-        not be loaded just now. NotLoaded: load it, then ask again."""
+        """Return the partition of a name. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION if it does
+        not exist, NOT_LEADER_OR_FOLLOWER if another broker leads it, KAFKA_STORAGE_ERROR if its
+        last load failed. After NotLoaded load it and call again."""
         rows = self.by_name.get(topic)
         if rows is not None and 0 <= index < len(rows):
             partition = rows[index]
@@ -86,7 +86,7 @@ class PartitionTable:
         return self._missing(self._catalog.by_name.partition_of(topic, index))
 
     def identified(self, topic_id: bytes, index: int) -> Partition:
-        """As `named`; an id no one knows is UNKNOWN_TOPIC_ID (Kafka: ReplicaManager)."""
+        """Like `named`; an unknown id is UNKNOWN_TOPIC_ID (Kafka: ReplicaManager)."""
         rows = self.by_id.get(topic_id)
         if rows is not None and 0 <= index < len(rows):
             partition = rows[index]
@@ -99,8 +99,8 @@ class PartitionTable:
     def find(self, topic: str | bytes, index: int, leader_epoch: int = -1) -> Partition:
         """Return the partition of a topic's name or id. Hot.
 
-        `leader_epoch`: the one the client knows (KIP-320), -1: it did not say. Raises NotLoaded,
-        and KafkaError where the partition is not here or its leader epoch is another one.
+        `leader_epoch`: the one the client knows (KIP-320), -1: unknown. Raises NotLoaded, and
+        KafkaError if the partition is not led here or the leader epoch differs.
         """
         partition = (
             self.named(topic, index) if isinstance(topic, str) else self.identified(topic, index)
@@ -113,25 +113,25 @@ class PartitionTable:
         return partition
 
     def not_loaded(self, keys: Iterable[Key]) -> list[int]:
-        """Those of the partitions that must be loaded before they can be found."""
+        """Return those of the partitions that must be loaded first."""
         numbers: list[int] = []
         for topic, index in keys:
             numbers += self._absent(topic, index)
         return numbers
 
     def _absent(self, topic: str | bytes, index: int) -> Sequence[int]:
-        """The partition's number if it must be loaded first."""
+        """Return the partition's number if it must be loaded; raise the error for the client
+        otherwise."""
         try:
             self.find(topic, index)
         except NotLoaded as missing:
             return missing.numbers
         except KafkaError:
-            pass  # its answer, whenever it is asked for
+            pass  # raised again by the lookup
         return ()
 
     async def load(self, keys: Iterable[Key]) -> None:
-        """Load partitions into memory before they are found. Never raises for one that cannot
-        be: looking it up says why."""
+        """Load partitions into memory. Never raises for a failed load: the lookup reports it."""
         numbers: list[int] = []
         slices = self._loader.slices
         for topic, index in keys:
@@ -143,12 +143,12 @@ class PartitionTable:
     async def _load(self, numbers: list[int]) -> None:
         try:
             await self._loader.load(numbers)
-        except Exception:  # whatever it is: for a while `named` refuses them with it
+        except Exception:  # for a while `named` raises it
             logger.debug("cannot load partitions %s", numbers[:10], exc_info=True)
 
     def load_then(self, numbers: Iterable[int], resume: Callable[[], None]) -> None:
-        """Start to load partitions and call `resume` when it is over, well or badly: who then
-        looks them up finds them or gets the reason."""
+        """Start to load partitions and call `resume` when it has ended, successfully or not: the
+        lookup then finds the partitions or raises the error."""
         wanted = list(numbers)
 
         async def go() -> None:

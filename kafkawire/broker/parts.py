@@ -1,7 +1,4 @@
-"""The parts of a broker that its services of topics and settings use.
-
-A protocol only; kafkawire.broker.broker makes the parts.
-"""
+"""Protocol of the broker's components that its topic and config services use."""
 
 from __future__ import annotations
 
@@ -19,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class BrokerParts(Protocol):
-    """The parts of a broker, built and connected in order of dependency. `static`: the settings of
-    this broker alone, as texts; `tiering` is None where no tier is configured."""
+    """The components of a broker, in order of dependency. `static`: the settings of this broker
+    alone, as strings; `tiering` is None if no tier is configured."""
 
     env: Env
     node_id: int
@@ -34,5 +31,5 @@ class BrokerParts(Protocol):
 
     @property
     def groups(self) -> GroupService:
-        """The coordinators of consumer groups; the first use makes them."""
+        """The coordinators of consumer groups, created on first use."""
         ...

@@ -1,8 +1,8 @@
 """Settings as DescribeConfigs shows them: value, where it comes from, and its defaults.
 
-Pure: from the layers of settings to entries; which resource was asked for and how an entry looks
-on the wire is the handler's. The order of synonyms is Kafka's (ConfigHelper.configSynonyms):
-this broker, the cluster, the command line, the default.
+Pure: converts the layers of settings to entries. The handler selects the resource and encodes
+entries. The order of synonyms is Kafka's (ConfigHelper.configSynonyms): this broker, the cluster,
+the command line, the default.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kafkawire.codec.configs.settings import (
 )
 from kafkawire.codec.configs.unsupported import foreign_row
 
-# Kafka's static settings that are options of `kafkawire serve` here; admin tools ask for them.
+# Kafka's static settings that are options of `kafkawire serve` here; admin tools read them.
 _FIXED = {
     row.name: row
     for row in (
@@ -37,7 +37,7 @@ _FIXED = {
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from (Kafka: DescribeConfigsResponse.ConfigSource)."""
+    """Sources of a value (Kafka: DescribeConfigsResponse.ConfigSource)."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -48,7 +48,7 @@ class ConfigSource(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """One layer a value could have come from."""
+    """The value of one layer."""
 
     name: str
     text: str | None
@@ -71,7 +71,7 @@ class ConfigEntry(NamedTuple):
 def topic_entries(
     overrides: Mapping[str, str], layers: Layers, names: Collection[str] | None
 ) -> list[ConfigEntry]:
-    """The settings of a topic that has `overrides`; `names` None: all of them."""
+    """Return the settings of a topic with `overrides`; `names` None: all of them."""
     broker = layers.merged()
     return [
         _topic_entry(row, overrides, layers, broker)
@@ -84,7 +84,7 @@ def _topic_entry(
     row: Config, overrides: Mapping[str, str], layers: Layers, broker: Mapping[str, str]
 ) -> ConfigEntry:
     synonyms = [synonym for name in broker_names(row) for synonym in _layers_of(name, layers)]
-    synonyms.sort(key=lambda synonym: synonym.source)  # stable: finer units stay in front
+    synonyms.sort(key=lambda synonym: synonym.source)  # stable: finer units stay first
     if row.name in overrides:
         text: str | None = overrides[row.name]
         synonyms.insert(0, Synonym(row.name, _shown(row, text), ConfigSource.TOPIC))
@@ -96,8 +96,8 @@ def _topic_entry(
 def broker_entries(
     layers: Layers, names: Collection[str] | None, fixed: Mapping[str, str]
 ) -> list[ConfigEntry]:
-    """The settings of this broker: those in force, `fixed` ones (texts by name) that its start has
-    decided, and those without effect that a client has set."""
+    """Return the settings of this broker: the effective ones, `fixed` ones (by name) decided at
+    start, and unknown ones that a client has set."""
     entries = [
         _entry(row, text, [Synonym(row.name, text, ConfigSource.STATIC_BROKER)], read_only=True)
         for row, text in ((_FIXED[name], text) for name, text in fixed.items())
@@ -118,7 +118,7 @@ def broker_entries(
 
 
 def cluster_entries(layers: Layers, names: Collection[str] | None) -> list[ConfigEntry]:
-    """The settings given to all brokers at run time; Kafka shows only those that are set."""
+    """Return the settings of all brokers at run time; as in Kafka only those that are set."""
     entries = []
     for name, text in layers.of_cluster.items():
         if names is None or name in names:
@@ -161,10 +161,10 @@ def _entry(
 
 
 def _sensitive(row: Config) -> bool:
-    """As Kafka does, a setting of unknown type is taken for a secret."""
+    """Return whether a setting is a secret; as in Kafka, one of unknown type is."""
     return row.type in (ConfigType.PASSWORD, ConfigType.UNKNOWN)
 
 
 def _shown(row: Config, text: str | None) -> str | None:
-    """A password is never shown, wherever it stands."""
+    """Return the value to show; passwords are hidden in every layer."""
     return None if _sensitive(row) else text

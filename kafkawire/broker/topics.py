@@ -1,12 +1,12 @@
-"""Topics made, changed and deleted: the only writer of the catalog, the log's topics, the table.
+"""Creates, changes and deletes topics; the only writer of the catalog and the partition table.
 
-Every change goes one way, under one lock: check -> SQL transaction -> catalog -> log and table
-of partitions -> the commit that covers the log's catalog frames -> answer. So an answer is never
-ahead of the disk, and two requests never see half of each other. What a new topic must look like
-is decided in new_topics and overrides; settings of topics that exist are config_service's.
+Every change runs under one lock: check -> SQL transaction -> catalog -> log and partition table ->
+the commit that covers the log's catalog frames -> response. So a response is never sent before its
+change is durable, and requests never see each other's partial changes. new_topics and overrides
+validate new topics; config_service changes the settings of existing ones.
 
-Called by the admin handlers, by Metadata (auto-create) and by the group service, which gets
-its internal topic here.
+Called by the admin handlers, by Metadata (auto-create) and by the group service for its internal
+topic.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Made when there are transactions and share groups, not because someone asks for metadata.
+# Created with transactions and share groups, not by a metadata request.
 _NOT_YET = INTERNAL_TOPICS - {GROUP_METADATA_TOPIC}
 
-# Topics made or deleted per event-loop iteration: about 10 us each.
+# Topics created or deleted per event-loop iteration: about 10 us each.
 TOPICS_PER_SLICE = 50
 
 
 @dataclass(slots=True)
 class Created:
-    """One topic of a CreateTopics request that was made, or would be (`topic` None)."""
+    """The result for one topic of a CreateTopics request (`topic` None: only validated)."""
 
     partitions: int
     configs: dict[str, str]
@@ -60,7 +60,7 @@ class Created:
 
 
 class TopicService:
-    """One for the broker's life. `answers` holds prepared Metadata answers."""
+    """Creates, changes and deletes topics. `answers`: the cache of Metadata responses."""
 
     def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
@@ -71,7 +71,7 @@ class TopicService:
     async def create(
         self, topics: Sequence[CreatableTopic], validate_only: bool = False
     ) -> list[Created | KafkaError]:
-        """Make topics, all that can be in one transaction; an outcome for each, in order."""
+        """Create topics, all valid ones in one transaction; return a result for each, in order."""
         async with self._changing:
             outcomes = await self._plan(topics)
             wanted: list[tuple[int, NewTopic]] = []
@@ -98,8 +98,8 @@ class TopicService:
             return results
 
     async def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
-        """Create requested topics with default settings; the code for each that
-        could not be made. One that is there by now is no error: two clients often ask at once."""
+        """Create requested topics with default settings; return the error code of each that failed.
+        One that exists by now is no error, because clients often request it concurrently."""
         give_way = self._broker.env.slices.give_way
         new = (self._new(name) for name in names if name not in _NOT_YET)
         wanted = await slices.collect(new, give_way)
@@ -116,12 +116,12 @@ class TopicService:
         return refused
 
     async def offsets_partitions(self) -> list[Partition | None]:
-        """The partitions of `__consumer_offsets`, made if it is not there; None = led elsewhere.
-        KafkaError when it cannot be made."""
+        """Return the partitions of `__consumer_offsets`, creating the topic if needed; None: led by
+        another broker. Raises KafkaError if it cannot be created."""
         broker = self._broker
         if GROUP_METADATA_TOPIC not in broker.catalog.by_name:
             (outcome,) = await self.create([self._new(GROUP_METADATA_TOPIC)])
-            exists = ErrorCode.TOPIC_ALREADY_EXISTS  # another caller asked at the same time
+            exists = ErrorCode.TOPIC_ALREADY_EXISTS  # created by a concurrent call
             if isinstance(outcome, KafkaError) and outcome.code is not exists:
                 raise outcome
         rows = broker.catalog.by_name[GROUP_METADATA_TOPIC].partitions
@@ -133,8 +133,8 @@ class TopicService:
         return found
 
     async def delete(self, ids: Sequence[bytes]) -> dict[bytes, KafkaError]:
-        """Delete topics by id, in one transaction; the errors of those that were not. The result is
-        to be freed with kafkawire.log.io.slices.emptied."""
+        """Delete topics by id, in one transaction; return the errors of those that were not
+        deleted. Free the result with kafkawire.log.io.slices.emptied."""
         give_way = self._broker.env.slices.give_way
         refused: dict[bytes, KafkaError] = {}
         async with self._changing:
@@ -162,7 +162,7 @@ class TopicService:
         return refused
 
     async def create_partitions(self, wish: CreatePartitionsTopic, validate_only: bool) -> None:
-        """Give a topic more partitions; `wish.count` is the new total. KafkaError if not."""
+        """Add partitions to a topic; `wish.count` is the new total. Raises KafkaError."""
         async with self._changing:
             topic = self._broker.catalog.by_name.get(wish.name)
             if topic is None:
@@ -177,8 +177,8 @@ class TopicService:
             logger.info("topic %s now has %d partitions", topic.name, wish.count)
 
     async def _plan(self, topics: Sequence[CreatableTopic]) -> list[NewTopic | KafkaError]:
-        """Each topic of one request, checked against what is there and against the others. The
-        event loop runs in between; no other caller changes topics meanwhile."""
+        """Validate the topics of one request, against existing ones and each other. The event loop
+        runs in between, but the lock excludes other changes of topics."""
         broker = self._broker
         names = (topic.name for topic in topics)
         twice = await slices.duplicates(names, broker.env.slices.give_way)
@@ -224,7 +224,7 @@ class TopicService:
         )
 
     def _new(self, name: str) -> CreatableTopic:
-        """A topic no one has described: the broker's defaults, or what its own topic needs."""
+        """Return the default shape of an auto-created or internal topic."""
         from kafkawire.messages.create_topics import CreatableTopic
 
         config = self._broker.config
@@ -237,7 +237,7 @@ class TopicService:
         )
 
     def _base_configs(self, name: str) -> dict[str, str]:
-        """Settings an internal topic gets in addition to the requested ones
+        """Return settings that an internal topic gets in addition to the requested ones
         (GroupCoordinatorConfig)."""
         if name != GROUP_METADATA_TOPIC:
             return {}
@@ -257,7 +257,7 @@ class TopicService:
             for topic in part:
                 broker.catalog.add_topic(topic)
             broker.log.add_topics(part)
-            await broker.env.sleep(0)  # each topic is whole; others may run in between
+            await broker.env.sleep(0)  # other tasks may run between two topics
         await broker.log.commit_log.committed()
         return made
 
@@ -266,7 +266,7 @@ class TopicService:
         await broker.metadata.delete_topics([topic.id for topic in topics])
         for topic in topics:
             broker.catalog.remove_topic(topic.id)
-            # Out of the table first: nothing new may start on what the log releases.
+            # The table first: new requests must not use what the log releases.
             broker.table.remove(topic)
             broker.groups.topic_deleted(topic.name, topic.id)
             broker.log.remove_topic(topic)
@@ -285,7 +285,7 @@ class TopicService:
                 "would not be an increase.",
             )
         if topic.internal:
-            # The partition of a group is its hash modulo this number: others would be lost.
+            # A group's partition is its hash modulo this number: a change would lose other groups.
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
                 f"The number of partitions of the internal topic {topic.name} cannot be changed.",

@@ -3,24 +3,24 @@
 A coordinator belongs to one partition of `__consumer_offsets`. For each request: `shard` decides
 (records, changes, replies, timers; nothing changes yet), `append` writes the records all or
 nothing, the changes are applied, `replies` leave after the commit that covers them. OffsetCommits
-of one write batch share a record batch. `load` fills a shard from `snapshot` and the log after
-it. A damaged range of that log is skipped and reported; commits whose keys can still be read in
-it are answered with KAFKA_STORAGE_ERROR until the group commits again, since -1 would make
-consumers skip records. Everything but append, coordinator, load, replies, service, snapshot and
-timers is pure.
+of one write batch share a record batch. `load` fills a shard from `snapshot` and the log after it.
+A damaged range of that log is skipped and reported. Commits in it whose keys can still be read are
+answered with KAFKA_STORAGE_ERROR until the group commits again, because -1 would make consumers
+skip records. All modules except append, coordinator, load, replies, service, snapshot and timers
+are pure.
 
 Easy to get wrong:
 
-- Reads wait too: a DescribeGroups or OffsetFetch after an uncommitted change shows that change,
-  so its answer leaves after that commit.
+- Reads wait, too: a DescribeGroups or OffsetFetch after an uncommitted change shows that change, so
+  its response is sent after that commit.
 - A snapshot that is ahead of the log is deleted before anything is appended: with `flush=os` a
-  crash can take records it covers, and their offsets will be assigned again.
-- Tombstones for a deleted topic are due only until the batch that holds them is committed. A
-  later load would otherwise take them for commits of a new topic of that name.
+  crash can lose records it covers, and their offsets will be assigned again.
+- Tombstones for a deleted topic are pending only until their batch is committed. Otherwise a later
+  load would delete the commits of a new topic of that name.
 - A stored string has at most 32,767 bytes, one in a flexible request may have more: lengths are
   checked when the request arrives, otherwise a group could not be stored when its rebalance
   completes.
 - A heartbeat while the coordinator loads succeeds, as in Kafka: the session starts after loading.
-- If a commit fails, what was applied may be wrong: the coordinator discards its state, answers
-  NOT_COORDINATOR, and loads again.
+- If a commit of the log fails, applied changes may be lost: the coordinator discards its state,
+  answers NOT_COORDINATOR, and loads again.
 """

@@ -1,6 +1,6 @@
 """Appending the records of decisions to one partition of `__consumer_offsets`: all or nothing.
 
-Counts what has been appended. Shell; owned by kafkawire.groups.coordinator.
+Counts the appended bytes. Owned by kafkawire.groups.coordinator.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOGGED_CHARS = 500
-"""Of the names of groups in one log line: a batch may hold hundreds."""
+"""Maximum length of group names in one log line: a batch may have hundreds of groups."""
 
 
 class Appender:
-    """Appends to one partition. `next_offset` follows everything appended; `log_bytes` were
+    """Appends to one partition. `next_offset`: the end of appended records; `log_bytes`: bytes
     appended or read since the last snapshot."""
 
     __slots__ = ("_partition", "log_bytes", "next_offset")
@@ -34,17 +34,17 @@ class Appender:
         self.log_bytes = 0
 
     def begin(self, next_offset: int, log_bytes: int) -> None:
-        """Append from here on: what is below has been loaded."""
+        """Start to append at this offset, after loading what is below."""
         self.next_offset = next_offset
         self.log_bytes = log_bytes
 
     def snapshot_stored(self, covered_bytes: int) -> None:
-        """Count only what is not in the snapshot that has been stored."""
+        """Count only bytes that are not in the stored snapshot."""
         self.log_bytes -= covered_bytes
 
     def append(self, records: Sequence[Record], now_ms: int) -> ErrorCode | None:
-        """Append the records; the error as a group's client understands it (nothing is appended
-        then). Records that cannot be encoded are a defect: it is logged and answered with
+        """Append the records. Return the error for the group's client, in which case nothing was
+        appended. Records that cannot be encoded are a defect, which is logged and answered with
         UNKNOWN_SERVER_ERROR."""
         partition = self._partition
         try:
@@ -55,7 +55,7 @@ class Appender:
             self.log_defect(f"encoding {len(records)} records of {names_of(records)}")
             return ErrorCode.UNKNOWN_SERVER_ERROR
         try:
-            for batch in batches:  # only the first can fail: nothing happens in between
+            for batch in batches:  # only the first can fail, because there is no await in between
                 partition.append(memoryview(batch), now_ms)
                 self.log_bytes += len(batch)
         except KafkaError as error:
@@ -64,7 +64,7 @@ class Appender:
         return None
 
     def log_defect(self, what: str) -> None:
-        """Log the exception that is being handled, with the work that it stopped."""
+        """Log the exception that is being handled, with the interrupted operation."""
         where = f"{self._partition.topic}-{self._partition.index}"
         logger.exception("%s: %s failed, its clients receive an error", where, what)
 
@@ -76,6 +76,6 @@ class Appender:
 
 
 def names_of(records: Sequence[Record]) -> str:
-    """The groups of some records, for a log line."""
+    """Return the groups of some records, for a log line."""
     names = sorted({record.group_id for record in records})
     return f"groups {', '.join(names)[:LOGGED_CHARS]}"

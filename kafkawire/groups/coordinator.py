@@ -1,19 +1,19 @@
-"""One coordinator partition at work: decides, appends, applies, answers.
+"""The coordinator of one partition: decides, appends, applies, answers.
 
-The order that makes group state safe (design: the life of a group offset):
+The order that makes group state safe :
 1. The shard decides; nothing has changed.
 2. The records of the decision are appended as one batch. If that fails, the request is answered
    with the error and nothing is applied.
-3. All steps are applied at once, in append order, and timers are set: the next request sees them.
-4. Replies leave after the commit that covers everything applied before them, also those of
-   requests that only read. With nothing unsettled they leave at once.
-If a commit fails, what was applied may be wrong: the partition is unloaded, everybody waiting
-hears NOT_COORDINATOR and comes again, and the partition is loaded from what is committed.
+3. All steps are applied in append order, and timers are set, before the next request is decided.
+4. Replies are sent after the commit that covers all steps applied before them, also those of
+   requests that only read. If everything is committed they are sent immediately. If a commit fails,
+   applied steps may be lost: the partition is unloaded, all waiting clients get NOT_COORDINATOR and
+   retry, and the partition is loaded again from committed records.
 
 OffsetCommits that arrive in one event-loop iteration share a batch. Decisions about groups never
-depend on offsets, so only what reads or deletes offsets makes them go first.
+depend on offsets, so only requests that read or delete offsets append the batch first.
 
-Shell; one per led partition of `__consumer_offsets`, held by kafkawire.groups.service.
+One per led partition of `__consumer_offsets`, owned by kafkawire.groups.service.
 """
 
 from __future__ import annotations
@@ -54,33 +54,34 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 1000
-"""When a timer's decision could not be appended, or a load failed: disks recover in seconds."""
+"""Retry delay if a timer's decision could not be appended or a load failed: disks recover in
+seconds."""
 DEFECT_RETRY_MS = 10_000
-"""When loading is tried again after an exception that no disk explains: a load may read a hundred
-megabytes, and the same bytes will mostly fail again."""
+"""Retry delay of a load after an unexpected exception: a load may read a hundred megabytes, and
+usually the same bytes fail again."""
 SNAPSHOT_LOG_BYTES = 512 * 1024
-"""Log to read before a snapshot is worth its write: some 8,000 commits, a tenth of a second of
-a start, five seconds if all fifty partitions are that far. A large partition waits for twice its
-snapshot, so that it is not written more than the log."""
+"""Log bytes to read before a snapshot is worth its write: some 8,000 commits, a tenth of a second
+of a start, five seconds if all fifty partitions have as many. A large partition waits for twice its
+snapshot size, so that snapshots are not written more than the log."""
 EXPIRY_SLICE = 100
-"""Groups checked per event-loop iteration; each may hold a thousand offsets."""
+"""Groups checked per event-loop iteration; each may have a thousand offsets."""
 NOT_YET = math.inf
 _EXPIRY = "expiry"
 
 
 class Phase(Enum):
-    """Whether requests can be decided."""
+    """Whether the coordinator can decide on requests."""
 
     LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     ACTIVE = ErrorCode.NONE
     CLOSED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-_ACTIVE = Phase.ACTIVE  # at hand for heartbeats: looking it up costs as much as a call
+_ACTIVE = Phase.ACTIVE  # for heartbeats: an enum lookup costs as much as a call
 
 
 class Coordinator:
-    """The coordinator of the groups of one partition; `start` or `begin_empty` it once."""
+    """The coordinator of the groups of one partition; call `start` or `begin_empty` once."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class Coordinator:
         self.partition = partition
         self.commit_log = commit_log
         self.place = SnapshotLocation(folder, partition.topic_id, partition.index)
-        self.topics = topics  # names that exist, live
+        self.topics = topics  # names of existing topics, kept current
         self.shard = Shard(config)
         self.phase = Phase.LOADING
         self.timers = Timers(env, self._timer_due)
@@ -107,11 +108,9 @@ class Coordinator:
         self._tokens = 0
         self._waiting: dict[int, Waiting[Any, Any]] = {}
         self._commits: list[tuple[int, Decision]] = []
-        self._life = 0  # one more at each unload: tasks of an earlier life do nothing
+        self._life = 0  # incremented by each unload: tasks of an earlier load have no effect
         self._storing = False
         self._loading: asyncio.Task[None] | None = None
-
-    # -- requests -------------------------------------------------------------------------
 
     def ask(
         self,
@@ -121,7 +120,7 @@ class Coordinator:
         client: Client,
         fresh_id: str = "",
     ) -> asyncio.Future[ResponseT]:
-        """Decide a request now; the future gets its answer, now or when it is due."""
+        """Decide on a request; the future gets the response once it is due."""
         self._tokens += 1
         token = self._tokens
         ask = GroupRequest(kind, token, version, request, client, fresh_id)
@@ -132,16 +131,16 @@ class Coordinator:
         self._waiting[token] = waiting
         try:
             self._decide(ask, self.env.clock.now_ms())
-        except Exception:  # a defect: this client gets an error, all others go on
+        except Exception:  # a defect: only this client gets an error
             self.appender.log_defect(f"{type(request).__name__} of client {client.id!r}")
             self._fail(token, ErrorCode.UNKNOWN_SERVER_ERROR)
         return waiting.future
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode | None:
-        """The answer to a Heartbeat if it can be given at once, its session moved; None with
-        nothing done where something unsettled goes before it: then `ask`. Hot.
+        """Answer a Heartbeat immediately, extending its session; None without any effect if
+        uncommitted changes precede it: then use `ask`. Hot.
 
-        The same as carrying out its decision, of which a timer and a code is all there is.
+        Equivalent to executing its decision, which consists of a timer and a code.
         """
         if self.phase is not _ACTIVE:
             return self._refusal(request)
@@ -164,7 +163,7 @@ class Coordinator:
 
     def _refusal(self, request: Request) -> ErrorCode:
         if self.phase is Phase.LOADING and isinstance(request, HeartbeatRequest):
-            return ErrorCode.NONE  # its session has not begun; Kafka answers blindly too
+            return ErrorCode.NONE  # its session has not begun; Kafka answers NONE, too
         return self.phase.value
 
     def _reply(self, reply: Reply) -> None:
@@ -177,10 +176,9 @@ class Coordinator:
         if waiting is not None:
             waiting.fail(code)
 
-    # -- decisions ------------------------------------------------------------------------
-
     def _carry_out(self, decision: Decision, now_ms: int) -> ErrorCode | None:
-        """Steps 2 to 4. The error, if the records could not be appended: nothing was done."""
+        """Execute steps 2 to 4. Return the error if the records could not be appended; then nothing
+        was changed."""
         records = decision.records
         if records:
             failure = self.appender.append(records, now_ms)
@@ -191,8 +189,8 @@ class Coordinator:
         return None
 
     def _apply(self, decisions: Sequence[Decision], now_ms: int) -> bool:
-        """Make the decisions true. False after a defect: part of them may be true, so that
-        everything is loaded again, and every client that waits has been answered."""
+        """Apply the decisions. Return False after a defect: they may be partly applied, so
+        everything is loaded again and every waiting client has been answered."""
         try:
             for decision in decisions:
                 for step in decision.steps:
@@ -221,9 +219,6 @@ class Coordinator:
         if not self.settling.unsettled:
             self._consider_snapshot()
 
-    # -- commits of one event-loop iteration
-    # --------------------------------------------------------------
-
     def _queue_commit(self, token: int, decision: Decision) -> None:
         if not decision.steps:
             self._carry_out(decision, self.env.clock.now_ms())
@@ -233,8 +228,8 @@ class Coordinator:
         self._commits.append((token, decision))
 
     def _append_commits(self) -> None:
-        """Append the commits of this event-loop iteration together, or, if that fails, each by
-        itself: one that is too large must not fail the others."""
+        """Append the commits of this event-loop iteration together or, if that fails, individually:
+        one that is too large must not fail the others."""
         commits, self._commits = self._commits, []
         if not commits:
             return
@@ -248,12 +243,10 @@ class Coordinator:
                 return
         for token, decision in commits:
             if token not in self._waiting:
-                return  # the coordinator was unloaded, which answered everybody
+                return  # the coordinator was unloaded, which answered all clients
             failure = self._carry_out(decision, now_ms)
             if failure is not None:
                 self._fail(token, failure)
-
-    # -- timers and tasks -----------------------------------------------------------------
 
     def _timer_due(self, group_id: str, key: str) -> None:
         if key == _EXPIRY:
@@ -269,7 +262,7 @@ class Coordinator:
             self.timers.set(group_id, key, RETRY_MS)
 
     async def _expire(self, life: int) -> None:
-        """Forget offsets and groups past their retention, and come again."""
+        """Forget offsets and groups past their retention, and schedule the next check."""
         for number, group_id in enumerate(list(self.shard.groups)):
             if number % EXPIRY_SLICE == EXPIRY_SLICE - 1:
                 await self.env.sleep(0)
@@ -284,15 +277,16 @@ class Coordinator:
         self.timers.set("", _EXPIRY, self.config.offsets_retention_check_interval_ms)
 
     def topic_deleted(self, topic: str) -> None:
-        """Forget the offsets of a topic. Durable with the next commit of the log; if that
-        fails, or while loading, it is done after the next load."""
+        """Forget the offsets of a topic. Durable with the next commit of the log; if that fails, or
+        while loading, it is repeated after the next load."""
         self.owed[topic] = NOT_YET
         if self.phase is Phase.ACTIVE:
             self._append_commits()
             self._forget_topics({topic})
 
     def _forget_topics(self, topics: set[str]) -> None:
-        """Owed is only what is not settled: else a later load would take new commits too."""
+        """Only uncommitted tombstones are repeated by a later load, which would otherwise delete
+        new commits, too."""
         decision = self.shard.decide_topic_deleted(topics)
         if self._carry_out(decision, self.env.clock.now_ms()) is None:
             self.owed.update(dict.fromkeys(self.owed.keys() & topics, self.settling.due))
@@ -303,8 +297,6 @@ class Coordinator:
             done = self.settling.settled
             self.owed = {topic: due for topic, due in self.owed.items() if due > done}
 
-    # -- loading and ending ---------------------------------------------------------------
-
     def start(self, delay_ms: int = 0) -> None:
         """Load in the background, after a delay."""
         self._loading = self.env.spawn(self.load(delay_ms), f"load {self.place.path}")
@@ -314,7 +306,7 @@ class Coordinator:
         self.start(delay_ms)
 
     async def load(self, delay_ms: int = 0) -> None:
-        """Fill the shard and begin to answer. Tries again while the log cannot be read."""
+        """Fill the shard and begin to answer; retry while the log cannot be read."""
         life = self._life
         logged = False
         while life == self._life and self.phase is Phase.LOADING:
@@ -327,7 +319,7 @@ class Coordinator:
                 if life == self._life and self.phase is Phase.LOADING:
                     self._begin(loaded)
             except (KafkaError, OSError) as failure:
-                if not logged:  # the disk or the remote tier may stay away for hours
+                if not logged:  # the disk or the remote tier may be unavailable for hours
                     logger.error(
                         "loading groups from %s failed, the next request retries: %s",
                         self.place.path,
@@ -341,7 +333,7 @@ class Coordinator:
                     self._reload(DEFECT_RETRY_MS)
 
     def begin_empty(self) -> None:
-        """Begin without loading: the partition has just been made."""
+        """Begin without loading: the partition is new."""
         self._begin(loading.Loaded(Shard(self.config), 0, 0, 0))
 
     def _begin(self, loaded: loading.Loaded) -> None:
@@ -350,7 +342,7 @@ class Coordinator:
         self.snapshot_bytes = loaded.snapshot_bytes
         self.phase = Phase.ACTIVE
         now_ms = self.env.clock.now_ms()
-        # Deleted just before a crash, or while no one was there to forget their offsets.
+        # Topics deleted just before a crash, or while their offsets were not loaded.
         gone = {topic for topic in self.shard.topics() if topic not in self.topics}
         self._forget_topics(gone | self.owed.keys())
         for decision in self.shard.decide_loaded(now_ms):
@@ -358,7 +350,7 @@ class Coordinator:
         self.timers.set("", _EXPIRY, self.config.offsets_retention_check_interval_ms)
 
     def _unload(self) -> None:
-        """Forget everything and send everybody away."""
+        """Discard the state and answer all waiting clients with NOT_COORDINATOR."""
         self._life += 1
         self.phase = Phase.LOADING
         self.timers.clear()
@@ -370,8 +362,8 @@ class Coordinator:
             self._fail(token, ErrorCode.NOT_COORDINATOR)
 
     async def close(self) -> None:
-        """Answer what can be answered, send the parked away, and leave a snapshot if that
-        saves the next start something."""
+        """Answer what can be answered, reject parked requests, and write a snapshot if that saves
+        time at the next start."""
         if self.phase is Phase.ACTIVE:
             self._append_commits()
             try:
@@ -387,17 +379,15 @@ class Coordinator:
         self._unload()
         self.phase = Phase.CLOSED
 
-    # -- snapshots ------------------------------------------------------------------------
-
     def _consider_snapshot(self) -> None:
         least = max(SNAPSHOT_LOG_BYTES, 2 * self.snapshot_bytes)
         if self.appender.log_bytes >= least and not self._storing:
             self.env.spawn(self._store(least), f"store {self.place.path}")
 
     async def _store(self, least_bytes: int) -> None:
-        """Write a snapshot of what is true now, once that is committed."""
+        """Write a snapshot of the current state once that is committed."""
         if self.appender.log_bytes < least_bytes or self._storing or self.shard.offsets.lost:
-            return  # a snapshot would not have the lost commits, and they would be -1 from then on
+            return  # a snapshot would lose the damaged commits, which would be -1 from then on
         self._storing = True
         life, covered = self._life, self.appender.log_bytes
         next_offset, live = self.appender.next_offset, list(self.shard.records())

@@ -1,13 +1,13 @@
 """Decisions of the group state machines: steps to apply and effects to perform, as plain data.
 
-A decision changes nothing. Its `steps` are what will be true: records (facts Kafka keeps in
-`__consumer_offsets`) and changes (facts Kafka keeps only in memory: a joining member, a parked
-request, the running rebalance; see kafkawire.groups.classic.changes). Both are applied by the one
-mutator of the machine, in this order, and only after the records have been appended. Its `effects`
-are what the world then has to do. Timers are set at once, for they are part of the volatile state;
-replies leave after the commit that covers everything applied so far.
+A decision changes nothing. Its `steps` are records (state that Kafka keeps in `__consumer_offsets`)
+and changes (state that Kafka keeps only in memory: a joining member, a parked request, a rebalance
+in progress; see kafkawire.groups.classic.changes). The machine's `apply` applies both, in this
+order, after the records have been appended. Its `effects` are then performed. Timers are set
+immediately, because they are part of the volatile state; replies are sent after the commit that
+covers all applied steps.
 
-Made by the machines, carried out by kafkawire.groups.coordinator, compared in tests.
+Created by the state machines, executed by kafkawire.groups.coordinator, compared in tests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kafkawire.groups.request import Response
 
 Step = Record | Change
 
-# A request that waits for its answer is known to a machine by a number only.
+# State machines know a parked request only by a number.
 Token = int
 
 # Timer keys. A group has one timer for the join phase, one for the sync phase, and one for the
@@ -31,12 +31,12 @@ _SESSION = "session:"
 
 
 def session(member_id: str) -> str:
-    """The key of a member's session timer."""
+    """Return the key of a member's session timer."""
     return _SESSION + member_id
 
 
 def session_member(key: str) -> str | None:
-    """The member whose session timer `key` is; None for the timers of the group."""
+    """Return the member whose session timer `key` is; None for the timers of the group."""
     return key[len(_SESSION) :] if key.startswith(_SESSION) else None
 
 
@@ -50,7 +50,7 @@ class Reply:
 
 @dataclass(slots=True)
 class SetTimer:
-    """Ask `decide_timer(key)` at `at_ms`, on the clock that `now_ms` was taken from."""
+    """Call `decide_timer(key)` at `at_ms`, on the clock of `now_ms`."""
 
     key: str
     at_ms: int
@@ -58,7 +58,7 @@ class SetTimer:
 
 @dataclass(slots=True)
 class CancelTimer:
-    """Forget the timer `key`; forgetting one that is not set is fine."""
+    """Cancel the timer `key`; no effect if it is not set."""
 
     key: str
 
@@ -70,8 +70,8 @@ Effect = Reply | SetTimer | CancelTimer
 class Decision:
     """Steps and effects of one request, timer or task.
 
-    `group_id` names the group whose changes and timers these are; records name theirs
-    themselves, so a decision about many groups (expiry, deletion) has records only.
+    `group_id` is the group of the changes and timers. Records contain their group, so a decision
+    about many groups (expiry, deletion) has only records.
     """
 
     group_id: str = ""
@@ -80,10 +80,10 @@ class Decision:
 
     @property
     def records(self) -> list[Record]:
-        """The steps that have to be in the log, in the order to append them."""
+        """The steps to append to the log, in order."""
         return [step for step in self.steps if isinstance(step, GroupRecord | OffsetRecord)]
 
     @property
     def replies(self) -> list[Reply]:
-        """The effects that leave after the commit."""
+        """The effects that wait for the commit."""
         return [effect for effect in self.effects if isinstance(effect, Reply)]

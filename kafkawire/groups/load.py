@@ -1,13 +1,12 @@
-"""Filling a Shard from disk, and writing what is in one: snapshot plus the log after it.
+"""Load a Shard from its snapshot and the log after it, and write snapshots.
 
-Loading reads the newest usable snapshot, then the committed part of the log from there on, in
-slices small enough for other work of the event loop to go on between them. Records that do not
-parse are skipped with a warning, as are kinds of record this program does not keep: one bad
-record must not cost the partition's other groups. Damaged ranges of the log are passed over, and
-the commits that are known to have been in them are noted, so that they are not answered as if they
-had never been. Other failures of the log are errors, for what it cannot read now may come back.
+Loading reads the newest usable snapshot, then the committed part of the log after it, in slices
+small enough for other work of the event loop. Records that cannot be parsed are skipped with a
+warning, as are unknown record types, so that one bad record does not affect other groups. Damaged
+ranges of the log are skipped; the commits known to be in them are recorded, so that they are not
+answered as never committed. Other failures of the log are errors, because they may be temporary.
 
-Shell; called by kafkawire.groups.coordinator.
+Called by kafkawire.groups.coordinator.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SLICE_BYTES = 32 * 1024
-"""Read and applied at a time: about 500 commits, under ten milliseconds."""
+"""Bytes read and applied at a time: about 500 commits, under ten milliseconds."""
 SLICE_RECORDS = 500
-"""Taken from or put into a snapshot at a time, for the same reason."""
+"""Records read from or written to a snapshot at a time, for the same reason."""
 
 
 @dataclass(slots=True)
 class Loaded:
-    """A filled shard. `next_offset`: everything below it is in; `log_bytes` were read after the
-    snapshot, which has `snapshot_bytes` (0: there was none)."""
+    """A loaded shard. `next_offset`: the end of the loaded records; `log_bytes`: bytes read after
+    the snapshot, which has `snapshot_bytes` (0: there was none)."""
 
     shard: Shard
     next_offset: int
@@ -57,7 +56,7 @@ async def load(
     commit_log: CommitLog,
     place: SnapshotLocation,
 ) -> Loaded:
-    """Read everything committed. Raises KafkaError or OSError if the log cannot be read."""
+    """Load all committed records. Raises KafkaError or OSError if the log cannot be read."""
     try:
         await commit_log.committed()
     except KafkaError as error:
@@ -88,7 +87,7 @@ async def load(
 
 
 async def _pass_damage(loaded: Loaded, partition: Partition, last: int) -> None:
-    """Go on at `last`, after a damaged range."""
+    """Continue at `last`, after a damaged range."""
     first = loaded.next_offset
     payloads = await partition.damaged_payloads(first, last)
     lost = {key for payload in payloads for key in committed_keys(payload)}
@@ -111,8 +110,8 @@ async def _load_snapshot(env: Env, loaded: Loaded, place: SnapshotLocation, end:
         return
     next_offset, pairs = found
     if next_offset > end:
-        # Under flush=os a crash can take records that a snapshot has. Their offsets will be
-        # given again, so the file must be gone before that happens.
+        # With flush=os a crash can lose records that a snapshot has. Their offsets will be assigned
+        # again, so the file must be deleted before that.
         logger.warning("removing group snapshot %s: it is ahead of the log", place.path)
         await env.offload.submit("files", snapshot.remove, env.fs, place)
         return
@@ -153,8 +152,8 @@ def _load_record(shard: Shard, key: Buffer | None, value: Buffer | None) -> None
 
 
 async def store(env: Env, place: SnapshotLocation, next_offset: int, live: Iterable[Record]) -> int:
-    """Write a snapshot of `live`, which is what records below `next_offset` left true; its size
-    in bytes. The caller has made sure that these are committed. Raises OSError."""
+    """Write a snapshot of `live`, the state of records below `next_offset`, which must be
+    committed; return its size in bytes. Raises OSError."""
     pairs: list[snapshot.Pair] = []
     for number, record in enumerate(live):
         key, value = encode_record(record)

@@ -1,12 +1,12 @@
 """Committed offsets of the groups of one coordinator partition, and the requests about them.
 
-`Offsets` holds them and changes only by `apply`. The functions decide: they return records and
-answers and change nothing. Whether a member may commit is the group's business
-(ClassicGroup.check_commit); that topics exist is checked by the handlers against the catalog.
+`Offsets` stores them and is modified only by `apply`. The other functions return records and
+responses and modify nothing. ClassicGroup.check_commit decides whether a member may commit; the
+handlers check that topics exist.
 
-Retention follows KIP-211: the offsets of a group without members go when it has been without
-them for `offsets.retention.minutes`; those of topics that a consumer group no longer reads, and
-those of simple consumers, when they were last committed that long ago. Pure.
+Retention follows KIP-211: the offsets of a group without members expire `offsets.retention.minutes`
+after the last member left; those of topics that a consumer group no longer reads, and those of
+simple consumers, so long after their last commit. Pure.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ INT64_MAX = (1 << 63) - 1
 
 
 class Offsets:
-    """Offsets by group, topic and partition. Nothing empty is kept. `lost`: committed offsets whose
+    """Offsets by group, topic and partition, without empty entries. `lost`: committed offsets whose
     records are damaged, until the next commit or tombstone of the same key."""
 
     __slots__ = ("by_group", "lost")
@@ -56,14 +56,14 @@ class Offsets:
         self.lost: set[OffsetKey] = set()
 
     def lose(self, keys: Iterable[OffsetKey]) -> None:
-        """Note that newer commits of these keys were damaged. Where an older one is known it is
-        answered: its group reads again what came after it."""
+        """Record that newer commits of these keys are damaged. If an older one is known it is
+        returned, and its group reads the records after it again."""
         for group_id, topic, partition in keys:
             if partition not in self.of(group_id).get(topic, {}):
                 self.lost.add((group_id, topic, partition))
 
     def apply(self, record: OffsetRecord) -> None:
-        """Make a commit or a tombstone true."""
+        """Apply a commit or a tombstone."""
         if self.lost:
             self.lost.discard((record.group_id, record.topic, record.partition))
         if record.value is not None:
@@ -80,25 +80,25 @@ class Offsets:
             del self.by_group[record.group_id]
 
     def of(self, group_id: str) -> Mapping[str, Mapping[int, Offset]]:
-        """The committed offsets of a group; empty for unknown groups."""
+        """Return the committed offsets of a group; empty for unknown groups."""
         return self.by_group.get(group_id, {})
 
     def asked(self, group_id: str) -> list[OffsetFetchRequestTopics]:
-        """The committed offsets of a group, as a request for all of them."""
+        """Return the committed offsets of a group, as a request for all of them."""
         return [
             OffsetFetchRequestTopics(name=name, partition_indexes=list(partitions))
             for name, partitions in self.of(group_id).items()
         ]
 
     def records(self) -> Iterator[OffsetRecord]:
-        """Everything, as the records that would make it true again."""
+        """Return all offsets as records."""
         for group_id, topics in self.by_group.items():
             for topic, partitions in topics.items():
                 for partition, value in partitions.items():
                     yield OffsetRecord(group_id, topic, partition, value)
 
     def tombstones(self, group_id: str) -> list[OffsetRecord]:
-        """The records that forget all offsets of a group."""
+        """Return the tombstones of all offsets of a group."""
         return [
             OffsetRecord(group_id, topic, partition, None)
             for topic, partitions in self.of(group_id).items()
@@ -106,7 +106,7 @@ class Offsets:
         ]
 
     def of_topics(self, topics: Iterable[str]) -> list[OffsetRecord]:
-        """The records that forget these topics in all groups."""
+        """Return the tombstones of these topics in all groups."""
         gone = set(topics)
         return [
             OffsetRecord(group_id, topic, partition, None)
@@ -119,14 +119,14 @@ class Offsets:
 def commit(
     request: OffsetCommitRequest, settings: Settings, now_ms: int
 ) -> tuple[list[OffsetRecord], OffsetCommitResponse]:
-    """The records and the answer of an OffsetCommit whose sender may commit.
+    """Return the records and the response of an OffsetCommit whose sender may commit.
 
-    Each partition stands for itself: one with too long a metadata string is refused, the others
-    are taken. Topics are stored by name; one known by id must carry its name too.
+    Partitions are independent: one with too long a metadata string is rejected, the others are
+    accepted. Topics are stored by name; one known by id must have its name, too.
     """
     limit = settings.offset_metadata_max_bytes
     retention_ms = request.retention_time_ms
-    # The sum is stored as int64: a retention without end, as clients spell it, is its largest.
+    # The sum is stored as int64: clients express unlimited retention by its maximum.
     expires_at_ms = -1 if retention_ms == -1 else min(now_ms + retention_ms, INT64_MAX)
     records: list[OffsetRecord] = []
     response = OffsetCommitResponse()
@@ -164,14 +164,14 @@ def _value(entry: OffsetCommitRequestPartition, now_ms: int, expires_at_ms: int)
 
 
 def _units(text: str) -> int:
-    """Length as Kafka counts it, in UTF-16 units."""
+    """Return the length as Kafka counts it, in UTF-16 units."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def fetch(offsets: Offsets, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-    """A group's offsets: the partitions asked for, or all (`topics` null). What was never
-    committed, or belongs to an unknown group, is offset -1 and no error; what was committed in a
-    damaged record is offset -1 with an error, or consumers would start again and skip records."""
+    """Return a group's offsets: those of the requested partitions, or all (`topics` null). An
+    offset that was never committed, or of an unknown group, is -1 without error. One in a damaged
+    record is -1 with an error; otherwise consumers would start at the beginning or skip records."""
     committed = offsets.of(request.group_id)
     lost: dict[str, set[int]] = {}
     for group_id, name, partition in offsets.lost:
@@ -220,8 +220,8 @@ def _lost(partition: int) -> OffsetFetchResponsePartitions:
 def delete(
     offsets: Offsets, group: ClassicGroup | None, request: OffsetDeleteRequest
 ) -> tuple[list[OffsetRecord], OffsetDeleteResponse]:
-    """The records and the answer of an OffsetDelete. Topics that the group reads are refused;
-    a group of another protocol type says nothing about topics, so it must have no members."""
+    """Return the records and the response of an OffsetDelete. Topics that the group reads are
+    rejected; a group of another protocol type has no known topics, so it must have no members."""
     if group is None or group.state is GroupState.DEAD:
         return [], OffsetDeleteResponse(error_code=int(ErrorCode.GROUP_ID_NOT_FOUND))
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
@@ -250,10 +250,10 @@ def delete(
 def expired(
     offsets: Offsets, group: ClassicGroup, now_ms: int, retention_ms: int
 ) -> list[OffsetRecord]:
-    """The tombstones of a group's offsets that have outlived their retention."""
+    """Return the tombstones of a group's expired offsets."""
     if not _may_expire(group):
         return []
-    kept_since_ms: int | None = None  # None: counts from each commit
+    kept_since_ms: int | None = None  # None: from each commit
     if group.protocol_type is not None and group.state is GroupState.EMPTY and group.since_ms != -1:
         kept_since_ms = group.since_ms
     reads = _reader(group)
@@ -267,8 +267,8 @@ def expired(
 
 
 def _reader(group: ClassicGroup) -> Callable[[str], bool]:
-    """Whether the group may be reading a topic. Where a consumer group does not tell, every
-    topic counts as read (Kafka: ClassicGroup.isSubscribedToTopic)."""
+    """Return whether the group may be reading a topic. If a consumer group's subscription is
+    unknown, every topic counts as read (Kafka: ClassicGroup.isSubscribedToTopic)."""
     topics = group.subscribed()
     if topics is None:
         silent = group.protocol_type == CONSUMER
@@ -277,15 +277,15 @@ def _reader(group: ClassicGroup) -> Callable[[str], bool]:
 
 
 def _may_expire(group: ClassicGroup) -> bool:
-    """A group in a round is left alone; so is one with members that do not tell what they
-    read."""
+    """Return whether offsets may expire: not during a rebalance, nor with members whose
+    subscription is unknown."""
     if group.protocol_type is None or group.state is GroupState.EMPTY:
         return True
     return group.state is GroupState.STABLE and group.subscribed() is not None
 
 
 def _is_expired(value: Offset, kept_since_ms: int | None, now_ms: int, retention_ms: int) -> bool:
-    if value.expires_at_ms != -1:  # the commit brought its own retention (OffsetCommit 2-4)
+    if value.expires_at_ms != -1:  # the commit has its own retention (OffsetCommit 2-4)
         return now_ms >= value.expires_at_ms
     since_ms = value.committed_at_ms if kept_since_ms is None else kept_since_ms
     return now_ms - since_ms >= retention_ms

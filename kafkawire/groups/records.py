@@ -1,14 +1,12 @@
-"""The records of `__consumer_offsets`: what they mean here, and their bytes as Kafka has them.
+"""The records of `__consumer_offsets`: values, and their encoding in Kafka's format.
 
 A key begins with its record type and a value with its version, int16 each; a null value is a
-tombstone. Written: OffsetCommit (key type 1) at value version 3, or 1 if the commit carried a
-retention of its own (that version alone has room for it), and GroupMetadata (key type 2) at
-value version 3. These are read by every Kafka from 2.1 on, and by its formatters. Read: all
-versions. Records of other types (new group protocols) are not ours to judge: they decode to
-None and stay in the log.
+tombstone. Written: OffsetCommit (key type 1) at value version 3, or 1 if the commit has its own
+retention (only that version has the field), and GroupMetadata (key type 2) at value version 3.
+Kafka from 2.1 on and its formatters read these. Read: all versions. Records of other types (new
+group protocols) decode to None and are kept in the log.
 
-Pure; used by the machines (which speak in these classes) and by kafkawire.groups.coordinator and
-kafkawire.groups.snapshot (which move the bytes).
+Pure; used by the state machines, kafkawire.groups.coordinator and kafkawire.groups.snapshot.
 """
 
 from __future__ import annotations
@@ -41,21 +39,21 @@ OFFSET_VERSION = 3
 OFFSET_VERSION_WITH_EXPIRY = 1
 
 REMEMBERED_IDS = 8192
-"""Group ids whose hash is remembered: members repeat theirs every few seconds, and the hash takes
-as long as the rest of a heartbeat's work. With `REMEMBERED_CHARS`, 5 MiB at most."""
+"""Number of group ids whose hash is cached: members repeat theirs every few seconds, and the hash
+takes as long as the rest of a heartbeat. With `REMEMBERED_CHARS`, at most 5 MiB."""
 REMEMBERED_CHARS = 249
 
 RECORD_OVERHEAD_BYTES = 32
-"""Most bytes of a record in a batch besides key and value: seven varints and an attribute."""
+"""Maximum overhead of a record in a batch besides key and value: seven varints and an attribute."""
 
 
 STRING_BYTES = 32_767
-"""The longest string of a record: its length is an int16. Newer requests can carry longer ones,
-so what is going to be stored is checked when it is said."""
+"""Maximum length of a string in a record, an int16. Flexible requests can have longer ones, so
+strings to be stored are checked when the request arrives."""
 
 
 def fits(text: str, spare_bytes: int = 0) -> bool:
-    """True if a record can hold `text` and `spare_bytes` more in one string."""
+    """Return whether a record can store `text` and `spare_bytes` more in one string."""
     room = STRING_BYTES - spare_bytes
     return len(text) * 4 <= room or len(text.encode()) <= room
 
@@ -63,7 +61,7 @@ def fits(text: str, spare_bytes: int = 0) -> bool:
 @dataclass(frozen=True, slots=True)
 class Offset:
     """A committed offset. `leader_epoch` is -1 if the client gave none; `expires_at_ms` is -1
-    unless the commit (OffsetCommit 2-4) carried a retention time. Milliseconds since 1970."""
+    unless the commit (OffsetCommit 2-4) has a retention time. Milliseconds since 1970."""
 
     offset: int
     leader_epoch: int
@@ -74,7 +72,7 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRecord:
-    """A group's offset for one partition; None: there is none any more."""
+    """A group's offset for one partition; None: deleted."""
 
     group_id: str
     topic: str
@@ -84,8 +82,7 @@ class OffsetRecord:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """A group at the end of a round; None: there is no such group any more. The value is
-    shared, never changed."""
+    """A group at the end of a round; None: deleted. The value is shared and immutable."""
 
     group_id: str
     value: GroupMetadataValue | None
@@ -97,7 +94,7 @@ OffsetKey = tuple[str, str, int]
 
 
 def encode_record(record: Record) -> tuple[bytes, bytes | None]:
-    """Key and value for the log."""
+    """Encode key and value for the log."""
     if isinstance(record, OffsetRecord):
         at = OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
         offset = record.value
@@ -108,9 +105,9 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: Buffer | None, value: Buffer | None) -> Record | None:
-    """The record, or None if it is of a type this coordinator does not keep.
+    """Decode a record; None if its type is not supported.
 
-    Raises DecodeError for bytes that are of a known type and do not follow its format.
+    Raises DecodeError if a record of a known type is malformed.
     """
     if key is None:
         raise DecodeError("a record of __consumer_offsets has no key")
@@ -126,14 +123,16 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> Record | None:
 
 
 def committed_keys(payload: Buffer) -> set[OffsetKey]:
-    """Keys of the committed offsets in the batches of a damaged frame, as far as they can be read.
+    """Return the keys of the committed offsets in the batches of a damaged frame, as far as they
+    can be read.
 
-    Values are not read: nothing says which bytes are damaged."""
+    Values are not read, because it is unknown which bytes are damaged.
+    """
     found: set[OffsetKey] = set()
     at = 0
     while at + HEAD_BYTES <= len(payload):
         size = read_head(payload, at).size_bytes
-        with suppress(KafkaError, DecodeError):  # what comes before the damage was read
+        with suppress(KafkaError, DecodeError):  # the records before the damage are read
             for record in records(payload, at):
                 if record.key is not None and version_of(record.key) in (0, OFFSET_COMMIT):
                     key = _decode(OffsetCommitKey, record.key)
@@ -145,8 +144,8 @@ def committed_keys(payload: Buffer) -> set[OffsetKey]:
 
 
 def batches_of(records: Sequence[Record], limit_bytes: int, now_ms: int) -> list[bytearray]:
-    """The records as few batches of at most `limit_bytes` each. Raises MESSAGE_TOO_LARGE for a
-    record that fits into none."""
+    """Encode the records as few batches of at most `limit_bytes` each. Raises MESSAGE_TOO_LARGE for
+    a record that does not fit into a batch."""
     batches: list[bytearray] = []
     part: list[tuple[bytes | None, bytes | None]] = []
     size_bytes = HEAD_BYTES
@@ -167,7 +166,7 @@ def batches_of(records: Sequence[Record], limit_bytes: int, now_ms: int) -> list
 
 
 def partition_for(group_id: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` that holds `group_id`: Java's String.hashCode over
+    """Return the partition of `__consumer_offsets` for `group_id`: Java's String.hashCode over
     UTF-16 units with its sign bit cleared, modulo the partition count (Kafka: Utils.abs)."""
     hash_of = _hash if len(group_id) <= REMEMBERED_CHARS else _hash.__wrapped__
     return (hash_of(group_id) & 0x7FFFFFFF) % partitions
@@ -208,8 +207,8 @@ def _offset(value: Buffer | None) -> Offset | None:
 
 
 def _decode(cls: type[T], data: Buffer) -> T:
-    """As codec.compile.decode_versioned, without a copy of what follows the version: a start
-    may read a hundred thousand of these."""
+    """Decode like codec.compile.decode_versioned, without copying the bytes after the version: a
+    start may read a hundred thousand records."""
     try:
         decode = decoder(cls, version_of(data))
     except ValueError as unknown:

@@ -1,13 +1,12 @@
-"""Replies on their way out: each leaves after the commit that covers all that was applied first.
+"""Pending replies: each is sent after the commit that covers all changes applied before it.
 
-A coordinator says what it has appended and which replies belong to it; commits settle these
-batches in order. A reply without a batch of its own joins the last one that is not settled, so
-that no one is notified of state that could still be lost; with nothing unsettled it leaves at once,
-which is what makes heartbeats cheap. What else depends on a commit (tombstones that are owed)
-can ask for the number of the batch that it waits for.
+A coordinator registers its appended batches and the replies that belong to them; commits settle
+these batches in order. A reply without a batch joins the last unsettled one, so that no client
+learns of state that may still be lost. If all batches are settled it is sent immediately, which
+makes heartbeats cheap. Other work that depends on a commit (pending tombstones) uses the number of
+the batch it waits for.
 
-Shell; one Settling per kafkawire.groups.coordinator, one Waiting per request. Knows nothing of
-groups.
+One Settling per kafkawire.groups.coordinator, one Waiting per request; independent of groups.
 """
 
 from __future__ import annotations
@@ -36,24 +35,24 @@ class Waiting(Generic[RequestT, ResponseT]):
         self.future: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
 
     def answer(self, body: Response) -> None:
-        """Answer the request; does nothing if its connection has closed. TypeError for the response
-        of another kind of request."""
+        """Answer the request; no effect if its connection has closed. Raises TypeError for a
+        response of another request type."""
         if not isinstance(body, self._ask.kind.response):
             raise TypeError(f"{type(body).__name__} is no answer to {self._ask.request}")
         if not self.future.done():
             self.future.set_result(body)
 
     def fail(self, code: ErrorCode) -> None:
-        """Answer the request with an error code alone."""
+        """Answer the request with only an error code."""
         self.answer(self._ask.error(code))
 
 
 class Settling:
-    """The batches of one coordinator: `unsettled` has the replies of each that waits for its
+    """The batches of one coordinator: `unsettled` has the replies of each batch that waits for its
     commit, `settled` counts the others.
 
-    `answer` is called for each reply whose time has come, `done` after each settled batch,
-    `failed` once when a commit failed: by then everything unsettled has been forgotten.
+    `answer` is called for each reply to be sent, `done` after each settled batch, `failed` once
+    after a failed commit, when all unsettled batches have been discarded.
     """
 
     __slots__ = ("_answer", "_commit_log", "_done", "_failed", "_life", "settled", "unsettled")
@@ -70,17 +69,17 @@ class Settling:
         self._done = done
         self._failed = failed
         self.unsettled: deque[list[Reply]] = deque()
-        self._life = 0  # one more each time it is cleared: commits of an earlier life do nothing
+        self._life = 0  # incremented by each clear: earlier commits have no effect
         self.settled = 0
 
     @property
     def due(self) -> int:
-        """`settled` will be this when everything appended so far is committed."""
+        """The value of `settled` once everything appended so far is committed."""
         return self.settled + len(self.unsettled)
 
     def release(self, replies: list[Reply], *, appended: bool) -> None:
-        """Let replies go when everything appended so far is committed. `appended`: something
-        has just been, and these replies tell of it."""
+        """Send replies once everything appended so far is committed. `appended`: a batch was
+        appended, and these replies belong to it."""
         if appended:
             self.unsettled.append(replies)
             self._commit_log.after_commit(partial(self._committed, self._life))
@@ -91,7 +90,7 @@ class Settling:
                 self._answer(reply)
 
     def clear(self) -> None:
-        """Forget what is unsettled; its replies belong to another caller now."""
+        """Discard unsettled batches; the caller answers their replies."""
         self._life += 1
         self.unsettled.clear()
 

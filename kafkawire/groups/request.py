@@ -1,13 +1,12 @@
 """Requests to the group state machines, and their settings.
 
-A GroupRequest is a decoded request with what the machine may know of its sender: the token to
-answer under, the version, who sent it, and a fresh id in case a member id has to be made (machines
-have no randomness of their own). Settings is the part of BrokerConfig that the machines read;
-they read it again each time, so a dynamic change holds from the next request on.
+A GroupRequest is a decoded request with its context: the token of its reply, the version, the
+client, and a random id for a new member, because machines have no source of randomness. Settings is
+the part of BrokerConfig that the machines use; it is read for each request, so a dynamic change
+takes effect with the next one.
 
-A RequestKind pairs a request with its response, so that the answer has the type that was asked
-for. Kinds are chosen by kafkawire.groups.service, a GroupRequest is made by
-kafkawire.groups.coordinator.
+A RequestKind pairs a request type with its response type. kafkawire.groups.service selects the
+kind, kafkawire.groups.coordinator creates the GroupRequest.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ AnsweredT = TypeVar("AnsweredT", bound=Response, covariant=True)
 
 
 class Settings(Protocol):
-    """The settings of BrokerConfig that groups obey; names are Kafka's."""
+    """The settings of BrokerConfig for groups; names are Kafka's."""
 
     @property
     def group_initial_rebalance_delay_ms(self) -> int: ...
@@ -92,7 +91,7 @@ class Settings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who sent a request: its client id and the address it came from."""
+    """The sender of a request: its client id and its address."""
 
     id: str | None
     host: str
@@ -100,8 +99,8 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class RequestKind(Generic[RequestT, ResponseT]):
-    """A request, its response, and the function that makes a response of a request and an error
-    code: with the fields that Kafka fills in with the code, and nothing else."""
+    """A request type, its response type, and a function that makes an error response, with the
+    fields that Kafka sets with the code."""
 
     request: type[RequestT]
     response: type[ResponseT]
@@ -110,7 +109,8 @@ class RequestKind(Generic[RequestT, ResponseT]):
 
 @dataclass(slots=True)
 class GroupRequest(Generic[AskedT, AnsweredT]):
-    """One request to a machine. `fresh_id` must be new in each JoinGroup without member id."""
+    """One request to a state machine. `fresh_id` must be unique in each JoinGroup without member
+    id."""
 
     kind: RequestKind[AskedT, AnsweredT]
     token: int
@@ -120,13 +120,13 @@ class GroupRequest(Generic[AskedT, AnsweredT]):
     fresh_id: str = ""
 
     def error(self, code: ErrorCode) -> AnsweredT:
-        """Return the response that says only `code`."""
+        """Return a response with only `code`."""
         return self.kind.error(self.request, int(code))
 
 
 def append_error(code: ErrorCode) -> ErrorCode:
     """Map an append error to the error code a group client expects (Kafka:
-    GroupCoordinatorService.handleOperationException); what is not listed is our own fault."""
+    GroupCoordinatorService.handleOperationException); other errors are defects."""
     return _APPEND.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 

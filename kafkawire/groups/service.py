@@ -1,14 +1,12 @@
-"""The group service: finds the coordinator of a group and asks it.
+"""The group service: finds the coordinator of a group and passes requests to it.
 
-A group belongs to one partition of `__consumer_offsets`, by the hash of its id; each partition
-led by this broker has a Coordinator. The topic is made when someone first searches for a
-coordinator. After a start its partitions load in the background, and requests hear
-COORDINATOR_LOAD_IN_PROGRESS until theirs has; groups of partitions led elsewhere are answered
-with NOT_COORDINATOR.
+A group belongs to one partition of `__consumer_offsets`, by the hash of its id; each partition led
+by this broker has a Coordinator. The topic is created by the first search for a coordinator. After
+a start its partitions are loaded in the background; requests get COORDINATOR_LOAD_IN_PROGRESS until
+then. Groups of partitions led by other brokers get NOT_COORDINATOR.
 
-Every method decides before it returns: the order of calls is the order of effects, and what it
-returns is awaited for the answer alone. Called by the handlers (kafkawire.handlers.*) and, for
-deleted topics, by broker.topics.
+Every method decides before it returns, so decisions are in call order; only the response is
+awaited. Called by the handlers (kafkawire.handlers.*) and, for deleted topics, by broker.topics.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ __all__ = ["OFFSETS_TOPIC", "Client", "GroupService"]
 
 OFFSETS_TOPIC = "__consumer_offsets"
 FORGOTTEN_AT_ONCE = 128
-"""Offsets whose tombstones are stored together: two milliseconds."""
+"""Offsets whose tombstones are written together: two milliseconds."""
 
 MAX_UNANSWERED = 64
 """Groups of one request that wait for the same commit."""
@@ -64,8 +62,8 @@ Internal = Callable[[], Awaitable[Sequence["Partition | None"]]]
 
 
 class GroupService:
-    """All groups this broker coordinates. `internal` gives the partitions of the offsets topic,
-    making it if need be; None = led elsewhere."""
+    """All groups coordinated by this broker. `internal` returns the partitions of the offsets
+    topic, creating it if needed; None: led by another broker."""
 
     def __init__(
         self,
@@ -86,16 +84,14 @@ class GroupService:
         self._opening = asyncio.Lock()
         self._closed = False
 
-    # -- life -----------------------------------------------------------------------------
-
     async def start(self) -> None:
-        """Begin to load what there is; returns at once, loading goes on in the background."""
+        """Start to load existing groups in the background; returns immediately."""
         if OFFSETS_TOPIC in self.catalog.by_name:
             await self.open()
 
     async def open(self) -> None:
-        """Make the offsets topic if it is not there and have a coordinator for each partition.
-        Raises KafkaError if the topic cannot be made."""
+        """Create the offsets topic if it does not exist, and a coordinator for each partition.
+        Raises KafkaError if the topic cannot be created."""
         if self.coordinators or self._closed:
             return
         async with self._opening:
@@ -126,81 +122,78 @@ class GroupService:
         )
 
     async def close(self) -> None:
-        """Answer everything that waits; groups can be loaded again from here. To be called
-        while the log still takes writes. Calling it again does nothing."""
+        """Answer all waiting requests; afterwards groups can be loaded again. Call while the log
+        accepts writes. Another call has no effect."""
         self._closed = True
         for coordinator in self.led():
             await coordinator.close()
 
     def topic_deleted(self, name: str, topic_id: bytes) -> None:
-        """Forget the offsets committed for a topic. The tombstones are appended on return: a
-        commit of the log after this call makes them durable, and the name is free again."""
+        """Forget the offsets committed for a topic. The tombstones are appended on return and
+        durable with the next commit of the log, after which the name can be used again."""
         for coordinator in self.led():
             coordinator.topic_deleted(name)
 
     async def coordinator_of(self, group_id: str) -> PartitionInfo:
-        """The partition that coordinates a group; its `leader` is the coordinator's node id.
-        Makes the offsets topic if need be. Raises KafkaError if that cannot be done."""
+        """Return the partition that coordinates a group; its `leader` is the coordinator's node id.
+        Creates the offsets topic if needed. Raises KafkaError if that fails."""
         await self.open()
         partitions = self.catalog.by_name[OFFSETS_TOPIC].partitions
         return partitions[partition_for(group_id, len(partitions))]
 
-    # -- requests about one group ---------------------------------------------------------
-
     def join_group(
         self, client: Client, version: int, request: JoinGroupRequest
     ) -> asyncio.Future[JoinGroupResponse]:
-        """Not done at once if parked: the caller may serve other requests meanwhile."""
+        """Join a group. A parked request completes later; the caller may serve other requests
+        meanwhile."""
         return self._ask(kinds.JOIN, request.group_id, client, version, request)
 
     def sync_group(
         self, client: Client, version: int, request: SyncGroupRequest
     ) -> asyncio.Future[SyncGroupResponse]:
-        """Not done at once if parked, as above."""
+        """Sync a group. A parked request completes later."""
         return self._ask(kinds.SYNC, request.group_id, client, version, request)
 
     def heartbeat_now(self, request: HeartbeatRequest) -> ErrorCode | None:
-        """The answer to a Heartbeat if it can be given at once, which is nearly always so; None
-        with nothing done where it has to wait for a commit: then `heartbeat`. Hot."""
+        """Answer a Heartbeat immediately, as is nearly always possible; None without any effect if
+        it has to wait for a commit: then use `heartbeat`. Hot."""
         coordinator = self._find(request.group_id)
         return self._absence() if coordinator is None else coordinator.heartbeat(request)
 
     def heartbeat(
         self, client: Client, version: int, request: HeartbeatRequest
     ) -> asyncio.Future[HeartbeatResponse]:
-        """Done when what was applied before it is committed."""
+        """Answer a Heartbeat after the changes before it are committed."""
         return self._ask(kinds.HEARTBEAT, request.group_id, client, version, request)
 
     def leave_group(
         self, client: Client, version: int, request: LeaveGroupRequest
     ) -> asyncio.Future[LeaveGroupResponse]:
-        """`request.members` in every version; see the handler."""
+        """Remove members. `request.members` is set for every version; see the handler."""
         return self._ask(kinds.LEAVE, request.group_id, client, version, request)
 
     def offset_commit(
         self, client: Client, version: int, request: OffsetCommitRequest
     ) -> asyncio.Future[OffsetCommitResponse]:
-        """Topics must exist and carry their names; see the handler."""
+        """Commit offsets. Topics must exist and have names; see the handler."""
         return self._ask(kinds.OFFSET_COMMIT, request.group_id, client, version, request)
 
     def offset_fetch(
         self, client: Client, version: int, request: OffsetFetchRequestGroup
     ) -> asyncio.Future[OffsetFetchResponseGroup]:
-        """One group of the request; topics must carry their names."""
+        """Return the offsets of one group of the request; topics must have names."""
         return self._ask(kinds.OFFSET_FETCH, request.group_id, client, version, request)
 
     def offset_delete(
         self, client: Client, version: int, request: OffsetDeleteRequest
     ) -> asyncio.Future[OffsetDeleteResponse]:
-        """Topics must exist; see the handler."""
+        """Delete offsets. Topics must exist; see the handler."""
         return self._ask(kinds.OFFSET_DELETE, request.group_id, client, version, request)
-
-    # -- requests about many --------------------------------------------------------------
 
     async def describe_groups(
         self, client: Client, version: int, request: DescribeGroupsRequest
     ) -> DescribeGroupsResponse:
-        """Each group once, in the order asked for; each has its own error."""
+        """Describe each group once, in request order, with an error for each."""
         response = DescribeGroupsResponse()
         asked: list[asyncio.Future[DescribeGroupsResponse]] = []
         distinct = await slices.counted(request.groups, self.env.slices.give_way)
@@ -218,7 +211,7 @@ class GroupService:
     async def delete_groups(
         self, client: Client, version: int, request: DeleteGroupsRequest
     ) -> DeleteGroupsResponse:
-        """Each group once, in the order asked for; each has its own error."""
+        """Delete each group once, in request order, with an error for each."""
         response = DeleteGroupsResponse()
         asked: list[asyncio.Future[DeleteGroupsResponse]] = []
         distinct = await slices.counted(request.groups_names, self.env.slices.give_way)
@@ -235,13 +228,13 @@ class GroupService:
         return response
 
     async def _forget_most(self, client: Client, version: int, group_id: str) -> None:
-        """Forget the offsets of a group that is going to be deleted, but for a few, in portions:
-        the coordinator stores the tombstones of a decision in one go."""
+        """Forget most offsets of a group that will be deleted, in portions, because the coordinator
+        writes the tombstones of one decision at once."""
         coordinator = self._find(group_id)
         group = None if coordinator is None else coordinator.shard.groups.get(group_id)
         if group is None or group.state is not GroupState.EMPTY:
-            return  # refused, whatever it has committed
-        kept = FORGOTTEN_AT_ONCE  # a group that only stores offsets ends with the last of them
+            return  # not deleted, whatever it has committed
+        kept = FORGOTTEN_AT_ONCE  # a group that only stores offsets is removed with the last one
         for topic in self.committed(group_id):
             indexes = topic.partition_indexes[kept:]
             kept = max(0, kept - len(topic.partition_indexes))
@@ -258,8 +251,8 @@ class GroupService:
     async def list_groups(
         self, client: Client, version: int, request: ListGroupsRequest
     ) -> ListGroupsResponse:
-        """The groups of every partition led here, partition by partition; an error, and no
-        groups, while one of them is loading."""
+        """List the groups of all partitions led by this broker; an error without groups while one
+        of them is loading."""
         response = ListGroupsResponse()
         for coordinator in self.led():
             part = await self._put(coordinator, kinds.LIST, client, version, request)
@@ -270,11 +263,9 @@ class GroupService:
         return response
 
     def committed(self, group_id: str) -> list[OffsetFetchRequestTopics]:
-        """The topics and partitions that a group has committed offsets of, as of now."""
+        """Return the topics and partitions for which a group has committed offsets."""
         coordinator = self._find(group_id)
         return [] if coordinator is None else coordinator.shard.offsets.asked(group_id)
-
-    # -- asking ---------------------------------------------------------------------------
 
     def _ask(
         self,
@@ -313,11 +304,11 @@ class GroupService:
         return Phase.CLOSED.value if self._closed else ErrorCode.NOT_COORDINATOR
 
     def led(self) -> list[Coordinator]:
-        """The coordinators of the partitions this broker leads."""
+        """The coordinators of the partitions led by this broker."""
         return [coordinator for coordinator in self.coordinators if coordinator is not None]
 
 
 def _uuid(random: bytes) -> str:
-    """16 random bytes as people are used to read them in member ids."""
+    """Return 16 random bytes in the usual uuid format, for member ids."""
     text = random.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

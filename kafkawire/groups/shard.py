@@ -1,12 +1,10 @@
 """One coordinator partition: its groups, their committed offsets, and its decisions.
 
-This is the pure half of a coordinator. `decide` answers any group request about groups of this
-partition; `apply` makes steps true, `load` does so with records read from the log (the same
-code). Groups come into being by a record, by a commit without a group (a simple consumer), and
-go by a tombstone.
+The pure part of a coordinator. `decide` decides on any request about groups of this partition;
+`apply` applies steps, and `load` records from the log, with the same code. Groups are created by a
+record or by a commit without a group (a simple consumer), and deleted by a tombstone.
 
-Driven by kafkawire.groups.coordinator, which appends, waits and sends; filled from a snapshot by it
-too.
+Driven by kafkawire.groups.coordinator, which appends, waits, sends, and loads snapshots.
 """
 
 from __future__ import annotations
@@ -56,10 +54,8 @@ class Shard:
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets = Offsets()
 
-    # -- requests -------------------------------------------------------------------------
-
     def decide(self, ask: GroupRequest[Request, Response], now_ms: int) -> Decision:
-        """The answer to one request, or its parking. Changes nothing."""
+        """Decide on one request: reply or park it. Changes nothing."""
         return _DECIDE[type(ask.request)](self, ask, now_ms)
 
     def _join(
@@ -75,7 +71,7 @@ class Shard:
         if request.member_id:
             return _answer(ask, join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         decision = ClassicGroup(request.group_id, self.settings).decide(ask, now_ms)
-        if decision.steps:  # the group is new: its first record makes it
+        if decision.steps:  # a new group, created by its first record
             decision.steps.insert(0, GroupRecord(request.group_id, _new_group(now_ms)))
         return decision
 
@@ -101,7 +97,7 @@ class Shard:
         now_ms: int,
     ) -> Decision:
         request = ask.request
-        if not request.group_id:  # there may be such a group: offsets can be committed to it
+        if not request.group_id:  # any group may exist, as offsets can be committed to it
             return _answer(ask, ask.error(ErrorCode.INVALID_GROUP_ID))
         group = self.groups.get(request.group_id)
         if group is None:
@@ -109,7 +105,8 @@ class Shard:
         return group.decide(ask, now_ms)
 
     def check_heartbeat(self, request: HeartbeatRequest) -> tuple[ErrorCode, Member | None]:
-        """The response of `decide` to a Heartbeat, and the member whose session it extends."""
+        """Return the response of `decide` to a Heartbeat, and the member whose session it
+        extends."""
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID, None
         group = self.groups.get(request.group_id)
@@ -147,7 +144,7 @@ class Shard:
         elif group is not None:
             code = group.check_commit(request.member_id, request.group_instance_id, generation)
         elif generation < 0:
-            code = ErrorCode.NONE  # the records make a simple group
+            code = ErrorCode.NONE  # the records create a simple group
         elif ask.version >= UNKNOWN_GROUP_FROM:
             code = ErrorCode.GROUP_ID_NOT_FOUND
         else:
@@ -157,7 +154,7 @@ class Shard:
         records, response = committed.commit(request, self.settings, now_ms)
         decision = Decision(request.group_id, [*records], [Reply(ask.token, response)])
         member = None if group is None else group.members.get(request.member_id)
-        if member is not None:  # a commit is as good as a heartbeat
+        if member is not None:  # a commit extends the session like a heartbeat
             at_ms = now_ms + member.session_timeout_ms
             decision.effects.insert(0, SetTimer(session(member.id), at_ms))
         return decision
@@ -212,29 +209,28 @@ class Shard:
     def _tombstones(self, group_id: str) -> list[Record]:
         return [*self.offsets.tombstones(group_id), GroupRecord(group_id, None)]
 
-    # -- timers and tasks -----------------------------------------------------------------
-
     def decide_timer(self, group_id: str, key: str, now_ms: int) -> Decision:
         """Decide on an expired timer of a group."""
         group = self.groups.get(group_id)
         return Decision(group_id) if group is None else group.decide_timer(key, now_ms)
 
     def decide_loaded(self, now_ms: int) -> Iterator[Decision]:
-        """Decide what each group needs after loading, one decision per group."""
+        """Return the decisions for all groups after loading, one per group."""
         for group in list(self.groups.values()):
             yield group.decide_loaded(now_ms)
 
     def topics(self) -> set[str]:
-        """The topics that offsets are committed for."""
+        """Return the topics with committed offsets."""
         return {topic for found in self.offsets.by_group.values() for topic in found}
 
     def decide_topic_deleted(self, topics: Iterable[str]) -> Decision:
-        """Forget the offsets of topics that are gone: one made again under such a name is new."""
+        """Forget the offsets of deleted topics, so that new topics of these names start without
+        any."""
         return Decision(steps=[*self.offsets.of_topics(topics)])
 
     def decide_expiry(self, group_id: str, now_ms: int) -> Decision:
-        """Forget a group's offsets past their retention, and the group itself if it has neither
-        members nor offsets left."""
+        """Forget a group's expired offsets, and the group itself if it has neither members nor
+        offsets left."""
         decision = Decision(group_id)
         group = self.groups.get(group_id)
         if group is None:
@@ -246,17 +242,15 @@ class Shard:
             decision.steps.append(GroupRecord(group_id, None))
         return decision
 
-    # -- steps ----------------------------------------------------------------------------
-
     def apply(self, group_id: str, step: Step) -> None:
-        """Make one step of a decision about `group_id` true."""
+        """Apply one step of a decision about `group_id`."""
         if isinstance(step, GroupRecord | OffsetRecord):
             self.load(step)
         else:
             self.groups[group_id].apply(step)
 
     def load(self, record: Record) -> None:
-        """Make a record true, one just appended or one read back."""
+        """Apply a record, just appended or read from the log."""
         if isinstance(record, GroupRecord):
             if record.value is None:
                 self.groups.pop(record.group_id, None)
@@ -276,8 +270,8 @@ class Shard:
         return group
 
     def _forget_simple(self, group_id: str) -> None:
-        """A group that only ever stored offsets is gone with the last one: nothing in the log
-        tells of it any more, and a snapshot could not."""
+        """Remove a group that only stored offsets with its last offset, because neither the log nor
+        a snapshot has it any more."""
         group = self.groups.get(group_id)
         if group is None or group.recorded is not None or group_id in self.offsets.by_group:
             return
@@ -285,8 +279,8 @@ class Shard:
             del self.groups[group_id]
 
     def records(self) -> Iterator[Record]:
-        """The live records: what would have to be loaded to know everything that is durable.
-        A group comes before its offsets."""
+        """Return the live records, which would load the current durable state. A group comes before
+        its offsets."""
         for group in self.groups.values():
             if group.recorded is not None:
                 yield GroupRecord(group.group_id, group.recorded)
@@ -298,7 +292,7 @@ def _answer(ask: GroupRequest[Any, ResponseT], body: ResponseT) -> Decision:
 
 
 def _new_group(now_ms: int) -> GroupMetadataValue:
-    """The first record of a group that someone is about to join (Kafka writes it so)."""
+    """Return the first record of a new group (as Kafka writes it)."""
     return GroupMetadataValue(
         protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=now_ms
     )

@@ -4,17 +4,16 @@
     8  version        u16      1
    10  topic id       16 bytes of __consumer_offsets
    26  partition      i32      its index
-   30  next offset    i64      the records are those below it that still count
+   30  next offset    i64      the records are the live ones below it
    38  record count   u32
    42  records        key length u32, key, value length u32, value; as in the log
        CRC-32C        u32      of everything before it
 
-All numbers are big-endian. The file is written under a temporary name, synced, renamed into
-place, and its folder synced: there is a whole snapshot or the one before it, never a part.
-A snapshot only saves time. One that is missing, damaged, or of another topic is as good as
-none; one of a newer version is refused in a warning and not used, and the log is read instead.
-An older version would be read here (there is none yet); changing the format means a new number
-above and a reader for the old one below.
+All numbers are big-endian. The file is written under a temporary name, synced, renamed into place,
+and its folder synced: after a crash there is a complete new or old snapshot. A snapshot only saves
+time: one that is missing, damaged, of another topic or (with a warning) of a newer version is
+ignored, and the log is read instead. A change of the format needs a new version and a reader for
+the old one.
 
 Blocking; kafkawire.groups.load calls it through the offload pools.
 """
@@ -39,12 +38,12 @@ _MAGIC = b"KWGROUPS"
 _VERSION = 1
 _HEAD = struct.Struct(">8sH16siqI")
 _LENGTH = struct.Struct(">I")
-_CHUNK_BYTES = 1 << 20  # written at once: few calls, and no second copy of a large snapshot
+_CHUNK_BYTES = 1 << 20  # bytes per write: few calls, and no second copy of a large snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLocation:
-    """Where the snapshot of one coordinator partition is, and what it must be of."""
+    """The location of the snapshot of one coordinator partition, and the topic it must be of."""
 
     folder: str
     topic_id: bytes
@@ -57,8 +56,8 @@ class SnapshotLocation:
 
 
 def write(fs: FileSystem, place: SnapshotLocation, next_offset: int, pairs: list[Pair]) -> int:
-    """Store the records and return the size in bytes; durable on return. Raises OSError, and
-    then the snapshot before is still there."""
+    """Write the records; durable on return. Return the size in bytes. Raises OSError; the previous
+    snapshot is then unchanged."""
     fs.makedirs(place.folder)
     temporary = place.path + ".new"
     file = fs.open(temporary, create=True)
@@ -99,8 +98,8 @@ def _chunks(head: bytes, pairs: Iterable[Pair]) -> Iterable[bytes]:
 
 
 def read(fs: FileSystem, place: SnapshotLocation) -> tuple[int, list[Pair]] | None:
-    """(next offset, records), or None where there is nothing to be used, with the reason in the
-    log unless there simply is no file."""
+    """Return (next offset, records), or None if there is no usable snapshot; the reason is logged
+    if the file exists."""
     try:
         file = fs.open(place.path)
     except FileNotFoundError:
@@ -129,7 +128,7 @@ def read(fs: FileSystem, place: SnapshotLocation) -> tuple[int, list[Pair]] | No
 
 
 def remove(fs: FileSystem, place: SnapshotLocation) -> None:
-    """Forget the snapshot, for good when this returns; the log has everything."""
+    """Delete the snapshot, durable on return; the log has all records."""
     fs.remove(place.path)
     fs.sync_dir(place.folder)
 

@@ -1,10 +1,10 @@
-"""Keyed timers of a coordinator: set, moved, cancelled, fired on the event loop.
+"""Keyed timers of a coordinator on the event loop.
 
-Sessions are moved by every heartbeat, so moving one must cost next to nothing: a timer that is
-moved to later keeps the loop timer it has, and finds out when that one fires that it is not due
-yet. Delays count on the monotonic clock, so a jump of the wall clock expires no one.
+Every heartbeat moves a session timer, so that must be cheap: a timer that is moved to a later time
+keeps its loop timer, and is scheduled again when that one fires too early. Delays use the monotonic
+clock, so that a jump of the wall clock expires no session.
 
-Shell; used by kafkawire.groups.coordinator only. Scopes are group ids.
+Used by kafkawire.groups.coordinator only. Scopes are group ids.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class _Entry:
 
     def __init__(self, due_s: float) -> None:
         self.due_s = due_s  # when it is due, monotonic
-        self.handle_s = due_s  # when the loop will look
+        self.handle_s = due_s  # when the loop timer fires
         self.handle: Timer | None = None
 
 
@@ -38,12 +38,12 @@ class Timers:
         return len(self._entries)
 
     def set(self, scope: str, key: str, delay_ms: int) -> None:
-        """Fire `delay_ms` from now, from the loop even if that is zero; moves one that is set."""
+        """Fire `delay_ms` from now, always from the event loop; moves an existing timer."""
         due_s = self._now() + delay_ms / 1000
         entry = self._entries.get((scope, key))
         if entry is None:
             entry = self._entries[(scope, key)] = _Entry(due_s)
-        elif due_s >= entry.handle_s:  # what a heartbeat does
+        elif due_s >= entry.handle_s:  # the path of heartbeats
             entry.due_s = due_s
             return
         elif entry.handle is not None:
@@ -52,13 +52,13 @@ class Timers:
         self._arm(scope, key, entry)
 
     def cancel(self, scope: str, key: str) -> None:
-        """Forget a timer; one that is not set is fine."""
+        """Cancel a timer; no effect if it is not set."""
         entry = self._entries.pop((scope, key), None)
         if entry is not None and entry.handle is not None:
             entry.handle.cancel()
 
     def clear(self) -> None:
-        """Forget all."""
+        """Cancel all timers."""
         entries, self._entries = self._entries, {}
         for entry in entries.values():
             if entry.handle is not None:
@@ -73,7 +73,7 @@ class Timers:
         if self._entries.get((scope, key)) is not entry:
             return
         if self._now() < entry.due_s:
-            self._arm(scope, key, entry)  # it was moved meanwhile
+            self._arm(scope, key, entry)  # moved meanwhile
             return
         del self._entries[(scope, key)]
         self._fire(scope, key)

@@ -1,8 +1,7 @@
-"""Native offsets: the sequential number of each record of a partition, and the library of them.
+"""Native offsets: the sequential number of each record of a partition, as a library.
 
-The names below are public: assign, store, recover, subscribe (docs/offsets.md). Each is imported
-when it is first used, so that a module of this package costs no more than itself, and the library
-brings no broker and no SQLAlchemy.
+The names below are public: assign, store, recover, subscribe (docs/offsets.md). Each is imported on
+first use, so that the library imports neither the broker nor SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ _MODULES = {
 }
 
 _FORMER = {"Mapping": "SegmentRange", "OffsetStorage": "SegmentCatalog"}
-"""Names of earlier versions, for storages that were written against them."""
+"""Names of earlier versions, kept for storages that use them."""
 
 
 def __getattr__(name: str) -> object:

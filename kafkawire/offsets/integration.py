@@ -1,8 +1,8 @@
-"""One object for offsets of any Kafka: publish, subscribe, seek, commit, lag, and what there is.
+"""Client-side offsets of any Kafka cluster: publish, subscribe, seek, commit, lag.
 
-What seed 000 calls SMQOffsetIntegration, over Kafka's protocol: offsets are assigned by the broker
-that leads the partition, positions are `kafkawire.offsets.subscription`s over live partitions.
-Blocking, one thread at a time; part of `kafkawire.offsets`.
+The counterpart of SeaweedMQ's SMQOffsetIntegration over Kafka's protocol: the leader of a partition
+assigns offsets, and `kafkawire.offsets.subscription` keeps positions. Blocking, not thread-safe;
+part of `kafkawire.offsets`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from kafkawire.offsets.wire_source import LiveSource
 class OffsetIntegration:
     """A connection to a cluster and the subscriptions made with it; a context manager.
 
-    `server`: HOST:PORT[,HOST:PORT...]. ClientError where a broker cannot be reached or refuses,
-    OffsetOutOfRange for offsets that a partition does not have.
+    `server`: HOST:PORT[,HOST:PORT...]. Raises ClientError if a broker cannot be reached or returns
+    an error, OffsetOutOfRange for offsets that a partition does not have.
     """
 
     def __init__(self, server: str) -> None:
@@ -41,7 +41,7 @@ class OffsetIntegration:
         partition: int,
         records: Sequence[tuple[bytes | None, bytes | None]],
     ) -> OffsetRange:
-        """Append records (key, value) as one batch with acks=all; the offsets they were given."""
+        """Append records (key, value) as one batch with acks=all; return their offsets."""
         if not records:
             raise ValueError("there are no records to publish")
         source = self.source(topic, partition)
@@ -50,7 +50,8 @@ class OffsetIntegration:
         return OffsetRange(base, base + len(records))
 
     def source(self, topic: str, partition: int) -> LiveSource:
-        """A partition as it is: log start, high watermark, offsets by time, committed offsets."""
+        """Return the current state of a partition: log start, high watermark, offsets by time,
+        committed offsets."""
         return LiveSource(self._cluster, (topic, partition))
 
     def subscribe(
@@ -62,23 +63,23 @@ class OffsetIntegration:
         value: int = 0,
         group: str = "",
     ) -> Subscription:
-        """A new subscription by a name of its own; `value`: the offset or the time in ns, where
-        the type asks for one. ValueError when the name is taken."""
+        """Create a subscription with a unique name; `value`: the offset or the time in ns, if the
+        type needs one. Raises ValueError if the name is taken."""
         source = self.source(topic, partition)
         made = self._subscriptions.create(name, source, offset_type, value, group)
         self._places[name] = (topic, partition), source
         return made
 
     def subscription(self, name: str) -> Subscription:
-        """The subscription of a name. KeyError when there is none."""
+        """Return the subscription of a name. Raises KeyError if there is none."""
         found = self._subscriptions.get(name)
         if found is None:
             raise KeyError(f"there is no subscription {name!r}")
         return found
 
     def read(self, name: str, count: int, wait_ms: int = 0) -> list[Record]:
-        """Up to `count` records from a subscription's position, which advances past them; fewer
-        where the log ends, after `wait_ms` at most when it ends at the position."""
+        """Read up to `count` records from a subscription's position and advance it; fewer at the
+        end of the log, after at most `wait_ms` if the position is at the end."""
         subscription = self.subscription(name)
         place, source = self._places[name]
         found: list[Record] = []
@@ -90,7 +91,7 @@ class OffsetIntegration:
                     return found
                 found.append(record)
                 subscription.advance(record.offset + 1)
-            # Past offsets without a record: compacted ones, control batches.
+            # Skip offsets without a record: compacted ones, control batches.
             last = max((head.last_offset for _, head in got.batches()), default=-1)
             subscription.advance(max(subscription.position, last + 1))
             if subscription.position == before:
@@ -111,15 +112,17 @@ class OffsetIntegration:
                 raise ClientError(f"{topic}-{index}: {ErrorCode(code).name}")
 
     def lag(self, name: str) -> int:
-        """Offsets between a subscription's position and the end of its partition."""
+        """Return the number of offsets between a subscription's position and the end of its
+        partition."""
         return self.subscription(name).lag
 
     def validate_range(self, topic: str, partition: int, start: int, end: int) -> OffsetRange:
-        """The range [start, end) if all of it may be read; OffsetOutOfRange otherwise."""
+        """Return the range [start, end) if all of it may be read. Raises OffsetOutOfRange
+        otherwise."""
         return Seeker(self.source(topic, partition)).check_range(start, end)
 
     def unsubscribe(self, name: str) -> None:
-        """Forget a subscription; none of that name is fine."""
+        """Remove a subscription; an unknown name is ignored."""
         self._subscriptions.close(name)
         self._places.pop(name, None)
 

@@ -1,10 +1,10 @@
-"""Native offsets of one partition: which numbers the next records get.
+"""Assigns the native offsets of one partition.
 
-A batch is assigned its offsets when it is queued, and they count only when its write has succeeded
-whole (`apply`); when a write fails, everything assigned since goes back (`rollback`), also what
-was assigned after the failed batch, since its numbers stand in no file. So an applied offset is
-never given twice and none is left out. Pure, and on the path of every produce: no locks, two
-numbers. Used by kafkawire.log.partition.partition; the offset is Kafka's offset, nothing is mapped.
+A batch is assigned its offsets when it is queued; they become valid when its write has succeeded
+(`apply`). When a write fails, all offsets assigned since are revoked (`rollback`), including those
+of later batches, which are in no file. So an applied offset is never assigned twice, and none is
+skipped. Pure, and called for every produce: two integers, no locks. Used by
+kafkawire.log.partition.partition; these are the offsets that Kafka clients see.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ FIRST_OFFSET = 0
 
 
 class PartitionOffsetManager:
-    """`next_offset`: the applied end, the first offset no stored record has. `pending`: the end
-    with what is assigned and not yet written. Always 0 <= next_offset <= pending. After a start
-    `next_offset` is the further of what SQL and the journals know
-    (kafkawire.log.recovery.restore)."""
+    """Assigns the offsets of one partition.
+
+    `next_offset`: the end of applied offsets, the first that no stored record has. `pending`: the
+    end of assigned offsets, which are not all written yet. Always 0 <= next_offset <= pending.
+    After a start `next_offset` is the maximum of what SQL and the journals have
+    (kafkawire.log.recovery.restore).
+    """
 
     __slots__ = ("next_offset", "pending")
 
@@ -28,14 +31,15 @@ class PartitionOffsetManager:
         self.pending = next_offset
 
     def assign(self, count: int) -> int:
-        """The first of `count` >= 1 offsets for the next batch; the rest follow it."""
+        """Assign `count` >= 1 offsets to the next batch; return the first."""
         base = self.pending
         assert count > 0, count
         self.pending = base + count
         return base
 
     def assign_each(self, counts: Iterable[int]) -> list[int]:
-        """The first offsets of several batches with so many records each, one after the other."""
+        """Assign offsets to several batches, with so many records each; return their first
+        offsets."""
         bases = []
         end = self.pending
         for count in counts:
@@ -46,12 +50,13 @@ class PartitionOffsetManager:
         return bases
 
     def apply(self, end: int) -> None:
-        """All offsets below `end` are written. In order: never back, never past `pending`."""
+        """All offsets below `end` are written. Called in order: never decreasing, never above
+        `pending`."""
         assert self.next_offset <= end <= self.pending, (self.next_offset, end, self.pending)
         self.next_offset = end
 
     def rollback(self) -> int:
-        """Revoke assigned offsets that were not applied; returns how many."""
+        """Revoke assigned offsets that were not applied; return how many."""
         count = self.pending - self.next_offset
         self.pending = self.next_offset
         return count

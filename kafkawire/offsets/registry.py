@@ -1,11 +1,10 @@
-"""The offsets of many partitions: recovered, assigned, checkpointed.
+"""The offsets of many partitions: recovery, assignment, checkpoints.
 
-`OffsetRegistry` holds a manager for each partition; `OffsetAssigner` is the way to hand out offsets
-of any of them. After any crash the next offset is the furthest that anything knows
-(`recovered_next_offset`): the last checkpoint, the segments, and a scan of what was written since.
-The broker's partitions hold their managers themselves and are recovered by
-kafkawire.log.recovery.restore with the same rule; this is for programs that number records of
-their own (docs/offsets.md).
+`OffsetRegistry` has a manager for each partition; `OffsetAssigner` assigns offsets of any of them.
+After a crash the next offset is the maximum (`recovered_next_offset`) of the last checkpoint, the
+segments, and a scan of the records written since. For programs that number records of their own
+(docs/offsets.md); the broker's partitions have their own managers, which
+kafkawire.log.recovery.restore recovers by the same rule.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from kafkawire.offsets.types import OffsetRange
 
 
 def recovered_next_offset(row: PartitionRow, scanned_end: int = FIRST_OFFSET) -> int:
-    """The first offset nothing has: of the checkpoint, the segments, and `scanned_end`, the end
-    of what a scan of the records found."""
+    """Return the first unused offset, by the checkpoint, the segments, and `scanned_end`, the end
+    of the scanned records."""
     checkpoint = FIRST_OFFSET if row.checkpoint is None else row.checkpoint.next_offset
     segments = row.mappings[-1].end_offset if row.mappings else FIRST_OFFSET
     return max(checkpoint, segments, scanned_end)
 
 
 class OffsetRegistry:
-    """Managers by partition number. Made by `recover`, or empty."""
+    """Managers by partition number. Created by `recover`, or empty."""
 
     def __init__(self, node_id: int = 1) -> None:
         self._node_id = node_id
@@ -44,8 +43,8 @@ class OffsetRegistry:
         scanned_ends: Mapping[int, int] | None = None,
         node_id: int = 1,
     ) -> OffsetRegistry:
-        """The partitions as they are after a crash or a clean end. `scanned_ends`: number -> end
-        of what a scan of the records found."""
+        """Recover the partitions after a crash or a clean stop. `scanned_ends`: number -> end of
+        the scanned records."""
         registry = cls(node_id)
         for row in await storage.load_partitions(list(numbers)):
             end = (scanned_ends or {}).get(row.number, FIRST_OFFSET)
@@ -56,7 +55,7 @@ class OffsetRegistry:
         return registry
 
     def add(self, number: int, next_offset: int = FIRST_OFFSET) -> PartitionOffsetManager:
-        """Insert a partition. ValueError when it is there."""
+        """Add a partition. Raises ValueError if it exists."""
         if number in self._managers:
             raise ValueError(f"partition {number} is registered already")
         made = PartitionOffsetManager(next_offset)
@@ -64,12 +63,12 @@ class OffsetRegistry:
         return made
 
     def remove(self, number: int) -> None:
-        """Forget a partition; its offsets must not be assigned again."""
+        """Remove a partition; its offsets must not be assigned again."""
         for known in (self._managers, self._log_starts, self._saved):
             known.pop(number, None)
 
     def __getitem__(self, number: int) -> PartitionOffsetManager:
-        """The manager of a partition. KeyError when it is not registered."""
+        """Return the manager of a partition. Raises KeyError if it is not registered."""
         return self._managers[number]
 
     def __contains__(self, number: int) -> bool:
@@ -97,7 +96,7 @@ class OffsetRegistry:
         return len(moved)
 
     def metrics(self) -> OffsetMetrics:
-        """All partitions in numbers."""
+        """Return statistics of all partitions."""
         managers = self._managers.values()
         applied = sum(manager.next_offset for manager in managers)
         return OffsetMetrics(
@@ -112,7 +111,7 @@ class OffsetRegistry:
 
 
 class OffsetAssigner:
-    """Hands out offsets of the partitions in a registry. KeyError for one that is not there."""
+    """Assigns offsets of the partitions in a registry. Raises KeyError for an unknown one."""
 
     __slots__ = ("_registry",)
 
@@ -120,22 +119,22 @@ class OffsetAssigner:
         self._registry = registry
 
     def assign(self, number: int) -> int:
-        """The next offset of a partition. It counts once `applied` says that it is written."""
+        """Assign the next offset of a partition. It becomes valid with `applied`."""
         return self._registry[number].assign(1)
 
     def assign_batch(self, number: int, count: int) -> OffsetRange:
-        """The next `count` >= 1 offsets of a partition."""
+        """Assign the next `count` >= 1 offsets of a partition."""
         base = self._registry[number].assign(count)
         return OffsetRange(base, base + count)
 
     def applied(self, number: int, end: int) -> None:
-        """All of the partition's offsets below `end` are written."""
+        """All offsets of the partition below `end` are written."""
         self._registry[number].apply(end)
 
     def failed(self, number: int) -> int:
-        """A write failed: what was assigned and not applied goes back; how many offsets."""
+        """A write failed: revoke assigned offsets that were not applied; return how many."""
         return self._registry[number].rollback()
 
     def next_offset(self, number: int) -> int:
-        """The first offset of the partition that no written record has."""
+        """Return the first offset of the partition that no written record has."""
         return self._registry[number].next_offset

@@ -1,4 +1,4 @@
-"""A partition and all partitions in numbers, for people and dashboards. Pure."""
+"""Statistics of one partition and of all partitions. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from kafkawire.offsets.catalog.port import StoredStats
 
 @dataclass(frozen=True, slots=True)
 class OffsetMetrics:
-    """All partitions of a registry. Offsets, not bytes."""
+    """Statistics of all partitions of a registry, in offsets, not bytes."""
 
     partitions: int
     applied: int  # sum of the next offsets
-    pending: int  # assigned, not written yet
+    pending: int  # assigned and not written yet
     not_checkpointed: int  # written since the last checkpoint: what a recovery must scan
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStats:
-    """One partition. `stored` offsets lie below the last segment's end; -1: no such time."""
+    """Statistics of one partition. `stored` offsets are those below the last segment's end; -1: no
+    such time."""
 
     number: int
     log_start: int
@@ -34,12 +35,12 @@ class PartitionStats:
 
     @property
     def readable(self) -> int:
-        """Offsets a reader may be given; after a compaction not each has a record."""
+        """Number of offsets that readers can read; after compaction not each has a record."""
         return self.high_watermark - self.log_start
 
     @property
     def uncommitted(self) -> int:
-        """Written and not given to readers yet."""
+        """Number of offsets written but not readable yet."""
         return self.next_offset - self.high_watermark
 
     @property
@@ -66,5 +67,5 @@ def partition_stats(
 
 
 def total_lag(positions: Iterable[tuple[int, int]]) -> int:
-    """The total lag of readers, from (position, high watermark) pairs."""
+    """Return the total lag of readers, from (position, high watermark) pairs."""
     return sum(max(0, high_watermark - position) for position, high_watermark in positions)

@@ -1,8 +1,8 @@
-"""Subscriptions: where a reader of one partition is, where it may go, and its lag.
+"""Subscriptions: the position of a reader of one partition, its valid range, and its lag.
 
-Pure, over a small port (`OffsetSource`), which anything that knows a partition can implement: a
-client (kafkawire.cli.source) or a test. Errors are OffsetOutOfRange, one sentence. Kafka keeps this
-in each client; here it is a library (docs/offsets.md).
+Pure, over the small port `OffsetSource`, which a client or a test implements. Errors are
+OffsetOutOfRange with one sentence. In Kafka each client implements this; here it is a library
+(docs/offsets.md).
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ class OffsetSource(Protocol):
     """The offsets of a partition, read again at each call; offsets are Kafka's."""
 
     def log_start(self) -> int:
-        """The first offset there is."""
+        """Return the first available offset."""
         ...
 
     def high_watermark(self) -> int:
-        """The end of what readers may be given."""
+        """Return the high watermark, the end of readable offsets."""
         ...
 
     def offset_at(self, timestamp_ms: int) -> int | None:
-        """The first record at or after a time; None when there is none."""
+        """Return the offset of the first record at or after a time; None if there is none."""
         ...
 
     def committed(self, group: str) -> int | None:
-        """The committed offset of a group; None if there is none."""
+        """Return the committed offset of a group; None if there is none."""
         ...
 
 
 class Seeker:
-    """Finds and checks offsets of one partition."""
+    """Finds and validates offsets of one partition."""
 
     __slots__ = ("_source",)
 
@@ -44,8 +44,8 @@ class Seeker:
         self._source = source
 
     def find(self, offset_type: OffsetType, value: int = 0, group: str = "") -> int:
-        """The offset to begin at. `value`: the offset or the time in ns, where the type asks for
-        one. A committed offset that has been deleted counts as none, as with Kafka's clients."""
+        """Return the first offset to read. `value`: the offset or the time in ns, if the type needs
+        one. As in Kafka's clients, a committed offset that was deleted counts as none."""
         low, high = self._source.log_start(), self._source.high_watermark()
         if offset_type in (OffsetType.RESUME_OR_EARLIEST, OffsetType.RESUME_OR_LATEST):
             committed = self._source.committed(group) if group else None
@@ -57,14 +57,14 @@ class Seeker:
         if offset_type is OffsetType.RESET_TO_LATEST:
             return high
         if offset_type is OffsetType.EXACT_TS_NS:
-            found = self._source.offset_at(-(-value // NS_PER_MS))  # Kafka's times are in ms
+            found = self._source.offset_at(-(-value // NS_PER_MS))  # Kafka uses ms
             return high if found is None else found
         if offset_type is OffsetType.EXACT_OFFSET:
             return self.check(value)
         return min(max(value, low), high)
 
     def check(self, offset: int) -> int:
-        """The offset, if one may read from it: log start to high watermark."""
+        """Return the offset if it may be read from: log start to high watermark."""
         low, high = self._source.log_start(), self._source.high_watermark()
         if not low <= offset <= high:
             raise OffsetOutOfRange(
@@ -73,24 +73,24 @@ class Seeker:
         return offset
 
     def check_range(self, start: int, end: int) -> OffsetRange:
-        """The range [start, end), if all of it may be read."""
+        """Return the range [start, end) if all of it may be read."""
         return validate_offset_range(
             start, end, self._source.log_start(), self._source.high_watermark()
         )
 
     def range_from(self, offset: int, count: int) -> OffsetRange:
-        """Up to `count` offsets from `offset` on; empty at the end of the log."""
+        """Return up to `count` offsets from `offset` on; empty at the end of the log."""
         if count < 0:
             raise OffsetOutOfRange(f"{count} offsets cannot be read")
         return OffsetRange(self.check(offset), min(offset + count, self._source.high_watermark()))
 
     def lag(self, offset: int) -> int:
-        """How many offsets lie between this one and the end."""
+        """Return the number of offsets between this one and the end."""
         return max(0, self._source.high_watermark() - offset)
 
 
 class Subscription:
-    """One reader: `position` is the next offset it wants. Nothing is committed by it."""
+    """One reader: `position` is the next offset to read. It never commits offsets."""
 
     __slots__ = ("_seeker", "group", "position")
 
@@ -102,21 +102,21 @@ class Subscription:
         self.position = self._seeker.find(offset_type, value, group)
 
     def seek(self, offset_type: OffsetType, value: int = 0) -> int:
-        """Goes elsewhere; the new position."""
+        """Move to another position and return it."""
         self.position = self._seeker.find(offset_type, value, self.group)
         return self.position
 
     def seek_to_offset(self, offset: int) -> int:
-        """Goes to an offset that must be there."""
+        """Move to an offset that must exist."""
         return self.seek(OffsetType.EXACT_OFFSET, offset)
 
     def next_range(self, count: int) -> OffsetRange:
-        """Up to `count` offsets to read now. `advance` when they are read."""
+        """Return up to `count` offsets to read now. Call `advance` after reading them."""
         return self._seeker.range_from(self.position, count)
 
     def advance(self, next_offset: int) -> None:
-        """All before `next_offset` has been read; a batch may have brought more than was asked
-        for. Never back: that is `seek`."""
+        """All records before `next_offset` have been read, which may be more than requested. Never
+        moves back: use `seek` for that."""
         if next_offset < self.position:
             raise OffsetOutOfRange(
                 f"cannot advance from {self.position} back to {next_offset}: use seek"
@@ -125,17 +125,17 @@ class Subscription:
 
     @property
     def lag(self) -> int:
-        """Offsets between the position and the end of the log."""
+        """Return the number of offsets between the position and the end of the log."""
         return self._seeker.lag(self.position)
 
     @property
     def at_end(self) -> bool:
-        """Whether all there is has been read."""
+        """Return whether all records have been read."""
         return self.lag == 0
 
 
 class Subscriber:
-    """The subscriptions of one process, by a name of their own."""
+    """The subscriptions of one process, by unique name."""
 
     __slots__ = ("_subscriptions",)
 
@@ -150,7 +150,7 @@ class Subscriber:
         value: int = 0,
         group: str = "",
     ) -> Subscription:
-        """A new subscription. ValueError when the name is taken."""
+        """Create a subscription. Raises ValueError if the name is taken."""
         if name in self._subscriptions:
             raise ValueError(f"subscription {name!r} exists: close it, or take another name")
         made = Subscription(source, offset_type, value, group)
@@ -158,11 +158,11 @@ class Subscriber:
         return made
 
     def get(self, name: str) -> Subscription | None:
-        """A subscription, if there is one of that name."""
+        """Return the subscription of a name, or None."""
         return self._subscriptions.get(name)
 
     def close(self, name: str) -> None:
-        """Forget a subscription; none of that name is fine."""
+        """Remove a subscription; an unknown name is ignored."""
         self._subscriptions.pop(name, None)
 
     def __iter__(self) -> Iterator[Subscription]:

@@ -1,6 +1,6 @@
-"""`OffsetSource` over the wire: what subscriptions ask of a partition of any Kafka.
+"""`OffsetSource` over the wire, for partitions of any Kafka cluster.
 
-Asked of the brokers each time, so a subscription sees the log as it is. Blocking; part of
+Each call is a request to the brokers, so a subscription sees the current log. Blocking; part of
 `kafkawire.offsets`, and called by `kafkawire.offsets.integration` and the command line.
 """
 
@@ -22,11 +22,11 @@ from kafkawire.codec.errors import ErrorCode
 
 
 class LiveSource:
-    """`kafkawire.offsets.subscription.OffsetSource` of one partition. ClientError where a broker
-    cannot be reached or refuses.
+    """`kafkawire.offsets.subscription.OffsetSource` of one partition. Raises ClientError if a
+    broker cannot be reached or returns an error.
 
-    `led_by`: leaders that are known already; None: they are looked up. `committed`: offsets of the
-    group that is asked for, by partition, where they are known already.
+    `led_by`: known leaders; None: they are looked up. `committed`: known committed offsets of the
+    group, by partition.
     """
 
     def __init__(
@@ -45,24 +45,24 @@ class LiveSource:
 
     @property
     def leader(self) -> int:
-        """The broker that leads the partition."""
+        """Return the leader of the partition."""
         return self._led_by[self._partition]
 
     def log_start(self) -> int:
-        """The first offset there is."""
+        """Return the first available offset."""
         return self._ask(EARLIEST)
 
     def high_watermark(self) -> int:
-        """The end of what readers may be given."""
+        """Return the high watermark, the end of readable offsets."""
         return self._ask(LATEST)
 
     def offset_at(self, timestamp_ms: int) -> int | None:
-        """The first record at or after a time; None when there is none."""
+        """Return the offset of the first record at or after a time; None if there is none."""
         found = self._ask(max(0, timestamp_ms))
         return None if found < 0 else found
 
     def committed(self, group: str) -> int | None:
-        """The committed offset of a group; None if there is none."""
+        """Return the committed offset of a group; None if there is none."""
         if self._committed is not None:
             return self._committed.get(self._partition)
         found = committed(self._cluster, group).get(self._partition)

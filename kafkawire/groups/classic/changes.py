@@ -1,13 +1,12 @@
 """The volatile facts of a classic group, as events.
 
-Kafka writes a group to its log only when a generation is complete. Everything between (who is
-joining, which requests are parked, how long the round stays open) lives in memory and is lost
-with the coordinator, which is fine: clients retry. Here these facts obey the same rule as
-records nevertheless: a decision names them, `ClassicGroup.apply` alone makes them true, and
-deciding leaves the group as it was. So a decision can be thrown away when its record cannot be
-appended, and a test can replay one.
+Kafka writes a group to its log only when a generation is complete. The state in between (joining
+members, parked requests, the time limit of a round) is kept in memory and lost with the
+coordinator; clients retry. These changes follow the same rule as records: a decision lists them,
+only `ClassicGroup.apply` applies them, and deciding does not modify the group. So a decision can be
+discarded when its record cannot be appended, and a test can replay it.
 
-Values only; made by kafkawire.groups.classic.join, rebalance and syncing, applied by
+Values only; created by kafkawire.groups.classic.join, rebalance and sync, applied by
 kafkawire.groups.classic.group.
 """
 
@@ -21,7 +20,7 @@ from kafkawire.groups.classic.states import GroupState
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """The group is in `state` since `at_ms`."""
+    """The group has been in `state` since `at_ms`."""
 
     state: GroupState
     at_ms: int
@@ -29,15 +28,14 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An id was given out (MEMBER_ID_REQUIRED); its owner is expected to join with it."""
+    """A member id was assigned (MEMBER_ID_REQUIRED); its owner is expected to join with it."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A member joined, or some fact about it is new. The first member of a group brings the
-    `protocol_type` with it."""
+    """A member joined or changed. The first member of a group sets the `protocol_type`."""
 
     member: Member
     protocol_type: str | None = None
@@ -45,14 +43,14 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A member or a pending id is gone."""
+    """A member or a pending id was removed."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A static member came back under a new id and takes the old one's place (KIP-345)."""
+    """A static member rejoined under a new id and replaces the old one (KIP-345)."""
 
     old_id: str
     member: Member
@@ -60,9 +58,9 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The first rebalance of a group stays open a while, so that members starting together
-    share one generation (KIP-134). `remaining_ms` is what is left of the rebalance timeout
-    beyond this delay; `grew` says that someone joined during it."""
+    """The first rebalance of a group stays open for a while, so that members that start together
+    share one generation (KIP-134). `remaining_ms`: the rest of the rebalance timeout after this
+    delay; `grew`: a member joined during it."""
 
     delay_ms: int
     remaining_ms: int
@@ -71,12 +69,12 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class WindowClosed:
-    """The first rebalance waits no longer."""
+    """The delay of the first rebalance has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A generation began: every join is answered, every member has yet to sync."""
+    """A generation began: all joins are answered, and no member has synced yet."""
 
     number: int
     protocol: str
@@ -86,15 +84,15 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """A member has asked for its assignment in this generation."""
+    """A member has requested its assignment in this generation."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class SyncEnded:
-    """The sync phase is over without all members having synced. `reset` if its assignments
-    were never handed out: they are forgotten."""
+    """The sync phase ended before all members had synced. `reset`: its assignments were never
+    delivered and are discarded."""
 
     reset: bool
 

@@ -1,14 +1,14 @@
-"""A classic group: what it knows, how a step changes it, and what it decides.
+"""A classic group: its state, how a step changes it, and its decisions.
 
 `decide` and `decide_timer` answer a request or a timer with a Decision and change nothing; `apply`
-is the only mutator, the same for a record just appended and for one read at load time. Deciding
-works on a copy that takes each step as it is decided (kafkawire.groups.classic.working_copy), so
-the rules are written as if they acted at once. Which question is answered where: JoinGroup in
-kafkawire.groups.classic.join, the course of a round in kafkawire.groups.classic.rebalance,
-everything else in kafkawire.groups.classic.sync.
+is the only mutator, the same for a record just appended and for one read at load time. Decisions
+are made on a copy to which each step is applied as it is decided
+(kafkawire.groups.classic.working_copy), so the rules are written as if steps took effect
+immediately. JoinGroup is in kafkawire.groups.classic.join, the phases of a rebalance in
+kafkawire.groups.classic.rebalance, everything else in kafkawire.groups.classic.sync.
 
-Pure: no clock (the caller says what time it is), no I/O, no futures; a parked request is a token in
-its Member. Held by kafkawire.groups.shard, shown to clients by kafkawire.groups.classic.views.
+Pure: no clock (the caller passes the time), no I/O, no futures; a parked request is a token in its
+Member. Owned by kafkawire.groups.shard; kafkawire.groups.classic.views describes it to clients.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from kafkawire.messages.stored import GroupMetadataValue, MemberMetadata
 
 
 class ClassicGroup:
-    """One group. Read the attributes freely; only `apply` writes them.
+    """One group. Attributes are public for reading; only `apply` writes them.
 
-    `members` is in the order of joining. `static` maps instance ids to member ids, `pending`
-    holds ids given out but not joined with yet, `unsynced` the members that have not asked for
-    their assignment. `window` is set during a first rebalance only. `recorded` is the last
-    record of this group, None while it only stores offsets.
+    `members` is in join order. `static` maps instance ids to member ids, `pending` has assigned ids
+    that have not joined yet, `unsynced` the members that have not requested their assignment.
+    `window` is set only during a first rebalance. `recorded` is the last record of this group, None
+    while it only stores offsets.
     """
 
     __slots__ = (
@@ -88,50 +88,44 @@ class ClassicGroup:
         self.spoken: dict[str, int] = {}  # protocol name -> how many members speak it
 
     def copy(self) -> ClassicGroup:
-        """A group of its own in the same state; members and records are shared values."""
+        """Return a copy in the same state; members and records are shared values."""
         twin = ClassicGroup.__new__(ClassicGroup)
         for name in self.__slots__:
             value = getattr(self, name)
             setattr(twin, name, value.copy() if isinstance(value, dict | set) else value)
         return twin
 
-    # -- what it decides ------------------------------------------------------------------
-
     def decide(self, ask: GroupRequest[Request, Response], now_ms: int) -> Decision:
-        """The answer to a JoinGroup, SyncGroup, Heartbeat or LeaveGroup.
+        """Decide on a JoinGroup, SyncGroup, Heartbeat or LeaveGroup.
 
-        The reply may be missing: then the request is parked and a later decision answers it.
+        Without a reply the request is parked, and a later decision answers it.
         """
         return _DECIDE[type(ask.request).__name__](self, ask, now_ms)
 
     def decide_timer(self, key: str, now_ms: int) -> Decision:
-        """Decide on the expired timer `key`. A timer may be late or pointless;
-        the state says whether it still matters."""
+        """Decide on the expired timer `key`. It may be obsolete, depending on the state."""
         return rebalance.timer(self, key, now_ms)
 
     def decide_loaded(self, now_ms: int) -> Decision:
-        """Decide what a group just loaded from the log needs: fresh session timers for its
-        members."""
+        """Decide on a group loaded from the log: its members get new session timers."""
         return rebalance.loaded(self, now_ms)
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Whether an OffsetCommit of this member may be taken; NONE if so."""
+        """Check whether an OffsetCommit of this member is allowed; NONE if so."""
         return syncing.check_commit(self, member_id, instance_id, generation)
-
-    # -- what it is asked by its own rules ------------------------------------------------
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a round may stay open: the longest that any member asked for."""
+        """How long a round may stay open: the maximum of the members' timeouts."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     @property
     def all_joined(self) -> bool:
-        """True if every member has a parked JoinGroup and no id is still out."""
+        """Whether every member has a parked JoinGroup and no id is pending."""
         return self.joined == len(self.members) and not self.pending
 
     def find(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """NONE if this member, under this instance id, is in the group."""
+        """Return NONE if this member, with this instance id, is in the group, or the error."""
         if instance_id is not None:
             holder = self.static.get(instance_id)
             if holder is None:
@@ -141,7 +135,8 @@ class ClassicGroup:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def speaks(self, protocol_type: str, protocols: Protocols) -> bool:
-        """True if a member with these protocols fits in: it shares one with everybody."""
+        """Return whether a member with these protocols is compatible: it shares one with all
+        members."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         return protocol_type == self.protocol_type and any(
@@ -149,8 +144,8 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str:
-        """The protocol of the next generation: among those all members speak, the one most of
-        them like best; of equals, the one voted for first."""
+        """Return the protocol of the next generation: of those that all members support, the one
+        preferred by most; ties go to the first vote."""
         candidates = {name for name, count in self.spoken.items() if count == len(self.members)}
         assert candidates, "members were let in only with a common protocol"
         votes: dict[str, int] = {}
@@ -160,7 +155,8 @@ class ClassicGroup:
         return max(votes, key=votes.__getitem__)
 
     def subscribed(self) -> set[str] | None:
-        """The topics that members read, if this group's protocol tells; else None."""
+        """Return the topics that members subscribe to, if the group's protocol has them; else
+        None."""
         if self.protocol_type != CONSUMER:
             return None
         topics: set[str] = set()
@@ -172,10 +168,8 @@ class ClassicGroup:
             topics |= found
         return topics
 
-    # -- the only mutator -----------------------------------------------------------------
-
     def apply(self, step: Step) -> None:
-        """Make a step true. Steps come from this group's decisions or from its log."""
+        """Apply a step, from this group's decisions or from its log."""
         _APPLY[type(step)](self, step)
 
     def _entered(self, step: Entered) -> None:
@@ -259,9 +253,9 @@ class ClassicGroup:
             }
 
     def _recorded(self, step: GroupRecord) -> None:
-        """A round ended as the record says. Of a member it knows, the group keeps what records
-        do not hold (its other protocols, its parked JoinGroup); a parked SyncGroup has been
-        answered by the decision that wrote the record."""
+        """Apply the record of a completed round. Known members keep what records do not contain
+        (other protocols, a parked JoinGroup). A parked SyncGroup was answered by the decision with
+        the record."""
         value = step.value
         assert value is not None, "a tombstone ends the group: see kafkawire.groups.shard"
         self._move(GroupState.STABLE if value.members else GroupState.EMPTY, recorded=True)
@@ -293,7 +287,7 @@ class ClassicGroup:
             self.state = state
 
     def _count(self, member: Member | None, by: int) -> None:
-        """Keep `joined` and `spoken` true when a member comes (+1) or goes (-1)."""
+        """Update `joined` and `spoken` when a member is added (+1) or removed (-1)."""
         if member is None:
             return
         if member.join is not None:
@@ -303,7 +297,7 @@ class ClassicGroup:
 
 
 def _restored(stored: MemberMetadata, protocol: str | None) -> Member:
-    """A member as its record has it: of its protocols only the chosen one is left."""
+    """Return a member from its record, which has only the chosen protocol."""
     timeout = stored.rebalance_timeout
     return Member(
         stored.member_id,

@@ -1,9 +1,9 @@
-"""JoinGroup: who may join a classic group, under which id, and when the answer is known.
+"""JoinGroup: validation, member ids, and replies.
 
-The rules are Kafka's (GroupMetadataManager.classicGroupJoin and what it calls). A join that
-has to wait is parked as a token in its Member. Versions matter in two places only: from 4 on a
-new dynamic member must come back with the id it is given (KIP-394), and from 9 on a returning
-static leader is notified who is in the group, with the word that the assignment stands (KIP-814).
+The rules are Kafka's (GroupMetadataManager.classicGroupJoin and its callees). A join that has to
+wait is parked as a token in its Member. Versions matter in two places: from 4 on a new dynamic
+member must rejoin with its assigned id (KIP-394), and from 9 on a returning static leader gets the
+members and skips the assignment (KIP-814).
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ if TYPE_CHECKING:
     from kafkawire.groups.classic.group import ClassicGroup
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
-"""How long a member may wait in its first join without being heard of. It cannot send
-heartbeats yet, and a client that gave up and joined again would otherwise stay for ever
-(Kafka: CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS)."""
+"""Maximum wait of a member in its first join. It cannot send heartbeats yet, so a client that gave
+up and joined again would otherwise stay in the group forever (Kafka:
+CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS)."""
 
 MAX_PENDING = 10_000
-"""Ids given out and not joined with, per group. Each costs some 200 bytes for a session; a
-client that asks in a loop must not fill the memory. No real group starts so many at once."""
+"""Maximum number of pending ids per group. Each takes some 200 bytes for a session timeout, so a
+client that requests ids in a loop must not fill the memory. Real groups start fewer members
+concurrently."""
 
 FRESH_ID_BYTES = 40
-"""Characters of a member id after the client or instance id: a dash and a uuid, and some room."""
+"""Characters of a member id after the client or instance id: a dash, a uuid and a reserve."""
 
 CLIENT_ID_CHARS = 8000
-"""Of a client id, what goes into member ids; more would not fit into a record's string."""
+"""Maximum length of the client id in member ids; a longer one would not fit into a record's
+string."""
 
 KNOWN_ID_FROM = 4  # JoinGroup: MEMBER_ID_REQUIRED (KIP-394)
 SKIP_ASSIGNMENT_FROM = 9  # JoinGroup: SkipAssignment (KIP-814)
@@ -68,8 +70,8 @@ def join(
 
 
 def _has_room(group: ClassicGroup, member_id: str) -> bool:
-    """True if the group may take this member. In an open round those waiting are counted, not
-    the members, so that a group over a lowered limit can shed the last to rejoin."""
+    """Return whether the group may take this member. In an open round the waiting members are
+    counted instead of all, so that a group over a lowered limit removes the last to rejoin."""
     limit = group.settings.group_max_size
     member = group.members.get(member_id)
     if group.state is GroupState.PREPARING:
@@ -97,7 +99,8 @@ def _join_new(
     request: JoinGroupRequest,
     protocols: Protocols,
 ) -> None:
-    """A member without an id: it gets one, static members at once, others by version."""
+    """Join a member without an id: static members get one at once, others depending on the
+    version."""
     group = draft.group
     instance_id = request.group_instance_id
     owner = (ask.client.id or "")[:CLIENT_ID_CHARS] if instance_id is None else instance_id
@@ -125,7 +128,7 @@ def _join_known(
     request: JoinGroupRequest,
     protocols: Protocols,
 ) -> None:
-    """A member with an id: one given out just now, or one that joins again."""
+    """Join a member with an id: a pending one, or one that rejoins."""
     group = draft.group
     member_id = request.member_id
     if member_id in group.pending and request.group_instance_id is None:
@@ -138,13 +141,13 @@ def _join_known(
     member = group.members[member_id]
     unchanged = member.protocols == protocols
     if group.state is GroupState.COMPLETING and unchanged:
-        # It may have missed the answer to its first join.
+        # It may have missed the response to its first join.
         draft.reply(ask.token, joined(group, member_id))
     elif group.state is GroupState.STABLE and unchanged and member_id != group.leader:
         draft.reply(ask.token, joined(group, member_id))
     else:
-        # In Stable also the unchanged leader: it asks for a round when something that only it
-        # watches has changed, such as the partitions of a topic.
+        # In Stable an unchanged leader also starts a round: it rejoins when something that only it
+        # monitors has changed, such as the partitions of a topic.
         _park(draft, member, ask.token, request, protocols)
         proceed(draft)
 
@@ -152,8 +155,8 @@ def _join_known(
 def _park(
     draft: Draft, member: Member, token: int, request: JoinGroupRequest, protocols: Protocols
 ) -> None:
-    """Keep the join of a member until the round ends, with what it says now. An earlier join
-    still parked is answered: its sender has given it up."""
+    """Park the join of a member until the round ends, and update the member. An earlier join that
+    is still parked is answered, because its sender has given up."""
     draft.reply(member.join, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.id))
     changed = replace(
         member,
@@ -199,11 +202,10 @@ def _replace(
     old_id: str,
     new_id: str,
 ) -> None:
-    """A static member came back without its id: it takes the place it had, under a new one.
+    """Replace a static member that rejoined without its id, under a new id.
 
-    While Stable this costs no rebalance if the protocol stays: the record with the new id is
-    all there is to do. While the leader works on an assignment it names the old id, so the
-    round opens again.
+    While Stable this needs no rebalance if the protocol is unchanged, only a record with the new
+    id. While the leader computes an assignment, which has the old id, the round opens again.
     """
     group = draft.group
     old = group.members[old_id]
@@ -239,10 +241,10 @@ def _keep_round(
     new_id: str,
     led: str | None,
 ) -> None:
-    """Write the group with the new id and answer with the generation as it stands.
+    """Write the group with the new id and answer with the current generation.
 
-    Before version 9 a returning leader must not lead: it would assign again, without a round.
-    So it receives its old id as the leader's, which no member has (Kafka does the same).
+    Before version 9 a returning leader must not lead, because it would assign again without a
+    round. So the response has its old id as leader, which no member has (as in Kafka).
     """
     assignments = {member.id: member.assignment for member in draft.group.members.values()}
     draft.do(draft.record(assignments))

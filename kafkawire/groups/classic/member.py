@@ -1,8 +1,8 @@
 """One member of a classic group: an immutable value, replaced when a fact about it changes.
 
-It knows what the member said when it joined and which of its requests are parked. It does not know
-the group; rules about members together are in kafkawire.groups.classic.group. Because members never
-change in place, a machine can copy a group for the price of its dictionaries.
+It has the data of the member's JoinGroup and its parked requests, but no reference to the group;
+kafkawire.groups.classic.group has the rules for all members. Because members are immutable, copying
+a group copies only its dictionaries.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _INT32 = struct.Struct(">i")
 class Member:
     """One member of a classic group.
 
-    `protocols` are (name, metadata) in the member's order of preference, each name once.
-    `join` and `sync` are the tokens of its parked JoinGroup and SyncGroup. `is_new` holds until
-    the first generation that includes the member: it has never heard its id, so it cannot send
-    heartbeats, and its session timer bounds the wait instead (KAFKA-4636 in Kafka's history).
+    `protocols` are (name, metadata) in the member's order of preference, each name once. `join` and
+    `sync` are the tokens of its parked JoinGroup and SyncGroup. `is_new` until the first generation
+    that includes the member: it does not know its id yet, so it cannot send heartbeats, and its
+    session timer limits the wait instead (KAFKA-4636).
     """
 
     id: str
@@ -43,7 +43,7 @@ class Member:
 
     @property
     def keeps_session(self) -> bool:
-        """True while a parked request stands in for heartbeats."""
+        """True while a parked request replaces heartbeats."""
         return not self.is_new and (self.join is not None or self.sync is not None)
 
     def metadata(self, protocol: str | None) -> bytes | None:
@@ -54,12 +54,13 @@ class Member:
         return None
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The candidate this member likes best; it must speak one of them."""
+        """Return the candidate this member prefers; it must support one of them."""
         return next(name for name, _ in self.protocols if name in candidates)
 
 
 def protocols_of(pairs: Iterable[tuple[str, bytes]]) -> Protocols:
-    """The protocols of a JoinGroup, each name once: a second one would count as a second vote."""
+    """Return the protocols of a JoinGroup, each name once, because a duplicate would count as a
+    second vote."""
     kept: dict[str, bytes] = {}
     for name, metadata in pairs:
         kept.setdefault(name, metadata)
@@ -67,10 +68,10 @@ def protocols_of(pairs: Iterable[tuple[str, bytes]]) -> Protocols:
 
 
 def subscribed_topics(metadata: bytes) -> set[str] | None:
-    """The topics of a consumer's subscription; None if the bytes are no subscription.
+    """Return the topics of a consumer's subscription; None if it cannot be parsed.
 
-    Only the part that every version of ConsumerProtocolSubscription begins with is read: int16
-    version, then an int32-counted array of int16-length strings. The rest is the clients' own.
+    Reads only the common beginning of all versions of ConsumerProtocolSubscription: int16 version,
+    then an int32-counted array of int16-length strings.
     """
     topics: set[str] = set()
     try:

@@ -1,9 +1,9 @@
-"""The course of a rebalance: opening a round, ending it, and what timers do to it.
+"""The phases of a rebalance: opening a round, ending it, and its timers.
 
-Every function takes the Draft of a decision and adds to it; the rules follow Kafka's
-GroupMetadataManager (prepareRebalance, completeClassicGroupJoin and the expirations), with the
-reasons next to them. Who may join and what a member hears back is in kafkawire.groups.classic.join
-and kafkawire.groups.classic.sync, which call `reopen` and `proceed` here.
+Every function takes the Draft of a decision and adds to it. The rules follow Kafka's
+GroupMetadataManager (prepareRebalance, completeClassicGroupJoin and the expirations).
+kafkawire.groups.classic.join and kafkawire.groups.classic.sync validate and answer requests, and
+call `reopen` and `proceed` here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 def proceed(draft: Draft) -> None:
-    """After a member came, changed or went: open a round, or end the open one if it can be."""
+    """After a member was added, changed or removed: open a round, or end the open one if it is
+    complete."""
     if GroupState.PREPARING in LEGAL[draft.group.state]:
         reopen(draft)
     else:
@@ -39,13 +40,14 @@ def proceed(draft: Draft) -> None:
 
 
 def reopen(draft: Draft) -> None:
-    """Open a round. Members hear of it by their heartbeats, those in the sync phase at once."""
+    """Open a round. Members learn of it from their heartbeats, those in the sync phase
+    immediately."""
     group = draft.group
     if group.state is GroupState.COMPLETING:
         for member in group.members.values():
             if member.sync is not None:
                 draft.reply(member.sync, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
-                draft.expect(member)  # a parked SyncGroup had stood in for heartbeats
+                draft.expect(member)  # a parked SyncGroup replaced heartbeats
     draft.do(SyncEnded(reset=group.state is GroupState.COMPLETING))
     draft.cancel(SYNC)
     first = group.state is GroupState.EMPTY
@@ -62,18 +64,18 @@ def reopen(draft: Draft) -> None:
 
 
 def end_if_all_joined(draft: Draft) -> None:
-    """End the open round if no one is missing; a first one stays open for its window."""
+    """End the open round if all members have joined; a first one stays open for its delay."""
     group = draft.group
     if group.state is GroupState.PREPARING and group.window is None and group.all_joined:
         end(draft)
 
 
 def end(draft: Draft) -> None:
-    """End the open round with those who have joined.
+    """End the open round with the members that have joined.
 
-    Dynamic members who have not are dropped. Static ones stay until their session ends, so
-    that a restart within it costs no rebalance (KIP-345). If only such are left, no one could
-    lead, and the round stays open.
+    Other dynamic members are removed. Static ones stay until their session expires, so that a
+    restart within it causes no rebalance (KIP-345). If only such members are left, none could lead,
+    and the round stays open.
     """
     draft.cancel(JOIN)
     for member in list(draft.group.members.values()):
@@ -91,8 +93,8 @@ def end(draft: Draft) -> None:
 
 
 def drop(draft: Draft, member: Member) -> None:
-    """Remove a member. Its parked requests are answered with UNKNOWN_MEMBER_ID: if it still
-    lives, it joins again."""
+    """Remove a member. Its parked requests are answered with UNKNOWN_MEMBER_ID, so that a live
+    client joins again."""
     draft.do(Dropped(member.id))
     draft.cancel(session(member.id))
     draft.reply(member.join, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -100,7 +102,7 @@ def drop(draft: Draft, member: Member) -> None:
 
 
 def timer(group: ClassicGroup, key: str, now_ms: int) -> Decision:
-    """Decide on an expired timer; nothing if the state has changed since."""
+    """Decide on an expired timer; no effect if the state has changed since."""
     draft = Draft(group, now_ms)
     if group.state is GroupState.DEAD:
         return draft.decision
@@ -116,8 +118,8 @@ def timer(group: ClassicGroup, key: str, now_ms: int) -> Decision:
 
 
 def loaded(group: ClassicGroup, now_ms: int) -> Decision:
-    """After loading: each member gets a whole new session, for it could not be heard meanwhile.
-    A group over a limit that was lowered opens a round, which will leave some out."""
+    """After loading, give each member a new session, because it could not send heartbeats
+    meanwhile. A group over a lowered limit opens a round, which will leave some members out."""
     draft = Draft(group, now_ms)
     for member in group.members.values():
         draft.expect(member)
@@ -132,7 +134,7 @@ def _join_due(draft: Draft) -> None:
         return
     window = group.window
     if window is not None and window.grew and window.remaining_ms:
-        # Members are still arriving: wait again, but never beyond the rebalance timeout.
+        # Members are still joining: wait again, but never beyond the rebalance timeout.
         delay_ms = min(group.settings.group_initial_rebalance_delay_ms, window.remaining_ms)
         draft.do(Window(delay_ms, max(window.remaining_ms - window.delay_ms, 0)))
         draft.timer(JOIN, delay_ms)
@@ -141,7 +143,7 @@ def _join_due(draft: Draft) -> None:
 
 
 def _sync_due(draft: Draft) -> None:
-    """Members who never asked for their assignment are not there any more (KAFKA-10134)."""
+    """Remove members that never requested their assignment (KAFKA-10134)."""
     group = draft.group
     if group.state not in (GroupState.COMPLETING, GroupState.STABLE) or not group.unsynced:
         return
@@ -168,7 +170,8 @@ def _session_due(draft: Draft, member_id: str) -> None:
 
 
 def _elect(group: ClassicGroup) -> str | None:
-    """The leader of the next generation: the old one if it joined, else the first who did."""
+    """Return the leader of the next generation: the previous one if it joined, else the first that
+    did."""
     assert group.leader is not None
     if group.members[group.leader].join is not None:
         return group.leader
@@ -176,7 +179,7 @@ def _elect(group: ClassicGroup) -> str | None:
 
 
 def _begin_generation(draft: Draft, leader: str) -> None:
-    """Tell everybody who joined, and wait for the leader's assignment."""
+    """Answer all joined members, and wait for the leader's assignment."""
     if draft.group.window is not None:
         draft.do(WindowClosed())
     waiting = {member.id: member.join for member in draft.group.members.values()}
@@ -189,8 +192,8 @@ def _begin_generation(draft: Draft, leader: str) -> None:
 
 
 def _empty(draft: Draft) -> None:
-    """Everybody is gone: a generation without members, written so that it is known since when
-    the offsets are unused."""
+    """All members have left: write a generation without members, whose time starts the retention of
+    offsets."""
     group = draft.group
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",

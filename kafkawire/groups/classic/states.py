@@ -1,7 +1,7 @@
-"""The states of a classic group and the moves between them.
+"""The states of a classic group and the transitions between them.
 
-Each state says what the group answers in it to each request; tests/groups/classic/test_classic.py
-holds the same as a table and asks every question in every state. The machine is in
+The docstring of each state lists its response to each request; tests/groups/classic/test_classic.py
+has the same table and tests every request in every state. The machine is in
 kafkawire.groups.classic.group; the names are Kafka's, shown to clients by DescribeGroups and
 ListGroups.
 """
@@ -12,43 +12,48 @@ from enum import Enum
 
 
 class GroupState(Enum):
-    """Where a classic group is in its round (Kafka: ClassicGroupState)."""
+    """States of a classic group (Kafka: ClassicGroupState)."""
 
     EMPTY = "Empty"
     """No members: a new group, one that all have left, or one that only stores offsets.
 
-    JoinGroup: a new member begins the first rebalance; a member id is unknown (25).
-    SyncGroup, Heartbeat, LeaveGroup: unknown member (25). OffsetCommit: taken without
-    generation (simple consumers, tools); with one, unknown member (25). Delete: done."""
+    JoinGroup: a new member begins the first rebalance; a member id is unknown (25). SyncGroup,
+    Heartbeat, LeaveGroup: unknown member (25). OffsetCommit: accepted without generation (simple
+    consumers, tools); with one, unknown member (25). Delete: deleted.
+    """
 
     PREPARING = "PreparingRebalance"
     """The round is open: members are expected to join (again).
 
-    JoinGroup: parked until all have joined or the rebalance timeout ends the wait.
-    SyncGroup, Heartbeat: rebalance in progress (27). LeaveGroup: removed; it may have been the
-    last one missing. OffsetCommit: taken with the previous generation. Delete: not empty (68)."""
+    JoinGroup: parked until all have joined or the rebalance timeout ends the wait. SyncGroup,
+    Heartbeat: rebalance in progress (27). LeaveGroup: removed, which may complete the round.
+    OffsetCommit: accepted with the previous generation. Delete: not empty (68).
+    """
 
     COMPLETING = "CompletingRebalance"
     """The next generation has begun and waits for the leader's assignment.
 
-    JoinGroup: a new member or changed metadata opens the round again; an unchanged member gets
-    the current generation. SyncGroup: a follower is parked, the leader's answers everybody.
+    JoinGroup: a new member or changed metadata opens the round again; an unchanged member gets the
+    current generation. SyncGroup: a follower is parked, the leader's request answers all.
     Heartbeat: fine (0). LeaveGroup: removed, the round opens again. OffsetCommit: rebalance in
-    progress (27), for the member has yet to hear its assignment. Delete: not empty (68)."""
+    progress (27), because the member does not know its assignment yet. Delete: not empty (68).
+    """
 
     STABLE = "Stable"
-    """Every member has an assignment, or can ask for it.
+    """Every member has an assignment, or can request it.
 
-    JoinGroup: a new member, the leader, or changed metadata opens a round; an unchanged
-    follower gets the current generation; a known static instance takes its old place.
-    SyncGroup: the current assignment. Heartbeat: fine (0). LeaveGroup: removed, a round opens.
-    OffsetCommit: taken with this generation. Delete: not empty (68)."""
+    JoinGroup: a new member, the leader, or changed metadata opens a round; an unchanged follower
+    gets the current generation; a known static instance is replaced. SyncGroup: the current
+    assignment. Heartbeat: fine (0). LeaveGroup: removed, a round opens. OffsetCommit: accepted with
+    this generation. Delete: not empty (68).
+    """
 
     DEAD = "Dead"
     """Deleted, or its coordinator was unloaded.
 
-    Every request: coordinator not available (15), so that clients look the coordinator up
-    again. A group in this state is in no table any more."""
+    Every request: coordinator not available (15), so that clients look the coordinator up again. A
+    group in this state is not registered any more.
+    """
 
 
 LEGAL: dict[GroupState, frozenset[GroupState]] = {
@@ -58,15 +63,15 @@ LEGAL: dict[GroupState, frozenset[GroupState]] = {
     GroupState.STABLE: frozenset({GroupState.PREPARING, GroupState.DEAD}),
     GroupState.DEAD: frozenset(),
 }
-"""From each state, where a group may go. Asserted for every move."""
+"""Legal transitions from each state; asserted at every transition."""
 
 RECORDED = frozenset({GroupState.EMPTY, GroupState.STABLE})
-"""The states a record can stand for. While loading, records follow one another without the
-volatile states between them, so moves inside this set are legal for records."""
+"""States that a record can represent. While loading, records follow each other without the volatile
+states in between, so transitions within this set are legal for records."""
 
 
 def may_move(old: GroupState, new: GroupState, *, recorded: bool) -> bool:
-    """True if a group may go from `old` to `new`; `recorded` if a record says so."""
+    """Return whether the transition from `old` to `new` is legal; `recorded`: by a record."""
     if new in LEGAL[old]:
         return True
     return recorded and old in RECORDED and new in RECORDED

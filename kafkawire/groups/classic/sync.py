@@ -1,7 +1,7 @@
-"""SyncGroup, Heartbeat, LeaveGroup, and whether an OffsetCommit is taken.
+"""SyncGroup, Heartbeat, LeaveGroup, and validation of OffsetCommit.
 
-The rules are Kafka's (GroupMetadataManager and ClassicGroup.validate*). A heartbeat makes no
-step and no copy of the group: ten thousand members send one every three seconds.
+The rules are Kafka's (GroupMetadataManager and ClassicGroup.validate*). A heartbeat needs no step
+and no copy of the group: ten thousand members send one every three seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kafkawire.groups.classic.group import ClassicGroup
     from kafkawire.groups.classic.member import Member
 
-# Looking a member of an enum up costs as much as a call, so what heartbeats need is at hand.
+# Enum members that heartbeats need, because a lookup costs as much as a call.
 _DEAD, _PREPARING, _NONE = GroupState.DEAD, GroupState.PREPARING, ErrorCode.NONE
 
 
@@ -51,7 +51,7 @@ def sync(
     if group.state is GroupState.STABLE:
         draft.reply(ask.token, assigned(group, member.assignment))
         return draft.decision
-    # An earlier SyncGroup still parked is answered: its sender has given it up.
+    # An earlier SyncGroup that is still parked is answered, because its sender has given up.
     draft.reply(member.sync, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
     draft.do(Put(replace(member, sync=ask.token)))
     if member.id == group.leader:
@@ -81,19 +81,19 @@ def _differs(said: str | None, known: str | None) -> bool:
 
 
 def _hand_out(draft: Draft, request: SyncGroupRequest) -> None:
-    """The leader has decided: write the group down, and every parked member hears its part."""
+    """The leader has assigned: write the group, and send every parked member its part."""
     waiting = {member.id: member.sync for member in draft.group.members.values()}
     draft.do(draft.record({a.member_id: a.assignment for a in request.assignments}))
     for member in draft.group.members.values():
         if waiting[member.id] is not None:
             draft.reply(waiting[member.id], assigned(draft.group, member.assignment))
-            draft.expect(member)  # the parked request had stood in for heartbeats
+            draft.expect(member)  # the parked request replaced heartbeats
 
 
 def heartbeat(
     group: ClassicGroup, ask: GroupRequest[HeartbeatRequest, HeartbeatResponse], now_ms: int
 ) -> Decision:
-    """Answer a Heartbeat and move the member's session."""
+    """Answer a Heartbeat and extend the member's session."""
     request = ask.request
     decision = Decision(group.group_id)
     code, member = check_heartbeat(group, request)
@@ -107,8 +107,7 @@ def heartbeat(
 def check_heartbeat(
     group: ClassicGroup, request: HeartbeatRequest
 ) -> tuple[ErrorCode, Member | None]:
-    """All there is to decide about a Heartbeat: the answer, and the member whose session starts
-    again with it. Hot."""
+    """Return the response to a Heartbeat, and the member whose session it extends. Hot."""
     state = group.state
     if state is _DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
@@ -125,7 +124,7 @@ def check_heartbeat(
 def leave(
     group: ClassicGroup, ask: GroupRequest[LeaveGroupRequest, LeaveGroupResponse], now_ms: int
 ) -> Decision:
-    """Remove members, by member id or (tools do that) by instance id alone."""
+    """Remove members, by member id or (from tools) by instance id alone."""
     request = ask.request
     draft = Draft(group, now_ms)
     if group.state is GroupState.DEAD:
@@ -144,7 +143,7 @@ def leave(
         if len(draft.group.members) < len(group.members):
             proceed(draft)
         else:
-            end_if_all_joined(draft)  # only ids that were out have come back
+            end_if_all_joined(draft)  # only pending ids were removed
     draft.reply(ask.token, LeaveGroupResponse(members=answers))
     return draft.decision
 
@@ -172,11 +171,10 @@ def _leave_one(draft: Draft, identity: MemberIdentity) -> ErrorCode:
 def check_commit(
     group: ClassicGroup, member_id: str, instance_id: str | None, generation: int
 ) -> ErrorCode:
-    """Whether an OffsetCommit may be taken; see kafkawire.groups.classic.states for the answer in
-    each state.
+    """Validate an OffsetCommit; see kafkawire.groups.classic.states for the response in each state.
 
-    Without a generation it comes from a tool or from a consumer that assigns itself
-    partitions; a group with members would not expect its offsets to move then.
+    Without a generation it comes from a tool or from a consumer that assigns its partitions itself,
+    which is not allowed while the group has members.
     """
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

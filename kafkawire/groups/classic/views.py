@@ -1,7 +1,6 @@
-"""A group as DescribeGroups and ListGroups show it. Pure; reads groups and changes nothing.
+"""A group as described by DescribeGroups and ListGroups. Pure.
 
-Used by kafkawire.groups.shard. Authorized operations are added by the handler, which knows whether
-they were asked for.
+Used by kafkawire.groups.shard. The handler adds authorized operations if the request has the flag.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ CLASSIC = "classic"
 
 
 def described(group_id: str, group: ClassicGroup | None, version: int) -> DescribedGroup:
-    """One group in detail. What members said and which protocol was chosen is shown while
-    Stable only: in a round it is neither the old nor the new truth (as in Kafka)."""
+    """Describe one group. Members' metadata and the chosen protocol are shown only while Stable:
+    during a round they are neither the old nor the new ones (as in Kafka)."""
     if group is None:
         answer = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         if version >= NOT_FOUND_FROM:
@@ -50,8 +49,8 @@ def described(group_id: str, group: ClassicGroup | None, version: int) -> Descri
 def listed(
     groups: Iterable[ClassicGroup], states: Collection[str], types: Collection[str]
 ) -> list[ListedGroup]:
-    """The groups in one of `states` and of one of `types`; an empty filter lets all through.
-    Case does not matter; a name that is no state or type matches nothing."""
+    """List the groups in one of `states` and of one of `types`; an empty filter matches all.
+    Filters ignore case; an unknown state or type matches nothing."""
     wanted = {state.lower() for state in states}
     if types and CLASSIC not in {kind.lower() for kind in types}:
         return []

@@ -1,9 +1,9 @@
-"""The desk a decision is written on: a copy of the group that takes each step at once.
+"""The draft of a decision: a copy of the group to which each step is applied immediately.
 
-Rules such as "when the last member has joined, the generation begins" need to see the group as
-it will be. A Draft copies the group when the first step is decided, applies every step to the
-copy and notes it, so the group itself stays untouched until the decision is carried out. The
-copy is shallow (members are immutable), and requests that change nothing never make one.
+Rules such as "when the last member has joined, the generation begins" need the future state of the
+group. A Draft copies the group when the first step is decided, applies every step to the copy and
+records it, so the group itself is unchanged until the decision is executed. The copy is shallow
+(members are immutable), and requests without steps never make one.
 
 Used by kafkawire.groups.classic.join, kafkawire.groups.classic.rebalance and
 kafkawire.groups.classic.sync only.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Draft:
-    """A decision in the making. `group` is what the group will be after the steps so far."""
+    """A decision in progress. `group` is the state of the group after the steps so far."""
 
     __slots__ = ("_copied", "decision", "group", "now_ms")
 
@@ -38,7 +38,7 @@ class Draft:
         self._copied = False
 
     def do(self, step: Step) -> None:
-        """Decide a step: note it and see the group with it."""
+        """Add a step and apply it to the copy."""
         if not self._copied:
             self.group = self.group.copy()
             self._copied = True
@@ -46,7 +46,7 @@ class Draft:
         self.group.apply(step)
 
     def reply(self, token: int | None, body: Response) -> None:
-        """Answer a request; None is a member that has none parked."""
+        """Answer a request; no effect if `token` is None, because none is parked."""
         if token is not None:
             self.decision.effects.append(Reply(token, body))
 
@@ -57,12 +57,12 @@ class Draft:
         self.decision.effects.append(CancelTimer(key))
 
     def expect(self, member: Member) -> None:
-        """Give the member a new session: its next heartbeat has to come within it."""
+        """Give the member a new session, within which its next heartbeat must arrive."""
         self.timer(session(member.id), member.session_timeout_ms)
 
     def record(self, assignments: dict[str, bytes]) -> GroupRecord:
-        """The group as Kafka writes it at the end of a round, members in order of joining.
-        Members without an entry in `assignments` get the empty one."""
+        """Return the record of the group at the end of a round, members in join order. Members
+        without an entry in `assignments` get an empty one."""
         group = self.group
         members = [
             MemberMetadata(
@@ -91,17 +91,18 @@ class Draft:
 
 
 def join_error(code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
-    """A JoinGroup answer without a generation."""
+    """Return a JoinGroup response without a generation."""
     return JoinGroupResponse(error_code=int(code), member_id=member_id)
 
 
 def sync_error(code: ErrorCode) -> SyncGroupResponse:
-    """A SyncGroup answer without an assignment."""
+    """Return a SyncGroup response without an assignment."""
     return SyncGroupResponse(error_code=int(code))
 
 
 def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
-    """The current generation as one member hears of it; the leader hears everybody's metadata."""
+    """Return the current generation as a response to one member; the leader gets the metadata of
+    all members."""
     leads = member_id == group.leader
     return JoinGroupResponse(
         generation_id=group.generation,
@@ -114,7 +115,7 @@ def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
 
 
 def assigned(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
-    """A member's assignment in the current generation."""
+    """Return a member's assignment in the current generation."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=assignment
     )

@@ -1,1 +1,1 @@
-"""The segment catalog: checkpoints, segments, and which offsets lie in which."""
+"""The segment catalog: checkpoints, segments, and the offset ranges in them."""

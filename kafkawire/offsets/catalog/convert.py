@@ -1,7 +1,7 @@
-"""The offsets of a stopped broker moved from SQL to RocksDB or back: all rows, and no other state.
+"""Move all offset rows of a stopped broker from SQL to RocksDB or back.
 
-A row type of `kafkawire.offsets.catalog.port` for everything, read from one storage and written to
-the other as it is. Each side is complete or absent: SQL is written in one transaction, RocksDB in a
+Rows of the types in `kafkawire.offsets.catalog.port` are read from one storage and written to the
+other unchanged. Each side is complete or absent: SQL is written in one transaction, RocksDB in a
 folder that is renamed into place. While both exist, both are complete, so an interrupted conversion
 is finished by running it again. Called by kafkawire.cli.offsets.convert.
 """
@@ -31,17 +31,17 @@ from kafkawire.offsets.catalog.sql import statements as sql
 from kafkawire.offsets.catalog.sql.objects import OBJECT, objects_where
 
 PAIRS_AT_ONCE = 10_000
-"""In one write to RocksDB: a few megabytes."""
+"""Pairs per write to RocksDB: a few megabytes."""
 
 
 class ConversionError(Exception):
-    """Why nothing was converted: one sentence."""
+    """Why nothing was converted, in one sentence."""
 
 
 @dataclass(slots=True)
 class StoredOffsets:
-    """All that a storage has of one broker. `checkpoints` with the time they were stored, as
-    `offsets` (partition, dispatch, commit, time); `next_id`: of the next segment."""
+    """All that a storage has of one broker. `offsets`: (partition, dispatch, commit, time);
+    `next_id`: of the next segment."""
 
     log_position: int = 0
     next_id: int = 1
@@ -54,7 +54,7 @@ class StoredOffsets:
     tiers: list[TierRow] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
-        """How many rows of each kind there are."""
+        """Return the number of rows of each kind."""
         return {
             "checkpoints": len(self.checkpoints),
             "mappings": len(self.mappings),
@@ -72,7 +72,7 @@ def _of_led(table: str, columns: str, node_id: int) -> str:
 
 
 def read_sql(session: Session, node_id: int) -> StoredOffsets:
-    """The offsets of a broker as stored in SQL."""
+    """Read the offsets of a broker from SQL."""
     stored = StoredOffsets(next_id=_next_id(session))
     for (log_position,) in session.rows(
         f"SELECT place FROM checkpoints WHERE node_id = {node_id:d}"
@@ -100,7 +100,7 @@ def read_sql(session: Session, node_id: int) -> StoredOffsets:
 
 
 def _next_id(session: Session) -> int:
-    """Ids are never given again, so it is kept although rows are gone."""
+    """Return the next segment id, which is kept without rows because ids are never used again."""
     if session.dialect == "postgresql":
         query = "SELECT nextval(pg_get_serial_sequence('segments', 'id'))"
         return int(session.rows(query)[0][0])
@@ -109,7 +109,7 @@ def _next_id(session: Session) -> int:
 
 
 def write_sql(session: Session, node_id: int, stored: StoredOffsets, now_ms: int) -> None:
-    """Enter everything into SQL that has nothing of this broker. ConversionError."""
+    """Write all rows into SQL, which must have none of this broker. Raises ConversionError."""
     living = _partitions(session, node_id)
     _check(session, stored, living)
     for state, at in stored.checkpoints:
@@ -144,7 +144,7 @@ def write_sql(session: Session, node_id: int, stored: StoredOffsets, now_ms: int
 
 
 def _partitions(session: Session, node_id: int) -> dict[int, bool]:
-    """The partitions of a broker, and whether their topic lives."""
+    """Return the partitions of a broker, and whether their topic exists."""
     rows = session.rows(
         "SELECT p.number, t.deleted_ms FROM partitions p JOIN topics t ON t.id = p.topic_id"
         f" WHERE p.leader = {node_id:d}"
@@ -199,7 +199,7 @@ def _set_next_id(session: Session, next_id: int) -> None:
 
 
 def forget_sql(session: Session, node_id: int) -> None:
-    """Remove what SQL has of a broker, tiers too: they belong to the storage."""
+    """Delete all rows of a broker from SQL, including tiers, which belong to the storage."""
     ours = f"partition_number IN (SELECT number FROM partitions WHERE leader = {node_id:d})"
     for table in ("offset_mappings", "partition_metadata", "partition_offset_checkpoints",
                   "tiering_offsets"):  # fmt: skip
@@ -231,7 +231,7 @@ def read_kv(store: KeyValueStore, node_id: int) -> StoredOffsets:
 
 
 def write_kv(store: KeyValueStore, node_id: int, stored: StoredOffsets) -> None:
-    """Enter everything into an empty store."""
+    """Write all rows into an empty store."""
     pairs = _pairs(node_id, stored)
     while some := list(islice(pairs, PAIRS_AT_ONCE)):
         writes = Writes()

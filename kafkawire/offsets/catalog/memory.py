@@ -1,9 +1,9 @@
-"""`SegmentCatalog` in memory, for tests, the simulation and throw-away brokers.
+"""`SegmentCatalog` in memory, for tests, the simulation and temporary brokers.
 
-`MemoryRows` is what survives a crash; `MemoryStorage` is one process's way to it. A write pauses
-(where a crash or a fault may strike), then checks and changes everything at once: that moment is
-the commit, atomic and durable. In a broker nothing outlives the process: what was cut into
-segments is not found after a restart.
+`MemoryRows` survives a simulated crash; `MemoryStorage` is one process's access to it. A write
+pauses (where a crash or a fault may be injected), then checks and changes everything in one step,
+which is the commit. In a real broker the rows are lost with the process: its segments are not found
+after a restart.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ async def _at_once() -> None:
 class MemoryStorage(KeyValueStorage):
     """`SegmentCatalog` over MemoryRows.
 
-    `pause` is awaited before and after each commit and before each read; `fault(method)` may give
-    an exception to raise instead of committing. After `crash` no call commits or reads any more.
+    `pause` is awaited before and after each commit and before each read; `fault(method)` may return
+    an exception to raise instead of committing. After `crash` no call commits or reads.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class MemoryStorage(KeyValueStorage):
         self._open = True
 
     def crash(self) -> None:
-        """The process is gone: what has not been committed never will be."""
+        """Simulate the end of the process: open calls will not commit."""
         self._open = False
 
     async def close(self) -> None:
@@ -77,7 +77,7 @@ class MemoryStorage(KeyValueStorage):
             self._must_be_open()
             writes = Writes()
             result = work(writes)
-            self._store.write(writes)  # one step with the checks: the commit
+            self._store.write(writes)  # one step with the checks, without an await: the commit
         await self._pause()
         return result
 

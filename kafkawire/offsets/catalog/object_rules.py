@@ -1,7 +1,7 @@
 """The allowed state transitions of an object, shared by all storages. Pure.
 
-A segment has one finished object at most, and an object becomes the finished one only of a segment
-that is read: one that was replaced meanwhile is never brought back by a late upload.
+A segment has at most one finished object, and only a live segment gets one: a segment that was
+replaced is never restored by a late upload.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from kafkawire.offsets.catalog.port import COPY_FINISHED, COPY_STARTED, LIVE, Ob
 
 
 def may_start(segment: SegmentRow | None, row: ObjectRow) -> bool:
-    """Whether a segment, as it is now, may be uploaded as this object."""
+    """Return whether a segment may be uploaded as this object."""
     if segment is None or segment.state != LIVE or not segment.local:
         return False
     return not (segment.object and segment.tier == row.tier)
 
 
 def may_finish(segment: SegmentRow | None, row: ObjectRow | None) -> bool:
-    """Whether an object may become the finished one of its segment."""
+    """Return whether an object may become the finished one of its segment."""
     if row is None or segment is None or row.state != COPY_STARTED or segment.state != LIVE:
         return False
     return not (segment.object and segment.tier == row.tier)
 
 
 def may_move(segment: SegmentRow | None, row: ObjectRow | None) -> bool:
-    """Whether an object is what its segment is read from, so that a copy may take its place."""
+    """Return whether an object is the finished one of a live segment, so that a copy may replace
+    it."""
     if row is None or segment is None or row.state != COPY_FINISHED:
         return False
     return segment.state == LIVE and segment.object == row.uuid
@@ -36,8 +37,8 @@ def may_move(segment: SegmentRow | None, row: ObjectRow | None) -> bool:
 def finish(
     uuids: Sequence[bytes], objects: Mapping[bytes, ObjectRow], segments: Mapping[int, SegmentRow]
 ) -> tuple[list[ObjectRow], list[bytes]]:
-    """The objects that may be finished, with their segments changed, and the objects in other
-    tiers that these replace."""
+    """Return the objects that may be finished, with their changed segments, and the objects in
+    other tiers that they replace."""
     done: list[ObjectRow] = []
     replaced: list[bytes] = []
     for uuid in dict.fromkeys(uuids):
@@ -57,8 +58,8 @@ def relocate(
     old: Mapping[bytes, ObjectRow],
     segments: Mapping[int, SegmentRow],
 ) -> tuple[list[ObjectRow], list[bytes]]:
-    """The rows of the copies that take the place of old objects, with their segments changed, and
-    the uuids of these old ones."""
+    """Return the rows of the copies that replace old objects, with their changed segments, and the
+    uuids of the old objects."""
     new: list[ObjectRow] = []
     left: list[bytes] = []
     for uuid, row in moved.items():
@@ -74,8 +75,8 @@ def relocate(
 
 
 def changed(rows: Iterable[SegmentRow], local: bool) -> list[SegmentRow]:
-    """Those of the segments that may be said to have a file here, or none, and do not say so;
-    they say it then."""
+    """Return the segments whose `local` may be set to this value and differs, with the new
+    value."""
     found = []
     for row in rows:
         if row.state == LIVE and row.local != local and (local or row.object):

@@ -1,7 +1,8 @@
-"""Which `SegmentCatalog` a broker uses: the setting `offset.storage`, and that it is the right one.
+"""Open the `SegmentCatalog` of the setting `offset.storage`, after checking that it is the right
+one.
 
-With another storage than the one that holds its offsets a broker would give offsets again and lose
-sight of its segments, so it refuses to start.
+With another storage than before, a broker would assign offsets again and not find its segments, so
+it refuses to start.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def open_storage(
     leader_of: Callable[[int], int | None],
     suffix: str = "",
 ) -> SegmentCatalog:
-    """The storage of a broker. `sql` lies in the database of the metadata; `rocksdb` in
-    `<folder>/offsets<suffix>`; `memory` nowhere."""
+    """Open the storage of a broker. `sql` uses the metadata database; `rocksdb` the folder
+    `<folder>/offsets<suffix>`; `memory` stores nothing."""
     if kind == SQL:
         from kafkawire.offsets.catalog.sql.storage import SqlStorage
 
@@ -44,8 +45,8 @@ def open_storage(
 
 
 async def check_storage(kind: str, transactions: Transactions, folder: str, node_id: int) -> None:
-    """MetadataError if another storage than `kind` holds the offsets of this broker, or if they
-    were not restored to the end."""
+    """Raise MetadataError if another storage than `kind` has offsets of this broker, or if a
+    restore of them is incomplete."""
     if is_restoring(folder):
         raise MetadataError(
             f"{rocks_folder(folder)}{RESTORING} is left of a restore that was interrupted: run "
@@ -65,23 +66,24 @@ async def check_storage(kind: str, transactions: Transactions, folder: str, node
 
 
 def rocks_folder(folder: str) -> str:
-    """Where RocksDB keeps the offsets of the broker in this folder."""
+    """Return RocksDB's folder for the broker in this folder."""
     return f"{folder}/offsets"
 
 
 def holds_rocks(folder: str) -> bool:
-    """Whether RocksDB keeps the offsets of the broker in this folder, or will after a restore."""
+    """Return whether RocksDB has the offsets of the broker in this folder, or will after a
+    restore."""
     return os.path.exists(rocks_folder(folder)) or is_restoring(folder)
 
 
 def is_restoring(folder: str) -> bool:
-    """Whether a restore of RocksDB's folder has not come to its end."""
+    """Return whether a restore of RocksDB's folder is incomplete."""
     return os.path.exists(rocks_folder(folder) + RESTORING)
 
 
 def rocks_damaged(folder: str) -> bool:
-    """Whether RocksDB keeps the offsets of the broker in this folder and cannot read all of them.
-    MetadataError if that cannot be found out."""
+    """Return whether RocksDB has the offsets of the broker in this folder but cannot read all of
+    them. Raises MetadataError if that cannot be determined."""
     if not holds_rocks(folder):
         return False
     if not os.path.exists(rocks_folder(folder)):
@@ -99,7 +101,7 @@ def rocks_damaged(folder: str) -> bool:
 
 
 def holds_sql(session: Session, node_id: int) -> bool:
-    """Whether SQL has anything on the partitions of this broker."""
+    """Return whether SQL has rows of the partitions of this broker."""
     checkpoint = (
         "SELECT 1 FROM partition_offset_checkpoints c JOIN partitions p"
         f" ON p.number = c.partition_number WHERE p.leader = {node_id:d} LIMIT 1"

@@ -1,7 +1,7 @@
 """Base of all parts of the key-value storage: the store, the node id, partition leaders.
 
-Subclasses say where the work runs (`_read`, `_write`). The catalog of topics lies elsewhere, so who
-leads a partition is asked of `leader_of`: a node id, or None for a partition that does not exist.
+Subclasses decide in which thread the work runs (`_read`, `_write`). The store has no topics, so
+`leader_of` returns the leader of a partition: a node id, or None if the partition does not exist.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ LeaderOf = Callable[[int], int | None]
 
 
 class KeyValueBase:
-    """Rows and keys of the storage. `now_ms` is the clock of the time columns; nothing is decided
-    by it."""
+    """Rows and keys of the storage. `now_ms` is the clock of the time columns; no decision uses
+    it."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class KeyValueBase:
         raise NotImplementedError
 
     async def _write(self, method: str, work: Callable[[Writes], T]) -> T:
-        """Run `work`, which fills the changes, and writes them."""
+        """Run `work`, which fills the changes, and write them."""
         raise NotImplementedError
 
     def _led(self, numbers: Collection[int], node_id: int) -> set[int]:
@@ -52,7 +52,7 @@ class KeyValueBase:
         return led
 
     def _segments(self, ids: Iterable[int]) -> dict[int, SegmentRow]:
-        """Those that are there, by id and in its order."""
+        """Return the segments that exist, by id and sorted."""
         keys = [layout.segment_key(segment_id) for segment_id in sorted(set(ids))]
         found = zip(keys, self._store.get(keys), strict=True)
         rows = [layout.unpack_segment(key, value) for key, value in found if value is not None]

@@ -1,7 +1,7 @@
-"""How offsets are laid out in an ordered key-value store: keys and values as bytes.
+"""The layout of offsets in an ordered key-value store: keys and values as bytes.
 
-Used by `kv.storage`. Keys sort by their bytes, so all that is stored of a partition lies together
-and its mappings in order of their offsets; numbers in keys are big-endian.
+Used by `kv.storage`. Keys sort by their bytes, so the rows of a partition are adjacent and its
+mappings in offset order; numbers in keys are big-endian.
 
     v                              format version
     n                              the next segment id
@@ -58,7 +58,7 @@ _PARTITION_KEY = struct.Struct(">xQB")
 _MAPPING_KEY = struct.Struct(">cQBQ")
 
 CHECKPOINT, TOTALS, MAPPING = 0, 1, 2
-"""The kinds of a partition's keys, in their order."""
+"""The kinds of a partition's keys, in sort order."""
 
 
 @dataclass(slots=True)
@@ -87,66 +87,67 @@ def unpack_number(value: bytes | None) -> int:
 
 
 def partition_key(number: int, kind: int) -> bytes:
-    """The key of a partition's checkpoint or totals; of MAPPING: where its mappings begin."""
+    """Return the key of a partition's checkpoint or totals; for MAPPING: the start of its
+    mappings."""
     return b"p" + _U64.pack(number) + bytes((kind,))
 
 
 def partition_end(number: int) -> bytes:
-    """Above every key of a partition."""
+    """Return the upper bound of the keys of a partition."""
     return b"p" + _U64.pack(number + 1)
 
 
 def partition_of(key: bytes) -> tuple[int, int]:
-    """The number and the kind in a partition's key."""
+    """Return the number and the kind in a partition's key."""
     number, kind = _unpack(_PARTITION_KEY, key)
     return number, kind
 
 
 def mapping_key(number: int, base_offset: int) -> bytes:
-    """The key of a mapping."""
+    """Return the key of a mapping."""
     return _MAPPING_KEY.pack(b"p", number, MAPPING, base_offset)
 
 
 def segment_key(segment_id: int) -> bytes:
-    """The key of a segment."""
+    """Return the key of a segment."""
     return b"s" + _U64.pack(segment_id)
 
 
 def member_key(row: SegmentRange) -> bytes:
-    """The key that says that a mapping is in its segment."""
+    """Return the key of the index entry of a mapping in its segment."""
     return b"i" + _TRIPLE.pack(row.segment_id, row.number, row.base_offset)
 
 
 def member_of(segment_id: int) -> bytes:
-    """Where the members of a segment begin."""
+    """Return the start of the index entries of a segment."""
     return b"i" + _U64.pack(segment_id)
 
 
 def due_key(row: SegmentRange) -> bytes:
-    """The key that says when a mapping is due."""
+    """Return the key of the index entry of a mapping's due time."""
     return b"d" + _TRIPLE.pack(row.due_ms, row.number, row.base_offset)
 
 
 def due_from(due_ms: int) -> bytes:
-    """Where the mappings due at this time begin."""
+    """Return the start of the index entries of a due time."""
     return b"d" + _U64.pack(due_ms)
 
 
 def index_target(key: bytes) -> bytes:
-    """The mapping key a member key or a due key stands for."""
+    """Return the key of the mapping of an index entry."""
     _, number, base_offset = _unpack(_TRIPLE, key[1:])
     return mapping_key(number, base_offset)
 
 
 def pack_checkpoint(row: PartitionCheckpoint, updated_ms: int) -> bytes:
-    """A checkpoint as stored."""
+    """Pack a checkpoint."""
     epochs = pack_epochs(row.leader_epochs)
     head = _CHECKPOINT.pack(row.next_offset, row.log_start, updated_ms, len(epochs))
     return head + epochs + pack_producers(row.producers)
 
 
 def unpack_checkpoint(number: int, value: bytes) -> tuple[PartitionCheckpoint, int]:
-    """The checkpoint and when it was stored. FormatError."""
+    """Unpack a checkpoint and its time. Raises FormatError."""
     next_offset, log_start, updated_ms, length = _unpack(_CHECKPOINT, value)
     split = _CHECKPOINT.size + length
     epochs = unpack_epochs(value[_CHECKPOINT.size : split])
@@ -155,7 +156,7 @@ def unpack_checkpoint(number: int, value: bytes) -> tuple[PartitionCheckpoint, i
 
 
 def pack_totals(totals: Totals) -> bytes:
-    """Totals as stored."""
+    """Pack totals."""
     return _TOTALS.pack(
         totals.records, totals.size_bytes, totals.created_ms, totals.last_activity_ms
     )
@@ -167,19 +168,19 @@ def unpack_totals(value: bytes | None) -> Totals:
 
 
 def pack_mapping(row: SegmentRange) -> bytes:
-    """A mapping as stored under its key."""
+    """Pack a mapping."""
     return _MAPPING.pack(row.segment_id, *row[3:])
 
 
 def unpack_mapping(key: bytes, value: bytes) -> SegmentRange:
-    """The mapping stored under a key. FormatError."""
+    """Unpack the mapping of a key. Raises FormatError."""
     _, number, _, base_offset = _unpack(_MAPPING_KEY, key)
     segment_id, *others = _unpack(_MAPPING, value)
     return SegmentRange(number, segment_id, base_offset, *others)
 
 
 def pack_segment(row: SegmentRow) -> bytes:
-    """A segment as stored under its id."""
+    """Pack a segment."""
     return (
         _SEGMENT.pack(
             row.uuid,
@@ -200,7 +201,7 @@ def pack_segment(row: SegmentRow) -> bytes:
 
 
 def unpack_segment(key: bytes, value: bytes) -> SegmentRow:
-    """The segment stored under a key. FormatError."""
+    """Unpack the segment of a key. Raises FormatError."""
     head = _unpack(_SEGMENT, value[: _SEGMENT.size])
     uuid, node_id, created_ms, state, size, live, generation, newest, after = head[:9]
     local, tier, made = head[9:]
@@ -223,33 +224,33 @@ def unpack_segment(key: bytes, value: bytes) -> SegmentRow:
 
 
 def upgraded_segment(value: bytes) -> bytes:
-    """A segment of FORMAT_BEFORE as it is stored now: it has its file and nothing else."""
+    """Convert a segment of FORMAT_BEFORE to the current layout: it has a file and no object."""
     head = _unpack(_SEGMENT_BEFORE, value)
     return _SEGMENT.pack(*head, True, 0, _NO_OBJECT) + value[_SEGMENT_BEFORE.size :]
 
 
 def object_key(uuid: bytes) -> bytes:
-    """The key of an object."""
+    """Return the key of an object."""
     return b"o" + uuid
 
 
 def state_key(node_id: int, state: int, uuid: bytes) -> bytes:
-    """The key that says that an object is in a state."""
+    """Return the key of the index entry of an object's state."""
     return b"x" + node_id.to_bytes(4, "big") + bytes((state,)) + uuid
 
 
 def unneeded_key(node_id: int, uuid: bytes) -> bytes:
-    """The key that says that the segment of a finished object is not read any more."""
+    """Return the key of the index entry of a finished object whose segment is not live any more."""
     return b"w" + node_id.to_bytes(4, "big") + uuid
 
 
 def uuid_of(key: bytes) -> bytes:
-    """The uuid at the end of any of these keys."""
+    """Return the uuid at the end of any of these keys."""
     return key[-16:]
 
 
 def pack_object(row: ObjectRow) -> bytes:
-    """An object as stored under its uuid."""
+    """Pack an object."""
     return (
         _OBJECT.pack(
             row.segment_id,
@@ -265,52 +266,52 @@ def pack_object(row: ObjectRow) -> bytes:
 
 
 def unpack_object(key: bytes, value: bytes) -> ObjectRow:
-    """The object stored under a key. FormatError."""
+    """Unpack the object of a key. Raises FormatError."""
     return ObjectRow(*[uuid_of(key), *_unpack(_OBJECT, value), value[_OBJECT.size :]])
 
 
 def offsets_key(number: int) -> bytes:
-    """The key of a partition's dispatch and commit offset."""
+    """Return the key of a partition's dispatch and commit offset."""
     return b"r" + _U64.pack(number)
 
 
 OFFSETS_END = b"s"
-"""Above every key of offsets."""
+"""The upper bound of the keys of offsets."""
 
 
 def offsets_number(key: bytes) -> int:
-    """The partition number in such a key."""
+    """Return the partition number in such a key."""
     return int(_unpack(_U64, key[1:])[0])
 
 
 def pack_offsets(dispatch: int, commit: int, updated_ms: int) -> bytes:
-    """Dispatch and commit offset as stored."""
+    """Pack a dispatch and a commit offset."""
     return _OFFSETS.pack(dispatch, commit, updated_ms)
 
 
 def unpack_offsets(value: bytes | None) -> tuple[int, int]:
-    """Unpack offsets, without the time; zeros if nothing is stored."""
+    """Unpack offsets without the time; zeros if nothing is stored."""
     return (0, 0) if value is None else unpack_all_offsets(value)[:2]
 
 
 def unpack_all_offsets(value: bytes) -> tuple[int, int, int]:
-    """Dispatch offset, commit offset and when they were stored."""
+    """Unpack the dispatch offset, the commit offset and their time."""
     dispatch, commit, updated_ms = _unpack(_OFFSETS, value)
     return dispatch, commit, updated_ms
 
 
 def tier_key(tier: int) -> bytes:
-    """The key of a tier."""
+    """Return the key of a tier."""
     return b"t" + tier.to_bytes(4, "big")
 
 
 def pack_tier(row: TierRow) -> bytes:
-    """A tier as stored under its id."""
+    """Pack a tier."""
     return _TIER.pack(row.state, row.created_ms) + row.url.encode()
 
 
 def unpack_tier(key: bytes, value: bytes) -> TierRow:
-    """The tier stored under a key. FormatError."""
+    """Unpack the tier of a key. Raises FormatError."""
     state, created_ms = _unpack(_TIER, value)
     url = _text(value[_TIER.size :])
     return TierRow(int.from_bytes(key[1:], "big"), url, state, created_ms)

@@ -1,7 +1,7 @@
 """Objects of the remote tier in the key-value storage: rows, offsets and tiers.
 
-Decisions are by the rules of `objects`; each method collects its changes and hands them over in one
-atomic write.
+The rules are in `object_rules`; each method collects its changes and applies them in one atomic
+write.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ SCANNED = 1000
 
 
 class KeyValueObjects(KeyValueBase):
-    """The part of `kv.storage.KeyValueStorage` that knows of objects."""
+    """The part of `kv.storage.KeyValueStorage` for objects."""
 
     async def start_objects(
         self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]
     ) -> list[bytes]:
-        """Insert objects as COPY_STARTED and raises the dispatch offsets (partition number ->
-        offset); the uuids of those entered."""
+        """Insert objects as COPY_STARTED and raise the dispatch offsets (partition number ->
+        offset); return the inserted uuids."""
 
         def work(writes: Writes) -> list[bytes]:
             led = self._led(dispatched, self._node_id)
@@ -53,8 +53,8 @@ class KeyValueObjects(KeyValueBase):
     async def finish_objects(
         self, uuids: Sequence[bytes], committed: Mapping[int, int]
     ) -> list[SegmentRow]:
-        """Make objects COPY_FINISHED and those of their segments; the segments, by id, as they are
-        then."""
+        """Make objects COPY_FINISHED and assign them to their segments; return the changed
+        segments, by id."""
 
         def work(writes: Writes) -> list[SegmentRow]:
             led = self._led(committed, self._node_id)
@@ -74,8 +74,8 @@ class KeyValueObjects(KeyValueBase):
         return await self._write("finish_objects", work)
 
     async def delete_objects(self, uuids: Sequence[bytes], delete_after_ms: int) -> None:
-        """Make objects DELETE_STARTED, whatever they are, but for those that are so already; a
-        segment that has one of them as its object has none from then on."""
+        """Make objects DELETE_STARTED, in whatever other state they are; their segments have no
+        object from then on."""
 
         def work(writes: Writes) -> None:
             found = self._objects(uuids)
@@ -91,8 +91,8 @@ class KeyValueObjects(KeyValueBase):
         await self._write("delete_objects", work)
 
     async def condemn_objects(self, rows: Sequence[ObjectRow]) -> None:
-        """Insert objects that are no segment's as DELETE_STARTED, with their `delete_after_ms`: a
-        scrub found them without a row."""
+        """Insert objects without a row, found by a scrub, as DELETE_STARTED with their
+        `delete_after_ms`."""
 
         def work(writes: Writes) -> None:
             known = self._objects(row.uuid for row in rows)
@@ -103,7 +103,7 @@ class KeyValueObjects(KeyValueBase):
         await self._write("condemn_objects", work)
 
     async def drop_objects(self, uuids: Sequence[bytes]) -> None:
-        """Forget objects that are gone."""
+        """Delete the rows of deleted objects."""
 
         def work(writes: Writes) -> None:
             for row in self._objects(uuids).values():
@@ -116,7 +116,7 @@ class KeyValueObjects(KeyValueBase):
     async def objects(
         self, node_id: int, states: Sequence[int], limit: int, after: bytes = b""
     ) -> list[ObjectRow]:
-        """Up to `limit` objects of a broker in these states, by uuid, from above `after`."""
+        """Return up to `limit` objects of a broker in these states, by uuid, above `after`."""
 
         def work() -> list[ObjectRow]:
             uuids: list[bytes] = []
@@ -129,14 +129,14 @@ class KeyValueObjects(KeyValueBase):
         return await self._read(work)
 
     async def objects_by_uuid(self, uuids: Sequence[bytes]) -> list[ObjectRow]:
-        """Those of the objects that are there, by uuid."""
+        """Return the objects that exist, by uuid."""
         return await self._read(lambda: list(self._objects(uuids).values()))
 
     async def unneeded_objects(
         self, node_id: int, limit: int, after: bytes = b""
     ) -> list[ObjectRow]:
-        """Up to `limit` COPY_FINISHED objects of a broker whose segment is DELETING or gone, by
-        uuid, from above `after`."""
+        """Return up to `limit` COPY_FINISHED objects of a broker whose segment is DELETING or
+        deleted, by uuid, above `after`."""
 
         def work() -> list[ObjectRow]:
             low = layout.unneeded_key(node_id, after) + (b"\0" if after else b"")
@@ -147,8 +147,8 @@ class KeyValueObjects(KeyValueBase):
         return await self._read(work)
 
     async def set_local(self, ids: Sequence[int], local: bool) -> list[SegmentRow]:
-        """Record whether LIVE segments have a local file; the latter only of those that have a
-        finished object."""
+        """Record whether LIVE segments have a local file; only segments with a finished object may
+        have none."""
 
         def work(writes: Writes) -> list[SegmentRow]:
             segments = self._segments(ids)
@@ -167,8 +167,8 @@ class KeyValueObjects(KeyValueBase):
         await self._write("save_tiering_offsets", work)
 
     async def uncommitted(self, limit: int, after: int = -1) -> list[int]:
-        """Up to `limit` partitions that this broker leads whose commit offset is below their
-        dispatch offset, by number, from above `after`."""
+        """Return up to `limit` partitions led by this broker whose commit offset is below their
+        dispatch offset, by number, above `after`."""
 
         def work() -> list[int]:
             found: list[int] = []
@@ -189,21 +189,21 @@ class KeyValueObjects(KeyValueBase):
         return await self._read(work)
 
     async def save_tier(self, row: TierRow) -> None:
-        """Insert a tier, or changes the one with this id."""
+        """Insert a tier, or update the one with this id."""
         await self._write(
             "save_tier", lambda writes: writes.put(layout.tier_key(row.id), layout.pack_tier(row))
         )
 
     async def tiers(self) -> list[TierRow]:
-        """All of them, by id."""
+        """Return all tiers, by id."""
         return await self._read(
             lambda: [layout.unpack_tier(*pair) for pair in self._store.scan(b"t", b"u")]
         )
 
     async def relocate_objects(self, moved: Mapping[bytes, ObjectRow]) -> list[SegmentRow]:
-        """Finished objects copied into another tier take the place of the old ones (the keys),
-        which are DELETE_STARTED from then on, to be kept until the new row's delete_after_ms; the
-        segments, by id, as they are then."""
+        """Replace old objects (the keys) by their finished copies in another tier. The old ones
+        become DELETE_STARTED and are kept until the new row's delete_after_ms. Return the changed
+        segments, by id."""
 
         def work(writes: Writes) -> list[SegmentRow]:
             old = self._objects(moved)
@@ -222,8 +222,8 @@ class KeyValueObjects(KeyValueBase):
     async def enter_remote(
         self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[SegmentRange]]]
     ) -> list[int]:
-        """Insert segments that lie in the remote tier only, LIVE with all that their rows say,
-        their finished objects and their mappings; the ids of the segments."""
+        """Insert LIVE segments that are in the remote tier only, with their finished objects and
+        mappings; return the segment ids."""
 
         def work(writes: Writes) -> list[int]:
             numbers = {each.number for _, _, mappings in rows for each in mappings}
@@ -247,7 +247,7 @@ class KeyValueObjects(KeyValueBase):
         return await self._write("enter_remote", work)
 
     def _objects(self, uuids: Iterable[bytes]) -> dict[bytes, ObjectRow]:
-        """Those that are there, by uuid and in its order."""
+        """Return the objects that exist, by uuid and sorted."""
         keys = [layout.object_key(uuid) for uuid in sorted(set(uuids))]
         found = zip(keys, self._store.get(keys), strict=True)
         rows = [layout.unpack_object(key, value) for key, value in found if value is not None]
@@ -271,7 +271,7 @@ def _enter(writes: Writes, row: ObjectRow) -> None:
 
 
 def _change(writes: Writes, row: ObjectRow, state: int, delete_after_ms: int) -> None:
-    """Put an object into another state."""
+    """Change the state of an object."""
     writes.delete(layout.state_key(row.node_id, row.state, row.uuid))
     writes.delete(layout.unneeded_key(row.node_id, row.uuid))
     _enter(writes, replace(row, state=state, delete_after_ms=delete_after_ms))

@@ -1,9 +1,9 @@
 """`SegmentCatalog` in RocksDB, for very many partitions on one broker (extra `kafkawire[rocksdb]`).
 
-One atomic WriteBatch a transaction, and a sync of RocksDB's log before it returns. The batch is
-written without sync and the log synced after it: the driver (rocksdict) holds the interpreter lock
-in the first call and not in the second, so the loop never waits for the disk. The folder belongs
-to one process. Layout in `kv.layout`, logic in `kv.storage`.
+Each transaction is one atomic WriteBatch, and a sync of RocksDB's log before it returns. The batch
+is written without sync and the log synced after it: the driver (rocksdict) holds the interpreter
+lock in the first call but not in the second, so the event loop never waits for the disk. The folder
+belongs to one process. Layout in `kv.layout`, logic in `kv.storage`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kafkawire.offsets.catalog.kv.store import Writes
 T = TypeVar("T")
 
 LOG_FILES = 2
-"""RocksDB's own logs for people (LOG.old.*) that are kept."""
+"""Number of RocksDB's own text logs (LOG.old.*) that are kept."""
 MEMTABLE_BYTES = 16 << 20
 """Bytes of a RocksDB memtable; there are at most two."""
 NOT_INSTALLED = (
@@ -34,26 +34,27 @@ NOT_INSTALLED = (
 )
 
 DAMAGE_SIGNS = ("Corruption: ", "No such file or directory")
-"""In messages of RocksDB: a file is damaged or missing. Others pass: a lock, a full disk."""
+"""Messages of RocksDB for a damaged or missing file. Other errors are temporary: a lock, a full
+disk."""
 
 
 class RocksStore:
-    """`KeyValueStore` over a RocksDB folder, opened at the first call. MetadataError when it
+    """`KeyValueStore` over a RocksDB folder, opened by the first call. Raises MetadataError if it
     cannot be used."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._rocks: Any = None  # the module, imported when it is needed
+        self._rocks: Any = None  # the module, imported on first use
         self._database: Any = None
         self._refusal = ""
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of these keys, in their order."""
+        """Return the values of these keys, in their order."""
         with self._usable() as database:
             return list(database.get(list(keys))) if keys else []
 
     def scan(self, low: bytes, high: bytes, limit: int = -1) -> list[tuple[bytes, bytes]]:
-        """The pairs with low <= key < high, ascending; at most `limit` unless it is -1."""
+        """Return the pairs with low <= key < high, ascending; at most `limit` unless it is -1."""
         found: list[tuple[bytes, bytes]] = []
         if low >= high or limit == 0:
             return found
@@ -67,18 +68,18 @@ class RocksStore:
         return found
 
     def floor(self, low: bytes, key: bytes) -> tuple[bytes, bytes] | None:
-        """The pair with the greatest key that is >= `low` and <= `key`."""
+        """Return the pair with the greatest key that is >= `low` and <= `key`."""
         with self._usable() as database:
             cursor = database.iter()
             cursor.seek_for_prev(key)
             if not cursor.valid():
-                cursor.status()  # raises if that is because of a failure
+                cursor.status()  # raises if the iterator has failed
                 return None
             return (cursor.key(), cursor.value()) if cursor.key() >= low else None
 
     def write(self, writes: Writes) -> None:
-        """Apply all puts and deletes atomically. After a failed sync no one knows what is durable,
-        so nothing more is written or read until the process starts again."""
+        """Apply all puts and deletes atomically. After a failed sync it is unknown what is durable,
+        so no further reads or writes are possible until a restart."""
         with self._usable() as database:
             batch = self._rocks.WriteBatch(raw_mode=True)
             for key, value in writes.changes.items():
@@ -94,7 +95,7 @@ class RocksStore:
                 raise
 
     def check(self) -> None:
-        """Read every pair, which compares each block with its checksum. DamagedMetadata if that
+        """Verify the checksum of every block by reading all pairs. Raises DamagedMetadata if that
         fails, MetadataError if the folder cannot be used."""
         with self._usable() as database:
             for _ in database.items():
@@ -109,7 +110,7 @@ class RocksStore:
 
     @contextmanager
     def _usable(self) -> Iterator[Any]:
-        """The driver's database; what it raises (plain Exception for everything) gets a name."""
+        """Return the driver's database; convert its errors, which are plain Exceptions."""
         if self._refusal:
             raise MetadataError(f"{self._folder} {self._refusal}")
         try:
@@ -150,7 +151,7 @@ class RocksStore:
             self._upgrade()
 
     def _upgrade(self) -> None:
-        """Write what is laid out in another way now, all of it or nothing."""
+        """Convert rows of an older layout in one write."""
         writes = Writes()
         for key, value in self.scan(b"s", b"t"):
             writes.put(key, layout.upgraded_segment(value))
@@ -186,8 +187,8 @@ class RocksStorage(KeyValueStorage):
         return await self._run(transaction)
 
     async def _run(self, call: Callable[[], T]) -> T:
-        """In turn, on a thread. If the caller is cancelled the call goes on there, and the lock of
-        the threads makes the next one wait."""
+        """Run calls one after another in a thread. A cancelled call still runs to its end, and the
+        threads' lock makes the next one wait."""
 
         def alone() -> T:
             with self._running:

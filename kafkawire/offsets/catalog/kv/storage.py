@@ -1,9 +1,9 @@
 """`SegmentCatalog` over an ordered key-value store: the logic of `catalog.memory` and of
 `kv.rocksdb`. The layout is in `kv.layout`.
 
-Each method collects its changes from what is stored now and hands them over in one atomic write.
-Where the work runs, and who leads a partition, is in `kv.base`; objects of the remote tier are in
-`kv.objects`.
+Each method computes its changes from the stored rows and applies them in one atomic write.
+`kv.base` runs the work and finds partition leaders; `kv.objects` has the objects of the remote
+tier.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kafkawire.offsets.catalog.port import (
 )
 
 ORPHAN_STEPS = 1_000
-"""Partitions checked in one call of `orphans`: some milliseconds."""
+"""Partitions checked by one call of `orphans`: some milliseconds."""
 
 
 class KeyValueStorage(KeyValueObjects):
@@ -59,7 +59,7 @@ class KeyValueStorage(KeyValueObjects):
         return await self._read(lambda: layout.unpack_number(self._store.get([key])[0]))
 
     async def load_partitions(self, numbers: Sequence[int]) -> list[PartitionRow]:
-        """A row for each of the numbers, in their order; empty where nothing is stored."""
+        """Return a row for each of the numbers, in their order; empty if nothing is stored."""
         return await self._read(lambda: [self._partition(number) for number in numbers])
 
     def _partition(self, number: int) -> PartitionRow:
@@ -76,7 +76,7 @@ class KeyValueStorage(KeyValueObjects):
         return row
 
     async def start_segments(self, rows: Sequence[SegmentRow]) -> list[int]:
-        """Insert segments that will be written, as STARTED; their ids."""
+        """Insert segments that will be written as STARTED; return their ids."""
 
         def work(writes: Writes) -> list[int]:
             first = layout.unpack_number(self._store.get([layout.NEXT_ID_KEY])[0]) or 1
@@ -89,7 +89,7 @@ class KeyValueStorage(KeyValueObjects):
         return await self._write("start_segments", work)
 
     async def finish_segments(self, swap: Swap) -> None:
-        """Make the finished segments LIVE and exchanges the mappings."""
+        """Make the finished segments LIVE and replace the mappings."""
 
         def work(writes: Writes) -> None:
             numbers = {row.number for _, added in swap.finished for row in added}
@@ -103,7 +103,7 @@ class KeyValueStorage(KeyValueObjects):
         self, below: Mapping[int, int], delete_after_ms: int = 0
     ) -> list[SegmentRow]:
         """Drop the mappings that end at or below the log start of their partition (number -> log
-        start); for EVERYTHING all that is stored of it."""
+        start); for EVERYTHING drop all its rows."""
 
         def work(writes: Writes) -> list[SegmentRow]:
             gone: list[SegmentRange] = []
@@ -129,7 +129,8 @@ class KeyValueStorage(KeyValueObjects):
         return await self._write("remove_mappings", work)
 
     async def drop_segments(self, ids: Sequence[int]) -> None:
-        """Forget segments whose files are gone: STARTED ones that were given up, DELETING ones."""
+        """Delete the rows of segments whose files are deleted: abandoned STARTED ones, and DELETING
+        ones."""
 
         def work(writes: Writes) -> None:
             for segment_id in ids:
@@ -141,7 +142,7 @@ class KeyValueStorage(KeyValueObjects):
     async def segments(
         self, node_id: int, states: Sequence[int], limit: int, after_id: int = 0
     ) -> list[SegmentRow]:
-        """Up to `limit` segments of a broker in these states, by id, from above `after_id`."""
+        """Return up to `limit` segments of a broker in these states, by id, above `after_id`."""
 
         def work() -> list[SegmentRow]:
             pairs = self._store.scan(layout.segment_key(after_id + 1), b"t")
@@ -152,7 +153,7 @@ class KeyValueStorage(KeyValueObjects):
         return await self._read(work)
 
     async def segments_by_id(self, ids: Sequence[int]) -> list[SegmentRow]:
-        """Those of the segments that are there, by id."""
+        """Return the segments that exist, by id."""
 
         def work() -> list[SegmentRow]:
             keys = [layout.segment_key(segment_id) for segment_id in sorted(set(ids))]
@@ -162,7 +163,7 @@ class KeyValueStorage(KeyValueObjects):
         return await self._read(work)
 
     async def segment_mappings(self, segment_ids: Sequence[int]) -> list[SegmentRange]:
-        """All mappings into these segments, by segment, partition and offset."""
+        """Return all mappings of these segments, by segment, partition and offset."""
 
         def work() -> list[SegmentRange]:
             keys = [
@@ -175,8 +176,8 @@ class KeyValueStorage(KeyValueObjects):
         return await self._read(work)
 
     async def mappings(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[SegmentRange]]:
-        """For each (number, from, to) the mappings that cover an offset of [from, to), in order;
-        one round trip for all."""
+        """Return, for each (number, from, to), the mappings that cover an offset of [from, to), in
+        order; one round trip for all."""
         return await self._read(lambda: [self._covering(*each) for each in ranges])
 
     def _covering(self, number: int, start: int, stop: int) -> list[SegmentRange]:
@@ -193,8 +194,8 @@ class KeyValueStorage(KeyValueObjects):
         return [row for row in rows if row.end_offset > start]
 
     async def expiring(self, before_ms: int, limit: int) -> list[SegmentRange]:
-        """Up to `limit` mappings with due_ms < before_ms of partitions this broker leads, the most
-        overdue first."""
+        """Return up to `limit` mappings with due_ms < before_ms of partitions this broker leads,
+        the most overdue first."""
 
         def work() -> list[SegmentRange]:
             low, high = layout.due_from(0), layout.due_from(max(before_ms, 0))
@@ -238,8 +239,8 @@ class KeyValueStorage(KeyValueObjects):
                     yield layout.unpack_mapping(key, value)
 
     async def orphans(self, limit: int) -> list[int]:
-        """Stored partitions of deleted topics; see `SegmentCatalog.orphans`. The catalog lies
-        elsewhere, so partitions are checked."""
+        """Return stored partitions of deleted topics; see `SegmentCatalog.orphans`. The store has
+        no topics, so each partition is checked."""
 
         def work() -> list[int]:
             found: list[int] = []
@@ -260,7 +261,7 @@ class KeyValueStorage(KeyValueObjects):
         return await self._read(work)
 
     async def stats(self, numbers: Sequence[int]) -> list[StoredStats]:
-        """Partitions in numbers, in the order given."""
+        """Return statistics of partitions, in the order given."""
         return await self._read(lambda: [self._stats(number) for number in numbers])
 
     def _stats(self, number: int) -> StoredStats:
@@ -285,7 +286,7 @@ class KeyValueStorage(KeyValueObjects):
         )
 
     async def metrics(self) -> StorageMetrics:
-        """The storage in numbers."""
+        """Return statistics of the storage."""
 
         def work() -> StorageMetrics:
             kinds = [layout.partition_of(key)[1] for key, _ in self._store.scan(b"p", b"q")]

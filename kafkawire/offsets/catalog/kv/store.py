@@ -1,6 +1,6 @@
-"""The port to an ordered key-value store, and one in memory.
+"""The port to an ordered key-value store, and an in-memory implementation.
 
-What `kv.storage` needs of RocksDB (`kv.rocksdb`); keys are in the order of their bytes.
+The operations of RocksDB (`kv.rocksdb`) that `kv.storage` needs; keys sort by their bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Writes:
-    """Puts and deletes of one transaction; the last one of a key counts."""
+    """Puts and deletes of one transaction; the last one of a key wins."""
 
     __slots__ = ("changes",)
 
@@ -28,22 +28,22 @@ class Writes:
 
 
 class KeyValueStore(Protocol):
-    """Calls block; one at a time."""
+    """An ordered key-value store. Calls block and must not be concurrent."""
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of these keys, in their order."""
+        """Return the values of these keys, in their order."""
         ...
 
     def scan(self, low: bytes, high: bytes, limit: int = -1) -> list[tuple[bytes, bytes]]:
-        """The pairs with low <= key < high, ascending; at most `limit` unless it is -1."""
+        """Return the pairs with low <= key < high, ascending; at most `limit` unless it is -1."""
         ...
 
     def floor(self, low: bytes, key: bytes) -> tuple[bytes, bytes] | None:
-        """The pair with the greatest key that is >= `low` and <= `key`."""
+        """Return the pair with the greatest key that is >= `low` and <= `key`."""
         ...
 
     def write(self, writes: Writes) -> None:
-        """All of the changes or none, durable when this returns."""
+        """Apply all changes or none; they are durable when this returns."""
         ...
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class KeyValueStore(Protocol):
 
 
 class MemoryStore:
-    """An ordered dict. Inserting is linear in the number of keys, at memory speed."""
+    """An ordered dict in memory; inserting is linear in the number of keys."""
 
     __slots__ = ("_keys", "_values")
 
@@ -61,25 +61,25 @@ class MemoryStore:
         self._values: dict[bytes, bytes] = {}
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of these keys, in their order."""
+        """Return the values of these keys, in their order."""
         return [self._values.get(key) for key in keys]
 
     def scan(self, low: bytes, high: bytes, limit: int = -1) -> list[tuple[bytes, bytes]]:
-        """The pairs with low <= key < high, ascending; at most `limit` unless it is -1."""
+        """Return the pairs with low <= key < high, ascending; at most `limit` unless it is -1."""
         start, end = bisect_left(self._keys, low), bisect_left(self._keys, high)
         if limit >= 0:
             end = min(end, start + limit)
         return [(key, self._values[key]) for key in self._keys[start:end]]
 
     def floor(self, low: bytes, key: bytes) -> tuple[bytes, bytes] | None:
-        """The pair with the greatest key that is >= `low` and <= `key`."""
+        """Return the pair with the greatest key that is >= `low` and <= `key`."""
         at = bisect_right(self._keys, key) - 1
         if at < 0 or self._keys[at] < low:
             return None
         return self._keys[at], self._values[self._keys[at]]
 
     def write(self, writes: Writes) -> None:
-        """All of the changes or none, durable when this returns."""
+        """Apply all changes or none; they are durable when this returns."""
         new = [k for k, v in writes.changes.items() if v is not None and k not in self._values]
         for key, value in writes.changes.items():
             if value is not None:
@@ -90,7 +90,7 @@ class MemoryStore:
 
     def _add(self, new: Iterable[bytes]) -> None:
         added = list(new)
-        if len(added) > 64:  # sorting once beats moving the tail of the list that often
+        if len(added) > 64:  # sorting once is faster than many insertions
             self._keys.extend(added)
             self._keys.sort()
             return
@@ -98,4 +98,4 @@ class MemoryStore:
             insort(self._keys, key)
 
     def close(self) -> None:
-        """Close the store. What is stored stays."""
+        """Close the store; its contents are kept."""

@@ -1,6 +1,6 @@
 """The changes of a segment swap in an ordered key-value store. Part of `kv.storage`.
 
-Everything is checked and collected before anything is written, so StaleSwap changes nothing.
+All changes are checked and collected before any is written, so StaleSwap changes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SwapPlan:
         self._checkpoints = [row for row in swap.checkpoints if row.number in led]
 
     def collect(self, writes: Writes) -> None:
-        """Insert all changes. StaleSwap."""
+        """Collect all changes. Raises StaleSwap."""
         self._check_removed()
         old = removed_from(self._store, self._swap.removed, self._swap.delete_after_ms, writes)
         generation = 1 + max((row.generation for row in old.values()), default=-1)
@@ -49,8 +49,8 @@ class SwapPlan:
             writes.put(key, layout.pack_checkpoint(state, self._now_ms))
 
     def enter(self, writes: Writes) -> list[SegmentRow]:
-        """Insert segments no one has started, as their rows are, but for what follows from their
-        mappings; the rows as stored. StaleSwap."""
+        """Insert segments without a STARTED row, except for columns computed from their mappings;
+        return the stored rows. Raises StaleSwap."""
         self._check_all_free(set())
         rows = []
         for row, added in self._added:
@@ -93,7 +93,7 @@ class SwapPlan:
             self._check_free(row, free)
 
     def _check_free(self, row: SegmentRange, free: Collection[bytes]) -> None:
-        """Nothing but removed mappings may cover the offsets of an added one."""
+        """Check that only removed mappings cover the offsets of an added one."""
         first = layout.partition_key(row.number, layout.MAPPING)
         start = layout.mapping_key(row.number, row.base_offset)
         below = self._store.floor(first, start)
@@ -132,12 +132,12 @@ def _put_mappings(added: Iterable[SegmentRange], writes: Writes) -> None:
 def removed_from(
     store: KeyValueStore, removed: Iterable[SegmentRange], delete_after_ms: int, writes: Writes
 ) -> dict[int, SegmentRow]:
-    """Delete mappings; returns the segments they were in, by id, as they are then."""
+    """Delete mappings; return their segments after the change, by id."""
     of: dict[int, list[SegmentRange]] = {}
     for row in removed:
         target = layout.mapping_key(row.number, row.base_offset)
         stored = store.get([target])[0]
-        if stored is not None:  # its due time may not be the one it was planned with
+        if stored is not None:  # its due time may have changed
             writes.delete(layout.due_key(layout.unpack_mapping(target, stored)))
         writes.delete(target)
         writes.delete(layout.member_key(row))
@@ -167,7 +167,7 @@ def totals_of(
     gone: Iterable[SegmentRange],
     now_ms: int | None = None,
 ) -> layout.Totals:
-    """A partition's totals after these changes; `now_ms` when they are activity."""
+    """Return a partition's totals after these changes; `now_ms` if they count as activity."""
     totals = layout.unpack_totals(store.get([layout.partition_key(number, layout.TOTALS)])[0])
     for sign, rows in ((1, added), (-1, gone)):
         for row in rows:

@@ -1,7 +1,7 @@
 """Objects of the remote tier in SQL: rows, offsets and tiers.
 
-Each method is one transaction that reads the rows it is about, decides by the rules of `objects`,
-and writes what has changed: some hundred rows at a time, never all of them.
+Each method is one transaction that reads the affected rows, applies the rules of `object_rules`,
+and writes the changed rows: some hundred at a time, never all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kafkawire.offsets.catalog.port import (
 from kafkawire.offsets.catalog.sql import statements as sql
 
 UUIDS_AT_ONCE = 1_000
-"""In one statement, a parameter each: the databases take 32,766."""
+"""Uuids per statement, a parameter each: the databases allow 32,766."""
 OBJECT = "uuid, segment_id, node_id, tier, state, size_bytes, created_ms, delete_after_ms, ranges"
 NOT_READ = (
     "NOT EXISTS (SELECT 1 FROM segments s WHERE s.id = remote_objects.segment_id"
@@ -37,8 +37,8 @@ NOT_READ = (
 
 
 class SqlObjects:
-    """The part of `sql.storage.SqlStorage` that knows of objects. `now_ms` is the clock of the
-    time columns; nothing is decided by it."""
+    """The part of `sql.storage.SqlStorage` for objects. `now_ms` is the clock of the time columns;
+    no decision uses it."""
 
     def __init__(self, transactions: Transactions, node_id: int, now_ms: Callable[[], int]) -> None:
         self._transact = transactions.transact
@@ -48,8 +48,8 @@ class SqlObjects:
     async def start_objects(
         self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]
     ) -> list[bytes]:
-        """Insert objects as COPY_STARTED and raises the dispatch offsets (partition number ->
-        offset); the uuids of those entered."""
+        """Insert objects as COPY_STARTED and raise the dispatch offsets (partition number ->
+        offset); return the inserted uuids."""
         now_ms = self._now_ms()
 
         def work(session: Session) -> list[bytes]:
@@ -65,8 +65,8 @@ class SqlObjects:
     async def finish_objects(
         self, uuids: Sequence[bytes], committed: Mapping[int, int]
     ) -> list[SegmentRow]:
-        """Make objects COPY_FINISHED and those of their segments; the segments, by id, as they are
-        then."""
+        """Make objects COPY_FINISHED and assign them to their segments; return the changed
+        segments, by id."""
         now_ms = self._now_ms()
 
         def work(session: Session) -> list[SegmentRow]:
@@ -85,8 +85,8 @@ class SqlObjects:
         return await self._transact(work)
 
     async def delete_objects(self, uuids: Sequence[bytes], delete_after_ms: int) -> None:
-        """Make objects DELETE_STARTED, whatever they are, but for those that are so already; a
-        segment that has one of them as its object has none from then on."""
+        """Make objects DELETE_STARTED, in whatever other state they are; their segments have no
+        object from then on."""
 
         def work(session: Session) -> None:
             rows = [row for row in by_uuid(session, uuids) if row.state != DELETE_STARTED]
@@ -99,8 +99,8 @@ class SqlObjects:
         await self._transact(work)
 
     async def condemn_objects(self, rows: Sequence[ObjectRow]) -> None:
-        """Insert objects that are no segment's as DELETE_STARTED, with their `delete_after_ms`: a
-        scrub found them without a row."""
+        """Insert objects without a row, found by a scrub, as DELETE_STARTED with their
+        `delete_after_ms`."""
 
         def work(session: Session) -> None:
             known = {row.uuid for row in by_uuid(session, [row.uuid for row in rows])}
@@ -112,14 +112,14 @@ class SqlObjects:
         await self._transact(work)
 
     async def drop_objects(self, uuids: Sequence[bytes]) -> None:
-        """Forget objects that are gone."""
+        """Delete the rows of deleted objects."""
         gone = f"DELETE FROM remote_objects WHERE uuid = ? AND state = {DELETE_STARTED}"
         await self._transact(lambda session: session.many(gone, [(uuid,) for uuid in uuids]))
 
     async def objects(
         self, node_id: int, states: Sequence[int], limit: int, after: bytes = b""
     ) -> list[ObjectRow]:
-        """Up to `limit` objects of a broker in these states, by uuid, from above `after`."""
+        """Return up to `limit` objects of a broker in these states, by uuid, above `after`."""
         if not states:
             return []
         wanted = (
@@ -129,14 +129,14 @@ class SqlObjects:
         return await self._transact(lambda session: objects_where(session, wanted, [after]))
 
     async def objects_by_uuid(self, uuids: Sequence[bytes]) -> list[ObjectRow]:
-        """Those of the objects that are there, by uuid."""
+        """Return the objects that exist, by uuid."""
         return await self._transact(lambda session: by_uuid(session, uuids))
 
     async def unneeded_objects(
         self, node_id: int, limit: int, after: bytes = b""
     ) -> list[ObjectRow]:
-        """Up to `limit` COPY_FINISHED objects of a broker whose segment is DELETING or gone, by
-        uuid, from above `after`."""
+        """Return up to `limit` COPY_FINISHED objects of a broker whose segment is DELETING or
+        deleted, by uuid, above `after`."""
         wanted = (
             f"node_id = {node_id:d} AND state = {COPY_FINISHED} AND {NOT_READ} AND uuid > ?"
             f" ORDER BY uuid LIMIT {limit:d}"
@@ -144,8 +144,8 @@ class SqlObjects:
         return await self._transact(lambda session: objects_where(session, wanted, [after]))
 
     async def set_local(self, ids: Sequence[int], local: bool) -> list[SegmentRow]:
-        """Record whether LIVE segments have a local file; the latter only of those that have a
-        finished object."""
+        """Record whether LIVE segments have a local file; only segments with a finished object may
+        have none."""
 
         def work(session: Session) -> list[SegmentRow]:
             segments = _segments(session, ids)
@@ -168,8 +168,8 @@ class SqlObjects:
         await self._transact(work)
 
     async def uncommitted(self, limit: int, after: int = -1) -> list[int]:
-        """Up to `limit` partitions that this broker leads whose commit offset is below their
-        dispatch offset, by number, from above `after`."""
+        """Return up to `limit` partitions led by this broker whose commit offset is below their
+        dispatch offset, by number, above `after`."""
         query = (
             "SELECT partition_number FROM tiering_offsets WHERE commit_offset < dispatch_offset"
             " AND partition_number > ? AND EXISTS (SELECT 1 FROM partitions p"
@@ -180,7 +180,7 @@ class SqlObjects:
         return [number for (number,) in found]
 
     async def save_tier(self, row: TierRow) -> None:
-        """Insert a tier, or changes the one with this id."""
+        """Insert a tier, or update the one with this id."""
         change = (
             "INSERT INTO tiers (id, url, state, created_ms) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (id) DO UPDATE SET url = excluded.url, state = excluded.state,"
@@ -190,14 +190,14 @@ class SqlObjects:
         await self._transact(lambda session: session.run(change, values))
 
     async def tiers(self) -> list[TierRow]:
-        """All of them, by id."""
+        """Return all tiers, by id."""
         query = "SELECT id, url, state, created_ms FROM tiers ORDER BY id"
         return [TierRow(*row) for row in await self._transact(lambda s: s.rows(query))]
 
     async def relocate_objects(self, moved: Mapping[bytes, ObjectRow]) -> list[SegmentRow]:
-        """Finished objects copied into another tier take the place of the old ones (the keys),
-        which are DELETE_STARTED from then on, to be kept until the new row's delete_after_ms; the
-        segments, by id, as they are then."""
+        """Replace old objects (the keys) by their finished copies in another tier. The old ones
+        become DELETE_STARTED and are kept until the new row's delete_after_ms. Return the changed
+        segments, by id."""
 
         def work(session: Session) -> list[SegmentRow]:
             old = {row.uuid: row for row in by_uuid(session, list(moved))}
@@ -218,8 +218,8 @@ class SqlObjects:
     async def enter_remote(
         self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[SegmentRange]]]
     ) -> list[int]:
-        """Insert segments that lie in the remote tier only, LIVE with all that their rows say,
-        their finished objects and their mappings; the ids of the segments."""
+        """Insert LIVE segments that are in the remote tier only, with their finished objects and
+        mappings; return the segment ids."""
         now_ms = self._now_ms()
         numbers = sorted({each.number for _, _, mappings in rows for each in mappings})
 
@@ -241,13 +241,13 @@ class SqlObjects:
 
 
 def objects_where(session: Session, wanted: str, values: Sequence[bytes] = ()) -> list[ObjectRow]:
-    """Objects. The condition is text of this package, never of a user."""
+    """Select objects. The condition is a constant of this package, never user input."""
     found = session.rows(f"SELECT {OBJECT} FROM remote_objects WHERE {wanted}", tuple(values))
     return [ObjectRow(*[bytes(uuid), *facts, bytes(last)]) for uuid, *facts, last in found]
 
 
 def by_uuid(session: Session, uuids: Iterable[bytes]) -> list[ObjectRow]:
-    """Those of the objects that are there, by uuid."""
+    """Return the objects that exist, by uuid."""
     rows: list[ObjectRow] = []
     wanted = sorted(set(uuids))
     for start in range(0, len(wanted), UUIDS_AT_ONCE):
@@ -274,7 +274,7 @@ def raise_offsets(session: Session, offsets: Mapping[int, tuple[int, int]], now_
 
 
 def _segments(session: Session, ids: Iterable[int]) -> dict[int, SegmentRow]:
-    """By id, in its order."""
+    """Return segments by id, sorted."""
     found: list[SegmentRow] = []
     for part in parts(sorted(set(ids))):
         found += sql.segments_where(session, f"id IN ({numbers_text(part)})")
@@ -310,7 +310,7 @@ def _state(session: Session, uuids: Sequence[bytes], state: int, delete_after_ms
 
 
 def _point(session: Session, rows: Iterable[SegmentRow]) -> None:
-    """Store which object each segment has."""
+    """Store the object of each segment."""
     session.many(
         "UPDATE segments SET object = ?, tier = ? WHERE id = ?",
         [(row.object, row.tier, row.id) for row in rows],

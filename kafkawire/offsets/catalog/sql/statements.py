@@ -1,7 +1,7 @@
 """The statements of `sql.storage`, each inside a transaction of its caller.
 
-Text that SQLite and PostgreSQL both understand; sets of numbers are written into it, so that one
-statement takes any number of rows. Tables: kafkawire/metadata/tables.py.
+SQL for both SQLite and PostgreSQL; sets of numbers are written as literals, so that one statement
+takes any number of rows. Tables: kafkawire/metadata/tables.py.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ UNUSED = "NOT EXISTS (SELECT 1 FROM offset_mappings m WHERE m.segment_id = segme
 
 
 def led(session: Session, numbers: Sequence[int], node_id: int) -> Collection[int]:
-    """Those of the partitions that exist; NOT_LEADER_OR_FOLLOWER unless this broker leads all of
-    them. No one can take one over before the transaction ends."""
+    """Return those of the partitions that exist. Raises NOT_LEADER_OR_FOLLOWER unless this broker
+    leads all of them. Leaders cannot change before the transaction ends."""
     gone: set[int] = set()
     for part in parts(numbers):
         some = among("p.number", part)
-        if session.dialect == "postgresql":  # SQLite has one writer anyway
+        if session.dialect == "postgresql":  # SQLite has only one writer
             session.rows(f"SELECT p.number FROM partitions p WHERE {some} FOR SHARE")
         ours = session.rows(
             "SELECT count(*) FROM partitions p JOIN topics t ON t.id = p.topic_id"
@@ -90,7 +90,7 @@ def save_states(session: Session, states: Sequence[PartitionCheckpoint], now_ms:
 
 
 def load_rows(session: Session, numbers: Sequence[int]) -> list[PartitionRow]:
-    """All that is stored of these partitions. FormatError."""
+    """Load all rows of these partitions. Raises FormatError."""
     states: dict[int, PartitionCheckpoint] = {}
     tiered: dict[int, list[int]] = {}
     mappings: dict[int, list[SegmentRange]] = defaultdict(list)
@@ -115,7 +115,7 @@ def load_rows(session: Session, numbers: Sequence[int]) -> list[PartitionRow]:
 
 
 def covering(session: Session, ranges: Sequence[tuple[int, int, int]]) -> list[list[SegmentRange]]:
-    """For each (number, from, to) the mappings that cover an offset of [from, to)."""
+    """Return, for each (number, from, to), the mappings that cover an offset of [from, to)."""
     made: list[list[SegmentRange]] = [[] for _ in ranges]
     wanted = [(at, *each) for at, each in enumerate(ranges) if each[1] < each[2]]
     for part in parts(wanted):
@@ -131,7 +131,7 @@ def covering(session: Session, ranges: Sequence[tuple[int, int, int]]) -> list[l
         for row in found:
             made[row[0]].append(SegmentRange._make(row[1:]))
     for rows in made:
-        rows.sort(key=_offset)  # sorted already, unless the database took another way
+        rows.sort(key=_offset)  # usually sorted already, depending on the query plan
     return made
 
 
@@ -144,7 +144,7 @@ def _of(table: str, columns: str) -> str:
 
 
 def ended(session: Session, below: Sequence[tuple[int, int]]) -> list[SegmentRange]:
-    """The mappings that end at or below the log start of (number, log start)."""
+    """Return the mappings that end at or below the log start of (number, log start)."""
     made: list[SegmentRange] = []
     for part in parts(below):
         found = session.rows(
@@ -158,13 +158,15 @@ def ended(session: Session, below: Sequence[tuple[int, int]]) -> list[SegmentRan
 
 
 def mappings_where(session: Session, condition: str) -> list[SegmentRange]:
-    """Mappings. The condition, with the order, is text of this package, never of a user."""
+    """Select mappings. The condition, with the order, is a constant of this package, never user
+    input."""
     found = session.rows(f"SELECT {MAPPING} FROM offset_mappings WHERE {condition}")
     return list(map(SegmentRange._make, found))
 
 
 def led_by(node_id: int) -> str:
-    """A condition on mappings: of partitions that this broker leads, or did until they went."""
+    """A condition on mappings: of partitions that this broker leads, or led until they were
+    deleted."""
     return (
         "EXISTS (SELECT 1 FROM partitions p WHERE p.number = offset_mappings.partition_number"
         f" AND p.leader = {node_id:d})"
@@ -172,7 +174,7 @@ def led_by(node_id: int) -> str:
 
 
 def add_mappings(session: Session, rows: Sequence[SegmentRange], now_ms: int) -> bool:
-    """Add mappings of new segments; False if offsets of one are taken: then undo it all."""
+    """Insert mappings of new segments; return False if they overlap others: then roll back."""
     head = f"INSERT INTO offset_mappings ({MAPPING}, created_at)"
     insert(session, head, [(*row, now_ms) for row in rows], "ON CONFLICT DO NOTHING")
     count = 0
@@ -193,7 +195,7 @@ def add_mappings(session: Session, rows: Sequence[SegmentRange], now_ms: int) ->
 
 
 def delete_mappings(session: Session, rows: Sequence[SegmentRange]) -> int:
-    """Delete mappings if they are as given; returns how many."""
+    """Delete mappings if they are unchanged; return how many."""
     count = 0
     for part in parts(rows):
         keys = values_text((r.number, r.base_offset, r.segment_id, r.end_offset) for r in part)
@@ -208,7 +210,7 @@ def delete_mappings(session: Session, rows: Sequence[SegmentRange]) -> int:
 def release_segments(
     session: Session, gone: Iterable[SegmentRange], delete_after_ms: int
 ) -> list[SegmentRow]:
-    """After mappings have gone: their segments hold less; DELETING when nothing is left."""
+    """Update segments after mappings were deleted: DELETING if none is left."""
     bytes_of: dict[int, int] = defaultdict(int)
     for row in gone:
         bytes_of[row.segment_id] += row.length
@@ -228,7 +230,7 @@ def release_segments(
 
 
 def segments_where(session: Session, condition: str, limit: int = -1) -> list[SegmentRow]:
-    """Segments by id. The condition is text of this package, never of a user."""
+    """Select segments by id. The condition is a constant of this package, never user input."""
     most = f" LIMIT {limit:d}" if limit >= 0 else ""
     found = session.rows(f"SELECT {SEGMENT} FROM segments WHERE {condition} ORDER BY id{most}")
     return [
@@ -240,8 +242,8 @@ def segments_where(session: Session, condition: str, limit: int = -1) -> list[Se
 def add_totals(
     session: Session, added: Iterable[SegmentRange], gone: Iterable[SegmentRange], now_ms: int
 ) -> None:
-    """Insert what mappings bring and take with the partitions they are of; `now_ms` -1 when
-    that is no activity."""
+    """Add what inserted and deleted mappings change to the totals of their partitions; `now_ms` -1
+    if that is no activity."""
     changed: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for sign, rows in ((1, added), (-1, gone)):
         for row in rows:
@@ -262,7 +264,7 @@ def add_totals(
 
 
 def forget_partitions(session: Session, numbers: Sequence[int]) -> None:
-    """Drop all but the mappings of deleted partitions."""
+    """Delete all rows but the mappings of deleted partitions."""
     tables = ("partition_offset_checkpoints", "partition_metadata", "tiering_offsets")
     for part in parts(numbers):
         for table in tables:
@@ -270,7 +272,7 @@ def forget_partitions(session: Session, numbers: Sequence[int]) -> None:
 
 
 def stats(session: Session, numbers: Sequence[int]) -> dict[int, StoredStats]:
-    """Stored statistics of partitions by number; partitions that do not exist are left out."""
+    """Return stored statistics by partition number; partitions that do not exist are left out."""
     made: dict[int, StoredStats] = {}
     for part in parts(numbers):
         found = session.rows(
@@ -288,7 +290,7 @@ def stats(session: Session, numbers: Sequence[int]) -> dict[int, StoredStats]:
 
 
 def metrics(session: Session) -> StorageMetrics:
-    """The tables in numbers."""
+    """Return statistics of the tables."""
     counts = [
         int(session.rows(f"SELECT count(*) FROM {table}")[0][0])
         for table in ("partition_offset_checkpoints", "offset_mappings")

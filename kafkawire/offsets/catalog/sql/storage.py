@@ -1,7 +1,7 @@
 """`SegmentCatalog` in the database of the metadata, SQLite or PostgreSQL.
 
-It shares the transactions of the metadata, so a process is one writer to the database. The
-statements are in `statements`, those about objects of the remote tier in `objects`.
+It uses the transactions of the metadata, so a process has one writer to the database. The
+statements are in `statements`, those for objects of the remote tier in `objects`.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class SqlStorage(SqlObjects):
         return int(found[0][0]) if found else 0
 
     async def load_partitions(self, numbers: Sequence[int]) -> list[PartitionRow]:
-        """A row for each of the numbers, in their order; empty where nothing is stored."""
+        """Return a row for each of the numbers, in their order; empty if nothing is stored."""
         return await self._transact(lambda session: sql.load_rows(session, numbers))
 
     async def start_segments(self, rows: Sequence[SegmentRow]) -> list[int]:
-        """Insert segments that will be written, as STARTED; their ids."""
+        """Insert segments that will be written as STARTED; return their ids."""
 
         def work(session: Session) -> list[int]:
             session.many(
@@ -75,7 +75,7 @@ class SqlStorage(SqlObjects):
         return await self._transact(work)
 
     async def finish_segments(self, swap: Swap) -> None:
-        """Make the finished segments LIVE and exchanges the mappings."""
+        """Make the finished segments LIVE and replace the mappings."""
         now_ms = self._now_ms()
         await self._transact(lambda session: self._swap(session, swap, now_ms))
 
@@ -126,7 +126,7 @@ class SqlStorage(SqlObjects):
         self, below: Mapping[int, int], delete_after_ms: int = 0
     ) -> list[SegmentRow]:
         """Drop the mappings that end at or below the log start of their partition (number -> log
-        start); for EVERYTHING all that is stored of it."""
+        start); for EVERYTHING drop all its rows."""
         if not below:
             return []
         whole = [number for number, log_start in below.items() if log_start >= EVERYTHING]
@@ -142,7 +142,8 @@ class SqlStorage(SqlObjects):
         return await self._transact(work)
 
     async def drop_segments(self, ids: Sequence[int]) -> None:
-        """Forget segments whose files are gone: STARTED ones that were given up, DELETING ones."""
+        """Delete the rows of segments whose files are deleted: abandoned STARTED ones, and DELETING
+        ones."""
 
         def work(session: Session) -> None:
             for part in parts(ids):
@@ -154,7 +155,7 @@ class SqlStorage(SqlObjects):
     async def segments(
         self, node_id: int, states: Sequence[int], limit: int, after_id: int = 0
     ) -> list[SegmentRow]:
-        """Up to `limit` segments of a broker in these states, by id, from above `after_id`."""
+        """Return up to `limit` segments of a broker in these states, by id, above `after_id`."""
         wanted = (
             f"node_id = {node_id:d} AND state IN ({numbers_text(states)}) AND id > {after_id:d}"
         )
@@ -163,7 +164,7 @@ class SqlStorage(SqlObjects):
         return await self._transact(lambda session: sql.segments_where(session, wanted, limit))
 
     async def segments_by_id(self, ids: Sequence[int]) -> list[SegmentRow]:
-        """Those of the segments that are there, by id."""
+        """Return the segments that exist, by id."""
 
         def work(session: Session) -> list[SegmentRow]:
             found: list[SegmentRow] = []
@@ -174,7 +175,7 @@ class SqlStorage(SqlObjects):
         return await self._transact(work)
 
     async def segment_mappings(self, segment_ids: Sequence[int]) -> list[SegmentRange]:
-        """All mappings into these segments, by segment, partition and offset."""
+        """Return all mappings of these segments, by segment, partition and offset."""
 
         def work(session: Session) -> list[SegmentRange]:
             found: list[SegmentRange] = []
@@ -187,13 +188,13 @@ class SqlStorage(SqlObjects):
         return await self._transact(work)
 
     async def mappings(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[SegmentRange]]:
-        """For each (number, from, to) the mappings that cover an offset of [from, to), in order;
-        one round trip for all."""
+        """Return, for each (number, from, to), the mappings that cover an offset of [from, to), in
+        order; one round trip for all."""
         return await self._transact(lambda session: sql.covering(session, ranges))
 
     async def expiring(self, before_ms: int, limit: int) -> list[SegmentRange]:
-        """Up to `limit` mappings with due_ms < before_ms of partitions this broker leads, the most
-        overdue first."""
+        """Return up to `limit` mappings with due_ms < before_ms of partitions this broker leads,
+        the most overdue first."""
         due = f"due_ms >= 0 AND due_ms < {before_ms:d} AND {sql.led_by(self._node_id)}"
         order = f"due_ms, partition_number, base_offset LIMIT {limit:d}"
         return await self._transact(
@@ -214,8 +215,8 @@ class SqlStorage(SqlObjects):
         await self._transact(work)
 
     async def orphans(self, limit: int) -> list[int]:
-        """Stored partitions of deleted topics; see `SegmentCatalog.orphans`. Complete: deleting a
-        topic marks its mappings."""
+        """Return stored partitions of deleted topics; see `SegmentCatalog.orphans`. Complete:
+        deleting a topic marks its mappings."""
         query = (
             "SELECT DISTINCT partition_number FROM offset_mappings"
             f" WHERE due_ms = {ORPHANED} AND {sql.led_by(self._node_id)} LIMIT {limit:d}"
@@ -224,13 +225,13 @@ class SqlStorage(SqlObjects):
         return sorted(number for (number,) in found)
 
     async def stats(self, numbers: Sequence[int]) -> list[StoredStats]:
-        """Partitions in numbers, in the order given."""
+        """Return statistics of partitions, in the order given."""
         found = await self._transact(lambda session: sql.stats(session, numbers))
         return [found.get(number) or StoredStats(number) for number in numbers]
 
     async def metrics(self) -> StorageMetrics:
-        """The storage in numbers."""
+        """Return statistics of the storage."""
         return await self._transact(sql.metrics)
 
     async def close(self) -> None:
-        """Close the storage. The database is the metadata's to close."""
+        """Close the storage. The metadata closes the database."""
