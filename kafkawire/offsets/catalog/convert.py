@@ -211,7 +211,7 @@ def forget_sql(session: Session, node_id: int) -> None:
 
 
 def read_kv(store: KeyValueStore, node_id: int) -> StoredOffsets:
-    """The offsets stored in a key-value store. FormatError."""
+    """Read the offsets in a key-value store. Raises FormatError."""
     log_position, next_id = store.get([layout.log_position_key(node_id), layout.NEXT_ID_KEY])
     stored = StoredOffsets(layout.unpack_number(log_position), layout.unpack_number(next_id) or 1)
     for key, value in store.scan(b"p", b"q"):

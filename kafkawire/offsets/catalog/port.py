@@ -182,7 +182,7 @@ class CheckpointCatalog(Protocol):
         ...
 
     async def load_log_position(self, node_id: int) -> int:
-        """The last log position stored for a broker; 0: there is none."""
+        """Return the last log position stored for a broker; 0 if there is none."""
         ...
 
     async def load_partitions(self, numbers: Sequence[int]) -> list[PartitionRow]:

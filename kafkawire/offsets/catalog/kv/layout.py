@@ -72,12 +72,12 @@ class Totals:
 
 
 def log_position_key(node_id: int) -> bytes:
-    """The key of a broker's log position."""
+    """Return the key of a broker's log position."""
     return b"l" + node_id.to_bytes(4, "big")
 
 
 def pack_number(log_position: int) -> bytes:
-    """A log position, or the next segment id."""
+    """Pack a log position, or the next segment id."""
     return _NUMBER.pack(log_position)
 
 

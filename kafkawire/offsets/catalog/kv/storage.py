@@ -54,7 +54,7 @@ class KeyValueStorage(KeyValueObjects):
         await self._write("save_checkpoint", work)
 
     async def load_log_position(self, node_id: int) -> int:
-        """The last log position stored for a broker; 0: there is none."""
+        """Return the last log position stored for a broker; 0 if there is none."""
         key = layout.log_position_key(node_id)
         return await self._read(lambda: layout.unpack_number(self._store.get([key])[0]))
 

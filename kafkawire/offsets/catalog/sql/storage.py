@@ -50,7 +50,7 @@ class SqlStorage(SqlObjects):
         await self._transact(work)
 
     async def load_log_position(self, node_id: int) -> int:
-        """The last log position stored for a broker; 0: there is none."""
+        """Return the last log position stored for a broker; 0 if there is none."""
         query = "SELECT place FROM checkpoints WHERE node_id = ?"
         found = await self._transact(lambda session: session.rows(query, (node_id,)))
         return int(found[0][0]) if found else 0
