@@ -50,9 +50,9 @@ class IterationBudget:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._call_soon(self._turn)
+            self._call_soon(self._run)
 
-    def _turn(self) -> None:
+    def _run(self) -> None:
         self._scheduled = False
         self._left = self._limit
         waiting = self._waiting

@@ -126,12 +126,12 @@ class Host:
         self, connection: Connection, exchange: Exchange, api: Api, block: Pinned, body: Buffer
     ) -> None:
         """Decode in slices, then serve."""
-        turn = _Slot(self._large if len(body) >= LARGE_BODY_BYTES else None)
-        await turn.begin()
+        slot = _Slot(self._large if len(body) >= LARGE_BODY_BYTES else None)
+        await slot.begin()
         try:
-            await self._decode_and_serve(connection, exchange, api, block, body, turn)
+            await self._decode_and_serve(connection, exchange, api, block, body, slot)
         finally:
-            turn.end()
+            slot.end()
 
     async def _decode_and_serve(
         self,
@@ -140,7 +140,7 @@ class Host:
         api: Api,
         block: Pinned,
         body: Buffer,
-        turn: _Slot,
+        slot: _Slot,
     ) -> None:
         slices, cls = self.broker.env.slices, request_class(api.key)
         asked: list[Any] = []
@@ -156,7 +156,7 @@ class Host:
         finally:
             block.unpin()
         if not connection.closed:
-            await self._serve(connection, exchange, api, asked, turn)
+            await self._serve(connection, exchange, api, asked, slot)
         await slices.run(released(asked))
 
     async def _serve(
@@ -165,14 +165,14 @@ class Host:
         exchange: Exchange,
         api: Api,
         asked: list[Any],
-        turn: _Slot | None = None,
+        slot: _Slot | None = None,
     ) -> None:
         """Have the one request in `asked` served and answer it."""
 
         def parked() -> None:
             connection.served(exchange)
-            if turn is not None:
-                turn.end()
+            if slot is not None:
+                slot.end()
 
         ctx = RequestContext(
             broker=self.broker,

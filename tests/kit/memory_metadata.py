@@ -73,7 +73,7 @@ class MemoryMetadata:
         self._database = database
         self._pause = pause
         self._fault = fault
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._open = False
         self._node_id: int | None = None
         self._served = Catalog("")
@@ -229,11 +229,11 @@ class MemoryMetadata:
         self._served.raise_leader_epochs(node_id)
 
     async def close(self) -> None:
-        async with self._turn:
+        async with self._lock:
             self._open = False
 
     async def _write(self, method: str, check: Callable[[], Callable[[], None]]) -> None:
-        async with self._turn:
+        async with self._lock:
             self._must_be_open()
             await self._pause()
             failure = self._fault(method)

@@ -115,10 +115,10 @@ class Log:
 def test_an_answer_that_cannot_be_made_costs_one_connection(acks: int) -> None:
     clients = [Client() for _ in range(3)]
     log: Any = Log()
-    turn = PendingProduces(log, Counts(), 0)
+    pending = PendingProduces(log, Counts(), 0)
     block = clients[0].host.memory.arena
     for number, client in enumerate(clients):
-        turn.add(Produced(client, acks, number == 1), block)
+        pending.add(Produced(client, acks, number == 1), block)
     for fn in [*log.write, *log.commit]:
         fn(None)
     assert [bytes(client.wire.sent) for client in clients] == [b"told", b"", b"told"]

@@ -163,7 +163,7 @@ class Attempt:
                 await self.handler.read(*plans[0], patience_s)
             else:
                 await gather(*[self.handler.read(*each, patience_s) for each in plans])
-            await self.handler.commit_log.reader.lane.turn()
+            await self.handler.commit_log.reader.lane.wait()
             copied = sum(result.size_bytes for result in results)
             if copied > self.granted:  # one batch is read whatever its size
                 self.handler.memory.hold(copied - self.granted)

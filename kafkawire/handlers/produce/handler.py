@@ -58,7 +58,7 @@ class Produce:
         self.now_ms = broker.env.clock.now_ms
         self.counts = broker.counts
         self.long_batches = LongBatches(broker.env)
-        self._turn = PendingProduces(self.log, self.counts, self.now_ms())
+        self._pending = PendingProduces(self.log, self.counts, self.now_ms())
 
     def start(
         self,
@@ -99,12 +99,14 @@ class Produce:
             self._remember(peer, version, acks, buf, end, items[0])
         return True
 
-    def turn(self) -> PendingProduces:
+    def pending(self) -> PendingProduces:
         """The write batch that what is appended now belongs to."""
-        turn = self._turn
-        if turn.number != self.log.batch_number or not turn.exchanges:  # its time would be old
-            turn = self._turn = PendingProduces(self.log, self.counts, self.now_ms())
-        return turn
+        pending = self._pending
+        if (
+            pending.number != self.log.batch_number or not pending.exchanges
+        ):  # its time would be old
+            pending = self._pending = PendingProduces(self.log, self.counts, self.now_ms())
+        return pending
 
     def _append_all(
         self,
@@ -114,7 +116,7 @@ class Produce:
         items: list[ProduceItem],
         refusal: KafkaError | None,
     ) -> None:
-        turn = self.turn()
+        pending = self.pending()
         results = exchange.results
         appended = 0
         for item in items:
@@ -124,7 +126,7 @@ class Produce:
                 topic, index, start, stop = item
                 partition = self.table.find(topic, index)
                 _check(partition, exchange, buf, item)
-                done = partition.queue(buf[start:stop], turn.now_ms)
+                done = partition.queue(buf[start:stop], pending.now_ms)
                 results.append((topic, index, 0, *done, None, ()))
                 appended += 1
             except LongBatch:
@@ -137,7 +139,7 @@ class Produce:
         if exchange.acks:
             exchange.peer.exchanges.append(exchange)
         if appended:
-            turn.add(exchange, block)
+            pending.add(exchange, block)
         else:
             self.counts.produces += 1
             if exchange.acks:
@@ -198,7 +200,7 @@ class Produce:
         if batch is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "the batch is null")
         _check(partition, exchange, batch, (topic, index, 0, len(batch)))
-        done = partition.queue(batch, self.turn().now_ms, inspected)
+        done = partition.queue(batch, self.pending().now_ms, inspected)
         return topic, index, 0, *done, None, ()
 
     @staticmethod

@@ -218,7 +218,7 @@ class LongProduce:
         if len(failures) < len(portion.results):
             if self._acks:
                 self._untold += 1
-            self._produce.turn().add(portion, self._block)
+            self._produce.pending().add(portion, self._block)
         if failures and not self._acks:
             self._exchange.peer.abort("a produce with acks=0 was refused")
 

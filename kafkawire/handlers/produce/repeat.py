@@ -74,8 +74,8 @@ class Repeat:
             return pos
         write, size = shape.write, shape.answer_bytes
         before, after = shape.before, shape.after
-        turn = self.handler.turn()
-        log, now_ms, first = turn.log, turn.now_ms, pos
+        pending = self.handler.pending()
+        log, now_ms, first = pending.log, pending.now_ms, pos
         answers: list[bytes] = []
         try:
             for number, index, start, stop, last in found:
@@ -94,7 +94,7 @@ class Repeat:
             if shape.acks:
                 peer.exchanges.append(row)
                 peer.more += row.more
-            turn.add(row, block)
+            pending.add(row, block)
         return pos
 
     def _turn_to(self, index: int) -> bool:

@@ -61,7 +61,7 @@ class CommitLog:
     (kafkawire.log.partition.hooks). `dirty` are the partitions the next checkpoint must hold,
     `producing` those with idempotent producers as of the last one. `trimmed`: partition number ->
     log start, of those with segment rows below it. `batch_number` is another one as soon as what is
-    appended belongs to another write batch. `losses`: what recovery found damaged. `turns`,
+    appended belongs to another write batch. `losses`: what recovery found damaged. `write_batches`,
     `appended_bytes`, `appended_records`: what was written since the start.
     """
 
@@ -96,9 +96,9 @@ class CommitLog:
         "save_log_starts",
         "scheduled",
         "trimmed",
-        "turns",
         "validate_all",
         "waiting_for_room",
+        "write_batches",
         "write_seconds",
         "written",
     )  # fmt: skip
@@ -138,7 +138,7 @@ class CommitLog:
         self._slow = False
         self._slow_s = config.slow_write_ms / 1000
         self._trouble = False
-        self.turns = 0
+        self.write_batches = 0
         self.appended_bytes = 0
         self.appended_records = 0
         self.write_seconds = Histogram()
@@ -259,7 +259,7 @@ class CommitLog:
     def _flush(self) -> None:
         """Write the write batch: here, or in the writer thread while writes are slow."""
         assert self._flying is None, "one write batch is written at a time"
-        turn = WriteBatch(
+        write_batch = WriteBatch(
             self.frames, self.batch_bytes, self._write_callbacks, self._commit_callbacks
         )
         self.frames = []
@@ -268,10 +268,10 @@ class CommitLog:
         self._write_callbacks = []
         self._commit_callbacks = []
         self.scheduled = False
-        if not turn.frames:
-            self._finish(turn, None)
+        if not write_batch.frames:
+            self._finish(write_batch, None)
             return
-        for frame in turn.frames:
+        for frame in write_batch.frames:
             if (partition := frame.partition) is not None:
                 partition.frame = None
                 if partition.producers.fresh:
@@ -282,21 +282,21 @@ class CommitLog:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failed)
             stamp = Stamp(self.run, self.commits.committed)
             now_ms = self.env.clock.now_ms()
-            writes = lay_out(turn, self.journals, stamp, self.config.journal_entries, now_ms)
+            writes = lay_out(write_batch, self.journals, stamp, self.config.journal_entries, now_ms)
             if self._slow:
-                self._hand_over(turn, writes)
+                self._hand_over(write_batch, writes)
                 return
             self._took(write_all(writes, self.env.clock.monotonic))
         except Exception as failure:
-            self._fail(turn, writes, failure)
+            self._fail(write_batch, writes, failure)
             return
-        self._written(turn, writes)
+        self._written(write_batch, writes)
 
     def _took(self, seconds: float) -> None:
         self._slow = seconds > self._slow_s
         self.write_seconds.add(seconds)
 
-    def _hand_over(self, turn: WriteBatch, writes: list[Write]) -> None:
+    def _hand_over(self, write_batch: WriteBatch, writes: list[Write]) -> None:
         future = self.env.offload.submit("write", write_all, writes, self.env.clock.monotonic)
         self._flying = future
         self._flying_since = self.env.clock.monotonic()
@@ -307,9 +307,9 @@ class CommitLog:
                 if failure is None:
                     # The backlog was in this write: if it went quickly the disk has caught up.
                     self._took(future.result())
-                    self._written(turn, writes)
+                    self._written(write_batch, writes)
                 else:
-                    self._fail(turn, writes, failure)
+                    self._fail(write_batch, writes, failure)
             finally:
                 self._flying = None  # only now: what the callbacks queue goes with the rest
                 if self.scheduled:
@@ -317,11 +317,11 @@ class CommitLog:
 
         future.add_done_callback(landed)
 
-    def _written(self, turn: WriteBatch, writes: list[Write]) -> None:
+    def _written(self, write_batch: WriteBatch, writes: list[Write]) -> None:
         """Apply a write batch that was written completely, then call its waiters."""
         rolled: list[Journal] = []
         try:
-            self._apply(turn, writes, rolled)
+            self._apply(write_batch, writes, rolled)
         except Exception as defect:  # part of the write batch may be state
             self.failed = (
                 f"a defect ({defect!r}): memory may differ from the journal, nothing is written "
@@ -329,15 +329,15 @@ class CommitLog:
             )
             logger.critical("%s. Fetch requests are still served", self.failed, exc_info=True)
             self.measure_room()
-            self._finish(turn, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failed))
+            self._finish(write_batch, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failed))
             return
-        self._finish(turn, None)
+        self._finish(write_batch, None)
         if rolled:
             call(lambda _: self.hooks.rolled(rolled), None)
         if not self.journals.ready and self._half_full(self.journals.active):
             self.journals.prepare()
 
-    def _apply(self, turn: WriteBatch, writes: list[Write], rolled: list[Journal]) -> None:
+    def _apply(self, write_batch: WriteBatch, writes: list[Write], rolled: list[Journal]) -> None:
         """The state that follows from a write batch. Hot."""
         for write in writes:
             self._account(write, rolled)
@@ -346,7 +346,7 @@ class CommitLog:
         dirty = self.dirty
         watched = False
         records = 0
-        for frame in turn.frames:
+        for frame in write_batch.frames:
             partition = frame.partition
             if partition is None:
                 continue
@@ -367,13 +367,13 @@ class CommitLog:
             if partition.watchers:
                 watched = True
         self.written = self.journals.active.end_log_position
-        self.turns += 1
-        self.appended_bytes += turn.size_bytes
+        self.write_batches += 1
+        self.appended_bytes += write_batch.size_bytes
         self.appended_records += records
         if self._trouble:
             self._trouble = False
             logger.warning("the commit log can be written again, Produce requests are accepted")
-        commits.wrote(turn.size_bytes, watched)
+        commits.wrote(write_batch.size_bytes, watched)
 
     def _account(self, write: Write, rolled: list[Journal]) -> None:
         journal = write.journal
@@ -391,7 +391,7 @@ class CommitLog:
         bytes_at_most, entries_at_most = self.config.journal_bytes, self.config.journal_entries
         return journal.end * 2 > bytes_at_most or journal.entries * 2 > entries_at_most
 
-    def _fail(self, turn: WriteBatch, writes: list[Write], failure: BaseException) -> None:
+    def _fail(self, write_batch: WriteBatch, writes: list[Write], failure: BaseException) -> None:
         """Leave everything as before the write batch.
 
         What was queued since fails with it: its offsets were given on top of those of this write
@@ -413,23 +413,23 @@ class CommitLog:
         self.frames, self._write_callbacks, self._commit_callbacks = [], [], []
         self.batch_bytes = 0
         self.batch_number += 1
-        for frame in [*turn.frames, *queued.frames]:
+        for frame in [*write_batch.frames, *queued.frames]:
             if frame.partition is not None:
                 frame.partition.rollback()
         self.measure_room()
         error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         error.__cause__ = failure
-        self._finish(turn, error)
+        self._finish(write_batch, error)
         self._finish(queued, error)
 
-    def _finish(self, turn: WriteBatch, error: BaseException | None) -> None:
+    def _finish(self, write_batch: WriteBatch, error: BaseException | None) -> None:
         """Tell those who waited for the write; those who wait for the commit go on waiting."""
-        for fn in turn.write_callbacks:
+        for fn in write_batch.write_callbacks:
             call(fn, error)
         if error is None:
-            self.commits.wait(turn.commit_callbacks)
+            self.commits.wait(write_batch.commit_callbacks)
         else:
-            for fn in turn.commit_callbacks:
+            for fn in write_batch.commit_callbacks:
                 call(fn, error)
 
     async def close(self) -> None:

@@ -23,12 +23,12 @@ class InFlight:
         ):
             self._free_bytes -= size_bytes
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append((size_bytes, turn))
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((size_bytes, waiter))
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if waiter.done() and not waiter.cancelled():
                 self.give(size_bytes)
             raise
 
@@ -36,10 +36,10 @@ class InFlight:
         """It has been handed over."""
         self._free_bytes += size_bytes
         while self._queue:
-            size_bytes, turn = self._queue[0]
+            size_bytes, waiter = self._queue[0]
             if size_bytes > self._free_bytes and self._free_bytes < self._bound_bytes:
                 return
             self._queue.popleft()
-            if not turn.done():
+            if not waiter.done():
                 self._free_bytes -= size_bytes
-                turn.set_result(None)
+                waiter.set_result(None)

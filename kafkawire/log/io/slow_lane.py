@@ -39,12 +39,12 @@ class SlowLane:
         """Whether others want the loop these days: pieces of work should be smaller then."""
         return self._env.clock.monotonic() < self._shared_until
 
-    async def turn(self) -> None:
-        """Wait for one's turn, in order."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+    async def wait(self) -> None:
+        """Return when the next piece of work of the caller may run; callers are served in order."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
         self._schedule()
-        await turn
+        await waiter
 
     def _schedule(self) -> None:
         if self._waiting and not self._scheduled:
@@ -59,8 +59,8 @@ class SlowLane:
         else:
             self._postponed = 0
             while self._waiting:
-                turn = self._waiting.popleft()
-                if not turn.done():
-                    turn.set_result(None)
+                waiter = self._waiting.popleft()
+                if not waiter.done():
+                    waiter.set_result(None)
                     break
         self._schedule()

@@ -58,13 +58,13 @@ class WorkerProcess:
 class Child:
     """One child process, as long as there is something for it to do; one job at a time."""
 
-    __slots__ = ("_closed", "_dying", "_idle_s", "_process", "_turn")
+    __slots__ = ("_closed", "_dying", "_idle_s", "_lock", "_process")
 
     def __init__(self, idle_s: float) -> None:
         self._idle_s = idle_s
         self._process: ChildProcess | None = None
         self._dying: list[ChildProcess] = []  # killed, and not waited for yet
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._closed = False
 
     @property
@@ -78,7 +78,7 @@ class Child:
             request = pack((job, arguments, bytes_per_second))
         except FrameError as problem:
             raise WorkerError(f"the job {job!r} must be split: {problem}") from None
-        async with self._turn:
+        async with self._lock:
             if self._closed:
                 raise WorkerError(f"the job {job!r} was not started: the worker is closed")
             answer = await self._ask(job, request)

@@ -128,7 +128,7 @@ class Stamp:
 
 
 def lay_out(
-    turn: WriteBatch, journals: Journals, stamp: Stamp, entries_at_most: int, now_ms: int
+    write_batch: WriteBatch, journals: Journals, stamp: Stamp, entries_at_most: int, now_ms: int
 ) -> list[Write]:
     """The writes of a write batch, one per journal touched. Raises OSError if no journal can be
     made.
@@ -138,7 +138,7 @@ def lay_out(
     """
     writes: list[Write] = []
     try:
-        _lay_out(turn, journals, stamp, entries_at_most, now_ms, writes)
+        _lay_out(write_batch, journals, stamp, entries_at_most, now_ms, writes)
     except BaseException:
         for write in writes:
             write.unname()
@@ -147,17 +147,17 @@ def lay_out(
 
 
 def _lay_out(
-    turn: WriteBatch,
+    write_batch: WriteBatch,
     journals: Journals,
     stamp: Stamp,
     entries_at_most: int,
     now_ms: int,
     writes: list[Write],
 ) -> None:
-    frames = turn.frames
+    frames = write_batch.frames
     bound = journals.journal_bytes if not journals.rolling else 0
     write = _begin(journals.active, journals.previous_end, stamp, now_ms)
-    if _fits(turn, write, bound, entries_at_most):
+    if _fits(write_batch, write, bound, entries_at_most):
         writes.append(write)
         _fill(write, frames, stamp)
         return
@@ -189,10 +189,10 @@ def _begin(journal: Journal, previous_end: int, stamp: Stamp, now_ms: int) -> Wr
     return write
 
 
-def _fits(turn: WriteBatch, write: Write, journal_bytes: int, entries_at_most: int) -> bool:
+def _fits(write_batch: WriteBatch, write: Write, journal_bytes: int, entries_at_most: int) -> bool:
     """Whether a whole write batch surely fits after the active journal's end."""
-    frames = len(turn.frames)
-    most = turn.size_bytes + frames * (HEAD_BYTES + 8 + MAX_NAMING_BYTES)
+    frames = len(write_batch.frames)
+    most = write_batch.size_bytes + frames * (HEAD_BYTES + 8 + MAX_NAMING_BYTES)
     entries = write.journal.entries + frames
     return write.position + write.length + most <= journal_bytes and entries <= entries_at_most
 

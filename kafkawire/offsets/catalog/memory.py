@@ -50,7 +50,7 @@ class MemoryStorage(KeyValueStorage):
         super().__init__(rows, node_id, now_ms, leader_of)
         self._pause = pause
         self._fault = fault
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._open = True
 
     def crash(self) -> None:
@@ -59,7 +59,7 @@ class MemoryStorage(KeyValueStorage):
 
     async def close(self) -> None:
         """Close the storage."""
-        async with self._turn:
+        async with self._lock:
             self._open = False
 
     async def _read(self, work: Callable[[], T]) -> T:
@@ -68,7 +68,7 @@ class MemoryStorage(KeyValueStorage):
         return work()
 
     async def _write(self, method: str, work: Callable[[Writes], T]) -> T:
-        async with self._turn:
+        async with self._lock:
             self._must_be_open()
             await self._pause()
             failure = self._fault(method)

@@ -58,7 +58,7 @@ class Stretch:
         while position < stop and (position < limit or not batches):
             end = piece_end(self._index, position, limit, size_bytes, BATCH_BYTES)
             try:
-                await self._lane.turn()
+                await self._lane.wait()
                 found = await self._piece(position, end, 0.0 if batches else deadline, after)
             except (StoreError, DamagedSegment):
                 if batches:

@@ -211,13 +211,13 @@ class Loads:
 
     async def _room(self, deadline: float | None) -> bool:
         """Wait until memory has become free; return whether it did in time."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
         try:
-            return await within(turn, self.left(deadline))
+            return await within(waiter, self.left(deadline))
         finally:
-            if not turn.done():
-                self._waiting.remove(turn)
+            if not waiter.done():
+                self._waiting.remove(waiter)
 
     def _wake(self) -> None:
         while self._waiting:

@@ -306,8 +306,10 @@ class Dispatcher:
         for heap in (self._ready, self._history):
             while heap and self.candidates.get(heap[0][2].segment_id) is not heap[0][2]:
                 heappop(heap)  # removed
-        turn = self._admissions % HISTORY_EVERY == HISTORY_EVERY - 1
-        first, second = (self._history, self._ready) if turn else (self._ready, self._history)
+        history_first = self._admissions % HISTORY_EVERY == HISTORY_EVERY - 1
+        first, second = (
+            (self._history, self._ready) if history_first else (self._ready, self._history)
+        )
         return first or second or None
 
     def _fits(self, candidate: Candidate) -> bool:

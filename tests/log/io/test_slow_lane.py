@@ -15,7 +15,7 @@ async def test_one_has_its_turn_between_two_of_the_loop_in_order() -> None:
     turn, seen = 0, []
 
     async def work(number: int) -> None:
-        await lane.turn()
+        await lane.wait()
         seen.append((number, turn))
 
     def tick() -> None:
@@ -43,11 +43,11 @@ async def test_it_yields_to_what_is_urgent_but_not_for_ever() -> None:
 
     lane = SlowLane(env, busy)
     assert not lane.shared
-    await asyncio.wait_for(lane.turn(), WITHIN_S)
+    await asyncio.wait_for(lane.wait(), WITHIN_S)
     assert asked == MAX_POSTPONED + 1
     assert lane.shared
     urgent, asked = False, 0
-    await lane.turn()
+    await lane.wait()
     assert asked == 1
     assert isinstance(env.clock, SettableClock)
     env.clock.ms += int(SHARED_S * 1000)

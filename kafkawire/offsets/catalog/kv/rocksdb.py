@@ -171,7 +171,7 @@ class RocksStorage(KeyValueStorage):
     ) -> None:
         super().__init__(RocksStore(folder), node_id, now_ms, leader_of)
         self._folder = folder
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._running = threading.Lock()
 
     async def _read(self, work: Callable[[], T]) -> T:
@@ -194,7 +194,7 @@ class RocksStorage(KeyValueStorage):
             with self._running:
                 return call()
 
-        async with self._turn:
+        async with self._lock:
             try:
                 return await engine.aside(alone)
             except FormatError as error:
