@@ -32,4 +32,3 @@ class BrokerParts(Protocol):
     @property
     def groups(self) -> GroupService:
         """The coordinators of consumer groups, created on first use."""
-        ...

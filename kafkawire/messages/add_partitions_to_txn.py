@@ -10,8 +10,6 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @struct
 class AddPartitionsToTxnTopic:
-    """Partitions of one topic."""
-
     name: str = ""
     partitions: list[int32] = []
     unknown_tags: UnknownTags = None
@@ -43,8 +41,6 @@ class AddPartitionsToTxnRequest:
 
 @struct
 class AddPartitionsToTxnPartitionResult:
-    """Result for one partition."""
-
     partition_index: int32 = 0
     partition_error_code: int16 = 0
     unknown_tags: UnknownTags = None
@@ -52,8 +48,6 @@ class AddPartitionsToTxnPartitionResult:
 
 @struct
 class AddPartitionsToTxnTopicResult:
-    """Results of one topic."""
-
     name: str = ""
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = []
     unknown_tags: UnknownTags = None

@@ -9,8 +9,6 @@ from kafkawire.messages.incremental_alter_configs import AlterConfigsResourceRes
 
 @struct
 class AlterableConfig:
-    """One setting and its new value."""
-
     name: str = ""
     value: str | None = ""
     unknown_tags: UnknownTags = None
@@ -18,8 +16,6 @@ class AlterableConfig:
 
 @struct
 class AlterConfigsResource:
-    """One resource with its settings."""
-
     resource_type: int8 = 0
     resource_name: str = ""
     configs: list[AlterableConfig] = []

@@ -19,8 +19,6 @@ class ReassignablePartition:
 
 @struct
 class ReassignableTopic:
-    """Partitions of one topic."""
-
     name: str = ""
     partitions: list[ReassignablePartition] = []
     unknown_tags: UnknownTags = None
@@ -38,8 +36,6 @@ class AlterPartitionReassignmentsRequest:
 
 @struct
 class ReassignablePartitionResponse:
-    """One partition."""
-
     partition_index: int32 = 0
     error_code: int16 = 0
     error_message: str | None = ""

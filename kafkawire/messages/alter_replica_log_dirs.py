@@ -8,8 +8,6 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @struct
 class AlterReplicaLogDirTopic:
-    """Partitions of one topic."""
-
     name: str = ""
     partitions: list[int32] = []
     unknown_tags: UnknownTags = None
@@ -34,8 +32,6 @@ class AlterReplicaLogDirsRequest:
 
 @struct
 class AlterReplicaLogDirPartitionResult:
-    """Result for one partition."""
-
     partition_index: int32 = 0
     error_code: int16 = 0
     unknown_tags: UnknownTags = None
@@ -43,8 +39,6 @@ class AlterReplicaLogDirPartitionResult:
 
 @struct
 class AlterReplicaLogDirTopicResult:
-    """Results of one topic."""
-
     topic_name: str = ""
     partitions: list[AlterReplicaLogDirPartitionResult] = []
     unknown_tags: UnknownTags = None

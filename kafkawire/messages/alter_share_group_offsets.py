@@ -8,8 +8,6 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, u
 
 @struct
 class AlterShareGroupOffsetsRequestPartition:
-    """One partition."""
-
     partition_index: int32 = 0
     start_offset: int64 = 0
     unknown_tags: UnknownTags = None
@@ -17,8 +15,6 @@ class AlterShareGroupOffsetsRequestPartition:
 
 @struct
 class AlterShareGroupOffsetsRequestTopic:
-    """Partitions of one topic."""
-
     topic_name: str = ""
     partitions: list[AlterShareGroupOffsetsRequestPartition] = []
     unknown_tags: UnknownTags = None

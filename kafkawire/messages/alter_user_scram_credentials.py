@@ -38,8 +38,6 @@ class AlterUserScramCredentialsRequest:
 
 @struct
 class AlterUserScramCredentialsResult:
-    """Result for one user."""
-
     user: str = ""
     error_code: int16 = 0
     error_message: str | None = ""

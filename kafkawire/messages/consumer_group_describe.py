@@ -19,8 +19,6 @@ class ConsumerGroupDescribeRequest:
 
 @struct
 class TopicPartitions:
-    """Partitions of one topic."""
-
     topic_id: uuid = ZERO_UUID
     topic_name: str = ""
     partitions: list[int32] = []
@@ -37,8 +35,6 @@ class Assignment:
 
 @struct
 class Member:
-    """One member of a group."""
-
     member_id: str = ""
     instance_id: str | None = None
     rack_id: str | None = None

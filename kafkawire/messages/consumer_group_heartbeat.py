@@ -10,8 +10,6 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
 
 @struct
 class TopicPartitions:
-    """Partitions of one topic."""
-
     topic_id: uuid = ZERO_UUID
     partitions: list[int32] = []
     unknown_tags: UnknownTags = None

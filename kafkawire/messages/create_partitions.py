@@ -8,8 +8,6 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @struct
 class CreatePartitionsAssignment:
-    """The brokers of one new partition."""
-
     broker_ids: list[int32] = []
     unknown_tags: UnknownTags = None
 
@@ -36,8 +34,6 @@ class CreatePartitionsRequest:
 
 @struct
 class CreatePartitionsTopicResult:
-    """Results of one topic."""
-
     name: str = ""
     error_code: int16 = 0
     error_message: str | None = None

@@ -19,8 +19,6 @@ class CreatableReplicaAssignment:
 
 @struct
 class CreatableTopicConfig:
-    """One setting of the new topic."""
-
     name: str = ""
     value: str | None = ""
     unknown_tags: UnknownTags = None
@@ -28,8 +26,6 @@ class CreatableTopicConfig:
 
 @struct
 class CreatableTopic:
-    """One topic to create."""
-
     name: str = ""
     num_partitions: int32 = 0
     replication_factor: int16 = 0
@@ -50,8 +46,6 @@ class CreateTopicsRequest:
 
 @struct
 class CreatableTopicConfigs:
-    """One setting of the topic as created."""
-
     name: str = ""
     value: str | None = ""
     read_only: bool = False
@@ -62,8 +56,6 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    """Result for one topic."""
-
     name: str = ""
     topic_id: Annotated[uuid, since(7)] = ZERO_UUID
     error_code: int16 = 0

@@ -46,8 +46,6 @@ class DeleteAclsMatchingAcl:
 
 @struct
 class DeleteAclsFilterResult:
-    """Result of one filter."""
-
     error_code: int16 = 0
     error_message: str | None = ""
     matching_acls: list[DeleteAclsMatchingAcl] = []

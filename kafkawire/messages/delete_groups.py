@@ -18,8 +18,6 @@ class DeleteGroupsRequest:
 
 @struct
 class DeletableGroupResult:
-    """Result for one group."""
-
     group_id: str = ""
     error_code: int16 = 0
     error_message: Annotated[str | None, since(3)] = None

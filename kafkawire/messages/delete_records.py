@@ -17,8 +17,6 @@ class DeleteRecordsPartition:
 
 @struct
 class DeleteRecordsTopic:
-    """Partitions of one topic."""
-
     name: str = ""
     partitions: list[DeleteRecordsPartition] = []
     unknown_tags: UnknownTags = None
@@ -45,8 +43,6 @@ class DeleteRecordsPartitionResult:
 
 @struct
 class DeleteRecordsTopicResult:
-    """Results of one topic."""
-
     name: str = ""
     partitions: list[DeleteRecordsPartitionResult] = []
     unknown_tags: UnknownTags = None

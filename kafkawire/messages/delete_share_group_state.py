@@ -9,16 +9,12 @@ from kafkawire.messages.write_share_group_state import PartitionResult
 
 @struct
 class PartitionData:
-    """One partition."""
-
     partition: int32 = 0
     unknown_tags: UnknownTags = None
 
 
 @struct
 class DeleteStateData:
-    """Partitions of one topic."""
-
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionData] = []
     unknown_tags: UnknownTags = None
@@ -35,8 +31,6 @@ class DeleteShareGroupStateRequest:
 
 @struct
 class DeleteStateResult:
-    """Results of one topic."""
-
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionResult] = []
     unknown_tags: UnknownTags = None

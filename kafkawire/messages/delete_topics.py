@@ -10,8 +10,6 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
 
 @struct
 class DeleteTopicState:
-    """One topic, by name or id."""
-
     name: str | None = None
     topic_id: uuid = ZERO_UUID
     unknown_tags: UnknownTags = None
@@ -29,8 +27,6 @@ class DeleteTopicsRequest:
 
 @struct
 class DeletableTopicResult:
-    """Result for one topic."""
-
     name: Annotated[str | None, nullable(6)] = ""
     topic_id: Annotated[uuid, since(6)] = ZERO_UUID
     error_code: int16 = 0

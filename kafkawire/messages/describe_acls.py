@@ -22,8 +22,6 @@ class DescribeAclsRequest:
 
 @struct
 class AclDescription:
-    """Who may or may not do what, from where."""
-
     principal: str = ""
     host: str = ""
     operation: int8 = 0

@@ -36,8 +36,6 @@ class EntityData:
 
 @struct
 class ValueData:
-    """One quota and its value."""
-
     key: str = ""
     value: float = 0.0
     unknown_tags: UnknownTags = None

@@ -10,8 +10,6 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @struct
 class DescribeConfigsResource:
-    """One resource, and the names of settings."""
-
     resource_type: int8 = 0
     resource_name: str = ""
     configuration_keys: list[str] | None = []
@@ -40,8 +38,6 @@ class DescribeConfigsSynonym:
 
 @struct
 class DescribeConfigsResourceResult:
-    """One setting."""
-
     name: str = ""
     value: str | None = ""
     read_only: bool = False
@@ -55,8 +51,6 @@ class DescribeConfigsResourceResult:
 
 @struct
 class DescribeConfigsResult:
-    """One resource with its settings."""
-
     error_code: int16 = 0
     error_message: str | None = ""
     resource_type: int8 = 0

@@ -10,8 +10,6 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @struct
 class DescribeDelegationTokenOwner:
-    """One owner."""
-
     principal_type: str = ""
     principal_name: str = ""
     unknown_tags: UnknownTags = None
@@ -36,8 +34,6 @@ class DescribedDelegationTokenRenewer:
 
 @struct
 class DescribedDelegationToken:
-    """One token."""
-
     principal_type: str = ""
     principal_name: str = ""
     token_requester_principal_type: Annotated[str, since(3)] = ""

@@ -10,8 +10,6 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @struct
 class DescribableLogDirTopic:
-    """Partitions of one topic."""
-
     topic: str = ""
     partitions: list[int32] = []
     unknown_tags: UnknownTags = None
@@ -38,8 +36,6 @@ class DescribeLogDirsPartition:
 
 @struct
 class DescribeLogDirsTopic:
-    """One topic."""
-
     name: str = ""
     partitions: list[DescribeLogDirsPartition] = []
     unknown_tags: UnknownTags = None

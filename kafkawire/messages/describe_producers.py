@@ -38,8 +38,6 @@ class ProducerState:
 
 @struct
 class PartitionResponse:
-    """One partition."""
-
     partition_index: int32 = 0
     error_code: int16 = 0
     error_message: str | None = None

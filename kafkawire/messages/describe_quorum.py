@@ -10,16 +10,12 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, u
 
 @struct
 class PartitionData:
-    """One partition."""
-
     partition_index: int32 = 0
     unknown_tags: UnknownTags = None
 
 
 @struct
 class TopicData:
-    """Partitions of one topic."""
-
     topic_name: str = ""
     partitions: list[PartitionData] = []
     unknown_tags: UnknownTags = None
@@ -47,8 +43,6 @@ class ReplicaState:
 
 @struct
 class ResponsePartitionData:
-    """One partition."""
-
     partition_index: int32 = 0
     error_code: int16 = 0
     error_message: Annotated[str | None, since(2)] = ""

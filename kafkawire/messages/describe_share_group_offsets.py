@@ -10,8 +10,6 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, u
 
 @struct
 class DescribeShareGroupOffsetsRequestTopic:
-    """Partitions of one topic."""
-
     topic_name: str = ""
     partitions: list[int32] = []
     unknown_tags: UnknownTags = None
@@ -19,8 +17,6 @@ class DescribeShareGroupOffsetsRequestTopic:
 
 @struct
 class DescribeShareGroupOffsetsRequestGroup:
-    """One group."""
-
     group_id: str = ""
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None = []
     unknown_tags: UnknownTags = None
@@ -49,8 +45,6 @@ class DescribeShareGroupOffsetsResponsePartition:
 
 @struct
 class DescribeShareGroupOffsetsResponseTopic:
-    """One topic."""
-
     topic_name: str = ""
     topic_id: uuid = ZERO_UUID
     partitions: list[DescribeShareGroupOffsetsResponsePartition] = []
@@ -59,8 +53,6 @@ class DescribeShareGroupOffsetsResponseTopic:
 
 @struct
 class DescribeShareGroupOffsetsResponseGroup:
-    """One group."""
-
     group_id: str = ""
     topics: list[DescribeShareGroupOffsetsResponseTopic] = []
     error_code: int16 = 0

@@ -51,8 +51,6 @@ class DescribeTopicPartitionsResponsePartition:
 
 @struct
 class DescribeTopicPartitionsResponseTopic:
-    """One topic."""
-
     error_code: int16 = 0
     name: str | None = ""
     topic_id: uuid = ZERO_UUID

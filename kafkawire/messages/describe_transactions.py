@@ -25,8 +25,6 @@ class TopicData:
 
 @struct
 class TransactionState:
-    """One transaction."""
-
     error_code: int16 = 0
     transactional_id: str = ""
     transaction_state: str = ""

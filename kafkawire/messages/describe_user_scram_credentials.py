@@ -8,8 +8,6 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @struct
 class UserName:
-    """One user."""
-
     name: str = ""
     unknown_tags: UnknownTags = None
 

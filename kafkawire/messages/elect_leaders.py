@@ -10,8 +10,6 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @struct
 class TopicPartitions:
-    """Partitions of one topic."""
-
     topic: str = ""
     partitions: list[int32] = []
     unknown_tags: UnknownTags = None
@@ -29,8 +27,6 @@ class ElectLeadersRequest:
 
 @struct
 class PartitionResult:
-    """Result for one partition."""
-
     partition_id: int32 = 0
     error_code: int16 = 0
     error_message: str | None = ""
@@ -39,8 +35,6 @@ class PartitionResult:
 
 @struct
 class ReplicaElectionResult:
-    """Results of one topic."""
-
     topic: str = ""
     partition_result: list[PartitionResult] = []
     unknown_tags: UnknownTags = None

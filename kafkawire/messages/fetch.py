@@ -79,8 +79,6 @@ class FetchRequest:
 
 @struct
 class EpochEndOffset:
-    """An epoch and the offset where it ended."""
-
     epoch: int32 = -1
     end_offset: int64 = -1
     unknown_tags: UnknownTags = None
@@ -106,8 +104,6 @@ class AbortedTransaction:
 
 @struct
 class PartitionData:
-    """One partition."""
-
     partition_index: int32 = 0
     error_code: int16 = 0
     high_watermark: int64 = 0

@@ -23,8 +23,6 @@ class FindCoordinatorRequest:
 
 @struct
 class Coordinator:
-    """The coordinator of one key."""
-
     key: str = ""
     node_id: int32 = 0
     host: str = ""

@@ -8,8 +8,6 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @struct
 class AlterableConfig:
-    """One setting and its new value."""
-
     name: str = ""
     config_operation: int8 = 0
     value: str | None = ""
@@ -18,8 +16,6 @@ class AlterableConfig:
 
 @struct
 class AlterConfigsResource:
-    """One resource with its settings."""
-
     resource_type: int8 = 0
     resource_name: str = ""
     configs: list[AlterableConfig] = []

@@ -9,8 +9,6 @@ from kafkawire.messages.write_share_group_state import PartitionResult
 
 @struct
 class PartitionData:
-    """One partition."""
-
     partition: int32 = 0
     state_epoch: int32 = 0
     start_offset: int64 = 0
@@ -19,8 +17,6 @@ class PartitionData:
 
 @struct
 class InitializeStateData:
-    """Partitions of one topic."""
-
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionData] = []
     unknown_tags: UnknownTags = None
@@ -37,8 +33,6 @@ class InitializeShareGroupStateRequest:
 
 @struct
 class InitializeStateResult:
-    """Results of one topic."""
-
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionResult] = []
     unknown_tags: UnknownTags = None

@@ -10,8 +10,6 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @struct
 class MemberIdentity:
-    """One leaving member."""
-
     member_id: str = ""
     group_instance_id: str | None = None
     reason: Annotated[str | None, since(5), ignorable] = None

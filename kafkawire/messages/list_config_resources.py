@@ -18,8 +18,6 @@ class ListConfigResourcesRequest:
 
 @struct
 class ConfigResource:
-    """One resource."""
-
     resource_name: str = ""
     resource_type: Annotated[int8, since(1)] = 16
     unknown_tags: UnknownTags = None

@@ -19,8 +19,6 @@ class ListGroupsRequest:
 
 @struct
 class ListedGroup:
-    """One group."""
-
     group_id: str = ""
     protocol_type: str = ""
     group_state: Annotated[str, since(4)] = ""

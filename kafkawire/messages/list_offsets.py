@@ -20,8 +20,6 @@ class ListOffsetsPartition:
 
 @struct
 class ListOffsetsTopic:
-    """Partitions of one topic."""
-
     name: str = ""
     partitions: list[ListOffsetsPartition] = []
     unknown_tags: UnknownTags = None

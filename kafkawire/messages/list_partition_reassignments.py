@@ -8,8 +8,6 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @struct
 class ListPartitionReassignmentsTopics:
-    """Partitions of one topic."""
-
     name: str = ""
     partition_indexes: list[int32] = []
     unknown_tags: UnknownTags = None

@@ -21,8 +21,6 @@ class ListTransactionsRequest:
 
 @struct
 class TransactionState:
-    """One transaction."""
-
     transactional_id: str = ""
     producer_id: int64 = 0
     transaction_state: str = ""

@@ -45,8 +45,6 @@ class MetadataResponseBroker:
 
 @struct
 class MetadataResponsePartition:
-    """One partition: leader, epoch, replicas."""
-
     error_code: int16 = 0
     partition_index: int32 = 0
     leader_id: int32 = 0
@@ -59,8 +57,6 @@ class MetadataResponsePartition:
 
 @struct
 class MetadataResponseTopic:
-    """One topic with its partitions."""
-
     error_code: int16 = 0
     name: Annotated[str | None, nullable(12)] = ""
     topic_id: Annotated[uuid, since(10)] = ZERO_UUID

@@ -10,8 +10,6 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, u
 
 @struct
 class OffsetCommitRequestPartition:
-    """One offset to commit."""
-
     partition_index: int32 = 0
     committed_offset: int64 = 0
     committed_leader_epoch: Annotated[int32, since(6), ignorable] = -1
@@ -21,8 +19,6 @@ class OffsetCommitRequestPartition:
 
 @struct
 class OffsetCommitRequestTopic:
-    """Partitions of one topic."""
-
     name: Annotated[str, until(9), ignorable] = ""
     topic_id: Annotated[uuid, since(10), ignorable] = ZERO_UUID
     partitions: list[OffsetCommitRequestPartition] = []

@@ -8,15 +8,11 @@ from kafkawire.codec.types import int16, int32
 
 @struct
 class OffsetDeleteRequestPartition:
-    """One partition."""
-
     partition_index: int32 = 0
 
 
 @struct
 class OffsetDeleteRequestTopic:
-    """Partitions of one topic."""
-
     name: str = ""
     partitions: list[OffsetDeleteRequestPartition] = []
 

@@ -20,8 +20,6 @@ class OffsetForLeaderPartition:
 
 @struct
 class OffsetForLeaderTopic:
-    """Partitions of one topic."""
-
     topic: str = ""
     partitions: list[OffsetForLeaderPartition] = []
     unknown_tags: UnknownTags = None
@@ -38,8 +36,6 @@ class OffsetForLeaderEpochRequest:
 
 @struct
 class EpochEndOffset:
-    """An epoch and the offset where it ended."""
-
     error_code: int16 = 0
     partition: int32 = 0
     leader_epoch: int32 = -1
@@ -49,8 +45,6 @@ class EpochEndOffset:
 
 @struct
 class OffsetForLeaderTopicResult:
-    """Results of one topic."""
-
     topic: str = ""
     partitions: list[EpochEndOffset] = []
     unknown_tags: UnknownTags = None

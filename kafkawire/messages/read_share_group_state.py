@@ -10,8 +10,6 @@ from kafkawire.messages.write_share_group_state import StateBatch
 
 @struct
 class ReadStateData:
-    """Partitions of one topic."""
-
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionData] = []
     unknown_tags: UnknownTags = None
@@ -28,8 +26,6 @@ class ReadShareGroupStateRequest:
 
 @struct
 class PartitionResult:
-    """Result for one partition."""
-
     partition: int32 = 0
     error_code: int16 = 0
     error_message: str | None = None
@@ -41,8 +37,6 @@ class PartitionResult:
 
 @struct
 class ReadStateResult:
-    """Results of one topic."""
-
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionResult] = []
     unknown_tags: UnknownTags = None

@@ -10,8 +10,6 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, u
 
 @struct
 class PartitionData:
-    """One partition."""
-
     partition: int32 = 0
     leader_epoch: int32 = 0
     unknown_tags: UnknownTags = None
@@ -19,8 +17,6 @@ class PartitionData:
 
 @struct
 class ReadStateSummaryData:
-    """Partitions of one topic."""
-
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionData] = []
     unknown_tags: UnknownTags = None
@@ -37,8 +33,6 @@ class ReadShareGroupStateSummaryRequest:
 
 @struct
 class PartitionResult:
-    """Result for one partition."""
-
     partition: int32 = 0
     error_code: int16 = 0
     error_message: str | None = None
@@ -51,8 +45,6 @@ class PartitionResult:
 
 @struct
 class ReadStateSummaryResult:
-    """Results of one topic."""
-
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionResult] = []
     unknown_tags: UnknownTags = None

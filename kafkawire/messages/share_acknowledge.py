@@ -12,8 +12,6 @@ from kafkawire.messages.share_fetch import AcknowledgementBatch, LeaderIdAndEpoc
 
 @struct
 class AcknowledgePartition:
-    """One partition."""
-
     partition_index: int32 = 0
     acknowledgement_batches: list[AcknowledgementBatch] = []
     unknown_tags: UnknownTags = None
@@ -21,8 +19,6 @@ class AcknowledgePartition:
 
 @struct
 class AcknowledgeTopic:
-    """Partitions of one topic."""
-
     topic_id: uuid = ZERO_UUID
     partitions: list[AcknowledgePartition] = []
     unknown_tags: UnknownTags = None
@@ -42,8 +38,6 @@ class ShareAcknowledgeRequest:
 
 @struct
 class PartitionData:
-    """One partition."""
-
     partition_index: int32 = 0
     error_code: int16 = 0
     error_message: str | None = None

@@ -87,8 +87,6 @@ class AcquiredRecords:
 
 @struct
 class PartitionData:
-    """One partition."""
-
     partition_index: int32 = 0
     error_code: int16 = 0
     error_message: str | None = None

@@ -18,8 +18,6 @@ class ShareGroupDescribeRequest:
 
 @struct
 class Member:
-    """One member of a group."""
-
     member_id: str = ""
     rack_id: str | None = None
     member_epoch: int32 = 0

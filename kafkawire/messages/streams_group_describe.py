@@ -83,8 +83,6 @@ class TaskOffset:
 
 @struct
 class TaskIds:
-    """Tasks of one subtopology, by partition."""
-
     subtopology_id: str = ""
     partitions: list[int32] = []
     unknown_tags: UnknownTags = None
@@ -102,8 +100,6 @@ class Assignment:
 
 @struct
 class Member:
-    """One member of a group."""
-
     member_id: str = ""
     member_epoch: int32 = 0
     instance_id: str | None = None

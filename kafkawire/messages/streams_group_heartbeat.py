@@ -83,8 +83,6 @@ class Status:
 
 @struct
 class TopicPartition:
-    """Partitions of one topic."""
-
     topic: str = ""
     partitions: list[int32] = []
     unknown_tags: UnknownTags = None

@@ -21,8 +21,6 @@ class TopologyDescriptionNode:
 
 @struct
 class TopologyDescriptionSubtopology:
-    """One subtopology with its nodes."""
-
     subtopology_id: str = ""
     nodes: list[TopologyDescriptionNode] = []
     unknown_tags: UnknownTags = None
@@ -30,8 +28,6 @@ class TopologyDescriptionSubtopology:
 
 @struct
 class TopologyDescriptionGlobalStore:
-    """One global store with its two nodes."""
-
     source: TopologyDescriptionNode = fresh(TopologyDescriptionNode)
     processor: TopologyDescriptionNode = fresh(TopologyDescriptionNode)
     unknown_tags: UnknownTags = None

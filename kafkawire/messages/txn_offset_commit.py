@@ -10,8 +10,6 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, u
 
 @struct
 class TxnOffsetCommitRequestPartition:
-    """One offset to commit."""
-
     partition_index: int32 = 0
     committed_offset: int64 = 0
     committed_leader_epoch: Annotated[int32, since(2), ignorable] = -1
@@ -21,8 +19,6 @@ class TxnOffsetCommitRequestPartition:
 
 @struct
 class TxnOffsetCommitRequestTopic:
-    """Partitions of one topic."""
-
     name: Annotated[str, until(5), ignorable] = ""
     topic_id: Annotated[uuid, since(6), ignorable] = ZERO_UUID
     partitions: list[TxnOffsetCommitRequestPartition] = []

@@ -10,8 +10,6 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @struct
 class FeatureUpdateKey:
-    """One feature and its new level."""
-
     feature: str = ""
     max_version_level: int16 = 0
     allow_downgrade: Annotated[bool, until(0)] = False

@@ -21,8 +21,6 @@ class StateBatch:
 
 @struct
 class PartitionData:
-    """One partition."""
-
     partition: int32 = 0
     state_epoch: int32 = 0
     leader_epoch: int32 = 0
@@ -34,8 +32,6 @@ class PartitionData:
 
 @struct
 class WriteStateData:
-    """Partitions of one topic."""
-
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionData] = []
     unknown_tags: UnknownTags = None
@@ -52,8 +48,6 @@ class WriteShareGroupStateRequest:
 
 @struct
 class PartitionResult:
-    """Result for one partition."""
-
     partition: int32 = 0
     error_code: int16 = 0
     error_message: str | None = None
@@ -62,8 +56,6 @@ class PartitionResult:
 
 @struct
 class WriteStateResult:
-    """Results of one topic."""
-
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionResult] = []
     unknown_tags: UnknownTags = None

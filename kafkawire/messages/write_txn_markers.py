@@ -10,8 +10,6 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32, int64
 
 @struct
 class WritableTxnMarkerTopic:
-    """Partitions of one topic that get the marker."""
-
     name: str = ""
     partition_indexes: list[int32] = []
     unknown_tags: UnknownTags = None
@@ -19,8 +17,6 @@ class WritableTxnMarkerTopic:
 
 @struct
 class WritableTxnMarker:
-    """The marker of one transaction."""
-
     producer_id: int64 = 0
     producer_epoch: int16 = 0
     transaction_result: bool = False
@@ -40,8 +36,6 @@ class WriteTxnMarkersRequest:
 
 @struct
 class WritableTxnMarkerPartitionResult:
-    """Result for one partition."""
-
     partition_index: int32 = 0
     error_code: int16 = 0
     unknown_tags: UnknownTags = None
@@ -49,8 +43,6 @@ class WritableTxnMarkerPartitionResult:
 
 @struct
 class WritableTxnMarkerTopicResult:
-    """Results of one topic."""
-
     name: str = ""
     partitions: list[WritableTxnMarkerPartitionResult] = []
     unknown_tags: UnknownTags = None
@@ -58,8 +50,6 @@ class WritableTxnMarkerTopicResult:
 
 @struct
 class WritableTxnMarkerResult:
-    """Results for one producer."""
-
     producer_id: int64 = 0
     topics: list[WritableTxnMarkerTopicResult] = []
     unknown_tags: UnknownTags = None

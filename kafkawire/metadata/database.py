@@ -59,7 +59,6 @@ class Database:
 
     @property
     def name(self) -> str:
-        """How messages call it: the file, or the URL without its password."""
         if self.is_sqlite:
             return self._url.database or "the metadata in memory"
         return self._url.render_as_string(hide_password=True)
@@ -70,7 +69,6 @@ class Database:
         return self._url.drivername.startswith("sqlite")
 
     def absent(self) -> bool:
-        """Whether there is no file, or an empty one, so that `open` would create the metadata."""
         return bool(self.is_sqlite and self._url.database) and device.is_absent(
             self._url.database or ""
         )

@@ -136,7 +136,6 @@ class Cursor(Protocol):
 
     def execute(self, sql: str, /) -> object:
         """Run one statement."""
-        ...
 
 
 def set_pragmas(cursor: Cursor) -> None:

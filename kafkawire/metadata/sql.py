@@ -63,15 +63,12 @@ class SqlMetadata:
 
     @property
     def name(self) -> str:
-        """How messages call it: the file, or the URL without its password."""
         return self._database.name
 
     def absent(self) -> bool:
-        """Whether there is no file, or an empty one, so that `open` would create the metadata."""
         return self._database.absent()
 
     async def open(self) -> Catalog:
-        """Make or migrate the database if need be, and load the catalog."""
         await self._database.open()
         self._catalog = await self._database.run(load_catalog)
         return self._catalog
@@ -98,8 +95,6 @@ class SqlMetadata:
         return await self._database.run(lambda connection: create_topics(connection, new))
 
     async def delete_topics(self, ids: list[bytes]) -> None:
-        """Delete all or none."""
-
         def work(connection: Connection) -> None:
             version, _ = advance(connection)
             touch(connection, ids, version)
@@ -115,8 +110,6 @@ class SqlMetadata:
     async def create_partitions(
         self, topic_id: bytes, new_total: int, leaders: list[int] | None = None
     ) -> list[PartitionInfo]:
-        """Add partitions up to `new_total`; `leaders` of those, otherwise this broker."""
-
         def work(connection: Connection) -> list[PartitionInfo]:
             # The row of the cluster is locked before the partitions are counted.
             version, _ = advance(connection)
@@ -139,8 +132,6 @@ class SqlMetadata:
         return await self._database.run(work)
 
     async def alter_configs(self, changes: list[ConfigChange]) -> None:
-        """Change all or none, in order."""
-
         def work(connection: Connection) -> None:
             version, _ = advance(connection)
             ids = living(connection, changes)
@@ -157,7 +148,6 @@ class SqlMetadata:
             await self._database.run(work)
 
     async def lease_producer_ids(self, count: int) -> int:
-        """The first of `count` producer ids that no other caller gets."""
         assert count > 0, count
 
         def work(connection: Connection) -> int:
@@ -170,11 +160,9 @@ class SqlMetadata:
         return await self._database.run(work)
 
     async def known_partitions(self, numbers: Iterable[int]) -> set[int]:
-        """Those of the partition numbers that were ever assigned, deleted ones included."""
         return await self.transact(lambda session: pairing.known_partitions(session, numbers))
 
     async def bump_leader_epochs(self, numbers: list[int]) -> dict[int, int]:
-        """Raise the leader epochs of partitions this broker leads, all or none; the new ones."""
         if not numbers:
             return {}
         node_id = self._node()
@@ -185,7 +173,6 @@ class SqlMetadata:
         return epochs
 
     async def raise_leader_epochs(self) -> None:
-        """Raise the leader epochs of all partitions this broker leads, in one statement."""
         node_id = self._node()
 
         def work(connection: Connection) -> None:
@@ -205,7 +192,6 @@ class SqlMetadata:
         return await self._database.run(lambda connection: work(Session(connection)))
 
     async def close(self) -> None:
-        """Close the database."""
         await self._database.close()
 
     def _node(self) -> int:

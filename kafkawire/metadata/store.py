@@ -56,64 +56,51 @@ class Metadata(Protocol):
     @property
     def name(self) -> str:
         """How messages call it: the file, or the URL without its password."""
-        ...
 
     def absent(self) -> bool:
         """Whether there is no file, or an empty one, so that `open` would create the metadata.
         False for a database server, which only `open` asks."""
-        ...
 
     async def open(self) -> Catalog:
         """Make or migrates the database if need be, and loads the catalog."""
-        ...
 
     async def register_broker(
         self, node_id: int, listeners: Mapping[str, tuple[str, int]], rack: str | None
     ) -> None:
         """Insert this broker under its number. To be called before partitions are written."""
-        ...
 
     async def create_topics(self, topics: list[NewTopic]) -> list[TopicInfo]:
         """Make all or none. TOPIC_ALREADY_EXISTS when a name is taken. Ids and partition
         numbers have never been given before."""
-        ...
 
     async def delete_topics(self, ids: list[bytes]) -> None:
         """Delete all or none. UNKNOWN_TOPIC_ID when one is not there. The names are free."""
-        ...
 
     async def create_partitions(
         self, topic_id: bytes, new_total: int, leaders: list[int] | None = None
     ) -> list[PartitionInfo]:
         """Add partitions up to `new_total`; `leaders` of those, otherwise this broker.
         UNKNOWN_TOPIC_ID; INVALID_PARTITIONS when there are already as many."""
-        ...
 
     async def alter_configs(self, changes: list[ConfigChange]) -> None:
         """Change all or none, in order. UNKNOWN_TOPIC_OR_PARTITION when a topic is gone."""
-        ...
 
     async def lease_producer_ids(self, count: int) -> int:
         """The first of `count` producer ids that no other caller gets."""
-        ...
 
     async def known_partitions(self, numbers: Iterable[int]) -> set[int]:
         """Those of the partition numbers that were ever assigned, deleted ones included."""
-        ...
 
     async def bump_leader_epochs(self, numbers: list[int]) -> dict[int, int]:
         """Raise the leader epochs of partitions this broker leads, all or none; the new ones.
         NOT_LEADER_OR_FOLLOWER when another broker leads one of them or it does not exist."""
-        ...
 
     async def raise_leader_epochs(self) -> None:
         """Raise the leader epochs of all partitions this broker leads, in one statement. The
         versions of the topics stay: writing a million of them would keep a start for seconds."""
-        ...
 
     async def close(self) -> None:
         """Close the database. Calling it again does nothing."""
-        ...
 
 
 class Transactions(Protocol):
@@ -123,7 +110,6 @@ class Transactions(Protocol):
     async def transact(self, work: Callable[[Session], T]) -> T:
         """Run `work` in one transaction, in turn with all other writes; what it raises undoes
         it. `work` must not wait for anything. MetadataError."""
-        ...
 
 
 class SqlStore(Metadata, Transactions, Protocol):

@@ -46,14 +46,12 @@ class FolderProvider:
         self._read_limit = SharedRateLimit(time.monotonic, time.sleep)
 
     def upload(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
-        """Store a local file."""
         limit = self._write_limit.at(bytes_per_second)
         with open(path, "rb") as source:
             size = os.fstat(source.fileno()).st_size
             return self._write(key, lambda out: _copy(source, out, limit, call), size, Condition())
 
     def upload_from(self, key: str, source: Reading, size_bytes: int, call: Call) -> Stored:
-        """Store exactly so many bytes of a stream."""
         limit = RateLimit(-1, time.monotonic, time.sleep)
         return self._write(
             key, lambda out: _copy(source, out, limit, call), size_bytes, Condition()
@@ -72,7 +70,6 @@ class FolderProvider:
         return self._write(key, lambda out: out.write(data), len(data), condition)
 
     def get(self, key: str, start: int, length: int | None, call: Call) -> tuple[bytes, str]:
-        """Return (bytes, ETag) of a small object or of a part of one."""
         with self._open(key) as file, translated(key):
             stat = os.fstat(file.fileno())
             start = max(0, stat.st_size + start) if start < 0 else start
@@ -84,7 +81,6 @@ class FolderProvider:
         return data, etag_of(stat)
 
     def read(self, key: str, start: int, into: Sequence[memoryview], call: Call) -> None:
-        """Fill views with what begins at `start`."""
         with self._open(key) as file, translated(key):
             call.ends_by(_nothing, writing=True)
             for view in into:
@@ -97,7 +93,6 @@ class FolderProvider:
                     start += count
 
     def download(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
-        """Copy an object into a new local file."""
         limit = self._read_limit.at(bytes_per_second)
         with self._open(key) as file, new_file(path) as out:
             stat = os.fstat(file.fileno())
@@ -107,7 +102,6 @@ class FolderProvider:
 
     @contextlib.contextmanager
     def reading(self, key: str, call: Call) -> Iterator[Reading]:
-        """Open an object as a stream."""
         with self._open(key) as file:
             yield _Translated(file, key)
 
@@ -116,13 +110,11 @@ class FolderProvider:
         return None
 
     def head(self, key: str, call: Call) -> Stored:
-        """Return ETag and size of an object."""
         with self._open(key) as file:
             stat = os.fstat(file.fileno())
         return Stored(etag_of(stat), stat.st_size)
 
     def delete(self, keys: Sequence[str], call: Call) -> int:
-        """Remove objects, absent ones too. How many requests it took."""
         paths = [self._path(key) for key in keys]
         self._staging.check()
         with translated(", ".join(keys[:3])):
@@ -139,13 +131,11 @@ class FolderProvider:
             return list(islice(_walk(*self._above(prefix), prefix, after), limit))
 
     def scan(self, prefix: str, call: Call) -> Iterator[Listed]:
-        """Yield all objects with this prefix, by key."""
         self._staging.check()
         with translated(prefix):
             yield from _walk(*self._above(prefix), prefix, "")
 
     def clear_up(self, keys: Sequence[str]) -> None:
-        """Remove what is half stored under these keys."""
         self._staging.clear_up(keys)
 
     # What they share
@@ -213,7 +203,6 @@ class Writing(Protocol):
 
     def write(self, data: bytes | memoryview, /) -> int:
         """All of them."""
-        ...
 
 
 class _Translated:

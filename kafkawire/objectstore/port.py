@@ -52,11 +52,9 @@ class Reader(Protocol):
     def get(self, key: str, start: int, length: int | None, call: Call) -> tuple[bytes, str]:
         """Return (bytes, ETag) of a small object or of a part of one (negative start: from the
         end; a range that goes beyond the end is cut there). NoSuchObject."""
-        ...
 
     def head(self, key: str, call: Call) -> Stored:
         """Return ETag and size. NoSuchObject if there is none."""
-        ...
 
 
 class Lister(Protocol):
@@ -65,11 +63,9 @@ class Lister(Protocol):
     def list(self, prefix: str, after: str, limit: int, call: Call) -> list[Listed]:
         """Return up to `limit` objects (at most MAX_LIST) with this prefix, by key, above
         `after`."""
-        ...
 
     def scan(self, prefix: str, call: Call) -> Iterator[Listed]:
         """Yield all objects with this prefix, by key."""
-        ...
 
 
 class Writer(Protocol):
@@ -85,7 +81,6 @@ class Writer(Protocol):
     ) -> Stored:
         """Store an object. `if_match`: only over an object with this ETag; `if_absent`: only where
         there is none. ConditionFailed otherwise."""
-        ...
 
 
 class Deleter(Protocol):
@@ -93,7 +88,6 @@ class Deleter(Protocol):
 
     def delete(self, keys: Sequence[str], call: Call) -> int:
         """Remove up to MAX_DELETE objects, absent ones too. How many requests it took."""
-        ...
 
 
 class Objects(Reader, Lister, Writer, Deleter, Protocol):
@@ -105,7 +99,6 @@ class Reading(Protocol):
 
     def read(self, size: int = -1, /) -> bytes:
         """Return up to so many bytes; none at the end. StoreError if it ends too early."""
-        ...
 
 
 class Transfers(Protocol):
@@ -114,31 +107,24 @@ class Transfers(Protocol):
     def read(self, key: str, start: int, into: Sequence[memoryview], call: Call) -> None:
         """Fill the views, one after the other, with what begins at `start`. StoreError if the
         object ends before the last one is full."""
-        ...
 
     def reading(self, key: str, call: Call) -> AbstractContextManager[Reading]:
         """Open the object as a stream."""
-        ...
 
     def download(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
         """Copy an object into a new local file, synced; the file is removed if that fails."""
-        ...
 
     def upload(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
         """Store a local file, in parts if it is large. OSError for the local file."""
-        ...
 
     def upload_from(self, key: str, source: Reading, size_bytes: int, call: Call) -> Stored:
         """Store exactly so many bytes of a stream; StoreError if there are fewer or more."""
-        ...
 
     def copy(self, source: Provider, source_key: str, key: str, call: Call) -> Stored | None:
         """Copy within the storage; None where that cannot be done for these two."""
-        ...
 
     def clear_up(self, keys: Sequence[str]) -> None:
         """Remove what is half stored under these keys, which no process stores any more."""
-        ...
 
 
 class Provider(Objects, Transfers, Protocol):

@@ -35,11 +35,9 @@ class RetryingObjects:
         self._jitter = jitter
 
     def get(self, key: str, start: int, length: int | None, call: Call) -> tuple[bytes, str]:
-        """Return (bytes, ETag) of a small object or of a part of one."""
         return self._repeat(lambda: self._inner.get(key, start, length, call))
 
     def head(self, key: str, call: Call) -> Stored:
-        """Return ETag and size of an object."""
         return self._repeat(lambda: self._inner.head(key, call))
 
     def list(self, prefix: str, after: str, limit: int, call: Call) -> list[Listed]:
@@ -78,7 +76,6 @@ class RetryingObjects:
             return Stored(etag, len(found))
 
     def delete(self, keys: Sequence[str], call: Call) -> int:
-        """Remove objects, absent ones too. How many requests it took."""
         return self._repeat(lambda: self._inner.delete(keys, call))
 
     def _repeat(self, attempt: Callable[[], T]) -> T:

@@ -129,7 +129,6 @@ class S3Provider:
         )
 
     def upload(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
-        """Store a local file."""
         size = os.stat(path).st_size
         name = self._name(key)
         if size <= self._part_bytes and bytes_per_second <= 0:
@@ -143,7 +142,6 @@ class S3Provider:
         return self._moved(key, size, call)
 
     def upload_from(self, key: str, source: Reading, size_bytes: int, call: Call) -> Stored:
-        """Store exactly so many bytes of a stream."""
         name = self._name(key)
         body: Any = Stream(source, call)  # what s3transfer needs of a file is `read`
         with translated(key):
@@ -193,7 +191,6 @@ class S3Provider:
             return Stored(_bare(answer["ETag"]), size_bytes)
 
     def get(self, key: str, start: int, length: int | None, call: Call) -> tuple[bytes, str]:
-        """Return (bytes, ETag) of a small object or of a part of one."""
         if length is not None and length <= 0:
             return b"", self.head(key, call).etag
         asked = range_of(start, None if start < 0 else length)
@@ -209,7 +206,6 @@ class S3Provider:
         return (data if length is None else data[:length]), etag
 
     def read(self, key: str, start: int, into: Sequence[memoryview], call: Call) -> None:
-        """Fill views with what begins at `start`."""
         wanted = sum(map(len, into))
         with self._body(key, range_of(start, wanted)) as (body, size, _):
             expect_size(f"what {key} holds from {start} on", size, wanted)
@@ -218,7 +214,6 @@ class S3Provider:
                 fill(body, view, call)
 
     def download(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
-        """Copy an object into a new local file."""
         name = self._name(key)
         manager = self._manager("down", bytes_per_second)
         with new_file(path) as out:
@@ -235,7 +230,6 @@ class S3Provider:
 
     @contextlib.contextmanager
     def reading(self, key: str, call: Call) -> Iterator[Reading]:
-        """Open an object as a stream."""
         with self._body(key, {}) as (body, _, _):
             yield Stream(body, call)
 
@@ -257,7 +251,6 @@ class S3Provider:
         return self.head(key, call)._replace(requests=parts + 4 if parts > 1 else 3)
 
     def head(self, key: str, call: Call) -> Stored:
-        """Return ETag and size of an object."""
         name = self._name(key)
         with self._looking(), translated(key):
             answer = self._client.head_object(Bucket=self._tier.bucket, Key=name)
@@ -275,7 +268,6 @@ class S3Provider:
             raise
 
     def delete(self, keys: Sequence[str], call: Call) -> int:
-        """Remove objects, absent ones too. How many requests it took."""
         named: Any = [{"Key": self._name(key)} for key in keys]
         with translated(f"{len(keys)} objects"):
             answer = self._client.delete_objects(
@@ -311,7 +303,6 @@ class S3Provider:
         return found
 
     def scan(self, prefix: str, call: Call) -> Iterator[Listed]:
-        """Yield all objects with this prefix, by key."""
         return pages(self, prefix, call)
 
     def access(self) -> Access:

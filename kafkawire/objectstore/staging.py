@@ -39,24 +39,19 @@ class Staging(Protocol):
 
     def check(self) -> None:
         """Refused unless the folder may be used."""
-        ...
 
     def begin(self, key: str, path: str) -> str:
         """Return the path of a new temporary file, whose folder exists."""
-        ...
 
     def settle(self, key: str, temporary: str, path: str, condition: Condition) -> os.stat_result:
         """Give a synced file its own name, durably. ConditionFailed, and then the temporary file
         is gone."""
-        ...
 
     def removed(self, folders: Iterable[str]) -> None:
         """Make removals in these folders durable, where that is promised."""
-        ...
 
     def clear_up(self, keys: Sequence[str]) -> None:
         """Remove what is half stored under these keys."""
-        ...
 
 
 class OwnStaging:
@@ -93,7 +88,6 @@ class OwnStaging:
                     os.remove(path)
 
     def begin(self, key: str, path: str) -> str:
-        """Return the path of a new temporary file."""
         self.check()
         return os.path.join(self._unfinished, f"{_begun_name(key)}{os.urandom(6).hex()}")
 
@@ -123,13 +117,11 @@ class OwnStaging:
             yield
 
     def removed(self, folders: Iterable[str]) -> None:
-        """Make removals durable."""
         for folder in folders:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 sync_folder(folder)
 
     def clear_up(self, keys: Sequence[str]) -> None:
-        """Remove what is half stored under these keys."""
         self.check()
         begun = tuple(_begun_name(key) for key in keys)
         with translated(UNFINISHED):
@@ -148,14 +140,12 @@ class SharedStaging:
         """Do nothing: a missing folder is an empty one."""
 
     def begin(self, key: str, path: str) -> str:
-        """Return the path of a new temporary file."""
         folder, name = os.path.split(path)
         with translated(key):
             os.makedirs(folder, exist_ok=True)
         return os.path.join(folder, f".{name[:100]}.{os.urandom(8).hex()}{UNFINISHED}")
 
     def settle(self, key: str, temporary: str, path: str, condition: Condition) -> os.stat_result:
-        """Give a synced file its own name, durably."""
         with translated(key):
             try:
                 if condition.if_match is not None:

@@ -20,19 +20,15 @@ class OffsetSource(Protocol):
 
     def log_start(self) -> int:
         """Return the first available offset."""
-        ...
 
     def high_watermark(self) -> int:
         """Return the high watermark, the end of readable offsets."""
-        ...
 
     def offset_at(self, timestamp_ms: int) -> int | None:
         """Return the offset of the first record at or after a time; None if there is none."""
-        ...
 
     def committed(self, group: str) -> int | None:
         """Return the committed offset of a group; None if there is none."""
-        ...
 
 
 class Seeker:

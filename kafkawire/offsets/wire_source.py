@@ -49,20 +49,16 @@ class LiveSource:
         return self._led_by[self._partition]
 
     def log_start(self) -> int:
-        """Return the first available offset."""
         return self._ask(EARLIEST)
 
     def high_watermark(self) -> int:
-        """Return the high watermark, the end of readable offsets."""
         return self._ask(LATEST)
 
     def offset_at(self, timestamp_ms: int) -> int | None:
-        """Return the offset of the first record at or after a time; None if there is none."""
         found = self._ask(max(0, timestamp_ms))
         return None if found < 0 else found
 
     def committed(self, group: str) -> int | None:
-        """Return the committed offset of a group; None if there is none."""
         if self._committed is not None:
             return self._committed.get(self._partition)
         found = committed(self._cluster, group).get(self._partition)

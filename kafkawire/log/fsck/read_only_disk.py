@@ -12,7 +12,7 @@ from kafkawire.log.io.ports import Buffer, File, FileSystem, Lock
 
 
 class ReadOnlyFile:
-    """A file that keeps what it holds."""
+    """A `File` (kafkawire.log.io.ports) that keeps what it holds."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -22,12 +22,9 @@ class ReadOnlyFile:
         return sum(len(buffer) for buffer in buffers)
 
     def pread(self, length: int, position: int) -> bytes:
-        """The bytes at `position`; fewer only where the file ends."""
         return self._file.pread(length, position)
 
     def cached(self, length: int, position: int) -> bool:
-        """Whether reading these bytes would probably not wait for the disk: samples of them are in
-        the page cache."""
         return self._file.cached(length, position)
 
     def sync(self) -> None:
@@ -40,20 +37,17 @@ class ReadOnlyFile:
         """Do nothing."""
 
     def size(self) -> int:
-        """Its length in bytes."""
         return self._file.size()
 
     def map(self, size_bytes: int) -> memoryview:
-        """A read-only view of the first bytes of the file that shows later writes too."""
         return self._file.map(size_bytes)
 
     def close(self) -> None:
-        """Give the handle back; views stay valid."""
         self._file.close()
 
 
 class ReadOnlyFileSystem:
-    """A file system that refuses all changes."""
+    """A `FileSystem` that refuses all changes."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
@@ -69,7 +63,6 @@ class ReadOnlyFileSystem:
         """Do nothing."""
 
     def listdir(self, path: str) -> list[str]:
-        """Names in a folder, sorted."""
         return self._fs.listdir(path)
 
     def makedirs(self, path: str) -> None:
@@ -79,9 +72,7 @@ class ReadOnlyFileSystem:
         """Do nothing."""
 
     def lock(self, path: str) -> Lock:
-        """An exclusive lock that dies with the process."""
         return self._fs.lock(path)
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        """(total, free for us) of the volume that holds `path`."""
         return self._fs.free_bytes(path)

@@ -45,16 +45,14 @@ class SystemClock:
     """Clock of the machine."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, UTC."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """Seconds since some moment."""
         return time.monotonic()
 
 
 class DiskFile:
-    """A file descriptor."""
+    """A file descriptor as a `File` (kafkawire.log.io.ports)."""
 
     __slots__ = ("_fd",)
 
@@ -62,11 +60,9 @@ class DiskFile:
         self._fd = fd
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write the buffers one after the other at `position`; how many bytes were written."""
         return os.pwritev(self._fd, buffers, position)
 
     def pread(self, length: int, position: int) -> bytes:
-        """The bytes at `position`; fewer only where the file ends."""
         parts: list[bytes] = []
         while length > 0:
             part = os.pread(self._fd, length, position)
@@ -91,7 +87,6 @@ class DiskFile:
             return True
 
     def sync(self) -> None:
-        """Return when every write that returned before the call is durable."""
         if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync alone leaves bytes in the drive's cache
             fcntl.fcntl(self._fd, fcntl.F_FULLFSYNC)
         elif hasattr(os, "fdatasync"):
@@ -100,7 +95,6 @@ class DiskFile:
             os.fsync(self._fd)
 
     def allocate(self, size_bytes: int) -> None:
-        """Make the file `size_bytes` long; where the disk can promise the room, it does."""
         before = self.size()
         if size_bytes <= before:
             return
@@ -116,21 +110,17 @@ class DiskFile:
         os.ftruncate(self._fd, size_bytes)
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file, or lengthen it with zeros."""
         os.ftruncate(self._fd, size_bytes)
 
     def size(self) -> int:
-        """Its length in bytes."""
         return os.fstat(self._fd).st_size
 
     def map(self, size_bytes: int) -> memoryview:
-        """A read-only view of the first bytes of the file that shows later writes too."""
         if size_bytes == 0:
             return memoryview(b"")
         return memoryview(mmap.mmap(self._fd, size_bytes, mmap.MAP_SHARED, mmap.PROT_READ))
 
     def close(self) -> None:
-        """Give the handle back; views stay valid."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -150,37 +140,31 @@ class DiskLock:
             raise
 
     def release(self) -> None:
-        """Give it up."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 class DiskFileSystem:
-    """The folders of this machine."""
+    """The folders of this machine as a `FileSystem`."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """Open for reading and writing."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return DiskFile(os.open(path, flags, 0o644))
 
     def rename(self, old: str, new: str) -> None:
-        """Atomic, replaces `new`; durable only after `sync_dir`."""
         os.replace(old, new)
 
     def remove(self, path: str) -> None:
-        """Removing what is absent succeeds; durable only after `sync_dir`."""
         try:
             os.remove(path)
         except FileNotFoundError:
             return
 
     def listdir(self, path: str) -> list[str]:
-        """Names in a folder, sorted."""
         return sorted(os.listdir(path))
 
     def makedirs(self, path: str) -> None:
-        """Make a folder and those above it; existing ones are fine."""
         assert os.path.isabs(path), f"{path} is not absolute"  # the way up would have no end
         missing: list[str] = []
         while not os.path.isdir(path):
@@ -191,7 +175,6 @@ class DiskFileSystem:
             self.sync_dir(os.path.dirname(folder))
 
     def sync_dir(self, path: str) -> None:
-        """Make creations, renames and removals in a folder durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -199,23 +182,20 @@ class DiskFileSystem:
             os.close(fd)
 
     def lock(self, path: str) -> DiskLock:
-        """An exclusive lock that dies with the process."""
         return DiskLock(path)
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        """(total, free for us) of the volume that holds `path`."""
         stat = os.statvfs(path)
         return stat.f_frsize * stat.f_blocks, stat.f_frsize * stat.f_bavail
 
 
 class ThreadOffload:
-    """Named thread pools, each made at its first use."""
+    """Named thread pools as an `Offload`, each made at its first use."""
 
     def __init__(self) -> None:
         self._pools: dict[str, ThreadPoolExecutor] = {}
 
     def submit(self, pool: str, fn: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        """Run fn(*args) elsewhere; the future is resolved on the loop."""
         executor = self._pools.get(pool)
         if executor is None:
             executor = ThreadPoolExecutor(POOL_THREADS[pool], f"kafkawire-{pool}")
@@ -223,7 +203,6 @@ class ThreadOffload:
         return asyncio.get_running_loop().run_in_executor(executor, fn, *args)
 
     def close(self) -> None:
-        """Wait for the running calls and end the threads."""
         for executor in self._pools.values():
             executor.shutdown(wait=True)
         self._pools.clear()

@@ -66,5 +66,4 @@ class MappedFile:
         return self.view[start:stop]
 
     def close(self) -> None:
-        """Give the handle back; views stay valid."""
         self._file.close()

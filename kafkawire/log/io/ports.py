@@ -36,11 +36,9 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Milliseconds since 1970, UTC. May jump, also backwards."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds since some moment. Never goes back."""
-        ...
 
 
 class Random(Protocol):
@@ -48,15 +46,12 @@ class Random(Protocol):
 
     def random(self) -> float:
         """Uniform in [0, 1)."""
-        ...
 
     def getrandbits(self, k: int) -> int:
         """A non-negative integer of k random bits."""
-        ...
 
     def randbytes(self, n: int) -> bytes:
         """n random bytes, good enough for ids that must not collide."""
-        ...
 
 
 class File(Protocol):
@@ -68,16 +63,13 @@ class File(Protocol):
         May write less than asked (a disk that fills up). Raises OSError, and then some of the
         bytes may be there all the same. Nothing is durable before `sync`. At most 1000 buffers.
         """
-        ...
 
     def pread(self, length: int, position: int) -> bytes:
         """The bytes at `position`; fewer only where the file ends."""
-        ...
 
     def cached(self, length: int, position: int) -> bool:
         """Whether reading these bytes would probably not wait for the disk: samples of them are in
         the page cache. True where that is unknown. Does not wait itself."""
-        ...
 
     def sync(self) -> None:
         """Return when every write that returned before the call is durable. Raises OSError.
@@ -85,33 +77,27 @@ class File(Protocol):
         After an error no one can tell which bytes are durable, and a second call may succeed
         without having made them so (fsyncgate): treat it as final.
         """
-        ...
 
     def allocate(self, size_bytes: int) -> None:
         """Make the file `size_bytes` long; where the disk can promise the room, it does.
 
         Never fails for lack of space: then only writing will. Does not change bytes.
         """
-        ...
 
     def truncate(self, size_bytes: int) -> None:
         """Cut the file, or lengthen it with zeros."""
-        ...
 
     def size(self) -> int:
         """Its length in bytes."""
-        ...
 
     def map(self, size_bytes: int) -> memoryview:
         """A read-only view of the first bytes of the file that shows later writes too.
 
         `size_bytes` is at most the file's size. The view must not outlive a truncation below it.
         """
-        ...
 
     def close(self) -> None:
         """Give the handle back; views stay valid."""
-        ...
 
 
 class Lock(Protocol):
@@ -119,7 +105,6 @@ class Lock(Protocol):
 
     def release(self) -> None:
         """Give it up."""
-        ...
 
 
 class FileSystem(Protocol):
@@ -127,35 +112,27 @@ class FileSystem(Protocol):
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. `create`: make it if absent. FileNotFoundError else."""
-        ...
 
     def rename(self, old: str, new: str) -> None:
         """Atomic, replaces `new`; durable only after `sync_dir`."""
-        ...
 
     def remove(self, path: str) -> None:
         """Removing what is absent succeeds; durable only after `sync_dir`."""
-        ...
 
     def listdir(self, path: str) -> list[str]:
         """Names in a folder, sorted. FileNotFoundError if there is none."""
-        ...
 
     def makedirs(self, path: str) -> None:
         """Make a folder and those above it; existing ones are fine. Durable at once."""
-        ...
 
     def sync_dir(self, path: str) -> None:
         """Make creations, renames and removals in a folder durable."""
-        ...
 
     def lock(self, path: str) -> Lock:
         """An exclusive lock that dies with the process. BlockingIOError if it is held."""
-        ...
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         """(total, free for us) of the volume that holds `path`."""
-        ...
 
 
 class Offload(Protocol):
@@ -167,11 +144,9 @@ class Offload(Protocol):
 
     def submit(self, pool: str, fn: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """Run fn(*args) elsewhere; the future is resolved on the loop."""
-        ...
 
     def close(self) -> None:
         """Wait for the running calls and end the threads."""
-        ...
 
 
 class Worker(Protocol):
@@ -188,11 +163,9 @@ class Worker(Protocol):
         have written files, which are the caller's to remove. If the caller is cancelled a job
         that has begun goes on or dies, and its outcome is lost.
         """
-        ...
 
     async def close(self) -> None:
         """End the processes. Jobs that run or wait fail with WorkerError."""
-        ...
 
 
 class Timer(Protocol):
@@ -200,7 +173,6 @@ class Timer(Protocol):
 
     def cancel(self) -> None:
         """Forget it. Harmless when it has happened."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

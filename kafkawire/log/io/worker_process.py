@@ -45,12 +45,10 @@ class WorkerProcess:
         self._long = Child(idle_s)
 
     async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
-        """Run a job, reading at most so many bytes a second (-1: as fast as it goes)."""
         child = self._short if job in SHORT else self._long
         return await child.run(job, arguments, bytes_per_second)
 
     async def close(self) -> None:
-        """End the processes."""
         await self._short.close()
         await self._long.close()
 
@@ -73,7 +71,6 @@ class Child:
         return None if self._process is None else self._process.pid
 
     async def run(self, job: str, arguments: Any, bytes_per_second: int) -> Any:
-        """Run a job, reading at most so many bytes a second (-1: as fast as it goes)."""
         try:
             request = pack((job, arguments, bytes_per_second))
         except FrameError as problem:
@@ -128,7 +125,6 @@ class Child:
             process.retire()
 
     async def close(self) -> None:
-        """End the processes."""
         self._closed = True
         process = self._process
         if process is not None:

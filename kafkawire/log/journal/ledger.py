@@ -205,7 +205,6 @@ class Ledger:
             self.stored(entry)
 
     def close(self) -> None:
-        """Release the files."""
         files, self._files = self._files, []
         for file in files:
             file.close()

@@ -63,15 +63,12 @@ class ManifestWriter(Protocol):
 
     async def write(self) -> None:
         """Write all that is noted."""
-        ...
 
     async def mark(self) -> None:
         """Mark a clean end."""
-        ...
 
     async def close(self) -> None:
         """End the tasks of the writer."""
-        ...
 
 
 class LocalManifest:
@@ -145,28 +142,23 @@ class LocalManifest:
             self._wake()
 
     def log_starts(self, numbers: Collection[int]) -> None:
-        """Partitions whose log start has moved."""
         self.noted.changes.partitions.update(dict.fromkeys(numbers))
         self._wake()
 
     def topics(self, infos: Collection[TopicInfo]) -> None:
-        """Topics that are new or have got further partitions."""
         for info in infos:
             self.noted.changes.topic(info.id)
         self.defaults()
 
     def topic_altered(self, info: TopicInfo) -> None:
-        """It has other settings."""
         self.noted.changes.topic(info.id)
         self._wake()
 
     def topic_removed(self, info: TopicInfo) -> None:
-        """It is deleted; as it was."""
         self.noted.changes.topic_deleted(info.id)
         self._wake()
 
     def defaults(self) -> None:
-        """The settings that topics have from the broker are others."""
         self.noted.changes.cluster = True
         self._wake()
 

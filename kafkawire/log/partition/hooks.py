@@ -20,27 +20,21 @@ class LogListener(Protocol):
 
     def segments(self, ids: Collection[int]) -> None:
         """Segments that are new, or whose rows or mappings are others than before."""
-        ...
 
     def log_starts(self, numbers: Collection[int]) -> None:
         """Partitions whose log start has moved."""
-        ...
 
     def topics(self, infos: Collection[TopicInfo]) -> None:
         """Topics that are new or have got further partitions."""
-        ...
 
     def topic_altered(self, info: TopicInfo) -> None:
         """It has other settings."""
-        ...
 
     def topic_removed(self, info: TopicInfo) -> None:
         """It is deleted; as it was."""
-        ...
 
     def defaults(self) -> None:
         """The settings that topics have from the broker are others."""
-        ...
 
 
 @dataclass(slots=True)
@@ -73,37 +67,31 @@ class Hooks:
         self.doubts += 1
 
     def segments(self, ids: Collection[int]) -> None:
-        """Segments that are new, or whose rows or mappings are others than before."""
         self.stored()
         for each in self.listeners:
             each.segments(ids)
 
     def log_starts(self, numbers: Collection[int]) -> None:
-        """Partitions whose log start has moved."""
         self.stored()
         for each in self.listeners:
             each.log_starts(numbers)
 
     def topics(self, infos: Collection[TopicInfo]) -> None:
-        """Topics that are new or have got further partitions."""
         self.stored()
         for each in self.listeners:
             each.topics(infos)
 
     def topic_altered(self, info: TopicInfo) -> None:
-        """It has other settings."""
         self.stored()
         for each in self.listeners:
             each.topic_altered(info)
 
     def topic_removed(self, info: TopicInfo) -> None:
-        """It is deleted; as it was."""
         self.stored()
         for each in self.listeners:
             each.topic_removed(info)
 
     def defaults(self) -> None:
-        """The settings that topics have from the broker are others."""
         self.stored()
         for each in self.listeners:
             each.defaults()

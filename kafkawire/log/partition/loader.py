@@ -60,11 +60,9 @@ class LoadListener(Protocol):
 
     def enter(self, partition: Partition) -> None:
         """A partition is in memory from now on."""
-        ...
 
     def leave(self, partition: Partition) -> None:
         """A partition is not in memory any more."""
-        ...
 
 
 class Loader:

@@ -61,11 +61,9 @@ class SegmentReads(Protocol):
         self, plan: SegmentRead, read_journals: ReadPlan, patience_s: float | None
     ) -> list[Buffer]:
         """Return the bytes of a plan that begins in a segment; see WarmReader.read."""
-        ...
 
     async def since(self, partition: Partition, at: int, timestamp: int) -> int:
         """Return the first offset of segment row `at` that may have a record at or after a time."""
-        ...
 
 
 class Reader:

@@ -234,6 +234,5 @@ class Segments:
         await self.store.sweep(self._config.file_delete_delay_ms / 1000, now=now)
 
     def close(self) -> None:
-        """Give all handles back."""
         self.rewriter.fetcher.close()
         self.store.close()

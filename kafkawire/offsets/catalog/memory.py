@@ -58,7 +58,6 @@ class MemoryStorage(KeyValueStorage):
         self._open = False
 
     async def close(self) -> None:
-        """Close the storage."""
         async with self._lock:
             self._open = False
 

@@ -179,15 +179,12 @@ class CheckpointCatalog(Protocol):
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Store the log position and the given partitions."""
-        ...
 
     async def load_log_position(self, node_id: int) -> int:
         """Return the last log position stored for a broker; 0 if there is none."""
-        ...
 
     async def load_partitions(self, numbers: Sequence[int]) -> list[PartitionRow]:
         """Return a row for each of the numbers, in their order; empty if nothing is stored."""
-        ...
 
 
 class RangeCatalog(Protocol):
@@ -196,13 +193,11 @@ class RangeCatalog(Protocol):
 
     async def start_segments(self, rows: Sequence[SegmentRow]) -> list[int]:
         """Insert segments that will be written as STARTED; return their ids."""
-        ...
 
     async def finish_segments(self, swap: Swap) -> None:
         """Make the finished segments LIVE and replace the mappings. Raises StaleSwap if a removed
         mapping has changed, an added one covers offsets of another, or a finished segment is not
         STARTED."""
-        ...
 
     async def remove_mappings(
         self, below: Mapping[int, int], delete_after_ms: int = 0
@@ -210,45 +205,36 @@ class RangeCatalog(Protocol):
         """Drop the mappings that end at or below the log start of their partition (number -> log
         start); for EVERYTHING drop all its rows. Return the changed segments; one without mappings
         is DELETING."""
-        ...
 
     async def drop_segments(self, ids: Sequence[int]) -> None:
         """Delete the rows of segments whose files are deleted: abandoned STARTED ones, and DELETING
         ones. A segment that still has mappings is kept."""
-        ...
 
     async def segments(
         self, node_id: int, states: Sequence[int], limit: int, after_id: int = 0
     ) -> list[SegmentRow]:
         """Return up to `limit` segments of a broker in these states, by id, above `after_id`."""
-        ...
 
     async def segments_by_id(self, ids: Sequence[int]) -> list[SegmentRow]:
         """Return the segments that exist, by id."""
-        ...
 
     async def segment_mappings(self, segment_ids: Sequence[int]) -> list[SegmentRange]:
         """Return all mappings of these segments, by segment, partition and offset."""
-        ...
 
     async def mappings(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[SegmentRange]]:
         """Return, for each (number, from, to), the mappings that cover an offset of [from, to), in
         order; one round trip for all."""
-        ...
 
     async def expiring(self, before_ms: int, limit: int) -> list[SegmentRange]:
         """Return up to `limit` mappings with due_ms < before_ms of partitions this broker leads,
         the most overdue first. Mappings of deleted topics are `orphans`."""
-        ...
 
     async def set_due(self, numbers: Sequence[int] | None, due_ms: int) -> None:
         """Set due_ms of all mappings of these partitions; None: of all partitions."""
-        ...
 
     async def orphans(self, limit: int) -> list[int]:
         """Return up to `limit` partitions of deleted topics that this broker led and that still
         have rows. One call checks a bounded part of the store; the next call continues."""
-        ...
 
 
 class ObjectCatalog(Protocol):
@@ -260,7 +246,6 @@ class ObjectCatalog(Protocol):
         """Insert objects as COPY_STARTED and raise the dispatch offsets (partition number ->
         offset); return the inserted uuids. Objects are left out if their segment is not LIVE and
         local, or already has a finished object in the same tier."""
-        ...
 
     async def finish_objects(
         self, uuids: Sequence[bytes], committed: Mapping[int, int]
@@ -270,68 +255,55 @@ class ObjectCatalog(Protocol):
         segment is not LIVE or already has a finished object in the same tier. A finished object in
         another tier becomes DELETE_STARTED. The commit offsets are raised only if no object was
         left out; otherwise the caller must compute them again."""
-        ...
 
     async def delete_objects(self, uuids: Sequence[bytes], delete_after_ms: int) -> None:
         """Make objects DELETE_STARTED, in whatever other state they are; their segments have no
         object from then on."""
-        ...
 
     async def condemn_objects(self, rows: Sequence[ObjectRow]) -> None:
         """Insert objects without a row, found by a scrub, as DELETE_STARTED with their
         `delete_after_ms`. Existing rows are not changed."""
-        ...
 
     async def drop_objects(self, uuids: Sequence[bytes]) -> None:
         """Delete the rows of deleted objects. Rows that are not DELETE_STARTED are kept."""
-        ...
 
     async def objects(
         self, node_id: int, states: Sequence[int], limit: int, after: bytes = b""
     ) -> list[ObjectRow]:
         """Return up to `limit` objects of a broker in these states, by uuid, above `after`."""
-        ...
 
     async def objects_by_uuid(self, uuids: Sequence[bytes]) -> list[ObjectRow]:
         """Return the objects that exist, by uuid."""
-        ...
 
     async def unneeded_objects(
         self, node_id: int, limit: int, after: bytes = b""
     ) -> list[ObjectRow]:
         """Return up to `limit` COPY_FINISHED objects of a broker whose segment is DELETING or
         deleted, by uuid, above `after`."""
-        ...
 
     async def set_local(self, ids: Sequence[int], local: bool) -> list[SegmentRow]:
         """Record whether LIVE segments have a local file; only segments with a finished object may
         have none. Return the segments that exist after the change, by id."""
-        ...
 
     async def save_tiering_offsets(self, offsets: Mapping[int, tuple[int, int]]) -> None:
         """Raise dispatch and commit offsets: partition number -> (dispatch, commit). Neither ever
         decreases."""
-        ...
 
     async def uncommitted(self, limit: int, after: int = -1) -> list[int]:
         """Return up to `limit` partitions led by this broker whose commit offset is below their
         dispatch offset, by number, above `after`. Reads all offsets; used at start."""
-        ...
 
     async def save_tier(self, row: TierRow) -> None:
         """Insert a tier, or update the one with this id."""
-        ...
 
     async def tiers(self) -> list[TierRow]:
         """Return all tiers, by id."""
-        ...
 
     async def relocate_objects(self, moved: Mapping[bytes, ObjectRow]) -> list[SegmentRow]:
         """Replace old objects (the keys) by their finished copies in another tier. The old ones
         become DELETE_STARTED and are kept until the new row's delete_after_ms. Return the changed
         segments, by id. Copies are left out if the old object is not the finished one of a LIVE
         segment any more."""
-        ...
 
     async def enter_remote(
         self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[SegmentRange]]]
@@ -339,7 +311,6 @@ class ObjectCatalog(Protocol):
         """Insert LIVE segments that are in the remote tier only, with their finished objects and
         mappings; return the segment ids. Used by a restore, after the partitions were inserted.
         Raises StaleSwap if a mapping covers offsets of another."""
-        ...
 
 
 class SegmentCatalog(CheckpointCatalog, RangeCatalog, ObjectCatalog, Protocol):
@@ -353,13 +324,10 @@ class SegmentCatalog(CheckpointCatalog, RangeCatalog, ObjectCatalog, Protocol):
 
     async def stats(self, numbers: Sequence[int]) -> list[StoredStats]:
         """Return statistics of partitions, in the order given."""
-        ...
 
     async def metrics(self) -> StorageMetrics:
         """Return statistics of the storage."""
-        ...
 
     async def close(self) -> None:
         """Close the storage and release its files and connections. Calling it again does
         nothing."""
-        ...

@@ -59,16 +59,12 @@ class WireTarget:
         self._leaders = {}
 
     def end(self, partition: int) -> int:
-        """Its log end offset."""
         return self._ask(lambda cluster: self._offset(cluster, partition, LATEST))
 
     def start(self, partition: int) -> int:
-        """Its log start offset."""
         return self._ask(lambda cluster: self._offset(cluster, partition, EARLIEST))
 
     def row(self, partition: int, offset: int) -> ComparedRow | None:
-        """The record at an offset, None if there is none."""
-
         def work(cluster: Cluster) -> ComparedRow | None:
             node = self._leader(cluster, partition)
             got = fetch(cluster, node, (self.topic, partition), offset)

@@ -52,7 +52,6 @@ class LiveTail:
         self._thread: ThreadPoolExecutor | None = None
 
     def close(self) -> None:
-        """End all connections."""
         self._take_coming()
         if self._thread is not None:
             self._thread.shutdown(wait=False)

@@ -132,7 +132,6 @@ class ColdReader:
         return tier
 
     async def take(self, ask: RemoteReadRequest, mapping: SegmentRange, segment: Segment) -> Taken:
-        """Read batches of the row `mapping` of the partition, which covers the offset."""
         row, deadline = segment.row, None
         most = SHARED_ANSWER_BYTES if self._lane.shared else ANSWER_BYTES
         ask = ask._replace(room=min(ask.room, most))
@@ -151,8 +150,6 @@ class ColdReader:
         return taken
 
     def file_damaged(self, segment: Segment) -> None:
-        """Report that a read of the segment's local file failed and its object was read
-        instead."""
         self._report(segment, Copy.FILE)
 
     async def since(

@@ -181,21 +181,18 @@ class MeteredStore:
     async def put(
         self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> Stored:
-        """PUT."""
         with self._timed("put", "PUT"):
             stored = await self.inner.put(key, data, if_match=if_match, if_absent=if_absent)
         self.meter.count("PUT", stored.requests, in_bytes=len(data))
         return stored
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
-        """GET."""
         with self._timed("get", "GET"):
             data, etag = await self.inner.get(key, start, length)
         self.meter.count("GET", 1, out_bytes=len(data))
         return data, etag
 
     async def read(self, key: str, parts: Sequence[Part]) -> None:
-        """GET."""
         with self._timed("read", "GET"):
             await self.inner.read(key, parts)
         self.meter.count("GET", 1, out_bytes=sum(part.length for part in parts))
@@ -217,28 +214,24 @@ class MeteredStore:
         return stored
 
     async def head(self, key: str) -> Stored:
-        """HEAD."""
         with self._timed("head", "HEAD"):
             stored = await self.inner.head(key)
         self.meter.count("HEAD", 1)
         return stored
 
     async def delete(self, keys: Sequence[str]) -> int:
-        """DELETE."""
         with self._timed("delete", "DELETE"):
             requests = await self.inner.delete(keys)
         self.meter.count("DELETE", requests)
         return requests
 
     async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[Listed]:
-        """LIST."""
         with self._timed("list", "LIST"):
             listed = await self.inner.list(prefix, after, limit)
         self.meter.count("LIST", 1)
         return listed
 
     async def close(self) -> None:
-        """End all calls in progress."""
         await self.inner.close()
 
     @contextmanager

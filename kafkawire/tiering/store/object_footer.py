@@ -54,7 +54,6 @@ class Reads(Protocol):
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
         """Return (bytes, ETag) of a small object or a range of it. A negative start counts from the
         end; a range is cut at the end."""
-        ...
 
 
 async def read_tail(store: Reads, key: str, size_bytes: int) -> Tail:

@@ -43,49 +43,39 @@ class ObjectStore(Protocol):
 
     async def upload(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
         """Store a local file, in parts if it is large; it is complete when this returns."""
-        ...
 
     async def put(
         self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> Stored:
         """Store a small object. `if_match`: only over an object with this ETag; `if_absent`: only
         if there is none. Raises ConditionFailed otherwise."""
-        ...
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
         """Return (bytes, ETag) of a small object or a range of it. A negative start counts from the
         end; a range is cut at the end. Raises NoSuchObject."""
-        ...
 
     async def read(self, key: str, parts: Sequence[Part]) -> None:
         """Read contiguous parts of an object with one request into `memory`. Raises StoreError if
         the object ends before the last part. Urgent: uses threads of its own, which uploads never
         use."""
-        ...
 
     async def download(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
         """Copy an object into a new local file, synced; removes the file if it fails."""
-        ...
 
     async def copy_from(
         self, source_url: str, key: str, size_bytes: int, source_key: str = ""
     ) -> Stored:
         """Copy an object of `size_bytes` from another tier, given by its URL, into this one.
         `source_key`: its key there, if different. Raises StoreError if its size differs."""
-        ...
 
     async def head(self, key: str) -> Stored:
         """Return the size and ETag of an object. Raises NoSuchObject."""
-        ...
 
     async def delete(self, keys: Sequence[str]) -> int:
         """Delete up to 1,000 objects, absent ones too; return the number of requests."""
-        ...
 
     async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[Listed]:
         """Return up to `limit` (at most 1,000) objects with this prefix, by key, above `after`."""
-        ...
 
     async def close(self) -> None:
         """Cancel all calls in progress. Another call has no effect."""
-        ...

@@ -72,18 +72,14 @@ class StoreProcess:
         return None if self._child is None else self._child.pid
 
     async def upload(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
-        """Store a local file, in parts if it is large; it is complete when this returns."""
         return Stored(*await self._ask("upload", _key(key), path, bytes_per_second))
 
     async def put(
         self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> Stored:
-        """Store a small object."""
         return Stored(*await self._ask("put", _key(key), bytes(data), if_match, if_absent))
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
-        """Return (bytes, ETag) of a small object or a range of it. A negative start counts from the
-        end; a range is cut at the end."""
         data, etag = await self._ask("get", _key(key), start, length)
         return data, etag
 
@@ -94,13 +90,11 @@ class StoreProcess:
         await self._ask("read", _key(key), tuple(parts))
 
     async def download(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
-        """Copy an object into a new local file, synced; removes the file if it fails."""
         return Stored(*await self._ask("download", _key(key), path, bytes_per_second))
 
     async def copy_from(
         self, source_url: str, key: str, size_bytes: int, source_key: str = ""
     ) -> Stored:
-        """Copy an object of `size_bytes` from another tier, given by its URL, into this one."""
         source = _key(source_key or key)
         return Stored(*await self._ask("copy_from", source_url, _key(key), size_bytes, source))
 
@@ -123,7 +117,6 @@ class StoreProcess:
         return [Listed(*row) for row in await self._ask("list", prefix, after, limit)]
 
     async def close(self) -> None:
-        """Cancel all calls in progress."""
         self._closed = True
         if self._starting is not None:
             await asyncio.gather(self._starting, return_exceptions=True)

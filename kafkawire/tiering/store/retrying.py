@@ -49,8 +49,6 @@ class RetryingCalls:
         return await request()
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
-        """Return (bytes, ETag) of a small object or a range of it. A negative start counts from the
-        end; a range is cut at the end."""
         return await self.retry(lambda: self._store.get(key, start, length))
 
     async def head(self, key: str) -> Stored:

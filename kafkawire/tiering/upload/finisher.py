@@ -37,11 +37,9 @@ class Publisher(Protocol):
     ) -> None:
         """Return when a delta with these objects and all earlier changes is in the bucket. Raises
         StoreError; the delta may be stored nevertheless, and a retry is safe."""
-        ...
 
     def log_start_moved(self, number: int) -> None:
         """Add a partition's log start to the next delta."""
-        ...
 
 
 @dataclass(slots=True, eq=False)

@@ -226,7 +226,6 @@ class _Cleaning:
         return StoredDamage(self._share.number, offset, source.path, at, text)
 
     def close(self) -> None:
-        """Give the handles back."""
         for file in self._opened.values():
             file.close()
 

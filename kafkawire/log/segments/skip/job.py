@@ -165,6 +165,5 @@ class _Source:
         return data, unread
 
     def close(self) -> None:
-        """Give the handle back."""
         if self._mapped is not None:
             self._mapped.close()

@@ -20,17 +20,13 @@ class Localizer(Protocol):
     def copies(self, numbers: Iterable[int]) -> bool:
         """Whether what is made of these partitions' segments is uploaded again, so that a remote
         one may be rewritten."""
-        ...
 
     def pays(self, segments: Collection[Segment]) -> bool:
         """Whether one object instead of these is worth what reading and writing them once costs."""
-        ...
 
     async def localize(self, segments: Collection[Segment]) -> None:
         """Return when all of these have their file here, whole and checked. The caller keeps
         them pinned: the files go some time after the last pin."""
-        ...
 
     async def read(self, segment: Segment, start: int, length: int) -> bytes:
         """A few bytes of a segment that has no file; a negative start counts from its end."""
-        ...

@@ -59,18 +59,15 @@ class Cold(Protocol):
         CORRUPT_MESSAGE if they are damaged, KAFKA_STORAGE_ERROR if they cannot be read, or not
         now; Exchanged.
         """
-        ...
 
     def file_damaged(self, segment: Segment) -> None:
         """Report that a read of the segment's local file failed and its object was read instead."""
-        ...
 
     async def since(
         self, partition: Partition, mapping: SegmentRange, segment: Segment, timestamp: int
     ) -> int:
         """From which offset of the row on there may be a record at or after a time (ms); the
         row's end if there is none. Raises as `take`."""
-        ...
 
 
 def readable_log_start(partition: Partition, store: SegmentStore) -> int:

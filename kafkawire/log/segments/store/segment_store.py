@@ -238,7 +238,6 @@ class SegmentStore:
         self._gone = [segment for segment in self._gone if segment not in segments]
 
     def close(self) -> None:
-        """Give all handles back."""
         for segment_id in list(self._opened):
             self._close(segment_id)
 

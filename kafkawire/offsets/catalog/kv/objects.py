@@ -36,9 +36,6 @@ class KeyValueObjects(KeyValueBase):
     async def start_objects(
         self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]
     ) -> list[bytes]:
-        """Insert objects as COPY_STARTED and raise the dispatch offsets (partition number ->
-        offset); return the inserted uuids."""
-
         def work(writes: Writes) -> list[bytes]:
             led = self._led(dispatched, self._node_id)
             segments = self._segments(row.segment_id for row in rows)
@@ -53,9 +50,6 @@ class KeyValueObjects(KeyValueBase):
     async def finish_objects(
         self, uuids: Sequence[bytes], committed: Mapping[int, int]
     ) -> list[SegmentRow]:
-        """Make objects COPY_FINISHED and assign them to their segments; return the changed
-        segments, by id."""
-
         def work(writes: Writes) -> list[SegmentRow]:
             led = self._led(committed, self._node_id)
             found = self._objects(uuids)
@@ -74,9 +68,6 @@ class KeyValueObjects(KeyValueBase):
         return await self._write("finish_objects", work)
 
     async def delete_objects(self, uuids: Sequence[bytes], delete_after_ms: int) -> None:
-        """Make objects DELETE_STARTED, in whatever other state they are; their segments have no
-        object from then on."""
-
         def work(writes: Writes) -> None:
             found = self._objects(uuids)
             rows = [row for row in found.values() if row.state != DELETE_STARTED]
@@ -91,9 +82,6 @@ class KeyValueObjects(KeyValueBase):
         await self._write("delete_objects", work)
 
     async def condemn_objects(self, rows: Sequence[ObjectRow]) -> None:
-        """Insert objects without a row, found by a scrub, as DELETE_STARTED with their
-        `delete_after_ms`."""
-
         def work(writes: Writes) -> None:
             known = self._objects(row.uuid for row in rows)
             for row in rows:
@@ -103,8 +91,6 @@ class KeyValueObjects(KeyValueBase):
         await self._write("condemn_objects", work)
 
     async def drop_objects(self, uuids: Sequence[bytes]) -> None:
-        """Delete the rows of deleted objects."""
-
         def work(writes: Writes) -> None:
             for row in self._objects(uuids).values():
                 if row.state == DELETE_STARTED:
@@ -116,8 +102,6 @@ class KeyValueObjects(KeyValueBase):
     async def objects(
         self, node_id: int, states: Sequence[int], limit: int, after: bytes = b""
     ) -> list[ObjectRow]:
-        """Return up to `limit` objects of a broker in these states, by uuid, above `after`."""
-
         def work() -> list[ObjectRow]:
             uuids: list[bytes] = []
             for state in set(states):
@@ -129,15 +113,11 @@ class KeyValueObjects(KeyValueBase):
         return await self._read(work)
 
     async def objects_by_uuid(self, uuids: Sequence[bytes]) -> list[ObjectRow]:
-        """Return the objects that exist, by uuid."""
         return await self._read(lambda: list(self._objects(uuids).values()))
 
     async def unneeded_objects(
         self, node_id: int, limit: int, after: bytes = b""
     ) -> list[ObjectRow]:
-        """Return up to `limit` COPY_FINISHED objects of a broker whose segment is DELETING or
-        deleted, by uuid, above `after`."""
-
         def work() -> list[ObjectRow]:
             low = layout.unneeded_key(node_id, after) + (b"\0" if after else b"")
             high = layout.unneeded_key(node_id + 1, b"")
@@ -147,9 +127,6 @@ class KeyValueObjects(KeyValueBase):
         return await self._read(work)
 
     async def set_local(self, ids: Sequence[int], local: bool) -> list[SegmentRow]:
-        """Record whether LIVE segments have a local file; only segments with a finished object may
-        have none."""
-
         def work(writes: Writes) -> list[SegmentRow]:
             segments = self._segments(ids)
             _store_segments(writes, rules.changed(segments.values(), local))
@@ -158,8 +135,6 @@ class KeyValueObjects(KeyValueBase):
         return await self._write("set_local", work)
 
     async def save_tiering_offsets(self, offsets: Mapping[int, tuple[int, int]]) -> None:
-        """Raise dispatch and commit offsets: partition number -> (dispatch, commit)."""
-
         def work(writes: Writes) -> None:
             led = self._led(offsets, self._node_id)
             self._raise(writes, {number: offsets[number] for number in led})
@@ -167,9 +142,6 @@ class KeyValueObjects(KeyValueBase):
         await self._write("save_tiering_offsets", work)
 
     async def uncommitted(self, limit: int, after: int = -1) -> list[int]:
-        """Return up to `limit` partitions led by this broker whose commit offset is below their
-        dispatch offset, by number, above `after`."""
-
         def work() -> list[int]:
             found: list[int] = []
             number = after
@@ -189,22 +161,16 @@ class KeyValueObjects(KeyValueBase):
         return await self._read(work)
 
     async def save_tier(self, row: TierRow) -> None:
-        """Insert a tier, or update the one with this id."""
         await self._write(
             "save_tier", lambda writes: writes.put(layout.tier_key(row.id), layout.pack_tier(row))
         )
 
     async def tiers(self) -> list[TierRow]:
-        """Return all tiers, by id."""
         return await self._read(
             lambda: [layout.unpack_tier(*pair) for pair in self._store.scan(b"t", b"u")]
         )
 
     async def relocate_objects(self, moved: Mapping[bytes, ObjectRow]) -> list[SegmentRow]:
-        """Replace old objects (the keys) by their finished copies in another tier. The old ones
-        become DELETE_STARTED and are kept until the new row's delete_after_ms. Return the changed
-        segments, by id."""
-
         def work(writes: Writes) -> list[SegmentRow]:
             old = self._objects(moved)
             segments = self._segments(row.segment_id for row in old.values())
@@ -222,9 +188,6 @@ class KeyValueObjects(KeyValueBase):
     async def enter_remote(
         self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[SegmentRange]]]
     ) -> list[int]:
-        """Insert LIVE segments that are in the remote tier only, with their finished objects and
-        mappings; return the segment ids."""
-
         def work(writes: Writes) -> list[int]:
             numbers = {each.number for _, _, mappings in rows for each in mappings}
             led = self._led(numbers, self._node_id)

@@ -49,12 +49,10 @@ class RocksStore:
         self._refusal = ""
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the values of these keys, in their order."""
         with self._usable() as database:
             return list(database.get(list(keys))) if keys else []
 
     def scan(self, low: bytes, high: bytes, limit: int = -1) -> list[tuple[bytes, bytes]]:
-        """Return the pairs with low <= key < high, ascending; at most `limit` unless it is -1."""
         found: list[tuple[bytes, bytes]] = []
         if low >= high or limit == 0:
             return found
@@ -68,7 +66,6 @@ class RocksStore:
         return found
 
     def floor(self, low: bytes, key: bytes) -> tuple[bytes, bytes] | None:
-        """Return the pair with the greatest key that is >= `low` and <= `key`."""
         with self._usable() as database:
             cursor = database.iter()
             cursor.seek_for_prev(key)
@@ -102,7 +99,6 @@ class RocksStore:
                 pass
 
     def close(self) -> None:
-        """Close the files."""
         self._refusal = "is closed"
         database, self._database = self._database, None
         if database is not None:
@@ -201,5 +197,4 @@ class RocksStorage(KeyValueStorage):
                 raise MetadataError(f"{self._folder}: {error}") from error
 
     async def close(self) -> None:
-        """Close the storage."""
         await self._run(self._store.close)

@@ -37,8 +37,6 @@ class KeyValueStorage(KeyValueObjects):
     _orphans_from = 0
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Store the log position and the given partitions."""
-
         def work(writes: Writes) -> None:
             led = self._led([row.number for row in checkpoint.partitions], checkpoint.node_id)
             now_ms = self._now_ms()
@@ -54,12 +52,10 @@ class KeyValueStorage(KeyValueObjects):
         await self._write("save_checkpoint", work)
 
     async def load_log_position(self, node_id: int) -> int:
-        """Return the last log position stored for a broker; 0 if there is none."""
         key = layout.log_position_key(node_id)
         return await self._read(lambda: layout.unpack_number(self._store.get([key])[0]))
 
     async def load_partitions(self, numbers: Sequence[int]) -> list[PartitionRow]:
-        """Return a row for each of the numbers, in their order; empty if nothing is stored."""
         return await self._read(lambda: [self._partition(number) for number in numbers])
 
     def _partition(self, number: int) -> PartitionRow:
@@ -76,8 +72,6 @@ class KeyValueStorage(KeyValueObjects):
         return row
 
     async def start_segments(self, rows: Sequence[SegmentRow]) -> list[int]:
-        """Insert segments that will be written as STARTED; return their ids."""
-
         def work(writes: Writes) -> list[int]:
             first = layout.unpack_number(self._store.get([layout.NEXT_ID_KEY])[0]) or 1
             ids = list(range(first, first + len(rows)))
@@ -89,8 +83,6 @@ class KeyValueStorage(KeyValueObjects):
         return await self._write("start_segments", work)
 
     async def finish_segments(self, swap: Swap) -> None:
-        """Make the finished segments LIVE and replace the mappings."""
-
         def work(writes: Writes) -> None:
             numbers = {row.number for _, added in swap.finished for row in added}
             numbers.update(row.number for row in swap.checkpoints)
@@ -102,9 +94,6 @@ class KeyValueStorage(KeyValueObjects):
     async def remove_mappings(
         self, below: Mapping[int, int], delete_after_ms: int = 0
     ) -> list[SegmentRow]:
-        """Drop the mappings that end at or below the log start of their partition (number -> log
-        start); for EVERYTHING drop all its rows."""
-
         def work(writes: Writes) -> list[SegmentRow]:
             gone: list[SegmentRange] = []
             for number, log_start in below.items():
@@ -129,9 +118,6 @@ class KeyValueStorage(KeyValueObjects):
         return await self._write("remove_mappings", work)
 
     async def drop_segments(self, ids: Sequence[int]) -> None:
-        """Delete the rows of segments whose files are deleted: abandoned STARTED ones, and DELETING
-        ones."""
-
         def work(writes: Writes) -> None:
             for segment_id in ids:
                 if not self._store.scan(*_members(segment_id), 1):
@@ -142,8 +128,6 @@ class KeyValueStorage(KeyValueObjects):
     async def segments(
         self, node_id: int, states: Sequence[int], limit: int, after_id: int = 0
     ) -> list[SegmentRow]:
-        """Return up to `limit` segments of a broker in these states, by id, above `after_id`."""
-
         def work() -> list[SegmentRow]:
             pairs = self._store.scan(layout.segment_key(after_id + 1), b"t")
             rows = (layout.unpack_segment(*pair) for pair in pairs)
@@ -153,8 +137,6 @@ class KeyValueStorage(KeyValueObjects):
         return await self._read(work)
 
     async def segments_by_id(self, ids: Sequence[int]) -> list[SegmentRow]:
-        """Return the segments that exist, by id."""
-
         def work() -> list[SegmentRow]:
             keys = [layout.segment_key(segment_id) for segment_id in sorted(set(ids))]
             found = zip(keys, self._store.get(keys), strict=True)
@@ -163,8 +145,6 @@ class KeyValueStorage(KeyValueObjects):
         return await self._read(work)
 
     async def segment_mappings(self, segment_ids: Sequence[int]) -> list[SegmentRange]:
-        """Return all mappings of these segments, by segment, partition and offset."""
-
         def work() -> list[SegmentRange]:
             keys = [
                 key
@@ -176,8 +156,6 @@ class KeyValueStorage(KeyValueObjects):
         return await self._read(work)
 
     async def mappings(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[SegmentRange]]:
-        """Return, for each (number, from, to), the mappings that cover an offset of [from, to), in
-        order; one round trip for all."""
         return await self._read(lambda: [self._covering(*each) for each in ranges])
 
     def _covering(self, number: int, start: int, stop: int) -> list[SegmentRange]:
@@ -194,9 +172,6 @@ class KeyValueStorage(KeyValueObjects):
         return [row for row in rows if row.end_offset > start]
 
     async def expiring(self, before_ms: int, limit: int) -> list[SegmentRange]:
-        """Return up to `limit` mappings with due_ms < before_ms of partitions this broker leads,
-        the most overdue first."""
-
         def work() -> list[SegmentRange]:
             low, high = layout.due_from(0), layout.due_from(max(before_ms, 0))
             found: list[SegmentRange] = []
@@ -212,8 +187,6 @@ class KeyValueStorage(KeyValueObjects):
         return await self._read(work)
 
     async def set_due(self, numbers: Sequence[int] | None, due_ms: int) -> None:
-        """Set due_ms of all mappings of these partitions; None: of all partitions."""
-
         def work(writes: Writes) -> None:
             for row in self._all_mappings(numbers):
                 writes.delete(layout.due_key(row))
@@ -261,7 +234,6 @@ class KeyValueStorage(KeyValueObjects):
         return await self._read(work)
 
     async def stats(self, numbers: Sequence[int]) -> list[StoredStats]:
-        """Return statistics of partitions, in the order given."""
         return await self._read(lambda: [self._stats(number) for number in numbers])
 
     def _stats(self, number: int) -> StoredStats:
@@ -286,8 +258,6 @@ class KeyValueStorage(KeyValueObjects):
         )
 
     async def metrics(self) -> StorageMetrics:
-        """Return statistics of the storage."""
-
         def work() -> StorageMetrics:
             kinds = [layout.partition_of(key)[1] for key, _ in self._store.scan(b"p", b"q")]
             rows = [layout.unpack_segment(*pair) for pair in self._store.scan(b"s", b"t")]

@@ -32,23 +32,18 @@ class KeyValueStore(Protocol):
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of these keys, in their order."""
-        ...
 
     def scan(self, low: bytes, high: bytes, limit: int = -1) -> list[tuple[bytes, bytes]]:
         """Return the pairs with low <= key < high, ascending; at most `limit` unless it is -1."""
-        ...
 
     def floor(self, low: bytes, key: bytes) -> tuple[bytes, bytes] | None:
         """Return the pair with the greatest key that is >= `low` and <= `key`."""
-        ...
 
     def write(self, writes: Writes) -> None:
         """Apply all changes or none; they are durable when this returns."""
-        ...
 
     def close(self) -> None:
         """Close the files."""
-        ...
 
 
 class MemoryStore:
@@ -61,25 +56,21 @@ class MemoryStore:
         self._values: dict[bytes, bytes] = {}
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the values of these keys, in their order."""
         return [self._values.get(key) for key in keys]
 
     def scan(self, low: bytes, high: bytes, limit: int = -1) -> list[tuple[bytes, bytes]]:
-        """Return the pairs with low <= key < high, ascending; at most `limit` unless it is -1."""
         start, end = bisect_left(self._keys, low), bisect_left(self._keys, high)
         if limit >= 0:
             end = min(end, start + limit)
         return [(key, self._values[key]) for key in self._keys[start:end]]
 
     def floor(self, low: bytes, key: bytes) -> tuple[bytes, bytes] | None:
-        """Return the pair with the greatest key that is >= `low` and <= `key`."""
         at = bisect_right(self._keys, key) - 1
         if at < 0 or self._keys[at] < low:
             return None
         return self._keys[at], self._values[self._keys[at]]
 
     def write(self, writes: Writes) -> None:
-        """Apply all changes or none; they are durable when this returns."""
         new = [k for k, v in writes.changes.items() if v is not None and k not in self._values]
         for key, value in writes.changes.items():
             if value is not None:

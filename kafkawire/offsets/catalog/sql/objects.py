@@ -48,8 +48,6 @@ class SqlObjects:
     async def start_objects(
         self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]
     ) -> list[bytes]:
-        """Insert objects as COPY_STARTED and raise the dispatch offsets (partition number ->
-        offset); return the inserted uuids."""
         now_ms = self._now_ms()
 
         def work(session: Session) -> list[bytes]:
@@ -65,8 +63,6 @@ class SqlObjects:
     async def finish_objects(
         self, uuids: Sequence[bytes], committed: Mapping[int, int]
     ) -> list[SegmentRow]:
-        """Make objects COPY_FINISHED and assign them to their segments; return the changed
-        segments, by id."""
         now_ms = self._now_ms()
 
         def work(session: Session) -> list[SegmentRow]:
@@ -85,9 +81,6 @@ class SqlObjects:
         return await self._transact(work)
 
     async def delete_objects(self, uuids: Sequence[bytes], delete_after_ms: int) -> None:
-        """Make objects DELETE_STARTED, in whatever other state they are; their segments have no
-        object from then on."""
-
         def work(session: Session) -> None:
             rows = [row for row in by_uuid(session, uuids) if row.state != DELETE_STARTED]
             _state(session, [row.uuid for row in rows], DELETE_STARTED, delete_after_ms)
@@ -99,9 +92,6 @@ class SqlObjects:
         await self._transact(work)
 
     async def condemn_objects(self, rows: Sequence[ObjectRow]) -> None:
-        """Insert objects without a row, found by a scrub, as DELETE_STARTED with their
-        `delete_after_ms`."""
-
         def work(session: Session) -> None:
             known = {row.uuid for row in by_uuid(session, [row.uuid for row in rows])}
             for row in rows:
@@ -112,14 +102,12 @@ class SqlObjects:
         await self._transact(work)
 
     async def drop_objects(self, uuids: Sequence[bytes]) -> None:
-        """Delete the rows of deleted objects."""
         gone = f"DELETE FROM remote_objects WHERE uuid = ? AND state = {DELETE_STARTED}"
         await self._transact(lambda session: session.many(gone, [(uuid,) for uuid in uuids]))
 
     async def objects(
         self, node_id: int, states: Sequence[int], limit: int, after: bytes = b""
     ) -> list[ObjectRow]:
-        """Return up to `limit` objects of a broker in these states, by uuid, above `after`."""
         if not states:
             return []
         wanted = (
@@ -129,14 +117,11 @@ class SqlObjects:
         return await self._transact(lambda session: objects_where(session, wanted, [after]))
 
     async def objects_by_uuid(self, uuids: Sequence[bytes]) -> list[ObjectRow]:
-        """Return the objects that exist, by uuid."""
         return await self._transact(lambda session: by_uuid(session, uuids))
 
     async def unneeded_objects(
         self, node_id: int, limit: int, after: bytes = b""
     ) -> list[ObjectRow]:
-        """Return up to `limit` COPY_FINISHED objects of a broker whose segment is DELETING or
-        deleted, by uuid, above `after`."""
         wanted = (
             f"node_id = {node_id:d} AND state = {COPY_FINISHED} AND {NOT_READ} AND uuid > ?"
             f" ORDER BY uuid LIMIT {limit:d}"
@@ -144,9 +129,6 @@ class SqlObjects:
         return await self._transact(lambda session: objects_where(session, wanted, [after]))
 
     async def set_local(self, ids: Sequence[int], local: bool) -> list[SegmentRow]:
-        """Record whether LIVE segments have a local file; only segments with a finished object may
-        have none."""
-
         def work(session: Session) -> list[SegmentRow]:
             segments = _segments(session, ids)
             session.many(
@@ -158,7 +140,6 @@ class SqlObjects:
         return await self._transact(work)
 
     async def save_tiering_offsets(self, offsets: Mapping[int, tuple[int, int]]) -> None:
-        """Raise dispatch and commit offsets: partition number -> (dispatch, commit)."""
         now_ms = self._now_ms()
 
         def work(session: Session) -> None:
@@ -168,8 +149,6 @@ class SqlObjects:
         await self._transact(work)
 
     async def uncommitted(self, limit: int, after: int = -1) -> list[int]:
-        """Return up to `limit` partitions led by this broker whose commit offset is below their
-        dispatch offset, by number, above `after`."""
         query = (
             "SELECT partition_number FROM tiering_offsets WHERE commit_offset < dispatch_offset"
             " AND partition_number > ? AND EXISTS (SELECT 1 FROM partitions p"
@@ -180,7 +159,6 @@ class SqlObjects:
         return [number for (number,) in found]
 
     async def save_tier(self, row: TierRow) -> None:
-        """Insert a tier, or update the one with this id."""
         change = (
             "INSERT INTO tiers (id, url, state, created_ms) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (id) DO UPDATE SET url = excluded.url, state = excluded.state,"
@@ -190,15 +168,10 @@ class SqlObjects:
         await self._transact(lambda session: session.run(change, values))
 
     async def tiers(self) -> list[TierRow]:
-        """Return all tiers, by id."""
         query = "SELECT id, url, state, created_ms FROM tiers ORDER BY id"
         return [TierRow(*row) for row in await self._transact(lambda s: s.rows(query))]
 
     async def relocate_objects(self, moved: Mapping[bytes, ObjectRow]) -> list[SegmentRow]:
-        """Replace old objects (the keys) by their finished copies in another tier. The old ones
-        become DELETE_STARTED and are kept until the new row's delete_after_ms. Return the changed
-        segments, by id."""
-
         def work(session: Session) -> list[SegmentRow]:
             old = {row.uuid: row for row in by_uuid(session, list(moved))}
             segments = _segments(session, [row.segment_id for row in old.values()])
@@ -218,8 +191,6 @@ class SqlObjects:
     async def enter_remote(
         self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[SegmentRange]]]
     ) -> list[int]:
-        """Insert LIVE segments that are in the remote tier only, with their finished objects and
-        mappings; return the segment ids."""
         now_ms = self._now_ms()
         numbers = sorted({each.number for _, _, mappings in rows for each in mappings})
 

@@ -32,7 +32,6 @@ class SqlStorage(SqlObjects):
     """Implementation of `SegmentCatalog`."""
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Store the log position and the given partitions."""
         states, now_ms = checkpoint.partitions, self._now_ms()
 
         def work(session: Session) -> None:
@@ -50,18 +49,14 @@ class SqlStorage(SqlObjects):
         await self._transact(work)
 
     async def load_log_position(self, node_id: int) -> int:
-        """Return the last log position stored for a broker; 0 if there is none."""
         query = "SELECT place FROM checkpoints WHERE node_id = ?"
         found = await self._transact(lambda session: session.rows(query, (node_id,)))
         return int(found[0][0]) if found else 0
 
     async def load_partitions(self, numbers: Sequence[int]) -> list[PartitionRow]:
-        """Return a row for each of the numbers, in their order; empty if nothing is stored."""
         return await self._transact(lambda session: sql.load_rows(session, numbers))
 
     async def start_segments(self, rows: Sequence[SegmentRow]) -> list[int]:
-        """Insert segments that will be written as STARTED; return their ids."""
-
         def work(session: Session) -> list[int]:
             session.many(
                 "INSERT INTO segments (uuid, node_id, state, size_bytes, live_bytes, generation,"
@@ -75,7 +70,6 @@ class SqlStorage(SqlObjects):
         return await self._transact(work)
 
     async def finish_segments(self, swap: Swap) -> None:
-        """Make the finished segments LIVE and replace the mappings."""
         now_ms = self._now_ms()
         await self._transact(lambda session: self._swap(session, swap, now_ms))
 
@@ -125,8 +119,6 @@ class SqlStorage(SqlObjects):
     async def remove_mappings(
         self, below: Mapping[int, int], delete_after_ms: int = 0
     ) -> list[SegmentRow]:
-        """Drop the mappings that end at or below the log start of their partition (number -> log
-        start); for EVERYTHING drop all its rows."""
         if not below:
             return []
         whole = [number for number, log_start in below.items() if log_start >= EVERYTHING]
@@ -142,9 +134,6 @@ class SqlStorage(SqlObjects):
         return await self._transact(work)
 
     async def drop_segments(self, ids: Sequence[int]) -> None:
-        """Delete the rows of segments whose files are deleted: abandoned STARTED ones, and DELETING
-        ones."""
-
         def work(session: Session) -> None:
             for part in parts(ids):
                 some = f"id IN ({numbers_text(part)})"
@@ -155,7 +144,6 @@ class SqlStorage(SqlObjects):
     async def segments(
         self, node_id: int, states: Sequence[int], limit: int, after_id: int = 0
     ) -> list[SegmentRow]:
-        """Return up to `limit` segments of a broker in these states, by id, above `after_id`."""
         wanted = (
             f"node_id = {node_id:d} AND state IN ({numbers_text(states)}) AND id > {after_id:d}"
         )
@@ -164,8 +152,6 @@ class SqlStorage(SqlObjects):
         return await self._transact(lambda session: sql.segments_where(session, wanted, limit))
 
     async def segments_by_id(self, ids: Sequence[int]) -> list[SegmentRow]:
-        """Return the segments that exist, by id."""
-
         def work(session: Session) -> list[SegmentRow]:
             found: list[SegmentRow] = []
             for part in parts(sorted(set(ids))):
@@ -175,8 +161,6 @@ class SqlStorage(SqlObjects):
         return await self._transact(work)
 
     async def segment_mappings(self, segment_ids: Sequence[int]) -> list[SegmentRange]:
-        """Return all mappings of these segments, by segment, partition and offset."""
-
         def work(session: Session) -> list[SegmentRange]:
             found: list[SegmentRange] = []
             for part in parts(sorted(set(segment_ids))):
@@ -188,13 +172,9 @@ class SqlStorage(SqlObjects):
         return await self._transact(work)
 
     async def mappings(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[SegmentRange]]:
-        """Return, for each (number, from, to), the mappings that cover an offset of [from, to), in
-        order; one round trip for all."""
         return await self._transact(lambda session: sql.covering(session, ranges))
 
     async def expiring(self, before_ms: int, limit: int) -> list[SegmentRange]:
-        """Return up to `limit` mappings with due_ms < before_ms of partitions this broker leads,
-        the most overdue first."""
         due = f"due_ms >= 0 AND due_ms < {before_ms:d} AND {sql.led_by(self._node_id)}"
         order = f"due_ms, partition_number, base_offset LIMIT {limit:d}"
         return await self._transact(
@@ -202,7 +182,6 @@ class SqlStorage(SqlObjects):
         )
 
     async def set_due(self, numbers: Sequence[int] | None, due_ms: int) -> None:
-        """Set due_ms of all mappings of these partitions; None: of all partitions."""
         change = f"UPDATE offset_mappings SET due_ms = {due_ms:d} WHERE due_ms >= 0"
 
         def work(session: Session) -> None:
@@ -225,12 +204,10 @@ class SqlStorage(SqlObjects):
         return sorted(number for (number,) in found)
 
     async def stats(self, numbers: Sequence[int]) -> list[StoredStats]:
-        """Return statistics of partitions, in the order given."""
         found = await self._transact(lambda session: sql.stats(session, numbers))
         return [found.get(number) or StoredStats(number) for number in numbers]
 
     async def metrics(self) -> StorageMetrics:
-        """Return statistics of the storage."""
         return await self._transact(sql.metrics)
 
     async def close(self) -> None:
