@@ -85,7 +85,7 @@ class Twins:
 def wait_for_leaders(twins: Twins, name: str) -> None:
     ask = list_offsets_request(name, -1)
     for connection in twins.both:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while any(
             p.error_code
             for t in connection.request(KEYS["ListOffsets"], ask).topics

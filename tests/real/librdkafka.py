@@ -49,13 +49,13 @@ def produce(bootstrap: str, topic: str, rows: list[dict[str, Any]], **config: An
 
     for row in rows:
         producer.produce(topic, on_delivery=delivered, **row)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     if errors:
         raise KafkaException(errors[0])
     return offsets
 
 
-def read(consumer: Consumer, count: int, timeout_s: float = 30) -> list[Message]:
+def read(consumer: Consumer, count: int, timeout_s: float = 60) -> list[Message]:
     found: list[Message] = []
     end = time.monotonic() + timeout_s
     while len(found) < count and time.monotonic() < end:

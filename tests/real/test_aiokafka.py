@@ -48,12 +48,12 @@ async def consuming(bootstrap: str, *topics: str, **config: Any) -> AsyncIterato
         await consumer.stop()
 
 
-async def read(consumer: AIOKafkaConsumer, count: int, limit_s: float = 30) -> list[Any]:
+async def read(consumer: AIOKafkaConsumer, count: int, limit_s: float = 60) -> list[Any]:
     async with asyncio.timeout(limit_s):
         return [await consumer.getone() for _ in range(count)]
 
 
-async def wait_for(done: Callable[[], bool | Awaitable[bool]], limit_s: float = 30) -> None:
+async def wait_for(done: Callable[[], bool | Awaitable[bool]], limit_s: float = 60) -> None:
     end = time.monotonic() + limit_s
     while True:
         found = done()
@@ -138,7 +138,7 @@ async def test_a_consumer_waits_for_what_is_produced(bootstrap: str, make_topic:
         await asyncio.sleep(0.7)  # it is parked by now, past one fetch.max.wait
         assert not waiting.done()
         await producer.send_and_wait(topic, b"here")
-        assert (await asyncio.wait_for(waiting, 10)).value == b"here"
+        assert (await asyncio.wait_for(waiting, 60)).value == b"here"
 
 
 async def test_members_share_and_resume(bootstrap: str, make_topic: MakeTopic, name: str) -> None:

@@ -58,7 +58,7 @@ def py_admin(bootstrap: str) -> Iterator[KafkaAdminClient]:
         yield made
 
 
-def read(consumer: KafkaConsumer, count: int, timeout_s: float = 20) -> list[Any]:
+def read(consumer: KafkaConsumer, count: int, timeout_s: float = 60) -> list[Any]:
     """The next `count` records."""
     found: list[Any] = []
     end = time.monotonic() + timeout_s

@@ -30,6 +30,7 @@ from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.testing.broker import BrokerProcess
 from tests.kit.client import Client, batch
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.real
 
@@ -132,6 +133,16 @@ async def settled(tier: Path, ends: dict[int, int]) -> Manifest:
     raise AssertionError(f"the tier has {have} of {ends}, {len(there)} objects of {len(names)}")
 
 
+async def write_and_kill(broker: BrokerProcess, life: int, acked: Acked, after_s: float) -> None:
+    """Write for this long, and until there are 200 records more; then kill the broker."""
+    writers = [asyncio.create_task(write(broker.port, n, life, acked)) for n in range(WRITERS)]
+    wanted = len(acked) + 200
+    await asyncio.sleep(after_s)  # any moment of cutting and uploading
+    await until(lambda: len(acked) >= wanted or any(task.done() for task in writers), "records")
+    broker.kill()
+    await asyncio.gather(*writers)
+
+
 async def lives(broker: BrokerProcess, acked: Acked) -> dict[int, int]:
     """Start, check, write, die; at last start again and check. Where the partitions end."""
     rng = random.Random(6)
@@ -145,10 +156,7 @@ async def lives(broker: BrokerProcess, acked: Acked) -> dict[int, int]:
         if life:
             broker.start()
             await check(broker.port, acked)
-        writers = [asyncio.create_task(write(broker.port, n, life, acked)) for n in range(WRITERS)]
-        await asyncio.sleep(1 + 2 * rng.random())
-        broker.kill()
-        await asyncio.gather(*writers)
+        await write_and_kill(broker, life, acked, 1 + 2 * rng.random())
     broker.start()
     return await check(broker.port, acked)
 

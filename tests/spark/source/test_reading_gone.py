@@ -134,7 +134,7 @@ def test_who_stops_early_leaves_nothing_behind(files: Files) -> None:
     taken: Any = read_task(catalog.source, catalog.places, task, SELECTION, batch_rows=10)
     assert next(taken).num_rows == 10
     taken.close()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threading.active_count() == before
