@@ -1,11 +1,10 @@
-"""Every topic is a Spark table: reading segments where they lie, without the broker.
+"""Topics as Spark tables: segments are read from a bucket or folder, without the broker.
 
-In `source`, `files.locations` opens a bucket or folder, `catalog` lists topics and where their
-offsets lie, `plan` splits them over tasks, `read_task` turns a task into Arrow batches with
-`decode`.
-`register(spark)` makes `spark.read.format("kafkawire")` known. `pipeline` writes tables, `audit`
-proves them, `replay` writes them back to topics; `query` is SQL over topics.
-It imports codec, manifest, messages, client and objectstore, and nothing else of the broker.
+In `source`, `files.locations` opens a bucket or folder, `catalog` lists topics and the files of
+their offsets, `plan` splits them into tasks, `read_task` reads a task as Arrow batches with
+`decode`. `register(spark)` registers `spark.read.format("kafkawire")`. `pipeline` writes tables,
+`audit` verifies them, `replay` writes them back to topics; `query` is SQL over topics. Of the rest
+of kafkawire only codec, manifest, messages, client and objectstore are imported.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("kafkawire")` known to a session, for `spark.read`, `readStream` and SQL."""
+    """Register `format("kafkawire")` in a session, for `spark.read`, `readStream` and SQL."""
     from kafkawire.spark.source.datasource import KafkawireSource
 
     spark.dataSource.register(KafkawireSource)

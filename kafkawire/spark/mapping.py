@@ -1,8 +1,8 @@
 """A function over the Arrow batches of a DataFrame, in Spark's tasks: `DataFrame.mapInArrow`
 without pandas.
 
-Spark's own insists on pandas although its tasks need none, so every command would import it for
-half a second, and nothing else here wants it. What is called instead is what it calls.
+Spark's own function requires pandas although its tasks do not use it; importing pandas would add
+half a second to every command. This calls the underlying function directly.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def map_in_arrow(
     work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     ddl: str,
 ) -> DataFrame:
-    """Data frame with the results of `work` for the batches of each partition of `frame`, of this
-    schema."""
+    """Return a data frame with the results of `work`, of this schema, for the batches of each
+    partition of `frame`."""
     from pyspark.sql import DataFrame as AnyFrame
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType

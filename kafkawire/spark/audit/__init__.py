@@ -1,8 +1,8 @@
-"""Does a table have every offset once? `pipeline audit` is this.
+"""Verify that a table has every offset exactly once: `pipeline audit`.
 
-`islands` turns offsets into runs, `coverage` is what the runs' accounts say of every offset,
-`continuity` holds one against the other, `verdict` has the words for what differs. `listing` says
-which files a table has, `scanning` reads them, `judging` gathers what was read, `through` has both
-done by Spark's tasks. `against` asks the source about gaps, `counting` how many records it has,
-which `counts` compares with rows. `job` is all of it.
+`islands` merges consecutive offsets, `coverage` has the state of every offset by the run reports,
+`continuity` compares the two, `verdict` formats the differences. `listing` lists a table's files,
+`scanning` reads them, `judging` aggregates the results, `through` runs both in Spark tasks.
+`against` checks gaps in the source, `counting` counts its records, which `counts` compares with
+rows. `job` is the whole audit.
 """

@@ -1,9 +1,8 @@
 """Comparison of an audited table with the source of its records: bounds, and reasons of gaps.
 
 A gap that no run report explains is read again from the source: an offset without a record there is
-explained by the reason, one with a record is a missing row. Below the source's log start, and where
-the source is damaged, nothing can be verified. Records are then counted
-(kafkawire.spark.audit.counting).
+explained, one with a record is a missing row. Offsets below the source's log start, or in damaged
+ranges, cannot be verified. Records are then counted (kafkawire.spark.audit.counting).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.catalog import SourceCatalog
 
 BEYOND = "beyond the source"
-"""Rows the source cannot have had."""
+"""Rows beyond the source's end."""
 
 Reread = Callable[[PartitionRange], Account]
 
@@ -42,8 +41,8 @@ def compare(
     rows: Mapping[Where, Sequence[int]],
     progress: Progress,
 ) -> None:
-    """Hold every partition against the source: bounds and gaps, then counts. `rows`: how many
-    there are between the borders of `counting`. SourceError if the source cannot be read."""
+    """Compare every partition with the source: bounds and gaps, then counts. `rows`: their number
+    between the borders of `counting`. Raises SourceError if the source cannot be read."""
     for done, each in enumerate(report.partitions, 1):
         if each.topic in others:
             each.notes.append("the topic was deleted and created again in the source since the run")
@@ -69,8 +68,8 @@ def _compare_one(each: PartitionReport, catalog: SourceCatalog) -> None:
 def hold_against(
     each: PartitionReport, state: SourceState, read: Reread, *, whole: bool = True
 ) -> None:
-    """Bounds of the source and, for unexplained offsets, its records, compared with the table.
-    `whole`: its end is that of the log, not just of the segments."""
+    """Compare the bounds of the source with the table, and unexplained offsets with the source's
+    records. `whole`: its end is that of the log, not just of the segments."""
     each.source = state
     if each.last >= state.end:
         text = f"there are rows up to offset {each.last}, and the source ends at {state.end}"
@@ -92,9 +91,9 @@ def hold_against(
 def _explain(
     each: PartitionReport, found: Found, state: SourceState, read: Reread
 ) -> Found:  # fmt: skip
-    """Offsets that stay unexplained; reasons and missing rows are entered into the report."""
+    """Look up unexplained offsets in the source; add reasons and missing rows to the report."""
     sizes = sum(one.end - one.base for one in found.first)
-    if sizes != found.offsets:  # not all are listed, or not exactly: check the whole partition
+    if sizes != found.offsets:  # the list is truncated or inexact: check the whole partition
         return _explain_all(each, found, state, read)
     left = Found()
     missing: list[Range] = []
@@ -123,7 +122,8 @@ def _explain(
 def _explain_all(
     each: PartitionReport, found: Found, state: SourceState, read: Reread
 ) -> Found:  # fmt: skip
-    """By counts: as many rows as the source has records from the first row to the last?"""
+    """Compare counts: the number of rows with that of the source's records from the first row to
+    the last."""
     if each.first < state.start or each.last >= state.end or each.first < 0:
         return found
     account = read(PartitionRange(each.topic, each.partition, each.first, each.last + 1))

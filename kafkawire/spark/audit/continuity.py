@@ -1,7 +1,8 @@
-"""One partition's islands against its coverage: what is there twice, missing, or explained. Pure.
+"""Compare one partition's islands with its coverage: duplicate, missing and explained offsets.
+Pure.
 
-Islands come in the order of their bases, in portions of any size; nothing is kept of them but
-sums and the first of each kind of finding, so a compacted topic's millions cost no memory.
+Islands arrive sorted by base, in portions of any size. Only sums and the first findings of each
+kind are kept, so the millions of islands of a compacted topic take no memory.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from kafkawire.spark.audit.coverage import ROWS, UNCOVERED, Coverage, CoveredRan
 from kafkawire.spark.audit.islands import Longs, between
 
 FINDINGS_KEPT = 100
-"""Ranges listed for each kind of finding and partition: enough to re-read them, few to print."""
+"""Ranges listed per kind of finding and partition: enough to read them again, few enough to
+print."""
 
 UNEXPLAINED, DUPLICATE, UNEXPECTED, OUTSIDE = "unexplained", "duplicate", "unexpected", "outside"
-"""No row and no reason; a row more than once; a row where an account says there was none; a row
-that no run has read (or, found in the tasks, that its file should not have)."""
+"""Kinds of findings: no row and no reason; a row more than once; a row although a run report has
+none; a row that no run has read, or that does not belong into its file."""
 
 
 class Range(NamedTuple):
@@ -32,21 +34,21 @@ class Range(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """Ranges of one kind: how many offsets in all, how many ranges, and the first of these."""
+    """Ranges of one kind: number of offsets, number of ranges, and the first of these."""
 
     offsets: int = 0
     ranges: int = 0
     first: list[Range] = field(default_factory=list)
 
     def add(self, base: Longs, end: Longs) -> None:
-        """Ranges in the order of offsets."""
+        """Add ranges in offset order."""
         self.offsets += int((end - base).sum())
         self.ranges += len(base)
         for at in range(min(len(base), FINDINGS_KEPT - len(self.first))):
             self.first.append(Range(int(base[at]), int(end[at])))
 
     def add_within(self, offsets: int, base: int, end: int) -> None:
-        """So many offsets somewhere in a range."""
+        """Add `count` offsets at an unknown position in a range."""
         self.offsets += offsets
         self.ranges += 1
         if len(self.first) < FINDINGS_KEPT:
@@ -57,7 +59,7 @@ class Found:
 class Outcome:
     """Result of the audit of one partition. `gaps`: explained offsets without a row, by reason;
     `found`: problems by kind; `rows` with duplicates; `first`, `last`: -1 without any row.
-    `counts`: how many offsets have a row between each two of the requested borders."""
+    `counts`: number of offsets with a row between adjacent borders."""
 
     rows: int = 0
     first: int = -1
@@ -67,14 +69,14 @@ class Outcome:
     counts: list[int] = field(default_factory=list)
 
     def finding(self, kind: str) -> Found:
-        """To add to."""
+        """Return the finding of a kind, to add to."""
         return self.found.setdefault(kind, Found())
 
 
 class Continuity:
-    """Feed all islands of one partition, then `finish`. `coverage`: None if no accounts are known,
-    so that every gap between the first row and the last is unexplained. `borders`: rising offsets
-    between which offsets with a row are to be counted, each once."""
+    """Pass all islands of one partition to `feed`, then call `finish`. `coverage`: None if there
+    are no run reports, so that every gap between the first row and the last is unexplained.
+    `borders`: ascending offsets between which offsets with a row are counted, each once."""
 
     def __init__(self, coverage: Coverage | None, borders: Longs | None = None) -> None:
         self._coverage = coverage
@@ -89,7 +91,7 @@ class Continuity:
             self._full = np.array([s.kind in (ROWS, UNCOVERED) for s in coverage.stretches])
 
     def feed(self, base: Longs, end: Longs) -> None:
-        """Islands [base[i], end[i]) in the order of their bases, also across calls."""
+        """Add islands [base[i], end[i]), sorted by base across calls."""
         if not len(base):
             return
         outcome = self._outcome
@@ -114,7 +116,7 @@ class Continuity:
             self._counts += between(fresh[some], end[some], self._count_borders)
 
     def finish(self) -> Outcome:
-        """Findings, including the end of the coverage."""
+        """Return the findings, including the end of the coverage."""
         if self._coverage is not None and self._reach is not None:
             if self._reach < self._coverage.end:
                 self._miss(np.array([self._reach]), np.array([self._coverage.end]))
@@ -142,7 +144,7 @@ class Continuity:
         return base[inside], end[inside]
 
     def _miss(self, base: Longs, end: Longs) -> None:
-        """Offsets [base[i], end[i]) have no row: whose stretches are they in?"""
+        """Classify offsets [base[i], end[i]) without a row by the coverage."""
         if not len(base):
             return
         if self._coverage is None:
@@ -160,7 +162,7 @@ class Continuity:
         self._outcome.finding(UNEXPLAINED).add(base[full], end[full])
 
     def _settle(self, stretch: CoveredRange, missed: int) -> None:
-        """Check that as many offsets are missing from the stretch as the run report says."""
+        """Check that the number of missing offsets in the stretch equals that of the run report."""
         base, end = stretch.base, stretch.end
         finding = self._outcome.finding
         if stretch.kind == UNCOVERED and missed < end - base:
@@ -177,7 +179,7 @@ class Continuity:
 
 
 def _spent(counts: dict[str, int], missed: int) -> Iterator[tuple[str, int]]:
-    """The reasons for `missed` offsets, none with more than its count."""
+    """Return the reasons of `missed` offsets, each at most with its count."""
     for reason in sorted(counts):
         count = min(counts[reason], missed)
         if count:

@@ -1,8 +1,9 @@
 """Record counts of an audited table's source: from its manifests, or by reading it.
 
-Before rows are scanned, `Counting.borders` gives the offsets between which they are counted;
+Before rows are scanned, `Counting.borders` returns the offsets between which they are counted;
 `Counting.compare` compares the result with the source. Ranges that are not a whole segment are
-read, offsets only, if they are small; so are ranges that differ, before they are reported.
+counted by reading their offsets, if they are small. Ranges that differ are also read before they
+are reported.
 """
 
 from __future__ import annotations
@@ -42,17 +43,18 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.catalog import SourceCatalog
 
 FEWER, MORE = "fewer rows", "more rows"
-"""Than the source has records, with dead letters and what the accounts explain."""
+"""Problem: more rows than the source has records, with dead letters and explained offsets."""
 MAX_READ = 64 << 20
-"""Stored bytes of one stretch that is read to count it: a second's work, from a disk or S3."""
+"""Maximum stored bytes of one range that is read to count it: a second's work, from a disk or
+S3."""
 READ_IN_ALL = 1 << 30
-"""Of all of them, and of all that differ: half a minute, compared with an audit of a whole
+"""Maximum bytes of all ranges that are read: half a minute, compared with an audit of a whole
 table."""
 
 
 @dataclass(slots=True)
 class _One:
-    """One partition. `rows`: of each stretch, dead letters too."""
+    """One partition. `rows`: of each stretch, including dead letters."""
 
     report: PartitionReport
     stretches: Stretches
@@ -60,13 +62,13 @@ class _One:
     coverage: Coverage
 
     def part(self, catalog: SourceCatalog, wanted: Range) -> Part:
-        """Where a range lies."""
+        """Return the part of the source with a range."""
         return catalog.part(PartitionRange(self.report.topic, self.report.partition, *wanted))
 
 
 class Counting:
-    """Counts for one audit. `coverages`: None for a table of unknown runs; `others`: topics of the
-    source that are not those of the table."""
+    """Record counts for one audit. `coverages`: None for a table without run reports; `others`:
+    topics of the source that are not the table's."""
 
     def __init__(
         self,
@@ -84,7 +86,7 @@ class Counting:
 
     @property
     def borders(self) -> dict[Where, Longs]:
-        """Between which offsets rows are to be counted, by partition."""
+        """Return the offsets between which rows are to be counted, by partition."""
         return {where: made.borders for where, made in self._stretches.items()}
 
     def compare(
@@ -93,8 +95,9 @@ class Counting:
         rows: Mapping[Where, Sequence[int]],
         progress: Progress,
     ) -> None:
-        """Enter into the reports, whose gaps are explained, what the source counts. `rows`: how
-        many offsets have a row or a dead letter between the borders. SourceError."""
+        """Compare counts with the source and add the result to the reports, whose gaps are
+        explained. `rows`: number of offsets with a row or a dead letter between the borders. Raises
+        SourceError."""
         made = [one for each in reports if (one := self._one(each, rows)) is not None]
         self._read_open(made, progress)
         for one in made:
@@ -129,7 +132,7 @@ class Counting:
         return _One(each, own, np.array([count]), _as_explained(each))
 
     def _read_open(self, made: Sequence[_One], progress: Progress) -> None:
-        """Ranges that no manifest counts; too large ones are left out, with that reason."""
+        """Read ranges that no manifest counts; too large ones are left out, with that reason."""
         wanted: list[tuple[_One, int]] = []
         parts: list[Part] = []
         left = READ_IN_ALL
@@ -148,8 +151,7 @@ class Counting:
     def _read_differing(
         self, found: Sequence[tuple[_One, ComparedCounts]], progress: Progress
     ) -> None:
-        """Read differing ranges again, if they were not counted by reading: that result is
-        final."""
+        """Read differing ranges again, unless they were counted by reading already."""
         parts: list[Part] = []
         differing: list[tuple[_One, Difference, int]] = []
         left = READ_IN_ALL
@@ -182,14 +184,14 @@ def _too_much(part: Part, left: int) -> str:
 
 
 def _as_explained(each: PartitionReport) -> Coverage:
-    """Gaps of a table without run reports, as explained by the source."""
+    """Return the gaps of a table without run reports, as explained by the source."""
     unknown = each.found.get(UNEXPLAINED)
     counts = dict(each.gaps) | ({UNEXPLAINED: unknown.offsets} if unknown else {})
     return Coverage((CoveredRange(each.first, each.last + 1, CUT_OFF, counts),))
 
 
 def _counts(made: Stretches) -> AuditCounts:
-    """Counts of the source, before the comparison."""
+    """Return the counts of the source before the comparison."""
     sizes = np.diff(made.borders)
     known = made.records >= 0
     found = AuditCounts(
@@ -212,7 +214,7 @@ def _enter(one: _One, compared: ComparedCounts) -> None:
 
 
 def _settle(one: _One, each: Difference, account: Account | None) -> None:
-    """A difference that reading confirms, or that is too much to be read, is a problem."""
+    """Report a difference that was confirmed by reading, or that is too large to be read."""
     counts = one.report.counts
     assert counts is not None
     span = f"offsets [{each.range.base}, {each.range.end})"
@@ -239,7 +241,7 @@ def _settle(one: _One, each: Difference, account: Account | None) -> None:
 
 
 def _tell_once(report: PartitionReport) -> None:
-    """Where rows are known to be missing, so many fewer are no news."""
+    """Subtract rows that are already reported as missing."""
     missing, fewer = (
         sum(problem.offsets for problem in report.problems if problem.kind == kind)
         for kind in (MISSING, FEWER)
@@ -258,8 +260,7 @@ def _table_has(each: Difference) -> str:
 
 
 def _denied(known: Coverage, account: Account) -> list[Range]:
-    """Where the source has records and the accounts of the runs have none, as far as both list
-    their gaps."""
+    """Find records of the source that the run reports deny, as far as both list their gaps."""
     if sum(gap.end - gap.base for gap in account.gaps) < sum(account.counts.values()):
         return []
     there, found = with_records(account), list[Range]()

@@ -1,9 +1,9 @@
 """Comparison of record counts of the source with the rows of a table. Pure.
 
-The offsets that a table has read are cut into adjacent *stretches*: those that one segment contains
-completely, whose number of records is in the manifest, and the ranges before, between and after
-them. A segment's records are those of all its batches: a table has a row or a dead letter for each,
-but for those of control batches and of aborted transactions, which the accounts of its runs count.
+The offsets that a table has read are split into adjacent *stretches*: those of whole segments,
+whose number of records is in the manifest, and the ranges before, between and after them. A
+segment's count includes all its batches: a table has a row or a dead letter for each record, except
+for control batches and aborted transactions, which the run reports count.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.catalog import Bounds, Counted
 
 WITHOUT_ROW = (CONTROL, ABORTED)
-"""Reasons of offsets that have a record at the source and no row in a table."""
+"""Reasons of offsets with a record in the source and no row in a table."""
 PERHAPS = (DAMAGED, UNEXPLAINED)
-"""Reasons of offsets that may have one."""
+"""Reasons of offsets that may have a record in the source."""
 
 
 @dataclass(slots=True)
 class Stretches:
-    """Offsets [borders[i], borders[i + 1]). `records`: how many the source has, -1 if that is not
-    known; `cleanable`: 1 if it may have had more once, 0 for a segment that was never rewritten;
-    `whys`: of some that are not known, why they cannot be; `read`: counted by reading them."""
+    """Ranges [borders[i], borders[i + 1]). `records`: number in the source, -1 if unknown;
+    `cleanable`: 1 if records may have been compacted away, 0 for a segment that was never
+    rewritten; `whys`: why counts are unknown; `read`: counted by reading."""
 
     borders: Longs
     records: Longs
@@ -42,11 +42,11 @@ class Stretches:
     read: list[int] = field(default_factory=list)
 
     def range(self, at: int) -> Range:
-        """The offsets of one."""
+        """Return the offsets of one stretch."""
         return Range(int(self.borders[at]), int(self.borders[at + 1]))
 
     def open(self) -> list[int]:
-        """Those of which nothing is known, and not why either."""
+        """Return the stretches with an unknown count and no reason."""
         unknown: list[int] = np.flatnonzero(self.records < 0).tolist()
         return [at for at in unknown if at not in self.whys]
 
@@ -61,7 +61,7 @@ class Stretches:
             self.whys[at] = "nothing of the source that can be read has all of them"
 
     def joined(self) -> Stretches:
-        """All as one, which is known if they are."""
+        """Merge all stretches; the count is known if all are."""
         ends = self.borders[[0, -1]]
         unknown = np.flatnonzero(self.records < 0)
         records = -1 if len(unknown) else int(self.records.sum())
@@ -71,8 +71,8 @@ class Stretches:
 
 
 def stretches(base: int, end: int, bounds: Bounds, counted: Counted) -> Stretches:
-    """Stretches of the offsets [base, end) of a partition, of which the source has those of
-    `bounds`."""
+    """Split the offsets [base, end) of a partition, of which the source has those of `bounds`, into
+    stretches."""
     low, high = max(base, bounds.start), min(end, bounds.end)
     bases, ends = np.maximum(counted.bases, low), np.minimum(counted.ends, high)
     there = bases < ends
@@ -93,12 +93,12 @@ def stretches(base: int, end: int, bounds: Bounds, counted: Counted) -> Stretche
 
 
 def records_of(account: Account) -> int:
-    """Count of a manifest for a range that the table has read."""
+    """Return a manifest's count for a range that the table has read."""
     return account.rows + sum(account.counts.get(reason, 0) for reason in WITHOUT_ROW)
 
 
 def without_row(coverage: Coverage, borders: Longs) -> tuple[Longs, Longs]:
-    """Return minimum and maximum number of records without a row between each two borders: a run
+    """Return minimum and maximum number of records without a row between adjacent borders; a run
     report with a truncated list of gaps has only their total."""
     least = between(*_gaps(coverage, WITHOUT_ROW), borders)
     most = least + between(*_gaps(coverage, PERHAPS), borders)
@@ -120,7 +120,7 @@ def _gaps(coverage: Coverage, reasons: tuple[str, ...]) -> tuple[Longs, Longs]:
 
 
 def _somewhere(stretch: CoveredRange, borders: Longs) -> tuple[Longs, Longs]:
-    """At least what does not fit elsewhere, at most what fits."""
+    """Return the minimum (what does not fit elsewhere) and the maximum (what fits)."""
     inside = np.minimum(borders[1:], stretch.end) - np.maximum(borders[:-1], stretch.base)
     inside = np.maximum(inside, 0)
     surely = sum(stretch.counts.get(reason, 0) for reason in WITHOUT_ROW)
@@ -130,9 +130,8 @@ def _somewhere(stretch: CoveredRange, borders: Longs) -> tuple[Longs, Longs]:
 
 
 class Difference(NamedTuple):
-    """The source has `records` in a range; the table has `rows` rows and dead letters there, and
-    accounts for records without one: `least` to `most` in all. `at`: which stretch it is, -1 if
-    it is several."""
+    """A range with `records` records in the source and `rows` rows and dead letters in the table,
+    which accounts for `least` to `most` records. `at`: the stretch, -1 if there are several."""
 
     at: int
     range: Range
@@ -143,12 +142,12 @@ class Difference(NamedTuple):
 
     @property
     def short(self) -> bool:
-        """True if the table has fewer records."""
+        """Whether the table has fewer records."""
         return self.records > self.most
 
     def holds(self, account: Account) -> bool:
-        """True if the difference remains after reading the source; unreadable ranges count for the
-        table."""
+        """Whether the difference remains after reading the source; unreadable ranges count in the
+        table's favour."""
         read = records_of(account)
         if self.short:
             return read > self.most
@@ -157,8 +156,9 @@ class Difference(NamedTuple):
 
 @dataclass(slots=True)
 class ComparedCounts:
-    """`cleaned`: records of the table that the source, rewritten since, has no more; `trusted`: so
-    many of the source's have no row, as the accounts of the runs say."""
+    """Result of the comparison. `cleaned`: records of the table that the source has lost by
+    compaction since; `trusted`: records of the source without a row according to the run
+    reports."""
 
     differences: list[Difference] = field(default_factory=list)
     cleaned: int = 0
@@ -166,7 +166,7 @@ class ComparedCounts:
 
 
 def compare(made: Stretches, rows: Longs, coverage: Coverage) -> ComparedCounts:
-    """`rows`: how many offsets of each stretch have a row or a dead letter."""
+    """Compare counts. `rows`: number of offsets of each stretch with a row or a dead letter."""
     least, most = (rows + more for more in without_row(coverage, made.borders))
     known = made.records >= 0
     over = np.where(known, np.maximum(0, least - made.records), 0)
@@ -191,7 +191,7 @@ def compare(made: Stretches, rows: Longs, coverage: Coverage) -> ComparedCounts:
 
 
 def _known_runs(known: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Adjacent stretches [first, last) with known counts: together they are more precise if it is
-    not known which of them has a control record."""
+    """Return adjacent stretches [first, last) with known counts; together they are more precise if
+    it is unknown which of them has a control record."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], known, [0]))))
     return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

@@ -1,8 +1,8 @@
 """Coverage of one partition: the state of every offset by the reports of all runs. Pure.
 
-The axis of offsets is cut into adjacent *stretches*: `rows` (each gave a row, or a
-dead letter), `gap` (none did, for one reason), `cut off` (the account lists no more gaps, only how
-many offsets there were for each reason) and `uncovered` (no run has read them).
+Offsets are split into adjacent *stretches*: `rows` (each offset has a row or a dead letter), `gap`
+(none has, for one reason), `cut off` (the run report's list of gaps is truncated, with only the
+number of offsets per reason) and `uncovered` (no run has read them).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class CoveredRange:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Stretches from the first offset that a run has read to the last, and what is wrong with the
-    accounts themselves. No stretches: no run has read the partition, or no runs are known."""
+    """Stretches from the first offset that a run has read to the last, and faults of the run
+    reports. Empty if no run has read the partition, or there are no run reports."""
 
     stretches: tuple[CoveredRange, ...] = ()
     twice: tuple[tuple[int, int], ...] = ()  # offsets that two runs have read
-    unbalanced: tuple[tuple[int, int], ...] = ()  # ranges whose account does not add up
+    unbalanced: tuple[tuple[int, int], ...] = ()  # ranges with inconsistent reports
 
     @property
     def base(self) -> int:
@@ -76,7 +76,7 @@ def coverage(accounts: Iterable[Account | Share]) -> Coverage:
 
 
 def _stretches(account: Account | Share) -> Iterable[CoveredRange]:
-    """Listed gaps with rows between them, then what the list does not reach."""
+    """Return listed gaps with the rows between them, then the range of the truncated rest."""
     _, _, at, end = account.range
     left = dict(account.counts)
     for gap in account.gaps:

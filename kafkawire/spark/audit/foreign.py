@@ -1,4 +1,4 @@
-"""The Parquet files of a table of another writer: any with partition and offset columns."""
+"""The Parquet files of tables of other writers that have partition and offset columns."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.model import SourceError
 
 UNREADABLE_FEATURES = {"deletionVectors", "columnMapping"}
-"""Of Delta: with these a file's rows or columns are not the table's."""
+"""Delta features with which the files' rows or columns differ from the table's."""
 
 
 def files_of(place: Place, kind: str) -> list[ScanFile]:
-    """Return the files of the table's newest version. SourceError."""
+    """Return the files of the table's newest version. Raises SourceError."""
     if kind == DELTA:
         return [ScanFile(0, path, size) for path, size in _delta(place)]
     if kind == ICEBERG:
@@ -24,8 +24,8 @@ def files_of(place: Place, kind: str) -> list[ScanFile]:
 
 
 def _is_data(key: str) -> bool:
-    """Return True for a data file by Spark's rule: names that begin with _ or . are hidden, but for
-    `_x=...`."""
+    """Return True for a data file by Spark's rule: names that begin with _ or . are hidden, except
+    for `_x=...`."""
     hidden = any(part.startswith("_") and "=" not in part for part in key.split("/"))
     return key.endswith(".parquet") and not hidden
 
@@ -63,7 +63,7 @@ def _iceberg(place: Place) -> list[tuple[str, int]]:
 
 
 def _relative(place: Place, path: str) -> str:
-    """A file's key, of the full path an Iceberg manifest has."""
+    """Return a file's key from the full path in an Iceberg manifest."""
     root = urlsplit(place.where("")).path.rstrip("/") + "/"
     whole = urlsplit(path).path
     if not whole.startswith(root):

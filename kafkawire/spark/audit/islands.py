@@ -1,8 +1,8 @@
 """Offsets as islands: runs of consecutive offsets of one partition. Pure.
 
-A file of a table that was written in order gives one island for each partition and gap, whatever
-the number of rows, so what tasks hand on is small. Arrays are numpy's; all of an `Islands` have
-one length.
+A file that was written in order has one island per partition and gap, whatever the number of rows,
+so the results of tasks are small. Arrays are numpy arrays; all arrays of an `Islands` have the same
+length.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Longs = NDArray[np.int64]
 
 
 class Islands(NamedTuple):
-    """Offsets [base[i], end[i]) of partition[i], each island one after the other as read."""
+    """Offsets [base[i], end[i]) of partition[i], in the order they were read."""
 
     partition: Longs
     base: Longs
@@ -27,9 +27,9 @@ NONE = Islands(*(np.empty(0, np.int64) for _ in range(3)))
 
 
 def islands(partition: Longs, offset: Longs) -> Islands:
-    """The islands of rows (partition[i], offset[i]). Rows that do not rise are sorted first: the
-    order of rows is not what is proven, and sorted ones make fewer islands. An offset that comes
-    twice begins an island each time, so that none is lost."""
+    """Return the islands of rows (partition[i], offset[i]). Rows that are not ascending are sorted
+    first, which gives fewer islands. Every duplicate of an offset begins an island, so that none is
+    lost."""
     if not len(offset):
         return NONE
     falls = (partition[1:] == partition[:-1]) & (offset[1:] < offset[:-1])
@@ -43,14 +43,14 @@ def islands(partition: Longs, offset: Longs) -> Islands:
 
 
 def outside(found: Islands, base: int, end: int) -> Islands:
-    """The parts of islands below `base` and from `end` on."""
+    """Return the parts of islands below `base` and from `end` on."""
     below = Islands(found.partition, found.base, np.minimum(found.end, base))
     above = Islands(found.partition, np.maximum(found.base, end), found.end)
     return join([keep(below, below.base < below.end), keep(above, above.base < above.end)])
 
 
 def keep(found: Islands, wanted: NDArray[np.bool_]) -> Islands:
-    """Those for which `wanted` is true."""
+    """Return the islands for which `wanted` is true."""
     return Islands(*(column[wanted] for column in found))
 
 
@@ -60,8 +60,8 @@ def join(many: list[Islands]) -> Islands:
 
 
 def between(base: Longs, end: Longs, borders: Longs) -> Longs:
-    """Count how many offsets of islands [base[i], end[i]), rising and apart from each other, lie in
-    each [borders[i], borders[i + 1]); borders rise."""
+    """Count how many offsets of the ascending, disjoint islands [base[i], end[i]) are in each
+    [borders[i], borders[i + 1])."""
     sums = np.concatenate(([0], np.cumsum(end - base)))
     begun = np.searchsorted(base, borders, "left")  # islands that begin below a border
     below = sums[begun]

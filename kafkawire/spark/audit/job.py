@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def audit(
     url: str, through: Through, source: Source | None = None, progress: Progress = silent
 ) -> tuple[TableReport, ListedTable]:
-    """The table at a path or URL, held against a source if one is given. SourceError."""
+    """Audit the table at a path or URL, compared with a source if one is given. Raises
+    SourceError."""
     begun = time.monotonic()
     listed = scan(url)
     if source is None:
@@ -46,7 +47,7 @@ def audit(
 
 
 def _judge(listed: ListedTable, through: Through) -> dict[Where, list[int]]:
-    """Enter into the report what the rows are; how many there are between the borders."""
+    """Add the results of the scan to the report; return the number of rows between the borders."""
     report = listed.report
     judgements: dict[Where, Judgement] = {}
     for kind, topic, partition, base, end, text in through(listed) if listed.files else ():
@@ -69,7 +70,7 @@ def _file_problem(report: TableReport, finding: ScanFinding) -> None:
 
 
 def _rowless(where: Where, listed: ListedTable) -> Judgement:
-    """Of a partition that gave no row."""
+    """Return the outcome of a partition without rows."""
     empty = Judge(listed.coverages, listed.borders)
     empty.begin(where)
     return empty.finish()

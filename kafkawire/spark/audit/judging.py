@@ -1,7 +1,7 @@
-"""Islands of all files, sorted by topic, partition and offset, held against what the runs said.
+"""Compare the islands of all files, sorted by topic, partition and offset, with the run reports.
 
-The second half of the audit that runs in Spark's tasks: a task has whole partitions, and their
-islands come sorted, so it keeps one partition's sums and nothing else.
+The second part of the audit in Spark tasks. A task has whole partitions with sorted islands, so it
+keeps only the sums of one partition in memory.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 Where = tuple[str, int]
 """Topic and partition."""
 Borders = Mapping[Where, Longs]
-"""Rising offsets of partitions."""
+"""Ascending offsets of partitions."""
 
 
 @dataclass(slots=True)
 class Judgement:
-    """Of one partition; `dead`: how many of the outcome's rows are dead letters."""
+    """The result for one partition; `dead`: number of dead letters among the rows."""
 
     outcome: Outcome
     dead: int = 0
 
 
 class Judge:
-    """Takes the islands of partitions, one partition after the other. `coverages`: None if no runs
-    are known; else a partition that is not in it has been read by none. `borders`: between which
-    offsets rows are counted."""
+    """Takes the islands of one partition after another. `coverages`: None if there are no run
+    reports; otherwise no run has read a partition that is missing there. `borders`: offsets between
+    which rows are counted."""
 
     def __init__(
         self, coverages: Mapping[Where, Coverage] | None, borders: Borders | None = None
@@ -49,7 +49,7 @@ class Judge:
         self._borders = borders or {}
 
     def begin(self, where: Where) -> None:
-        """The islands of this partition follow."""
+        """Start with a partition."""
         self._coverage = None
         if self._coverages is not None:
             self._coverage = self._coverages.get(where, Coverage())
@@ -57,18 +57,18 @@ class Judge:
         self._dead = 0
 
     def feed(self, base: Longs, end: Longs, dead: NDArray[np.bool_]) -> None:
-        """In the order of bases."""
+        """Add islands, sorted by base."""
         counted = ~(dead & self._in_gap(base)) if dead.any() else ~dead
         self._dead += int((end - base)[dead & counted].sum())
         self._walk.feed(base[counted], end[counted])
 
     def finish(self) -> Judgement:
-        """Of the partition that was begun."""
+        """Return the result for the partition."""
         outcome = self._walk.finish()
         return Judgement(outcome, self._dead)
 
     def _in_gap(self, base: Longs) -> NDArray[np.bool_]:
-        """Which dead letters tell of a damaged range: an account has it among its gaps."""
+        """Return which dead letters are damaged ranges: a run report has them among its gaps."""
         if self._coverage is None or not self._coverage.stretches:
             return np.zeros(len(base), np.bool_)
         stretches = self._coverage.stretches
@@ -83,7 +83,7 @@ def judge(
     coverages: Mapping[Where, Coverage] | None,
     borders: Borders | None = None,
 ) -> Iterator[tuple[str, int, str]]:
-    """(topic, partition, judgement as JSON) of sorted islands."""
+    """Yield (topic, partition, judgement as JSON) of sorted islands."""
     verdicts = Judge(coverages, borders)
     for where, portions in groupby(_portions(batches), key=lambda each: each[0]):
         verdicts.begin(where)
@@ -95,7 +95,7 @@ def judge(
 def _portions(
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[tuple[Where, Longs, Longs, NDArray[np.bool_]]]:
-    """The adjacent rows of one partition in a batch."""
+    """Yield the adjacent rows of each partition in a batch."""
     import pyarrow.compute as pc
 
     for batch in batches:

@@ -1,7 +1,7 @@
-"""Which files a table has, and what its runs said of offsets.
+"""List the files of a table and its run reports.
 
-Tables that `pipeline run` wrote say it in `_kafkawire/`. Of others only the files are known: those
-under a Parquet table's path, of a Delta table's or an Iceberg table's newest version.
+Tables written by `pipeline run` have both in `_kafkawire/`. Of others only the files are known:
+those under a Parquet table's path, or of the newest version of a Delta or Iceberg table.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from kafkawire.spark.source.model import SourceError
 
 FOREIGN, SKIPPED = "foreign file", "missing run"
 LOOKS = 5
-"""At a table whose files change meanwhile; to list them takes a second at most."""
+"""Attempts to list a table whose files change concurrently; listing takes at most a second."""
 _NAMED = 5
-"""Files named in a sentence."""
+"""Maximum number of files named in a sentence."""
 
 
 class AuditError(SourceError):
-    """It cannot be audited; the text is one sentence."""
+    """The table cannot be audited; the message is one sentence."""
 
 
 @dataclass(slots=True)
 class ListedTable:
-    """The content of a table by its own metadata. `coverages`, `nexts`: None, {} for a table of
-    unknown runs; `nexts` are the offsets at which the next run begins; `merged`: were files
-    replaced since? `borders`: between which offsets rows are counted, set by the caller; `ids`: of
-    its topics, as the last run knew them."""
+    """The content of a table by its own metadata. `coverages`, `nexts`: None, {} for a table
+    without run reports; `nexts`: the offsets at which the next run begins; `merged`: whether files
+    were replaced since; `borders`: offsets between which rows are counted, set by the caller;
+    `ids`: of its topics, as of the last run."""
 
     report: TableReport
     places: list[Place]
@@ -52,7 +52,7 @@ class ListedTable:
 
 
 def scan(url: str) -> ListedTable:
-    """Files to audit at a table's path or URL. SourceError."""
+    """List the files to audit at a table's path or URL. Raises SourceError."""
     place = open_place(url)
     kind = format_of(place)
     state = TableState(place)
@@ -72,7 +72,7 @@ def scan(url: str) -> ListedTable:
 
 
 def format_of(place: Place) -> str:
-    """Delta and Iceberg keep their own folders in a table."""
+    """Detect the format from the metadata folders of Delta and Iceberg."""
     if next(place.list("_delta_log/"), None) is not None:
         return DELTA
     if any(key.endswith(".metadata.json") for key in place.list("metadata/")):
@@ -110,7 +110,7 @@ def _ours(place: Place, kind: str, state: TableState) -> ListedTable:
 
 
 def _steady(table: Table) -> tuple[list[FileFacts], tuple[int, int]]:
-    """The files as they are after so many runs and compactions, while others may go on."""
+    """List the files once no concurrent run or compaction has changed them."""
     for _ in range(LOOKS):
         before = table.committed(), table.compacted()
         files = table.files()
@@ -120,7 +120,7 @@ def _steady(table: Table) -> tuple[list[FileFacts], tuple[int, int]]:
 
 
 def coverages_of(shares: Iterable[Share]) -> dict[Where, Coverage]:
-    """Of each partition."""
+    """Return the coverage of each partition."""
     by_where: dict[Where, list[Share]] = {}
     for share in shares:
         by_where.setdefault((share.range.topic, share.range.partition), []).append(share)
@@ -128,8 +128,8 @@ def coverages_of(shares: Iterable[Share]) -> dict[Where, Coverage]:
 
 
 def scan_of(place: int, file: FileFacts, *, dead: bool = False) -> ScanFile:
-    """A file to scan, from its commit entry."""
-    if file.partition < 0:  # merged by another tool: it may hold anything
+    """Return the file to scan from its commit entry."""
+    if file.partition < 0:  # merged by another tool: its content is unknown
         return ScanFile(place, file.path, file.size_bytes, rows=file.rows, dead=dead)
     where = (file.topic, file.partition, file.base, file.end)
     return ScanFile(place, file.path, file.size_bytes, *where, file.rows, dead)
@@ -138,7 +138,7 @@ def scan_of(place: int, file: FileFacts, *, dead: bool = False) -> ScanFile:
 def _unlisted(
     report: TableReport, table: Table, listed: set[str], settled: Mapping[str, int]
 ) -> None:
-    """Parquet files that are there and in no commit: a fault where readers see them."""
+    """Return Parquet files that are in no commit, a fault if readers see them."""
     begun: list[str] = []
     foreign: list[str] = []
     for key in table.place.list():

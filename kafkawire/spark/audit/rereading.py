@@ -1,4 +1,4 @@
-"""Ranges of the source read again: what became of each offset, and nothing else of its record."""
+"""Read ranges of the source again, to learn why offsets have no row."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.catalog import SourceCatalog
 
 PARTS_AT_ONCE = 10_000
-"""Ranges read as one task, which share connections, and neighbours a request: as many as a task of
-Spark's may have."""
+"""Ranges read as one task, which share connections and, if adjacent, requests: as many as in a
+Spark task."""
 
 
 def accounts_of(
@@ -22,8 +22,8 @@ def accounts_of(
     parts: Sequence[Part],
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[Account]:
-    """Return one account for each part, in order; unreadable offsets are DAMAGED, deleted ones
-    LOST. `progress` is called with the number done. SourceError."""
+    """Return one report for each part, in order; unreadable offsets are DAMAGED, deleted ones LOST.
+    `progress` is called with the number done. Raises SourceError."""
     found: list[Account] = []
     for at in range(0, len(parts), PARTS_AT_ONCE):
         some = tuple(parts[at : at + PARTS_AT_ONCE])
@@ -44,7 +44,7 @@ def _read(catalog: SourceCatalog, task: Task, progress: Callable[[int], None]) -
         source, catalog.places, task, selection, on_damage=on_damage, accounts=accounts
     )
     for _ in batches:
-        progress(len(accounts) - 1)  # the last one is under way
+        progress(len(accounts) - 1)  # the last one is still being read
     for account in accounts:
         if account.missing:
             topic, partition = account.range[:2]
@@ -54,7 +54,7 @@ def _read(catalog: SourceCatalog, task: Task, progress: Callable[[int], None]) -
 
 
 def with_records(account: Account) -> list[Range]:
-    """Between the gaps; what follows the last listed one may have some."""
+    """Return the ranges between the gaps; after the last listed gap there may be some, too."""
     _, _, at, end = account.range
     found = []
     for gap in account.gaps:

@@ -1,7 +1,7 @@
-"""The offsets of files, read in Spark's tasks: what comes out is islands and broken files.
+"""Read the offsets of files in Spark tasks; the results are islands and damaged files.
 
-Only the columns of topic, partition and offset are read, with pyarrow, file by file: a file that is
-missing or damaged is a finding and not the end of the audit. A task keeps one batch at a time.
+Only the columns of topic, partition and offset are read, with pyarrow, file by file; a missing or
+damaged file is a finding and does not stop the audit. A task keeps one batch in memory.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place
 
 ROWS_AT_A_TIME = 1 << 20
-"""24 MB of topic, partition and offset; fewer make more islands and no less work."""
+"""Batch size: 24 MB of topic, partition and offset; smaller ones make more islands and no less
+work."""
 DDL = "kind STRING, topic STRING, partition INT, base BIGINT, end BIGINT, text STRING"
 ISLAND, DEAD = "island", "dead"
 MISSING, UNREADABLE, COUNT, STRAY = "missing file", "unreadable file", "row count", "misplaced rows"
-"""A file that is not there, one that cannot be read, one with other rows than its commit says, one
+"""Kinds of findings: a missing file, an unreadable one, one with other rows than in its commit, one
 with rows outside of its range."""
 
 TOPICS, PARTITIONS, OFFSETS = ("_topic", "topic"), ("_partition", "partition"), (
     "_offset",
     "offset",
 )  # fmt: skip
-"""What columns may be called: ours, and the Kafka connector's."""
+"""Possible column names: ours, and the Kafka connector's."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanFile:
-    """A Parquet file to scan. `place`: index of its location; `path`: its name there;
-    `topic`: "" if the file must say; `partition`: -1 likewise; `rows`, `base`, `end`: its expected
+    """A Parquet file to scan. `place`: index of its location; `path`: its name there; `topic`: ""
+    if it is a column of the file; `partition`: -1 likewise; `rows`, `base`, `end`: its expected
     content, -1 if unknown; `dead`: of dead letters."""
 
     place: int
@@ -52,7 +53,7 @@ class ScanFile:
 
 
 class ScanFinding(NamedTuple):
-    """An island, or what is wrong with a file: then `text` is a sentence, `base` an offset."""
+    """An island, or a problem of a file: `text` is then a sentence, `base` an offset."""
 
     kind: str
     topic: str
@@ -63,13 +64,13 @@ class ScanFinding(NamedTuple):
 
 
 def scan(places: list[Place], files: Iterable[ScanFile]) -> Iterator[pa.RecordBatch]:
-    """Findings of several files, as `schema` has them."""
+    """Yield the findings of several files, in the form of `schema`."""
     for file in files:
         yield from scan_file(places[file.place], file)
 
 
 def scan_file(place: Place, file: ScanFile) -> Iterator[pa.RecordBatch]:
-    """All of a file's islands, then what is wrong with it."""
+    """Yield the islands of a file, then its problems."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -112,7 +113,7 @@ def _about(file: ScanFile, kind: str, text: str) -> pa.RecordBatch:
 
 
 def schema() -> pa.Schema:
-    """Of findings in Arrow; `DDL` in Spark's words."""
+    """Return the Arrow schema of findings; `DDL` is the same for Spark."""
     import pyarrow as pa
 
     types = (pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.string())
@@ -120,7 +121,7 @@ def schema() -> pa.Schema:
 
 
 def as_batch(findings: Iterable[ScanFinding]) -> pa.RecordBatch:
-    """A few findings, in Arrow."""
+    """Return a few findings as an Arrow batch."""
     import pyarrow as pa
 
     return pa.RecordBatch.from_pylist([each._asdict() for each in findings], schema=schema())
@@ -144,7 +145,7 @@ def _island_batch(kind: str, topic: str, found: Islands) -> pa.RecordBatch:
 
 
 def _batches(parquet: Any, file: ScanFile) -> Iterator[pa.RecordBatch]:
-    """The columns that are needed, under our names."""
+    """Yield the needed columns, under our names."""
     there = set(parquet.schema_arrow.names)
     names = {}
     for name, wanted, known in (
@@ -162,7 +163,7 @@ def _batches(parquet: Any, file: ScanFile) -> Iterator[pa.RecordBatch]:
 
 
 def _islands(batch: pa.RecordBatch, file: ScanFile) -> Iterator[tuple[str, Islands]]:
-    """Topic and islands of a batch."""
+    """Return topic and islands of a batch."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -184,7 +185,7 @@ def _of_rows(batch: pa.RecordBatch, file: ScanFile) -> Islands:
         partition = _longs(batch["partition"])
     else:
         partition = np.full(len(offset), file.partition, np.int64)
-    if file.dead:  # each for itself: a damaged range has a row, and it is not one of its offsets
+    if file.dead:  # separately: a damaged range has a row that is not one of its offsets
         return Islands(partition, offset, offset + 1)
     return islands(partition, offset)
 
@@ -198,7 +199,7 @@ def _longs(column: Any) -> Any:
 
 
 def _strays(topic: str, found: Islands, file: ScanFile) -> Islands:
-    """Islands, or parts of them, that the file should not have."""
+    """Return islands, or parts of them, outside of the file's range."""
     if file.end < 0:
         return NONE
     if topic != file.topic:

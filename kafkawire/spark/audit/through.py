@@ -1,7 +1,7 @@
-"""Scans of the files of an audit: by Spark's tasks, or in this process.
+"""Scan the files of an audit, in Spark tasks or in this process.
 
-Files are spread over tasks by their bytes; their islands are shuffled, so that one task judges all
-of a partition's. What crosses to the driver is a judgement for each partition.
+Files are distributed over tasks by size. Their islands are shuffled, so that one task processes all
+islands of a partition. The driver receives one result per partition.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 VERDICT = "verdict"
 TASKS_PER_CORE = 4
-"""So that the last of them does not leave the other cores idle for long."""
+"""Tasks per core, so that the last task does not leave other cores idle for long."""
 TASK_BYTES = 256 << 20
-"""Files of a task, at most, if there is more than one of them: what is done is known when a task
-ends, and then not much is to be done again if it fails."""
+"""Maximum bytes of files per task with several files: progress is known when a task ends, and a
+failed one repeats little."""
 
 Through = Callable[[ListedTable], Iterable[tuple[Any, ...]]]
-"""Scans and judges the files of a table: rows as scanning.DDL has them."""
+"""Scans the files of a table and compares their islands; rows as in scanning.DDL."""
 Batches = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
 def through_spark(spark: SparkSession, progress: Progress = silent) -> Through:
-    """By a Spark job. AuditError where that fails."""
+    """Run as a Spark job. Raises AuditError if it fails."""
 
     def through(listed: ListedTable) -> Sequence[tuple[Any, ...]]:
         from kafkawire.spark.session import sentence
@@ -56,19 +56,19 @@ def through_spark(spark: SparkSession, progress: Progress = silent) -> Through:
         what, count = f"files of {listed.report.table} read", len(listed.files)
         progress(what, 0, count)
         try:
-            # a task that is tried again counts its files again
+            # a retried task counts its files again
             return watched(
                 _judged(spark, listed, done.add),
                 lambda group: progress(what, min(done.value, count), count),
             )
-        except Exception as error:  # Spark's and py4j's have no common class
+        except Exception as error:  # errors of Spark and py4j have no common class
             raise AuditError(f"the Spark job failed: {sentence(error)}") from error
 
     return through
 
 
 def in_process(listed: ListedTable) -> Iterator[ScanFinding]:
-    """Without Spark, all islands in memory: for tables of which that is known to be small."""
+    """Run without Spark, with all islands in memory: for tables known to be small."""
     import pyarrow as pa
 
     found = pa.Table.from_batches(scan(listed.places, listed.files), schema())
@@ -80,7 +80,7 @@ def in_process(listed: ListedTable) -> Iterator[ScanFinding]:
 
 
 def _judged(spark: SparkSession, listed: ListedTable, done: Callable[[int], None]) -> DataFrame:
-    """Findings on files, and a verdict for each partition that has rows."""
+    """Yield findings on files, and a judgement for each partition with rows."""
     cores = max(1, spark.sparkContext.defaultParallelism)
     size = sum(file.size_bytes for file in listed.files)
     tasks = spread(listed.files, max(cores * TASKS_PER_CORE, size // TASK_BYTES))
@@ -94,7 +94,7 @@ def _judged(spark: SparkSession, listed: ListedTable, done: Callable[[int], None
 
 
 def spread(files: Sequence[ScanFile], tasks: int) -> list[list[ScanFile]]:
-    """Files as `tasks` lists of about the same bytes, none empty."""
+    """Distribute files over `tasks` lists of about the same size, none empty."""
     piles: list[list[ScanFile]] = [[] for _ in range(min(tasks, len(files)))]
     sizes = [(0, at) for at in range(len(piles))]
     heapify(sizes)
@@ -127,10 +127,10 @@ def judged(
     coverages: Mapping[Where, Coverage] | None,
     borders: Borders,
 ) -> Iterator[pa.RecordBatch]:
-    """Sorted findings: of islands a verdict for each partition, the others as they are."""
+    """Return a judgement for the sorted islands of each partition, and other findings unchanged."""
     import pyarrow.compute as pc
 
-    passed: list[pa.RecordBatch] = []  # some for each file that is not as it should be
+    passed: list[pa.RecordBatch] = []  # some per defective file
 
     def only_islands() -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -16,9 +16,9 @@ from kafkawire.spark.audit.continuity import (
 )
 
 MISSING = "missing rows"
-"""Records of the source that the table should have."""
+"""Kind of problem: records of the source that the table should have."""
 SHOWN = 3
-"""Ranges named in a sentence; --json has more."""
+"""Ranges listed in a sentence; --json has more."""
 _WORDS = {
     UNEXPLAINED: "without a row or a reason",
     DUPLICATE: "more than once",
@@ -29,7 +29,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class AuditProblem:
-    """One thing that is wrong: `kind` for programs, `text` a sentence. `ranges`: first offsets."""
+    """One problem: `kind` for programs, `text` a sentence. `ranges`: first offsets."""
 
     kind: str
     text: str
@@ -39,7 +39,7 @@ class AuditProblem:
 
 @dataclass(slots=True)
 class SourceState:
-    """The partition in the source now: log start, end (-1: it is not there any more)."""
+    """The partition in the source now: log start, end (-1: deleted)."""
 
     start: int
     end: int
@@ -55,11 +55,11 @@ class Uncompared(NamedTuple):
 
 @dataclass(slots=True)
 class AuditCounts:
-    """The source has `records` records in `offsets` of the offsets that the table has read, with
-    those of control batches and aborted transactions; `read` of the offsets were read to know it.
-    `cleaned`: so many records more has the table of segments that were rewritten since; `trusted`:
-    so many records have no row since the runs' accounts say that they are control records, aborted
-    or damaged; `differ`: is it not what the table accounts for; `uncompared`: other offsets."""
+    """The source has `records` records, including control batches and aborted transactions, in
+    `offsets` of the offsets that the table has read; `read` of the offsets were read to count them.
+    `cleaned`: records of the table that compaction has removed from the source since; `trusted`:
+    records without a row that run reports have as control records, aborted or damaged; `differ`:
+    whether the counts differ; `uncompared`: other offsets."""
 
     records: int = 0
     offsets: int = 0
@@ -71,7 +71,7 @@ class AuditCounts:
 
     @property
     def verdict(self) -> str:
-        """In a few words."""
+        """Return the result in a few words."""
         if self.differ:
             return "differ"
         if not self.offsets:
@@ -81,7 +81,7 @@ class AuditCounts:
         return f"{words}, {left} offsets not compared" if left else words
 
     def notes(self) -> Iterator[str]:
-        """Note that are not problems."""
+        """Return notes, which are not problems."""
         if self.cleaned:
             records = "1 record" if self.cleaned == 1 else f"{self.cleaned} records"
             yield f"the source was compacted after the run: the table has {records} more"
@@ -105,7 +105,7 @@ class AuditCounts:
 @dataclass(slots=True)
 class PartitionReport:
     """One topic partition. `first`, `last`: of rows and dead letters, -1 if there are none; `next`:
-    where the next run begins, -1 if no run is known; `gaps`: explained offsets without a row by
+    start of the next run, -1 without run reports; `gaps`: explained offsets without a row by
     reason; `dead`: dead letters, those of damaged ranges not counted."""
 
     topic: str
@@ -129,18 +129,18 @@ class PartitionReport:
 
     @property
     def clean(self) -> bool:
-        """Every offset once, or explained."""
+        """Whether every offset is there once, or explained."""
         return not self.problems and not self.found
 
     def all_problems(self) -> Iterator[AuditProblem]:
-        """Those of single offsets first."""
+        """All problems, those of single offsets first."""
         for kind in (UNEXPLAINED, DUPLICATE, UNEXPECTED, OUTSIDE):
             if kind in self.found:
                 yield _problem(kind, self.found[kind])
         yield from self.problems
 
     def all_notes(self) -> list[str]:
-        """Those on counts last."""
+        """All notes, those on counts last."""
         return [*self.notes, *(self.counts.notes() if self.counts is not None else ())]
 
     def plain(self) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def _problem(kind: str, found: Found) -> AuditProblem:
 
 
 def span_of(each: Range) -> str:
-    """Its offsets in words."""
+    """Describe its offsets."""
     return str(each.base) if each.end - each.base == 1 else f"{each.base}..{each.end - 1}"
 
 
@@ -183,7 +183,8 @@ def _plain(problem: AuditProblem) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class TableReport:
-    """All of it. `problems`: those of no partition; `notes`: worth knowing, and no fault."""
+    """The whole report. `problems`: those of no partition; `notes`: worth knowing, but no
+    problem."""
 
     table: str
     format: str
@@ -201,11 +202,11 @@ class TableReport:
 
     @property
     def clean(self) -> bool:
-        """True if there are no problems (exit code 0)."""
+        """Whether there are no problems (exit code 0)."""
         return not self.problems and all(each.clean for each in self.partitions)
 
     def sentences(self) -> Iterator[str]:
-        """Everything that is wrong, a line each."""
+        """Return every problem as a line."""
         for problem in self.problems:
             yield problem.text
         for each in self.partitions:

@@ -1,1 +1,1 @@
-"""Record batches to Arrow batches at native speed. `decoder.Decoder` is what others call."""
+"""Record batches to Arrow batches at native speed. `decoder.Decoder` is the interface."""

@@ -1,8 +1,8 @@
-"""Record batches of partitions, one range after the other, to Arrow batches.
+"""Decode record batches of partitions, one range after another, to Arrow batches.
 
-Called by whatever has the bytes: `begin` a range, `feed` its batches in rising order, `skip` what
-cannot be had, `end` it; Arrow batches come out when they are full, the last one by `flush`.
-Importing this brings numba: import it in the task, not in the driver.
+The caller calls `begin` for a range, `feed` with its batches in ascending order, `skip` for
+unavailable offsets, and `end`. Arrow batches are returned when they are full, the last one by
+`flush`. Importing this imports numba: import it in the task, not in the driver.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ Aborted = Sequence[tuple[int, int, int]]
 """Transactions that were aborted: (producer id, first offset, last offset)."""
 
 BATCH_ROWS, BATCH_BYTES = 32768, 4 << 20
-"""Of an Arrow batch. For decoding a quarter or four times as much is all the same; this much keeps
-small what a task holds of one, and the cost per batch of the consumer rare."""
+"""Size of an Arrow batch. Decoding speed is the same for a quarter or four times as much; this size
+keeps both a task's memory and the consumer's cost per batch small."""
 
-_BLOCK_ROWS = 2048  # what is noted of them stays in the processor's second cache
-_GAPS = 4 * GAPS_LISTED  # `note` wants these taken when half of them are there
-_REASONS = (CONTROL, ABORTED, COMPACTED)  # in the order of walk.GAP_...
+_BLOCK_ROWS = 2048  # their notes stay in the processor's L2 cache
+_GAPS = 4 * GAPS_LISTED  # `note` returns when half of them are used
+_REASONS = (CONTROL, ABORTED, COMPACTED)  # in the order of the walk.GAP_ constants
 _NONE = np.empty((0, 3), np.int64)
 _HEAD_WRONG = {
     heads.CUT: "a batch is cut off",
@@ -66,8 +66,8 @@ class Decoder:
     """Arrow batches of `selection`, of at most `batch_rows` rows with `batch_bytes` of records.
 
     An Arrow batch may hold rows of several ranges. One record larger than `batch_bytes` gives an
-    Arrow batch of its own. Timestamps outside the years 1 to 9999, which Spark does not know, are
-    these years' ends. Not for use by several threads at once.
+    Arrow batch of its own. Timestamps outside the years 1 to 9999, which Spark does not support,
+    are clamped. Not thread-safe.
     """
 
     def __init__(
@@ -99,30 +99,29 @@ class Decoder:
         it."""
 
     def begin(self, account: Account, aborted: Aborted | Callable[[], Aborted] = ()) -> None:
-        """A new range, or the rest of one; the cursor is at its first unexplained offset.
+        """Start a new range, or the rest of one; the cursor is at its first unexplained offset.
 
-        `aborted` is called, if it can be, when the first transactional batch is met.
+        `aborted`, if callable, is called at the first transactional batch.
         """
         self._account, self._aborted = account, None
         self._ask_aborted = aborted if callable(aborted) else lambda: aborted
 
     @property
     def cursor(self) -> int:
-        """Offsets of the range below this one are accounted for."""
+        """End of the range's offsets that are accounted for."""
         account = self._known()
         return account.range.end - account.missing
 
     def feed(
         self, data: Buffer, *, check_crc: bool, upto: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Whole batches of the range's partition, rising. `upto`: offsets in `data` end there, if
-        that is known.
+        """Decode whole, ascending batches of the range's partition. `upto`: end of the offsets in
+        `data`, if known.
 
-        Rows outside the range, or below the cursor, are left out. Holes are accounted as
-        COMPACTED, control batches as CONTROL, data of aborted transactions as ABORTED. Raises
-        DamagedData for a batch that cannot be read: nothing of it was given, all before it is
-        given or kept. Then `broken` is the range of bytes; `skip` their offsets and feed the bytes
-        after them.
+        Rows outside the range, or below the cursor, are left out. Holes are counted as COMPACTED,
+        control batches as CONTROL, data of aborted transactions as ABORTED. Raises DamagedData for
+        a batch that cannot be read, after returning or buffering everything before it. `broken` is
+        then its range of bytes; `skip` its offsets and feed the bytes after it.
         """
         listing, end = self._listing, self._known().range.end
         listing.open(data, NO_LIMIT if upto is None else upto)
@@ -146,17 +145,17 @@ class Decoder:
                 raise self._damaged(_HEAD_WRONG[why], self.cursor, after)
 
     def skip(self, upto: int, reason: str) -> None:
-        """Offsets from the cursor to `upto` have no row."""
+        """Record that offsets from the cursor to `upto` have no row."""
         account = self._known()
         account.add_gap(self.cursor, min(upto, account.range.end), reason)
 
     def end(self) -> None:
-        """The range is over: what is left of it is COMPACTED."""
+        """End the range: its remaining offsets are COMPACTED."""
         self.skip(self._known().range.end, COMPACTED)
         self._account = None
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Buffered rows."""
+        """Return the buffered rows."""
         output, self._output = self._output, None
         if output is not None and output.runs:
             yield output.batch()
@@ -175,7 +174,8 @@ class Decoder:
         return DamagedData(f"{where} cannot be read: {text}", topic, partition, base, end)
 
     def _read(self, source: int, first: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Rows of the listed batches [first, stop), whose records are at the address `source`."""
+        """Decode rows of the listed batches [first, stop), whose records are at the address
+        `source`."""
         state, why = self._state, walk.PART
         state[walk.BATCH] = first
         while why != walk.DONE:
@@ -205,14 +205,14 @@ class Decoder:
         self._state[walk.ROWS], self._state[walk.NOTED] = output.rows, 0
 
     def _prepare(self) -> Output:
-        """Arguments of `note`: the range and the available space."""
+        """Set the arguments of `note`: the range and the available space."""
         state, account = self._state, self._known()
         if self._output is None:
             size = max(self._batch_bytes, int(state[walk.NEED]))
             self._output = Output(self._selection, self._schema, self._batch_rows, size)
             state[walk.ROWS], state[walk.ROOM], state[walk.NEED] = 0, size, 0
         state[walk.CURSOR], state[walk.END] = self.cursor, account.range.end
-        # Gaps that cannot be listed any more, nor joined to the last one, are only counted.
+        # Gaps beyond the list, which cannot be merged with the last one, are only counted.
         full = len(account.gaps) >= GAPS_LISTED and account.gaps[-1].end < self.cursor
         state[walk.LISTING], state[walk.LISTED] = not full, 0
         state[walk.COUNTED : walk.COUNTED + walk.REASONS] = 0

@@ -1,7 +1,7 @@
-"""Rows that `walk.note` has noted, copied into columns by a compiled loop.
+"""Copy the rows found by `walk.note` into columns, in a compiled loop.
 
-As in `walk`, what is compiled is in this file alone, but for `memory`. Nothing is checked here:
-`note` counts what it notes against the room that the columns have.
+As in `walk`, all compiled code except for `memory` is in this file. Nothing is checked here: `note`
+keeps within the size of the columns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from numba import njit, types
 
 from kafkawire.spark.decode.memory import byte, compiled, copy, get
 
-# What `walk` notes of a row; a test compares them.
+# A row's notes by `walk`; a test compares them.
 KEY_AT, KEY_LENGTH, VALUE_AT, VALUE_LENGTH, HEADERS_AT, HEADERS, OFFSET, TIME_US, KIND = range(9)
 _NOTE_BYTES = 8 * 9
 
@@ -31,7 +31,7 @@ def _mark(bits: Any, row: int, valid: bool) -> None:
 
 @njit
 def _gather(data: int, notes: int, part: int, n: int, text: Any, row: int) -> None:
-    """Copy the keys or values of `n` rows, `part` of what is noted of each."""
+    """Copy the keys or values of `n` rows; `part` selects which."""
     ends, bits, out = text
     end, address = types.int64(ends[row]), out.ctypes.data
     for i in range(row, row + n):
@@ -46,7 +46,7 @@ def _gather(data: int, notes: int, part: int, n: int, text: Any, row: int) -> No
 
 @njit
 def _gather_field(data: int, at: int, text: Any, row: int) -> int:
-    """Copy the field at `at`, which has been checked; where it ends."""
+    """Copy the verified field at `at`; return its end."""
     ends, bits, out = text
     length = shift = 0
     more = True
@@ -89,11 +89,11 @@ def _gather_headers(
     )
 )  # fmt: skip
 def gather(data: int, notes: int, n: int, row: int, wanted: int, fixed: Any, texts: Any) -> None:
-    """The `n` rows noted at the address `notes` become the columns' rows from `row` on.
+    """Copy the `n` rows noted at the address `notes` to the columns, from `row` on.
 
-    `data`: the address their parts are at; `fixed`: offsets, microseconds, timestamp types,
-    bytes of values; `texts`: key, value, lists of headers, their names, their values, each (ends,
-    validity bits, data).
+    `data`: the address of the records; `fixed`: offsets, microseconds, timestamp types, bytes of
+    values; `texts`: key, value, lists of headers, their names, their values, each (ends, validity
+    bits, data).
     """
     offsets, times, kinds, sizes = fixed
     key, value, lists, names, values = texts

@@ -1,7 +1,7 @@
-"""The batches of a chunk, listed by a loop that numba compiles.
+"""List the batches of a chunk, in a loop compiled by numba.
 
-numba checks no bounds: nothing is read here before it is known to be there. What is compiled is in
-this file alone, but for `memory`, as numba's cache knows of changes to no other.
+numba checks no bounds, so every read is preceded by a bounds check. All compiled code except for
+`memory` is in this file, because numba's cache detects changes of this file only.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from numba import njit, types
 
 from kafkawire.spark.decode.memory import byte, compiled, put
 
-# What is listed of each batch; `walk` repeats it, and a test compares them.
+# Columns of the table of batches; `walk` repeats them, and a test compares both.
 POSITION, FROM, STOP, BASE, LAST, ATTRIBUTES, TIME, PRODUCER, COUNT = range(9)
 TABLE_FIELDS = 9
 
-# Why it stopped.
+# Why the loop stopped.
 ALL, OVER, CUT, LENGTH, MAGIC, ORDER, BEYOND = range(7)
 
 _HEAD_BYTES, _PREFIX_BYTES, _MAGIC, _LOG_APPEND_TIME = 61, 12, 2, 0x08
@@ -41,8 +41,8 @@ def heads(
     """List the whole batches from `pos` on of the `size` bytes at the address `data`, as the rows
     of a table at the address `table`, at most `most`.
 
-    No batch may begin below `floor` or end beyond `upto`; those from `end` on are not read.
-    Returns how many, where the next one begins, why it stopped, and their attributes, or-ed.
+    No batch may begin below `floor` or end beyond `upto`; those from `end` on are not read. Returns
+    their number, the position of the next one, why it stopped, and their attributes, or-ed.
     """
     n = attributes = 0
     while n < most and pos < size:

@@ -1,4 +1,5 @@
-"""The batches of a chunk: listed, their checksums compared, unpacked in groups for `walk.note`."""
+"""List the batches of a chunk, verify their checksums, and decompress them in groups for
+`walk.note`."""
 
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ from kafkawire.spark.decode import heads
 from kafkawire.spark.decode.unpack import NoRoom, Unpacker
 
 NO_LIMIT = 1 << 62
-_TABLE_ROWS = 2048  # its 144 KiB stay in the processor's second cache
+_TABLE_ROWS = 2048  # its 144 KiB stay in the processor's L2 cache
 
 
 class Unreadable(Exception):
-    """The batch in `row` of the table cannot be read; all before it was given."""
+    """The batch in `row` of the table cannot be read; all before it were returned."""
 
     def __init__(self, row: int, text: str) -> None:
         super().__init__(text)
@@ -38,7 +39,8 @@ class Unreadable(Exception):
 
 
 class Listing:
-    """A chunk's batches, a table of them at a time: `next` lists `n` and says why no more."""
+    """A chunk's batches, one table of them at a time: `next` lists `n` and returns why it
+    stopped."""
 
     def __init__(self) -> None:
         self.table = np.zeros((_TABLE_ROWS, heads.TABLE_FIELDS), np.int64)
@@ -48,7 +50,7 @@ class Listing:
         self.open(b"", NO_LIMIT)
 
     def open(self, data: Buffer, limit: int) -> None:
-        """Another chunk; no batch of it may reach offset `limit`."""
+        """Start with another chunk; no batch of it may reach offset `limit`."""
         self._view = memoryview(data).cast("B").toreadonly()
         self._address = pa.py_buffer(self._view).address
         self.position, self._floor, self._limit = 0, 0, limit
@@ -58,7 +60,8 @@ class Listing:
         return len(self._view)
 
     def next(self, end: int) -> int:
-        """List batches below offset `end`; the reason of heads.heads. `flags`: what any has."""
+        """List batches below offset `end`; return why heads.heads stopped. `flags`: their
+        attributes, or-ed."""
         self.n, self.position, why, self.flags = heads.heads(
             self._address, len(self._view), self.position, self._floor, self._limit, end,
             self.address, _TABLE_ROWS,
@@ -68,7 +71,8 @@ class Listing:
         return why
 
     def groups(self, check_crc: bool, low: int) -> Iterator[tuple[int, int, int]]:
-        """(where records lie, first, end row of the table), each to be used before the next.
+        """Yield (address of the records, first, end row of the table), each to be used before the
+        next.
 
         Batches that end below `low` are skipped. Raises Unreadable.
         """
@@ -82,14 +86,14 @@ class Listing:
             raise Unreadable(good, "the checksum of a batch does not fit")
 
     def span(self, row: int) -> tuple[int, int]:
-        """From where to where the bytes of the batch in `row` are."""
+        """Return the byte range of the batch in `row`."""
         start = int(self.table[row, heads.POSITION])
         length = self._view[start + LENGTH_AT : start + LENGTH_AT + 4]
         return start, start + PREFIX_BYTES + int.from_bytes(length, "big")
 
     def end_offset(self, row: int) -> int:
-        """Where the offsets of the batch in `row` end: where the next one begins, if one is there,
-        as the batch's own head may be what is damaged."""
+        """Return the end of the offsets of the batch in `row`: the base of the next batch, if there
+        is one, because the batch's own header may be damaged."""
         base, last = int(self.table[row, heads.BASE]), int(self.table[row, heads.LAST])
         stop = self.span(row)[1]
         if len(self._view) - stop >= HEAD_BYTES:
@@ -139,7 +143,7 @@ class Listing:
                 raise wrong
 
     def _unpack(self, row: list[int], low: int) -> tuple[int, int]:
-        """Where the records of a listed batch are unpacked to."""
+        """Return where the records of a listed batch are decompressed to."""
         _, start, stop, _, last, flags, *_ = row
         if flags & CONTROL or last < low:  # it will not be read
             return 0, 0

@@ -1,9 +1,8 @@
 """Bytes and numbers at addresses, for compiled loops.
 
-An address is a plain number there, so it costs nothing to hand on; numba counts the references of
-arrays, with atomic operations, for each function that one is handed to. The owner of an address
-keeps its memory alive and knows its bounds. After a change of this file, delete numba's cache of
-the modules that use it.
+An address is a plain number, so passing it is free; for arrays numba counts references, with atomic
+operations, in each function call. The owner of an address keeps its memory alive and checks its
+bounds. After a change of this file, delete numba's cache of the modules that use it.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ _INT32_BYTES, _INT64_BYTES = 4, 8
 
 
 def compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile a function for this signature, or take it from numba's cache; it releases the lock
-    of the interpreter. Where numba finds no folder to cache in, it is compiled each time."""
+    """Compile a function for this signature, without the GIL, or load it from numba's cache. If
+    numba finds no folder for its cache, it is compiled each time."""
 
     def compile_it(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
@@ -33,7 +32,7 @@ def compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 @intrinsic
 def byte(context: Any, data: Any, at: Any) -> Any:
-    """The byte at `at` of what begins at the address `data`."""
+    """Return the byte at `at` after the address `data`."""
 
     def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = builder.inttoptr(builder.add(*args), cgutils.voidptr_t)
@@ -44,7 +43,7 @@ def byte(context: Any, data: Any, at: Any) -> Any:
 
 @intrinsic
 def int32(context: Any, table: Any, index: Any) -> Any:
-    """The 32-bit number at `index` of those that begin at the address `table`."""
+    """Return the 32-bit number at `index` of the table at the address `table`."""
 
     def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
         at = builder.add(args[0], builder.mul(args[1], cgutils.intp_t(_INT32_BYTES)))
@@ -56,7 +55,7 @@ def int32(context: Any, table: Any, index: Any) -> Any:
 
 @intrinsic
 def put_byte(context: Any, out: Any, at: Any, number: Any) -> Any:
-    """Store the lowest byte of a number at `at` of what begins at the address `out`."""
+    """Store the lowest byte of a number at `at` after the address `out`."""
 
     def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = builder.inttoptr(builder.add(*args[:2]), cgutils.voidptr_t)
@@ -67,14 +66,14 @@ def put_byte(context: Any, out: Any, at: Any, number: Any) -> Any:
 
 
 def _element(builder: Any, table: Any, index: Any) -> Any:
-    """A pointer to a table's 64-bit number."""
+    """Return a pointer to a 64-bit number of a table."""
     offset = builder.mul(index, cgutils.intp_t(_INT64_BYTES))
     return builder.inttoptr(builder.add(table, offset), cgutils.intp_t.as_pointer())
 
 
 @intrinsic
 def get(context: Any, table: Any, index: Any) -> Any:
-    """The number at `index` of those that begin at the address `table`."""
+    """Return the number at `index` of the table at the address `table`."""
 
     def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load(_element(builder, *args))
@@ -84,7 +83,7 @@ def get(context: Any, table: Any, index: Any) -> Any:
 
 @intrinsic
 def put(context: Any, table: Any, index: Any, number: Any) -> Any:
-    """Store a number where `get` finds it."""
+    """Store a number for `get`."""
 
     def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store(args[2], _element(builder, *args[:2]))
@@ -95,7 +94,7 @@ def put(context: Any, table: Any, index: Any, number: Any) -> Any:
 
 @intrinsic
 def copy(context: Any, out: Any, to: Any, data: Any, at: Any, size: Any) -> Any:
-    """The bytes data[at : at + size] to out[to : to + size], both addresses."""
+    """Copy the bytes data[at : at + size] to out[to : to + size], both addresses."""
 
     def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointers = [

@@ -1,4 +1,4 @@
-"""The memory of one Arrow batch while it is filled, and the Arrow batch of it, nothing copied."""
+"""The memory of one Arrow batch while it is filled; the Arrow batch uses it without a copy."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _HEADER_BYTES_MIN = 2
 
 
 class Output:
-    """Columns with room for `rows` rows whose records have `size_bytes` in all.
+    """Columns for `rows` rows whose records have `size_bytes` in all.
 
-    Only what `selection` asks for is given memory, and of that only what is filled is touched.
-    `fixed` and `texts` are what `gather` takes. `runs`: (topic, partition, rows) in order.
+    Only columns of `selection` are allocated, and pages are touched only as they are filled.
+    `fixed` and `texts` are arguments of `gather`. `runs`: (topic, partition, rows) in order.
     """
 
     def __init__(self, selection: Selection, schema: pa.Schema, rows: int, size_bytes: int) -> None:
@@ -50,7 +50,7 @@ class Output:
         self.texts = (key, value, lists, names, values)
 
     def add_run(self, topic: str, partition: int, rows: int) -> None:
-        """The next `rows` rows are of this partition."""
+        """Record that the next `rows` rows are of this partition."""
         self.rows += rows
         if self.runs and self.runs[-1][:2] == (topic, partition):
             rows += self.runs.pop()[2]
@@ -58,7 +58,7 @@ class Output:
             self.runs.append((topic, partition, rows))
 
     def batch(self) -> pa.RecordBatch:
-        """The rows of all runs."""
+        """Return the rows of all runs."""
         rows = self.rows
         made: dict[str, Callable[[int], pa.Array]] = {
             TOPIC: self._topics,
@@ -71,7 +71,7 @@ class Output:
             HEADERS: self._headers,
             VALUE_SIZE: lambda n: _numbers(pa.int32(), self.fixed[3], n),
         }
-        if not self._kinds:  # rows without columns: what count() asks for
+        if not self._kinds:  # rows without columns, for count()
             empty = pa.Array.from_buffers(pa.struct([]), rows, [None])
             return pa.RecordBatch.from_struct_array(empty)
         arrays = [made[kind](rows) for kind in self._kinds]
@@ -130,7 +130,7 @@ def _texts(kind: pa.DataType, text: _Text, rows: int) -> pa.Array:
 
 
 def _strings(names: pa.Array) -> pa.Array:
-    """Header names as text. Kafka takes any bytes; what is no UTF-8 is shown as Java shows it."""
+    """Return header names as text. Kafka allows any bytes; invalid UTF-8 is decoded as in Java."""
     text = pa.Array.from_buffers(pa.string(), len(names), names.buffers(), 0)
     try:
         text.validate(full=True)

@@ -1,4 +1,4 @@
-"""Decompression of batches one after the other into one reused buffer of bounded size.
+"""Decompress batches one after another into one reused buffer of bounded size.
 
 Codecs and snappy framing are as in `kafkawire.codec.compression`, but the bytes are written where
 the loops over records read them, without an object for each batch.
@@ -17,22 +17,23 @@ from kafkawire.codec.compression import CODEC_NAMES, GZIP, LZ4, SNAPPY, ZSTD
 from kafkawire.codec.errors import ErrorCode, KafkaError
 
 GROUP_BYTES = 256 * 1024
-"""Batches are unpacked up to here before their records are read: these then are in the cache."""
+"""Batches are decompressed up to this size before their records are read, so that these are in the
+CPU cache."""
 _KEPT_BYTES = 16 * 1024 * 1024
-"""A buffer that grew beyond this for one batch is not kept for the next."""
+"""A buffer that grew beyond this size for one batch is not reused."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEAD_BYTES = 16
 _INT = Struct(">i")
-_FULL = "failed to write whole buffer"  # cramjam's (Rust's) words for a buffer that is too small
+_FULL = "failed to write whole buffer"  # message of cramjam (Rust) for a buffer that is too small
 
 
 class NoRoom(Exception):
-    """The buffer is large enough, but not for this batch in addition to its content."""
+    """The buffer is large enough for this batch, but not in addition to its content."""
 
 
 class Unpacker:
-    """`data[:used]` holds what was unpacked since `clear`."""
+    """`data[:used]`: the bytes decompressed since `clear`."""
 
     def __init__(self) -> None:
         self.data = np.empty(2 * GROUP_BYTES, np.uint8)
@@ -40,24 +41,24 @@ class Unpacker:
 
     @property
     def address(self) -> int:
-        """Where `data` lies."""
+        """Address of `data`."""
         return self.data.ctypes.data
 
     def clear(self) -> None:
-        """Everything in the buffer has been read."""
+        """Empty the buffer after everything in it was read."""
         self.used = 0
         if len(self.data) > _KEPT_BYTES:
             self.data = np.empty(2 * GROUP_BYTES, np.uint8)
 
     @property
     def is_full(self) -> bool:
-        """True if the buffer should be read and cleared before more is added."""
+        """Whether the buffer should be read and cleared before more is added."""
         return self.used >= GROUP_BYTES
 
     def add(self, codec: int, packed: memoryview, limit_bytes: int) -> tuple[int, int]:
-        """Unpack a batch's records; where in `data` they are.
+        """Decompress a batch's records; return their position in `data`.
 
-        Raises NoRoom if `clear` must come first, and KafkaError as
+        Raises NoRoom if `clear` must be called first, and KafkaError as
         `codec.compression.decompress` does.
         """
         into = _INTO.get(codec)
@@ -99,7 +100,7 @@ def _unpack_snappy(packed: memoryview, out: Any) -> int:
 
 
 def _unpack_block(block: memoryview, out: Any) -> int:
-    size = cramjam.snappy.decompress_raw_len(block)  # the block's first bytes say it
+    size = cramjam.snappy.decompress_raw_len(block)  # from the block's first bytes
     if size > len(out):
         raise cramjam.DecompressionError(_FULL)
     return cramjam.snappy.decompress_raw_into(block, out[:size])

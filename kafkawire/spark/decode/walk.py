@@ -1,11 +1,11 @@
-"""The records of listed batches: checked, and where their parts lie noted, by a compiled loop.
+"""Verify the records of listed batches and find their fields, in a compiled loop.
 
-`note` fills a table with a block of rows for `gather` to copy. It says first what is wrong: numba
-checks no bounds, so each read is preceded by a check here.
+`note` fills a table with a block of rows for `gather` to copy. numba checks no bounds, so each read
+is preceded by a bounds check here.
 
-What is compiled, and every constant in it, is in this file, but for `memory`: numba's cache knows
-of changes to no other. Importing loads the compiled code from that cache (next to this file, or in
-NUMBA_CACHE_DIR), or compiles it: some seconds, once on a machine.
+All compiled code with its constants, except for `memory`, is in this file, because numba's cache
+detects changes of this file only. Importing loads the compiled code from that cache (next to this
+file, or in NUMBA_CACHE_DIR), or compiles it, which takes some seconds once per machine.
 """
 
 from __future__ import annotations
@@ -14,48 +14,48 @@ from numba import njit, types
 
 from kafkawire.spark.decode.memory import byte, compiled, get, put
 
-# A row of the table that `heads` makes. Repeated, see above; a test compares them.
+# The columns of the table of `heads`; repeated for numba's cache; a test compares both.
 POSITION, FROM, STOP, BASE, LAST, ATTRIBUTES, TIME, PRODUCER, COUNT = range(9)
 BATCH_FIELDS = 9
 
-# What `note` keeps from call to call.
+# The state that `note` keeps between calls.
 (
-    BATCH,  # row of the table it is at
-    INDEX,  # records of that batch that are done, if it is given in parts
-    AT,  # where the next of them begins
-    DELTA,  # offset delta of the last of them
+    BATCH,  # current row of the table
+    INDEX,  # finished records of that batch, if it is returned in parts
+    AT,  # position of the next record
+    DELTA,  # offset delta of the last record
     ROWS,  # rows in the columns
-    ROOM,  # bytes of records that may still come into the columns
-    CURSOR,  # offsets of the range below it are accounted for
+    ROOM,  # bytes of records that still fit into the columns
+    CURSOR,  # offsets of the range below are accounted for
     END,  # of the range
-    LISTING,  # whether gaps are listed, or counted only
+    LISTING,  # whether gaps are listed, or only counted
     GAPS_ROOM,  # of the list
-    LISTED,  # gaps in it
-    NOTED,  # rows that are noted; there is room for them in the columns
-    NEED,  # bytes of the record that ROOM was too small for; the record that is wrong
+    LISTED,  # number of gaps
+    NOTED,  # noted rows, which fit into the columns
+    NEED,  # bytes of the record that exceeds ROOM, or number of the damaged record
     COUNTED,  # offsets of gaps that are not in the list, one for each reason
 ) = range(14)
 REASONS = 3
 STATE_FIELDS = COUNTED + REASONS
 GAP_CONTROL, GAP_ABORTED, GAP_COMPACTED = range(REASONS)
 
-# Why `note` stopped; from RECORD on: what is wrong with the batch it is at.
+# Why `note` stopped; from RECORD on: a fault of the current batch.
 DONE, PART, FULL, GAPS, SKIPPED, RECORD, DELTAS, LEFT = range(8)
 
-# What is noted of a row: where its parts lie, the length of each (-1: null).
+# Notes of a row: the positions of its fields, and their lengths (-1: null).
 KEY_AT, KEY_LENGTH, VALUE_AT, VALUE_LENGTH, HEADERS_AT, HEADERS, OFFSET, TIME_US, KIND = range(9)
 NOTE_FIELDS = 9
 
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999: Spark's range
 _BAD = 1 << 62
-"""A position that nothing can be read at: what readers give after bytes that do not fit."""
+"""A position at which nothing can be read: the result of readers after malformed bytes."""
 _BATCH_BYTES, _NOTE_BYTES, _ABORTED_BYTES = 8 * BATCH_FIELDS, 8 * NOTE_FIELDS, 8 * 3
 
 
 @njit
 def _long(data: int, at: int, stop: int, last_shift: int, last_most: int) -> tuple[int, int]:
-    """A zig-zag number of any length whose last byte may come at `last_shift`."""
+    """Read a zig-zag number of any length whose last byte may be at `last_shift`."""
     value, shift = types.uint64(0), types.uint64(0)
     while at < stop and shift <= last_shift:
         part = types.uint64(byte(data, at))
@@ -71,9 +71,9 @@ def _long(data: int, at: int, stop: int, last_shift: int, last_most: int) -> tup
 
 @njit(forceinline=True)
 def _number(data: int, at: int, stop: int, last_shift: int, last_most: int) -> tuple[int, int]:
-    """A zig-zag number at `at`, all of it below `stop`, and where it ends, or _BAD.
+    """Read a zig-zag number at `at`, before `stop`; return it and its end, or _BAD.
 
-    Those of one and two bytes are read here, as most are.
+    Most have one or two bytes, which are read here.
     """
     if at < stop:
         value = byte(data, at)
@@ -99,7 +99,7 @@ def _varlong(data: int, at: int, stop: int) -> tuple[int, int]:
 
 @njit(forceinline=True)
 def _field(data: int, at: int, stop: int) -> tuple[int, int, int]:
-    """Where a key or value lies, its length (-1: null), and where it ends, or _BAD."""
+    """Return the position of a key or value, its length (-1: null), and its end, or _BAD."""
     length, at = _varint(data, at, stop)
     if length < 0:
         return at, -1, at
@@ -122,7 +122,7 @@ def _skip_headers(data: int, at: int, stop: int, count: int) -> int:
 
 @njit
 def _micros(base: int, delta: int) -> int:
-    """base + delta ms as microseconds, within the years that Spark knows."""
+    """Return base + delta ms as microseconds, clamped to the years of Spark."""
     ms = base + delta
     if ((base ^ ms) & (delta ^ ms)) < 0:  # it overflowed
         ms = base
@@ -134,10 +134,10 @@ def _walk(
     data: int, batch: int, state: int, at: int, index: int, delta: int, notes: int, n: int,
     most: int, room: int,
 ) -> tuple[int, int, int, int, int, int]:  # fmt: skip
-    """Check records of a batch from its `index`th at `at` on; note those that are in the range.
+    """Verify records of a batch from its `index`th at `at` on; note those in the range.
 
-    Stops after the last record; at `most` notes: PART; where a record has more bytes than `room`:
-    FULL. Returns what it goes on with, (at, index, delta, n, room), and why it stopped.
+    Stops after the last record; after `most` notes: PART; if a record has more bytes than `room`:
+    FULL. Returns the state to continue with, (at, index, delta, n, room), and why it stopped.
     """
     stop, count, base = get(batch, STOP), get(batch, COUNT), get(batch, BASE)
     time, kind = get(batch, TIME), get(batch, ATTRIBUTES) >> 3 & 1
@@ -184,7 +184,7 @@ def _walk(
 
 @njit
 def _wrong_in(data: int, batch: int, state: int, notes: int, block: int) -> tuple[int, int]:
-    """DONE or what is wrong with a batch that is to be given in parts, and with which record."""
+    """Verify a batch that will be returned in parts: DONE, or the fault and its record."""
     at, index, delta, why = get(batch, FROM), 0, -1, PART
     while why == PART:
         at, index, delta, _, _, why = _walk(
@@ -195,7 +195,7 @@ def _wrong_in(data: int, batch: int, state: int, notes: int, block: int) -> tupl
 
 @njit
 def _gap(state: int, gaps: int, upto: int, reason: int) -> None:
-    """Offsets from the cursor to `upto` gave no row."""
+    """Record that offsets from the cursor to `upto` have no row."""
     upto, cursor = min(upto, get(state, END)), get(state, CURSOR)
     if upto <= cursor:
         return
@@ -212,7 +212,7 @@ def _gap(state: int, gaps: int, upto: int, reason: int) -> None:
 
 @njit
 def _account(state: int, gaps: int, notes: int, first: int, n: int) -> None:
-    """The offsets noted from `first` on have rows, those between them have none."""
+    """Account for offsets: those noted from `first` on have rows, those between them have none."""
     if first == n:
         return
     last = get(notes + (n - 1) * _NOTE_BYTES, OFFSET)
@@ -225,7 +225,8 @@ def _account(state: int, gaps: int, notes: int, first: int, n: int) -> None:
 
 @njit
 def _is_aborted(aborted: int, size: int, producer: int, offset: int) -> bool:
-    """`aborted`: `size` times (producer id, first, last offset), sorted; whether one has it."""
+    """Return whether one of the `size` sorted (producer id, first, last offset) at `aborted`
+    contains it."""
     low, high = 0, size
     while low < high:
         middle = (low + high) // 2
@@ -240,7 +241,7 @@ def _is_aborted(aborted: int, size: int, producer: int, offset: int) -> bool:
 
 @njit
 def _reason_to_skip(batch: int, aborted: int, size: int) -> int:
-    """GAP_CONTROL, GAP_ABORTED, or -1: its records are data."""
+    """Return GAP_CONTROL, GAP_ABORTED, or -1 if the records are data."""
     flags = get(batch, ATTRIBUTES)
     if flags & _CONTROL:
         return GAP_CONTROL
@@ -255,8 +256,8 @@ def _reason_to_skip(batch: int, aborted: int, size: int) -> int:
 def _begin(
     data: int, batch: int, reason: int, notes: int, block: int, gaps: int, state: int, most: int
 ) -> int:
-    """At a batch's beginning: DONE, its records come next; SKIPPED, for this reason; or why it
-    must wait, or what is wrong with it."""
+    """Start a batch: DONE (its records are next); SKIPPED, with the reason; why it must wait; or
+    its fault."""
     if get(state, LISTED) > get(state, GAPS_ROOM) // 2:
         return GAPS
     if reason >= 0:
@@ -271,7 +272,7 @@ def _begin(
     if not fits and rows:
         put(state, NEED, 0)
         return FULL
-    if not fits or count > block:  # it will be returned in parts, so all of it is checked first
+    if not fits or count > block:  # it will be returned in parts, so it is verified first
         why, index = _wrong_in(data, batch, state, notes, block)
         if why != DONE:
             put(state, NEED, index)
@@ -283,7 +284,7 @@ def _begin(
 
 @njit
 def _go_on(data: int, batch: int, notes: int, block: int, gaps: int, state: int, most: int) -> int:
-    """Note records of a batch from where it is: DONE, PART, FULL or what is wrong."""
+    """Continue with the records of a batch: DONE, PART, FULL or its fault."""
     first = get(state, NOTED)
     at, index, delta, n, room, why = _walk(
         data, batch, state, get(state, AT), get(state, INDEX), get(state, DELTA), notes, first,
@@ -309,13 +310,13 @@ def note(
     data: int, table: int, stop: int, aborted: int, aborted_size: int, notes: int, block: int,
     gaps: int, state: int, most: int,
 ) -> int:  # fmt: skip
-    """Note the rows of batches state[BATCH] to `stop` of `table`, their records at `data`.
+    """Note the rows of batches state[BATCH] to `stop` of `table`, whose records are at `data`.
 
-    All are addresses but `stop`, `aborted_size`, the number of (producer id, first, last offset),
-    sorted, at `aborted`; `block`, what there is room for at `notes`; and `most`, the rows that the
-    columns have room for. Returns DONE; PART: `notes` are full; FULL: the columns are, or GAPS:
-    the list of them is; each time what is noted must be taken before it goes on. Else what is wrong
-    with the batch it is at, of which nothing was noted (state[NEED]: with which record).
+    All arguments are addresses except `stop`, `aborted_size` (the number of sorted (producer id,
+    first, last offset) at `aborted`), `block` (capacity of `notes`) and `most` (free rows of the
+    columns). Returns DONE; PART: `notes` are full; FULL: the columns are full; GAPS: the list of
+    gaps is full. The caller takes the notes before it continues. Otherwise the fault of the current
+    batch, of which nothing was noted (state[NEED]: the record).
     """
     row = get(state, BATCH)
     while row < stop:

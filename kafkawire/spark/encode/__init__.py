@@ -1,1 +1,1 @@
-"""Arrow rows to record batches at native speed. `encoder.encode_batches` is what others call."""
+"""Arrow rows to record batches at native speed. `encoder.encode_batches` is the interface."""

@@ -1,6 +1,6 @@
-"""Arrow rows to record batches of format 2, as a producer would send them.
+"""Encode Arrow rows as record batches of format 2, as a producer would send them.
 
-Importing this brings numba: import it in the task, not in the driver.
+Importing this imports numba: import it in the task, not in the driver.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafkawire.spark.source.columns import HEADERS, KEY, TIMESTAMP, VALUE
 from kafkawire.spark.source.model import SourceError
 
 SEQUENCES = 1 << 31
-"""A producer's sequence numbers start again at 0 after this many."""
+"""A producer's sequence numbers restart at 0 after this many."""
 
 NO_PRODUCER = (-1, -1, -1)
 _HEADER_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -35,9 +35,9 @@ def encode_batches(
 
     Columns key, value, timestamp, headers by either name; a missing one is null, others are
     ignored. Base offsets are 0. `producer`: id, epoch, and the sequence of the first row (it rises
-    by 1 a row). One record that is too large gives a larger batch of its own, which a broker may
-    refuse. A batch that `codec` would make larger is left as it is. SourceError for headers without
-    a name.
+    by 1 a row). A record that is too large gives a larger batch of its own, which a broker may
+    reject. A batch that `codec` would enlarge is not compressed. Raises SourceError for headers
+    without a name.
     """
     columns = _Columns(batch)
     out = np.empty(max(batch_bytes - HEAD_BYTES, 1), np.uint8)
@@ -59,7 +59,7 @@ def encode_batches(
         if sequence >= 0:
             sequence = (sequence + end - row) % SEQUENCES
         row = end
-        if len(out) > batch_bytes:  # it was made for one record
+        if len(out) > batch_bytes:  # allocated for one record
             out = np.empty(max(batch_bytes - HEAD_BYTES, 1), np.uint8)
 
 
@@ -80,7 +80,7 @@ class _Columns:
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._kept: list[Any] = []
         self._rows = batch.num_rows
-        # By native name, else by the connector's: a table may have a column `value` of its own.
+        # By native name, else by the connector's: a table may have its own column `value`.
         names = sorted(batch.schema.names, key=lambda name: name.startswith("_"))
         by_name = {name.removeprefix("_"): batch.column(name) for name in names}
         self.times = self._milliseconds(by_name.get(TIMESTAMP))
@@ -104,7 +104,7 @@ class _Columns:
         if times is None:
             return np.full(self._rows, -1, np.int64)
         if pa.types.is_timestamp(times.type):
-            # Floored, as -1 ms is what Kafka has for none.
+            # Rounded down, because -1 ms means no timestamp in Kafka.
             micros = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
             return micros.fill_null(-1000).to_numpy() // 1000
         return np.ascontiguousarray(times.cast(pa.int64()).fill_null(-1).to_numpy())
@@ -115,7 +115,7 @@ class _Columns:
         return self._layout(column.cast(pa.binary()))
 
     def _layout(self, column: pa.Array) -> list[int]:
-        """Addresses of the ends, of a byte for each row that says it is not null, of the data."""
+        """Return the addresses of the ends, of a byte per row (1: not null), and of the data."""
         valid = column.is_valid().cast(pa.uint8()).to_numpy()
         buffers = column.buffers()
         self._kept += [column, valid]

@@ -1,7 +1,7 @@
-"""Rows of columns written as the records of a batch, by a loop that numba compiles.
+"""Write rows of columns as the records of a batch, in a loop compiled by numba.
 
-What is compiled is in this file alone, but for `memory`, as numba's cache knows of changes to no
-other.
+All compiled code except for `memory` is in this file, because numba's cache detects changes of this
+file only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _zigzag(value: int) -> int:
 
 @njit
 def _size(value: int) -> int:
-    """Bytes of a zig-zag varint."""
+    """Return the bytes of a zig-zag varint."""
     rest, size = _zigzag(value) >> types.uint64(7), 1
     while rest:
         rest >>= types.uint64(7)
@@ -72,7 +72,7 @@ def _put_field(columns: int, field: int, row: int, out: int, at: int) -> int:
 
 @njit
 def _headers(columns: int, row: int) -> tuple[int, int]:
-    """[first, end) of a row's headers."""
+    """Return the range [first, end) of a row's headers."""
     if not byte(get(columns, LIST_VALID), row):
         return 0, 0
     ends = get(columns, LIST_ENDS)
@@ -81,7 +81,7 @@ def _headers(columns: int, row: int) -> tuple[int, int]:
 
 @njit
 def _record_size(columns: int, row: int, time_delta: int, delta: int) -> int:
-    """Of what follows a record's length."""
+    """Return the size of a record after its length field."""
     size = 1 + _size(time_delta) + _size(delta)
     size += _field_size(columns, KEY_ENDS, row) + _field_size(columns, VALUE_ENDS, row)
     first, end = _headers(columns, row)
@@ -97,7 +97,7 @@ def _put_record(
     columns: int, row: int, size: int, time_delta: int, delta: int, out: int, at: int
 ) -> int:
     at = _put_number(out, at, size)
-    put_byte(out, at, 0)  # attributes: none are known
+    put_byte(out, at, 0)  # attributes: none defined
     at = _put_number(out, at + 1, time_delta)
     at = _put_number(out, at, delta)
     at = _put_field(columns, KEY_ENDS, row, out, at)
@@ -112,7 +112,7 @@ def _put_record(
 
 @compiled(types.int64(*[types.int64] * 6))
 def write(columns: int, row: int, rows: int, out: int, room: int, results: int) -> int:
-    """Write rows [row, rows) at the address `out` until `room` bytes would not do.
+    """Write rows [row, rows) at the address `out` until `room` bytes are full.
 
     `columns` and `results` are addresses of numbers. Returns 0, or the bytes that the first row
     alone needs, if they are more than `room`.

@@ -1,5 +1,5 @@
-"""`python -m kafkawire.spark.pipeline JOB.toml`, and what spark-submit is given: one job, in plain
-lines. The command `kafkawire pipeline run` says the same with bars and tables."""
+"""`python -m kafkawire.spark.pipeline JOB.toml`, for spark-submit: one job with plain text output.
+The command `kafkawire pipeline run` shows progress bars and tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0: done; 1: it failed and may be run again; 2: the job is wrong."""
+    """Exit code 0: done; 1: it failed and may be run again; 2: the job is invalid."""
     if len(arguments) != 1:
         print("usage: python -m kafkawire.spark.pipeline JOB.toml", file=sys.stderr)
         return 2

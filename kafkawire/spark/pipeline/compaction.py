@@ -1,12 +1,12 @@
-"""Small neighbouring files of a partition become one, so that a table of short runs stays quick.
+"""Compaction of a table: merge small adjacent files of a partition, which short runs produce.
 
-    1  the intent of compaction k is put: which files become one
-    2  tasks merge them and put the new files; each says so by a file
-    3  the table replaces the old ones by the new ones, at once where its format can
+    1  the intent of compaction k is written: which files become one
+    2  tasks merge them, write the new files, and record a result file
+    3  the table replaces the old ones by the new ones, atomically if its format can
     4  (a Parquet table) the old files are deleted
 
-Whatever interrupts it, the next run or compaction goes on from there before it does anything else.
-Merged files cover the same offsets and have the same rows in the same order.
+After an interruption the next run or compaction continues there first. Merged files cover the same
+offsets and have the same rows in the same order.
 """
 
 from __future__ import annotations
@@ -38,16 +38,18 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place
 
 UNFINISHED_AFTER_S = 600.0
-"""A temporary file that was not written for this long is abandoned: a file is put in seconds."""
+"""A temporary file that was not written for this long is abandoned: writing a file takes
+seconds."""
 GROUPS_MAX = 1000
-"""New files of one compaction of a format that replaces files at once: its intent stays small."""
+"""Maximum number of new files per compaction of a format that replaces files atomically, which
+keeps its intent small."""
 
 Group = tuple[FileFacts, ...]
 
 
 def groups(files: Iterable[FileFacts], target_bytes: int) -> Iterator[Group]:
-    """Neighbours that become one file of at most about `target_bytes`: of one partition and the
-    same values of partition columns, next to each other by offset, each less than half of it."""
+    """Return groups of files to merge into one of at most about `target_bytes`: of one partition
+    with the same values of partition columns, adjacent by offset, each less than half of it."""
 
     def of(file: FileFacts) -> tuple[str, int, str]:
         return file.topic, file.partition, json.dumps(file.values)
@@ -70,7 +72,7 @@ def groups(files: Iterable[FileFacts], target_bytes: int) -> Iterator[Group]:
 
 @dataclass(frozen=True)
 class Merging:
-    """The tasks of one compaction: task i makes one file of group i."""
+    """The tasks of one compaction: task i writes the file of group i."""
 
     place: Place
     compaction: Compaction
@@ -109,14 +111,14 @@ class Merging:
 
 
 def _read(place: Place, file: FileFacts) -> pa.Table:
-    """All of a file, by this thread: Spark gives a task one core."""
+    """Read a whole file in this thread: Spark gives a task one core."""
     return pq.ParquetFile(pa.BufferReader(place.get(file.path))).read(use_threads=False)
 
 
 def finish_compactions(
     table: Table, state: TableState, executor: Executor, encoding: Encoding
 ) -> int:
-    """Do what was begun, and tidy up after what was done; the number of the last one."""
+    """Complete interrupted compactions and clean up; return the number of the last one."""
     number = state.hint().compaction
     while (there := state.compaction(number + 1)) is not None:
         number += 1
@@ -132,9 +134,9 @@ def compact(
     target_bytes: int,
     progress: Callable[[str, int, int], None],
 ) -> tuple[int, int]:
-    """Merge what is small; how many files became how many. SourceError.
+    """Merge small files; return how many became how many. Raises SourceError.
 
-    A Parquet table's old and new files are both there for a moment, so few are merged at a time.
+    A Parquet table's old and new files exist together for a moment, so few are merged at a time.
     """
     number = finish_compactions(table, state, executor, encoding)
     wanted = list(groups(table.files(), target_bytes))
@@ -184,8 +186,8 @@ def _merge(
 
 
 def sweep(table: Table) -> list[str]:
-    """Delete files of a Parquet table that belong to a finished run or compaction and are not
-    among its files: an executor that was given up may have put them late. Their names."""
+    """Delete files of a Parquet table that belong to a finished run or compaction and are not among
+    its files: an executor that was given up may have written them late. Return their names."""
     last = {"r": table.committed(), "c": table.compacted()}
     kept = {file.path for file in table.files()}
     extra = [
@@ -200,10 +202,10 @@ def sweep(table: Table) -> list[str]:
 
 
 def remove_unfinished(place: Place) -> None:
-    """Delete what processes that ended were writing into a folder. Who is still writing then finds
-    that out, and its task is tried again."""
+    """Delete temporary files in a folder that ended processes left. A process that is still writing
+    detects it, and its task is retried."""
     if not isinstance(place, FolderPlace):
-        return  # an object is there whole or not at all
+        return  # objects are written atomically
     for path in Path(place.tier.folder).rglob(f".*{UNFINISHED}"):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > UNFINISHED_AFTER_S:

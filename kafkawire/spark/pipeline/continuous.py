@@ -15,12 +15,12 @@ from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.source.model import DataLoss, SourceError
 
 TRIES = 5
-"""Runs in a row that may fail because a place or a broker cannot be reached; then it ends."""
+"""Maximum number of consecutive runs that fail because a location or a broker is unavailable."""
 
 
 @contextmanager
 def until_signalled() -> Iterator[threading.Event]:
-    """An event that the first SIGINT or SIGTERM sets; a second one interrupts as usual."""
+    """Yield an event that the first SIGINT or SIGTERM sets; a second one interrupts as usual."""
     event = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
@@ -46,9 +46,9 @@ def run_on(
     report: Callable[[RunOutcome], None],
     failed: Callable[[SourceError, float], None],
 ) -> None:
-    """Begin a run each `every_s` seconds, at once if the last one took longer or stopped at one of
-    its limits. `report` is called for each run, `failed` for one that is retried after so many
-    seconds. SourceError if retrying cannot help or has failed too often."""
+    """Start a run every `every_s` seconds, immediately if the last one took longer or stopped at a
+    limit. `report` is called after each run, `failed` for one that is retried after some seconds.
+    Raises SourceError if retrying cannot help or has failed too often."""
     tries = 0
     while not stopped.is_set():
         begun = time.monotonic()

@@ -1,4 +1,5 @@
-"""Keys and values of a run into columns: converters for its tasks, and JSON's way through Spark."""
+"""Convert keys and values of a run to columns: converters for its tasks, and JSON parsing by
+Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def converters(run: Run) -> tuple[Converter | None, Converter | None]:
-    """Of the run's keys and values; None where bytes stay bytes. FormatError."""
+    """Return converters of the run's keys and values; None for raw bytes. Raises FormatError."""
     return _converter(run.key, key=True), _converter(run.value, key=False)
 
 
@@ -44,7 +45,7 @@ class JsonWork:
 
     @classmethod
     def of(cls, work: Work) -> JsonWork | None:
-        """None if there is no JSON in it."""
+        """Return the work, or None if no value is JSON."""
         parsed = tuple(one for one in (work.key, work.value) if hasattr(one, "column"))
         return cls(work, parsed) if parsed else None  # type: ignore[arg-type]
 
@@ -63,7 +64,7 @@ class JsonWork:
 
 
 class _Reading:
-    """The first step, by the number in a task's one row."""
+    """The first step, selected by the number in a task's only row."""
 
     def __init__(self, work: Work, indexes: Sequence[int]) -> None:
         self._work, self._indexes = work, indexes
@@ -75,7 +76,7 @@ class _Reading:
 
 
 class _Writing:
-    """The second step: which task it is says the partition of Spark's that it runs in."""
+    """The second step: the partition id of Spark selects the task."""
 
     def __init__(self, work: Work, indexes: Sequence[int]) -> None:
         self._work, self._indexes = work, indexes

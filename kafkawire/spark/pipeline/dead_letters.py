@@ -1,8 +1,9 @@
-"""Records that have no place in the table: kept with where they were and why, each once.
+"""Dead letters: records that cannot be converted, kept once each with their position and the
+reason.
 
-They are Parquet files in the folder `job=NAME/` of the job's `[dead_letter] path`, called as the
-table's files are. A run's record lists them, so they count when the run does; what an interrupted
-run left there is written again under the same name, or removed.
+They are Parquet files in the folder `job=NAME/` of the job's `[dead_letter] path`, named like the
+table's files. A run's record lists them, so they are committed with the run; files of an
+interrupted run are overwritten under the same name, or removed.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
 
 
 def folder_of(job: str) -> str:
-    """Where a job's dead letters are, from the root of their place."""
+    """Return the path of a job's dead letters, from the root of their location."""
     return f"job={escape(job)}/"
 
 
 class DeadLetters:
-    """Of one task. `records`: how many records of each topic and partition went here, damaged
-    ranges not counted."""
+    """The dead letters of one task. `records`: number by topic and partition, damaged ranges not
+    counted."""
 
     def __init__(self, number: int, place: Place | None, job: str, encoding: Encoding) -> None:
         self._number, self._place, self._job, self._encoding = number, place, job, encoding
@@ -39,7 +40,8 @@ class DeadLetters:
         self.records: dict[tuple[str, int], int] = {}
 
     def add(self, part: PartitionRange, batch: pa.RecordBatch) -> None:
-        """Records of `part`, with `_reason`. JobError where there is no place for them."""
+        """Add records of `part`, with `_reason`. Raises JobError if the job has no location for
+        them."""
         columns = {name: batch.column(name) for name in batch.schema.names}
         if self._place is None:
             offset, reason = columns["_offset"][0].as_py(), columns["_reason"][0].as_py()
@@ -61,13 +63,13 @@ class DeadLetters:
     def add_damaged(
         self, part: PartitionRange, base: int, end: int, reason: str, data: bytes
     ) -> None:
-        """A range that cannot be read, as one row with its bytes."""
+        """Add an unreadable range, as one row with its bytes."""
         row = (part.topic, part.partition, base, end, None, reason, None, data)
         arrays = [pa.array([v], field.type) for v, field in zip(row, DEAD_SCHEMA, strict=True)]
         self._file(part).add(pa.RecordBatch.from_arrays(arrays, schema=DEAD_SCHEMA))
 
     def finish(self, is_done: Callable[[], bool]) -> tuple[FileFacts, ...]:
-        """Put the files, unless the task `is_done` by another."""
+        """Write the files, unless the task `is_done` by another."""
         found = []
         for part, file in self._files.items():
             assert self._place is not None

@@ -1,15 +1,15 @@
-"""A run of a job: plan, intent, tasks, commit. Whatever ends it, the next run goes on from there.
+"""A run of a job: plan, intent, tasks, commit. The next run continues after any interruption.
 
-    1  what was committed but not tidied up is tidied up
-    2  the intent of run n is put, if there is none: from here on its ranges and names are fixed
-    3  its tasks are done; each says so by a file
-    4  files of the run that no task named are removed, if a task was tried more than once
+    1  cleanup after the last committed run, if it is incomplete
+    2  the intent of run n is written, if absent; its ranges and names are then fixed
+    3  its tasks are executed; each writes a result file
+    4  files of the run that are in no result are removed, if a task was retried
     5  the table commits run n, once
-    6  the tasks' files go, the hint says n
+    6  the result files are removed, the hint is set to n
 
-An interruption before 5 leaves an intent without a commit: the next run finishes it, and repeats
-no task that has said it is done. After 5 there is only 6 to be done again. Two drivers at once do
-the same run; the table has it once, and both say so.
+An interruption before 5 leaves an intent without a commit: the next run finishes it, and repeats no
+task with a result. After 5 only 6 is repeated. Two concurrent drivers execute the same run; it is
+committed once, and both report it.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import DataLoss, Part, PartitionRange, SourceError, Task
 
 TIDY_EVERY = 100
-"""Runs between two times that a table's old states are given up: a commit must not get slower with
-each one before it, and the search for old states takes as long as a run."""
+"""Runs between two expirations of a table's old states: commits must not become slower with each
+one, and the search for old states takes as long as a run."""
 
 
 @dataclass
 class RunOutcome:
     """Result of a run. `record`: the run that is now in the table, None if there was nothing to do;
-    `resumed`: it had been begun before; `planned_less`: a bound kept it from reading all there was;
-    `lags`: lag, the offsets that exist by now and are not in the table, by partition."""
+    `resumed`: it was begun before; `planned_less`: a limit left offsets for the next run; `lags`:
+    by partition, existing offsets that are not in the table."""
 
     record: RunRecord | None = None
     resumed: bool = False
@@ -61,7 +61,7 @@ class RunOutcome:
 
 
 class Engine:
-    """Runs of one job. `place_of`: how a URL becomes a place."""
+    """Runs of one job. `place_of` opens the location of a URL."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Engine:
         self._catalog: SourceCatalog | None = None
 
     def run(self) -> RunOutcome:
-        """One run, of what is new now, or of what was begun before. SourceError."""
+        """Execute one run, a new one or an interrupted one. Raises SourceError."""
         begun = time.monotonic()
         own(self.state, self.job, None)
         last = self.settle()
@@ -99,13 +99,13 @@ class Engine:
         return RunOutcome(record, resumed, less, self._lags(run.number))
 
     def close(self) -> None:
-        """End the connections to brokers, if there are any."""
+        """Close the connections to brokers."""
         if self._catalog is not None:
             self._catalog.close()
             self._catalog = None
 
     def _opened(self) -> SourceCatalog:
-        """The catalog as it is now."""
+        """Return the current catalog."""
         if self._catalog is None:
             self._catalog = open_catalog(self.job.reading.source)
         else:
@@ -113,7 +113,7 @@ class Engine:
         return self._catalog
 
     def settle(self) -> int:
-        """Tidy up after what is committed; the number of the last run, 0 for none."""
+        """Clean up after committed runs; return the number of the last run, 0 if there is none."""
         last, hint = self.table.committed(), self.state.hint()
         for number in range(hint.run + 1, last + 1):
             self._settle_run(number)
@@ -123,8 +123,8 @@ class Engine:
         return last
 
     def compact(self) -> tuple[int, int]:
-        """Merge small files; how many became how many. What is older than the table's history goes.
-        SourceError."""
+        """Merge small files; return how many became how many. Expires states older than the table's
+        history. Raises SourceError."""
         own(self.state, self.job, None)
         self.settle()
         target = self.job.table.file_bytes
@@ -152,7 +152,8 @@ class Engine:
         self.state.forget_done(RUNS, number, len(run.tasks))
 
     def _plan(self, catalog: SourceCatalog, last: int) -> tuple[Run | None, bool]:
-        """The next run, None if there is nothing new; whether it is less than there is."""
+        """Plan the next run; None if there is nothing new. Also return whether a limit left offsets
+        out."""
         job, before = self.job, self.state.record(last) if last else None
         known, ids = (before.ends, before.ids) if before else (None, {})
         most = job.running.max_offsets
@@ -168,7 +169,7 @@ class Engine:
         return Run(job.name, last + 1, tuple(tasks), ends, value, key, ids), less
 
     def _own(self, run: Run) -> Layout:
-        """Hold the table's columns to the run's; create the table where there is none."""
+        """Check the table's columns against the run's; create the table if there is none."""
         key, value = converters(run)
         layout = Layout.of(
             self.job,
@@ -194,7 +195,7 @@ class Engine:
                 if resumed and isinstance(problem, SourceError):
                     self._say_if_begun_otherwise(run, problem)
                 raise
-        if self._is_committed(run):  # by another driver, meanwhile
+        if self._is_committed(run):  # by another driver meanwhile
             self._settle_run(run.number)
         else:
             self._commit(run, list(done.values()), resumed, begun)
@@ -204,7 +205,8 @@ class Engine:
         return record
 
     def _say_if_begun_otherwise(self, run: Run, problem: SourceError) -> None:
-        """JobError that a change of the job's formats, made since, does not help this run."""
+        """Raise JobError if the job's formats were changed since this run began, which has no
+        effect on it."""
         topics = sorted({part.topic for task in run.tasks for part in task})
         for name, now, begun in (
             ("value", self.job.value, run.value),
@@ -225,7 +227,7 @@ class Engine:
         self, catalog: SourceCatalog, run: Run, layout: Layout, pending: list[int]
     ) -> dict[int, Done]:
         read = {part.topic for index in pending for part in run.tasks[index]}
-        if others := read & remade(catalog, run.ids):  # a broker would give theirs in their place
+        if others := read & remade(catalog, run.ids):  # a broker would return their offsets
             raise DataLoss(
                 f"the topic {min(others)} was deleted and created again since the run began, "
                 "so its offsets are new: use another table"
@@ -254,7 +256,8 @@ class Engine:
         return {one.task: one for one in found}
 
     def _task(self, catalog: SourceCatalog, ranges: Sequence[PartitionRange]) -> Task:
-        """Where the ranges lie now. DataLoss if a topic is gone, unless that is allowed."""
+        """Return the task with the current files of its ranges. Raises DataLoss if a topic was
+        deleted, unless that is allowed."""
         parts = []
         for wanted in ranges:
             if wanted.partition < catalog.topics.get(wanted.topic, 0):
@@ -286,8 +289,8 @@ class Engine:
         return replace(record, dead_letters=self._dead.url if self._dead else "")
 
     def _remove_leftovers(self, record: RunRecord) -> None:
-        """Files of the run that are not in its record: of tasks that did not come to their end,
-        while what they read changed."""
+        """Remove files of the run that are not in its record: of tasks that did not end, while
+        their input changed."""
         _remove(self.table.place, "", record.run, record.files)
         if self._dead is not None:
             _remove(self._dead, folder_of(self.job.name), record.run, record.dead)

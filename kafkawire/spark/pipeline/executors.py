@@ -1,7 +1,7 @@
 """Executors of tasks: Spark on its cluster, or this process.
 
-An executor gets picklable work and the numbers of the tasks to do, and returns the result of each.
-An error in a Spark task is raised here with its own sentence.
+An executor gets picklable work and the numbers of its tasks, and returns the result of each. An
+error in a Spark task is raised here with its message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TaskProgress = Callable[[int], None]
-"""Called now and then with how many tasks are done."""
+"""Called periodically with the number of finished tasks."""
 
 DONE = "done"
 _SCHEMA = pa.schema([(DONE, pa.string())])
@@ -33,22 +33,23 @@ class Tasks(Protocol):
     """Work for an executor; kafkawire.spark.pipeline.tasks.Work, or merging."""
 
     def do(self, index: int) -> Done | None:
-        """Task `index`; None if that is not needed any more."""
+        """Execute task `index`; None if that is not needed any more."""
 
 
 class Executor(Protocol):
-    """Where tasks are done."""
+    """Executes tasks."""
 
     @property
     def parallelism(self) -> int:
-        """Return how many tasks run at the same time."""
+        """Return the number of concurrent tasks."""
 
     def run(self, tasks: Tasks, indexes: Sequence[int], progress: TaskProgress) -> list[Done]:
-        """Do these tasks; what each did, without those that were not needed. SourceError."""
+        """Execute these tasks; return their results, without those that were not needed. Raises
+        SourceError."""
 
 
 class Inline:
-    """Every task here and now, one after the other."""
+    """Executes every task in this process, one after another."""
 
     parallelism = 1
 
@@ -64,7 +65,7 @@ class Inline:
 
 
 class OnSpark:
-    """Tasks as those of a Spark job, one each, without a shuffle."""
+    """Executes tasks as a Spark job with one Spark task each, without a shuffle."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -83,8 +84,7 @@ class OnSpark:
         return self.collect(frame, count, progress)
 
     def collect(self, frame: DataFrame, count: int, progress: TaskProgress) -> list[Done]:
-        """The column `done` of a job of `count` tasks; Ctrl-C ends the job with this process's
-        wait for it."""
+        """Return the column `done` of a job of `count` tasks; Ctrl-C cancels the job."""
         try:
             context = self.spark.sparkContext
             rows = watched(frame, lambda group: progress(min(count, completed(context, group))))
@@ -94,7 +94,7 @@ class OnSpark:
 
 
 class _Whole:
-    """A task of Spark does a task of ours, by the number in its one row."""
+    """One Spark task executes one of our tasks, by the number in its only row."""
 
     def __init__(self, tasks: Tasks, indexes: Sequence[int]) -> None:
         self._tasks, self._indexes = tasks, indexes
@@ -112,15 +112,16 @@ def result_batch(done: Done | None) -> pa.RecordBatch:
 
 
 def translated(problem: BaseException) -> BaseException:
-    """Text of an error in a Spark task: kafkawire's own sentence if it has one, else its cause."""
+    """Return the message of an error in a Spark task: kafkawire's own sentence if it has one, else
+    its cause."""
     if not isinstance(problem, Exception):
         return problem
     text = sentence(problem)
-    if text.startswith("An error occurred while calling"):  # py4j's first line says nothing
+    if text.startswith("An error occurred while calling"):  # py4j's first line has no details
         causes = _CAUSE.findall(str(problem))
         text = f"Spark's job failed: {causes[-1] if causes else 'it does not say why'}"
     return TaskFailed(text)
 
 
 class TaskFailed(SourceError):
-    """A task cannot be done; the text is the sentence of what it met."""
+    """A task failed; the message is that of its error."""
