@@ -37,7 +37,7 @@ from kafkawire.log.io.worker_jobs import (
     no_pace,
     pack,
 )
-from kafkawire.log.journal import format as frame
+from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.file import journal_name
 from kafkawire.log.journal.format import JournalHeader, padded
 from kafkawire.log.journal.index_columns import IndexColumns, empty_columns
@@ -64,7 +64,7 @@ class Journals:
             self._journal(number, batch, per_frame, megabytes * 1_000_000 // count)
 
     def _journal(self, number: int, batch: bytearray, per_frame: int, limit: int) -> None:
-        data = bytearray(frame.write_header(JournalHeader(number, RUN, 0, 0)))
+        data = bytearray(journal_format.write_header(JournalHeader(number, RUN, 0, 0)))
         rows: dict[int, IndexColumns] = {n: empty_columns() for n in range(1, PARTITIONS + 1)}
         partition = frames = 0
         while len(data) < limit:
@@ -87,19 +87,21 @@ class Journals:
         log_position = journal << 32 | len(data)
         base = self.next[partition]
         length = len(batch) * count
-        body = frame.pack_body(length, frame.KIND_BATCH, count, log_position, RUN, partition, 0)
+        body = journal_format.pack_body(
+            length, journal_format.KIND_BATCH, count, log_position, RUN, partition, 0
+        )
         checksum = crc32c(body)
         start = len(data)
-        data += bytes(frame.HEAD_BYTES)
+        data += bytes(journal_format.HEAD_BYTES)
         for n in range(count):
             _PUT_BASE(batch, 0, base + n)
             checksum = crc32c(memoryview(batch)[:21], checksum)
             data += batch
-        data[start : start + 8] = frame.pack_front(frame.MAGIC, checksum)
-        data[start + 8 : start + frame.HEAD_BYTES] = body
+        data[start : start + 8] = journal_format.pack_front(journal_format.MAGIC, checksum)
+        data[start + 8 : start + journal_format.HEAD_BYTES] = body
         data += bytes(padded(len(data)) - len(data))
         rows.base.append(base)
-        rows.log_position.append(log_position + frame.HEAD_BYTES)
+        rows.log_position.append(log_position + journal_format.HEAD_BYTES)
         rows.length.append(length)
         rows.count.append(count)
         rows.newest.append(1_700_000_000_000)

@@ -18,7 +18,8 @@ from kafkawire.codec.segment import format as segment
 from kafkawire.codec.segment.directory import write_directory, write_state
 from kafkawire.codec.segment.origin import write_origin
 from kafkawire.groups import snapshot
-from kafkawire.log.journal import format as frame
+from kafkawire.log.journal import format as journal_format
+from kafkawire.log.journal.format import JournalFormatError
 from kafkawire.log.journal.index_columns import empty_columns
 from kafkawire.log.journal.index_file import Extent, JournalIndex, pack_index
 from kafkawire.log.journal.run_file import RunState, read_run, write_run
@@ -136,7 +137,7 @@ def journal_bytes() -> bytes:
 
 
 def scanned(data: bytes) -> object:
-    return scan(memoryview(data), 5, frame.HEADER_BYTES, None, 0)
+    return scan(memoryview(data), 5, journal_format.HEADER_BYTES, None, 0)
 
 
 def states() -> bytes:
@@ -149,7 +150,7 @@ def origin() -> bytes:
     return write_origin(segment.Origin("cluster", 1, "class", [topic]))
 
 
-NAMING = frame.Naming(bytes(16), "topic", 1, 2, 3, 4)
+NAMING = journal_format.Naming(bytes(16), "topic", 1, 2, 3, 4)
 CURRENT = Current(4, (Obsolete(1, 1, 3, 1000),))
 OWNER = OwnerRecord("cluster", 1, 2, "nonce", 1000)
 TIER = TierRow(1, "s3://bucket/prefix", 0, 1000)
@@ -185,14 +186,17 @@ READERS: dict[str, Case] = {
     "manifest": (pack(sample()), unpack, (ValueError,)),
     "manifest/current": (pack_current(CURRENT), unpack_current, (ValueError,)),
     "owner": (OWNER.pack(), OwnerRecord.unpack, (OwnedByOther,)),
-    "index file": (rows_of_index(), index_file, (frame.JournalFormatError,)),
-    "naming frame": (frame.write_naming(NAMING), frame.read_naming, (frame.JournalFormatError,)),
+    "index file": (rows_of_index(), index_file, (JournalFormatError,)),
+    "naming frame": (
+        journal_format.write_naming(NAMING), journal_format.read_naming, (JournalFormatError,),
+    ),
     "catalog frame": (
-        frame.write_catalog({"topics": [{"id": "a"}]}),
-        lambda data: frame.topics_of(frame.read_catalog(data)), (frame.JournalFormatError,),
+        journal_format.write_catalog({"topics": [{"id": "a"}]}),
+        lambda data: journal_format.topics_of(journal_format.read_catalog(data)),
+        (JournalFormatError,),
     ),
     "run file": (
-        json.dumps({"version": 1, "start": 1}).encode(), run_file, (frame.JournalFormatError,),
+        json.dumps({"version": 1, "start": 1}).encode(), run_file, (JournalFormatError,),
     ),
     "group snapshot": (snapshot_bytes(), group_snapshot, ()),
     "stored checkpoint": (

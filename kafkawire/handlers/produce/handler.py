@@ -102,9 +102,8 @@ class Produce:
     def pending(self) -> PendingProduces:
         """The write batch that what is appended now belongs to."""
         pending = self._pending
-        if (
-            pending.number != self.log.batch_number or not pending.exchanges
-        ):  # its time would be old
+        # Without exchanges its time would be old.
+        if pending.number != self.log.batch_number or not pending.exchanges:
             pending = self._pending = PendingProduces(self.log, self.counts, self.now_ms())
         return pending
 

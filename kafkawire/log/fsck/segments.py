@@ -19,8 +19,8 @@ from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.io.worker_jobs import ScrubArguments, SkipArguments, SkipResult, no_pace
 from kafkawire.log.partition.damaged_ranges import Range
 from kafkawire.log.recovery.quarantine import Quarantine
+from kafkawire.log.segments.file import verify
 from kafkawire.log.segments.file.open import SUFFIX, SegmentFile, read_entries, segment_path
-from kafkawire.log.segments.file.verify import run as scrub
 from kafkawire.log.segments.skip.job import run as skip_job
 from kafkawire.log.segments.skip.skipper import SkipWriter
 from kafkawire.log.segments.store.unfinished import Known, describe, find_unaccounted
@@ -159,7 +159,7 @@ class SegmentCheck:
         return fix
 
     def _scrub(self, row: SegmentRow, path: str) -> tuple[int, list[str]]:
-        result = scrub(self._fs, ScrubArguments(path, row.uuid), no_pace)
+        result = verify.run(self._fs, ScrubArguments(path, row.uuid), no_pace)
         return result.size_bytes, list(result.problems)
 
     def _remote(self, row: SegmentRow, path: str, there: bool) -> None:

@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 from kafkawire.codec.batches import CRC_FROM, BatchHead, read_head
 from kafkawire.codec.types import uuid_text
-from kafkawire.log.journal import format as frame
+from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, Head, padded
 
 
@@ -40,7 +40,7 @@ class FrameShown:
     @property
     def kind(self) -> str:
         """In words."""
-        return frame.KIND_NAMES[self.head.kind]
+        return journal_format.KIND_NAMES[self.head.kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ def walk(buf: memoryview, number: int) -> Iterator[FrameShown | GapShown]:
     """
     position, run, end = HEADER_BYTES, 0, len(buf)
     while position < end:
-        head = frame.read_head(buf, position)
+        head = journal_format.read_head(buf, position)
         starts = None
         if head is not None and head.run >= run:
-            starts = frame.check(buf, position, head, number)
+            starts = journal_format.check(buf, position, head, number)
         if head is None or starts is None:
             found = _next(buf, position, number, run)
             yield GapShown(position, end if found < 0 else found, found < 0)
@@ -79,8 +79,8 @@ def walk(buf: memoryview, number: int) -> Iterator[FrameShown | GapShown]:
 
 def _next(buf: memoryview, position: int, number: int, run: int) -> int:
     while True:
-        position = frame.find_frame(buf, (position + 8) & ~7, len(buf), number)
-        head = frame.read_head(buf, position) if position >= 0 else None
+        position = journal_format.find_frame(buf, (position + 8) & ~7, len(buf), number)
+        head = journal_format.read_head(buf, position) if position >= 0 else None
         if head is None or head.run >= run:
             return position
 
@@ -89,13 +89,13 @@ def _shown(buf: memoryview, position: int, head: Head, starts: list[int]) -> Fra
     shown = FrameShown(position, head)
     start = position + HEAD_BYTES
     payload = buf[start : start + head.length]
-    if head.kind == frame.KIND_BATCH:
+    if head.kind == journal_format.KIND_BATCH:
         for at in starts:
             batch = read_head(buf, at)
             sound = crc32c(buf[at + CRC_FROM : at + batch.size_bytes]) == batch.crc & 0xFFFFFFFF
             shown.batches.append(BatchShown(batch, sound))
-    elif head.kind == frame.KIND_NAMING:
-        naming = frame.read_naming(payload)
+    elif head.kind == journal_format.KIND_NAMING:
+        naming = journal_format.read_naming(payload)
         shown.says = {
             "topic": naming.topic,
             "index": naming.index,
@@ -105,5 +105,5 @@ def _shown(buf: memoryview, position: int, head: Head, starts: list[int]) -> Fra
             "log_start": naming.log_start,
         }
     else:
-        shown.says = frame.read_catalog(payload)
+        shown.says = journal_format.read_catalog(payload)
     return shown

@@ -32,8 +32,8 @@ from kafkawire.log.journal.ledger_file import (
     LedgerContents,
     pack_record,
     pack_slot,
+    parse_ledger,
 )
-from kafkawire.log.journal.ledger_file import read_ledger as read_file
 
 if TYPE_CHECKING:
     from kafkawire.log.journal.run_file import RunState
@@ -293,7 +293,7 @@ def read_ledger(fs: FileSystem, home: str) -> LedgerContents | None:
         except FileNotFoundError:
             continue
         try:
-            contents = read_file(file.pread(min(file.size(), MAX_FILE_BYTES), 0), path)
+            contents = parse_ledger(file.pread(min(file.size(), MAX_FILE_BYTES), 0), path)
         finally:
             file.close()
         if contents is not None:

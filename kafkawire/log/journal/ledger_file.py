@@ -110,7 +110,7 @@ def pack_record(generation: int, sequence: int, committed: int, change: Change) 
     return bytes(record)
 
 
-def read_ledger(data: bytes, name: str) -> LedgerContents | None:
+def parse_ledger(data: bytes, name: str) -> LedgerContents | None:
     """Read one ledger file; None if it is not one. JournalFormatError if a newer version wrote
     it."""
     first = _record_at(data, RECORDS_AT, name)

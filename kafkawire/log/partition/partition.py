@@ -20,9 +20,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.validate import Head, LongBatch, check_batch, convert, walk
 from kafkawire.log.journal.format import MAX_FRAME_PAYLOAD
 from kafkawire.log.journal.write_batch import Frame
-from kafkawire.log.partition import damaged_ranges as holes
-from kafkawire.log.partition import time_lookup as times
-from kafkawire.log.partition import truncate as borders
+from kafkawire.log.partition import damaged_ranges, time_lookup, truncate
 from kafkawire.log.partition.hot_index import HotIndex
 from kafkawire.log.partition.journal_extents import JournalExtents
 from kafkawire.log.partition.producers import Producers, last_sequence
@@ -290,11 +288,11 @@ class Partition:
 
     async def offset_for_time(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after `timestamp` (ms), below the HW."""
-        return await times.offset_for_time(self, timestamp)
+        return await time_lookup.offset_for_time(self, timestamp)
 
     async def max_timestamp(self) -> tuple[int, int]:
         """(offset, timestamp) of the first record with the largest timestamp; (-1, -1) if none."""
-        return await times.max_timestamp(self)
+        return await time_lookup.max_timestamp(self)
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
         """(the largest epoch at or below `epoch`, where it ends), (-1, -1) if unknown.
@@ -346,12 +344,12 @@ class Partition:
 
     def start_at(self, offset: int) -> list[int]:
         """Move the log start offset; see kafkawire.log.partition.truncate.move_log_start."""
-        return borders.move_log_start(self, offset)
+        return truncate.move_log_start(self, offset)
 
     async def damaged_payloads(self, first: int, last: int) -> list[bytes]:
         """Payload ranges that are damaged; see
         kafkawire.log.partition.damaged_ranges.damaged_payloads."""
-        return await holes.damaged_payloads(self.log, self.number, first, last)
+        return await damaged_ranges.damaged_payloads(self.log, self.number, first, last)
 
     def producer_states(self) -> Producers:
         """The state of idempotent producers (read by DescribeProducers)."""

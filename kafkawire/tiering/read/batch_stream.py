@@ -44,7 +44,7 @@ class Stretch:
         self._mapping = mapping
 
     async def take(
-        self, ask: RemoteReadRequest, position: int, limit: int, deadline: float | None
+        self, request: RemoteReadRequest, position: int, limit: int, deadline: float | None
     ) -> Taken | None:
         """Return the requested batches, from the index block at `position` on, up to `limit`;
         beyond that only if compaction removed everything before it. Waits for the first batch;
@@ -54,7 +54,7 @@ class Stretch:
         """
         stop, size_bytes = self._mapping.start + self._mapping.length, self._loads.cache.block_bytes
         batches: list[memoryview] = []
-        size, after = 0, ask.offset
+        size, after = 0, request.offset
         while position < stop and (position < limit or not batches):
             end = piece_end(self._index, position, limit, size_bytes, BATCH_BYTES)
             try:
@@ -69,9 +69,9 @@ class Stretch:
                     break
                 return None
             begin, data, upto = found
-            start = 0 if batches else skip_before(data, 0, len(data), ask.offset)
-            first = ask.first and not batches
-            cut = whole_batches(data, start, len(data), ask.end, ask.room - size, first)
+            start = 0 if batches else skip_before(data, 0, len(data), request.offset)
+            first = request.first and not batches
+            cut = whole_batches(data, start, len(data), request.end, request.room - size, first)
             if cut > start:
                 batches.append(data[start:cut])
                 size += cut - start

@@ -131,22 +131,24 @@ class ColdReader:
             self._tiers[number] = tier
         return tier
 
-    async def take(self, ask: RemoteReadRequest, mapping: SegmentRange, segment: Segment) -> Taken:
+    async def take(
+        self, request: RemoteReadRequest, mapping: SegmentRange, segment: Segment
+    ) -> Taken:
         row, deadline = segment.row, None
         most = SHARED_ANSWER_BYTES if self._lane.shared else ANSWER_BYTES
-        ask = ask._replace(room=min(ask.room, most))
-        if ask.patience_s is not None:
-            deadline = self._env.clock.monotonic() + ask.patience_s
+        request = request._replace(room=min(request.room, most))
+        if request.patience_s is not None:
+            deadline = self._env.clock.monotonic() + request.patience_s
         try:
-            with charging({ask.partition.topic: 1}):
-                taken = await self._take(ask, mapping, row, deadline)
+            with charging({request.partition.topic: 1}):
+                taken = await self._take(request, mapping, row, deadline)
         except (StoreError, DamagedSegment) as failure:
             raise await self._refusal(
-                ask.partition, ask.offset, mapping, segment, row, failure
+                request.partition, request.offset, mapping, segment, row, failure
             ) from failure
         if taken is None:
-            self.counts.late += ask.patience_s != 0
-            return Taken([], ask.offset, False)
+            self.counts.late += request.patience_s != 0
+            return Taken([], request.offset, False)
         return taken
 
     def file_damaged(self, segment: Segment) -> None:
@@ -177,48 +179,58 @@ class ColdReader:
         return max(mapping.base_offset, index.block(index.find(position))[2])
 
     async def _take(
-        self, ask: RemoteReadRequest, mapping: SegmentRange, row: SegmentRow, deadline: float | None
+        self,
+        request: RemoteReadRequest,
+        mapping: SegmentRange,
+        row: SegmentRow,
+        deadline: float | None,
     ) -> Taken | None:
         tier, target = self.tier(row.tier), Object(row.object, row.size_bytes)
         self._check_refused(row)
         warm = self._indexes.find((mapping.segment_id, mapping.number))
         if warm is None:
-            self._foresee(tier.loads, target, mapping, ask)
+            self._foresee(tier.loads, target, mapping, request)
             task = self._index(mapping, row)
             if not await within(task, tier.loads.left(deadline)):
                 self._check_trouble(mapping)
-                task.add_done_callback(partial(self._go_on, tier.loads, target, ask))
+                task.add_done_callback(partial(self._go_on, tier.loads, target, request))
                 return None
             warm = task.result()
-        position, length = warm.index.span(ask.offset, max(ask.room, 0) + SLACK_BYTES)
-        window = self._load(tier, target, mapping, ask, position, position + length)
+        position, length = warm.index.span(request.offset, max(request.room, 0) + SLACK_BYTES)
+        window = self._load(tier, target, mapping, request, position, position + length)
         stretch = Stretch(
             self._lane, tier.loads, self.counts, self._copied, target, warm.index, mapping
         )
-        taken = await stretch.take(ask, position, position + length, deadline)
+        taken = await stretch.take(request, position, position + length, deadline)
         if taken is not None:
             now = self._env.clock.monotonic()
-            tier.ahead.went(window, ask.offset, taken.next_offset, now)
+            tier.ahead.went(window, request.offset, taken.next_offset, now)
         return taken
 
     def _go_on(
-        self, loads: Loads, target: Object, ask: RemoteReadRequest, task: asyncio.Task[WarmIndex]
+        self,
+        loads: Loads,
+        target: Object,
+        request: RemoteReadRequest,
+        task: asyncio.Task[WarmIndex],
     ) -> None:
         """The index was not loaded in time for a read: start to load the data for the next one."""
         if not task.cancelled() and task.exception() is None:
-            position, length = task.result().index.span(ask.offset, max(ask.room, 0) + SLACK_BYTES)
+            position, length = task.result().index.span(
+                request.offset, max(request.room, 0) + SLACK_BYTES
+            )
             loads.want(target, blocks_of(position, position + length, self._block_bytes))
 
     def _foresee(
-        self, loads: Loads, target: Object, mapping: SegmentRange, ask: RemoteReadRequest
+        self, loads: Loads, target: Object, mapping: SegmentRange, request: RemoteReadRequest
     ) -> None:
         """Start to load data whose position is known before the index is loaded."""
         size, stop = self._block_bytes, mapping.start + mapping.length
         share = blocks_of(mapping.start, stop, size)
         if len(share) > SMALL_SHARE_BLOCKS:
-            if ask.offset > mapping.base_offset:
+            if request.offset > mapping.base_offset:
                 return
-            room = max(ask.room, 0) + SLACK_BYTES
+            room = max(request.room, 0) + SLACK_BYTES
             share = blocks_of(mapping.start, min(stop, mapping.start + room), size)
         loads.want(target, share)
 
@@ -227,24 +239,24 @@ class ColdReader:
         tier: Tier,
         target: Object,
         mapping: SegmentRange,
-        ask: RemoteReadRequest,
+        request: RemoteReadRequest,
         start: int,
         stop: int,
     ) -> ReadaheadWindow:
         """Start to load the requested data and what its reader is expected to read next."""
         now, number, size = self._env.clock.monotonic(), mapping.number, self._block_bytes
         asked = blocks_of(start, stop, size)
-        window = tier.ahead.find(number, ask.offset)
-        follows = window is not None and window.next_offset != ask.offset
+        window = tier.ahead.find(number, request.offset)
+        follows = window is not None and window.next_offset != request.offset
         there = asked and BlockKey(target.uuid, asked[0]) in tier.cache
         if window is None or (follows and not there):
-            window, follows = tier.ahead.begin(number, ask.offset, now), False
+            window, follows = tier.ahead.begin(number, request.offset, now), False
         tier.loads.want(target, asked)
         room = 0 if follows else tier.ahead.room(window, now)
         if room:
             share_stop = mapping.start + mapping.length
             own = blocks_of(asked.stop * size if asked else start, share_stop, size)[:room]
-            self._read_ahead(tier, ask.partition, mapping, target, own, room, window)
+            self._read_ahead(tier, request.partition, mapping, target, own, room, window)
         return window
 
     def _read_ahead(

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
 from kafkawire.codec.batches import build
-from kafkawire.log.journal import format as frame
+from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.dump import FrameShown, GapShown, walk
 from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, JournalHeader, Naming
 
@@ -28,19 +28,21 @@ class Written:
 
     def __init__(self, number: int = NUMBER) -> None:
         self.number = number
-        self.data = bytearray(frame.write_header(JournalHeader(number, 1 << 32, 5, 1000)))
+        self.data = bytearray(journal_format.write_header(JournalHeader(number, 1 << 32, 5, 1000)))
         self.at: list[int] = []
 
     def add(self, kind: int, parts: list[bytes], *, of: int = 0, run: int = 1 << 32) -> Written:
         position = len(self.data)
         log_position = self.number << 32 | position
-        batches = len(parts) if kind == frame.KIND_BATCH else 0
+        batches = len(parts) if kind == journal_format.KIND_BATCH else 0
         length = sum(map(len, parts))
         head = struct.pack(
             ">IHHqqqq", length, kind, batches, log_position, run, of, log_position - 8
         )
         covered = [part[:21] if batches else part for part in parts]
-        self.data += frame.MAGIC + struct.pack(">I", crc32c(head + b"".join(covered))) + head
+        self.data += (
+            journal_format.MAGIC + struct.pack(">I", crc32c(head + b"".join(covered))) + head
+        )
         self.data += b"".join(parts)
         self.data += bytes(-len(self.data) % 8)
         self.at.append(position)
@@ -48,11 +50,11 @@ class Written:
 
     def name(self, of: int, topic: str, index: int) -> Written:
         naming = Naming(TOPIC_ID, topic, index, 3, 10, 4)
-        return self.add(frame.KIND_NAMING, [frame.write_naming(naming)], of=of)
+        return self.add(journal_format.KIND_NAMING, [journal_format.write_naming(naming)], of=of)
 
     def batch(self, of: int, base: int, run: int = 1 << 32) -> Written:
         made = build([(b"k", b"v"), (None, b"w")], base_offset=base, timestamp_ms=86_400_000)
-        return self.add(frame.KIND_BATCH, [bytes(made)], of=of, run=run)
+        return self.add(journal_format.KIND_BATCH, [bytes(made)], of=of, run=run)
 
     def walk(self) -> list[FrameShown | GapShown]:
         return list(walk(memoryview(bytes(self.data)), self.number))
@@ -60,8 +62,8 @@ class Written:
 
 @pytest.fixture
 def written() -> Written:
-    body = frame.write_catalog({"name": "t", "id": "x"})
-    journal = Written().add(frame.KIND_TOPIC_CREATED, [body])
+    body = journal_format.write_catalog({"name": "t", "id": "x"})
+    journal = Written().add(journal_format.KIND_TOPIC_CREATED, [body])
     return journal.name(42, "t", 1).batch(42, 10).batch(42, 12)
 
 

@@ -28,7 +28,7 @@ from kafkawire.log.io.worker_jobs import (
     SegmentOutput,
     pack,
 )
-from kafkawire.log.journal import format as frame
+from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.file import journal_name
 from kafkawire.log.journal.format import JournalHeader, padded
 from kafkawire.log.journal.index_columns import IndexColumns, empty_columns
@@ -139,20 +139,30 @@ def journal(
     index: bool = True,
 ) -> JournalFile:
     """A rolled journal in FOLDER of frames (partition number, batches), and its index file."""
-    data = bytearray(frame.write_header(JournalHeader(number, RUN, 0, 0)))
+    data = bytearray(journal_format.write_header(JournalHeader(number, RUN, 0, 0)))
     rows: dict[int, IndexColumns] = {}
     for partition, batches in frames:
         log_position = number << 32 | len(data)
-        body = frame.pack_body(
-            sum(map(len, batches)), frame.KIND_BATCH, len(batches), log_position, RUN, partition, 0
+        body = journal_format.pack_body(
+            sum(map(len, batches)),
+            journal_format.KIND_BATCH,
+            len(batches),
+            log_position,
+            RUN,
+            partition,
+            0,
         )
         prefixes = b"".join(one[:21] for one in batches)
-        data += frame.pack_front(frame.MAGIC, crc32c(body + prefixes)) + body + b"".join(batches)
+        data += (
+            journal_format.pack_front(journal_format.MAGIC, crc32c(body + prefixes))
+            + body
+            + b"".join(batches)
+        )
         data += bytes(padded(len(data)) - len(data))
         row = rows.setdefault(partition, empty_columns())
         base, last = _base(batches[0]), batches[-1]
         row.base.append(base)
-        row.log_position.append(log_position + frame.HEAD_BYTES)
+        row.log_position.append(log_position + journal_format.HEAD_BYTES)
         row.length.append(sum(map(len, batches)))
         row.count.append(_base(last) + struct.unpack_from(">i", last, 23)[0] + 1 - base)
         row.newest.append(max(struct.unpack_from(">q", one, 35)[0] for one in batches))

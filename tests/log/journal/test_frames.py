@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.codec.batches import HEAD_BYTES as BATCH_HEAD
-from kafkawire.log.journal import format as frame
+from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.format import HEADER_BYTES, JournalFormatError, JournalHeader, Naming
 from kafkawire.log.journal.scan import scan
 from tests.kit.env import EPOCH_MS
@@ -22,30 +22,30 @@ INT64 = st.integers(0, (1 << 63) - 1)
 @given(INT64, INT64, INT64, INT64)
 def test_a_header_comes_back(journal: int, run: int, previous_end: int, created: int) -> None:
     header = JournalHeader(journal, run, previous_end, created)
-    data = frame.write_header(header)
+    data = journal_format.write_header(header)
     assert len(data) == HEADER_BYTES
-    assert frame.read_header(data, "x") == header
+    assert journal_format.read_header(data, "x") == header
 
 
 @given(st.binary(max_size=100))
 def test_rubbish_is_no_header(data: bytes) -> None:
-    assert frame.read_header(data, "x") is None
+    assert journal_format.read_header(data, "x") is None
 
 
 @given(st.integers(16, HEADER_BYTES - 1), st.integers(0, 7))
 def test_a_damaged_header_is_none(at: int, bit: int) -> None:
-    data = bytearray(frame.write_header(JournalHeader(1, 2, 3, 4)))
+    data = bytearray(journal_format.write_header(JournalHeader(1, 2, 3, 4)))
     data[at] ^= 1 << bit
-    assert frame.read_header(data, "x") is None
+    assert journal_format.read_header(data, "x") is None
 
 
 def test_a_newer_header_is_refused() -> None:
-    data = bytearray(frame.write_header(JournalHeader(1, 2, 3, 4)))
+    data = bytearray(journal_format.write_header(JournalHeader(1, 2, 3, 4)))
     data[11] = 2
     with pytest.raises(
         JournalFormatError, match=r"x has format version 2.*start the newer version"
     ):
-        frame.read_header(data, "x")
+        journal_format.read_header(data, "x")
 
 
 @given(
@@ -56,20 +56,22 @@ def test_a_newer_header_is_refused() -> None:
 )
 def test_a_naming_comes_back(topic_id: bytes, name: str, index: int, offset: int) -> None:
     naming = Naming(topic_id, name, index, 5, offset, offset)
-    assert frame.read_naming(frame.write_naming(naming)) == naming
+    assert journal_format.read_naming(journal_format.write_naming(naming)) == naming
 
 
 def test_catalog_frames_come_back_and_newer_ones_are_refused() -> None:
-    assert frame.read_catalog(frame.write_catalog({"id": "x"}))["id"] == "x"
-    several = frame.read_catalog(frame.write_catalog({"topics": [{"id": "x"}, {"id": "y"}]}))
-    assert [topic["id"] for topic in frame.topics_of(several)] == ["x", "y"]
-    assert frame.topics_of({"id": "x"}) == [{"id": "x"}]
-    assert frame.topics_of({}) == []  # of a roll
+    assert journal_format.read_catalog(journal_format.write_catalog({"id": "x"}))["id"] == "x"
+    several = journal_format.read_catalog(
+        journal_format.write_catalog({"topics": [{"id": "x"}, {"id": "y"}]})
+    )
+    assert [topic["id"] for topic in journal_format.topics_of(several)] == ["x", "y"]
+    assert journal_format.topics_of({"id": "x"}) == [{"id": "x"}]
+    assert journal_format.topics_of({}) == []  # of a roll
     for data in (b'{"version":3}', b"[]", b"{", b"\xff"):
         with pytest.raises(JournalFormatError):
-            frame.read_catalog(data)
+            journal_format.read_catalog(data)
     with pytest.raises(JournalFormatError):
-        frame.read_naming(b"short")
+        journal_format.read_naming(b"short")
 
 
 async def journal() -> tuple[bytearray, list[int]]:
@@ -86,7 +88,9 @@ async def journal() -> tuple[bytearray, list[int]]:
     assert active.view is not None
     data = bytearray(active.view[: active.end])
     log_positions = sorted([*one.rows.log_position, *two.rows.log_position])
-    return data, [(log_position & 0xFFFFFFFF) - frame.HEAD_BYTES for log_position in log_positions]
+    return data, [
+        (log_position & 0xFFFFFFFF) - journal_format.HEAD_BYTES for log_position in log_positions
+    ]
 
 
 async def test_every_frame_is_aligned_and_found() -> None:
@@ -103,10 +107,10 @@ async def test_any_flipped_bit_is_found_out() -> None:
     """In the head, in the batches' heads (also of the second and third) and in their records."""
     data, starts = await journal()
     start = starts[2]
-    head = frame.read_head(data, start)
+    head = journal_format.read_head(data, start)
     assert head is not None
     assert head.batches == 3
-    end = start + frame.HEAD_BYTES + head.length
+    end = start + journal_format.HEAD_BYTES + head.length
     for at in range(start, end):
         spoiled = bytearray(data)
         spoiled[at] ^= 0x10
@@ -120,18 +124,22 @@ async def test_the_next_frame_is_found_behind_rubbish() -> None:
     data, starts = await journal()
     view = memoryview(data)
     for start in starts:
-        assert frame.find_frame(view, start, len(data), 1) == start
-        assert frame.find_frame(view, start - 8, len(data), 1) <= start
-    assert frame.find_frame(view, starts[-1] + 8, len(data), 1) == -1
-    assert frame.find_frame(view, 0, len(data), 2) == -1, "frames of another journal do not count"
+        assert journal_format.find_frame(view, start, len(data), 1) == start
+        assert journal_format.find_frame(view, start - 8, len(data), 1) <= start
+    assert journal_format.find_frame(view, starts[-1] + 8, len(data), 1) == -1
+    assert journal_format.find_frame(view, 0, len(data), 2) == -1, (
+        "frames of another journal do not count"
+    )
     moved = memoryview(bytes(8) + bytes(data))
-    assert frame.find_frame(moved, 0, len(moved), 1) == -1, "nor do frames at another place"
+    assert journal_format.find_frame(moved, 0, len(moved), 1) == -1, (
+        "nor do frames at another place"
+    )
 
 
 @given(st.binary(max_size=300))
 def test_rubbish_holds_no_frame_and_no_batches(data: bytes) -> None:
-    assert frame.find_frame(memoryview(data), 0, len(data), 1) == -1
-    starts = frame.batch_starts(data, 0, len(data))
+    assert journal_format.find_frame(memoryview(data), 0, len(data), 1) == -1
+    starts = journal_format.batch_starts(data, 0, len(data))
     assert starts is None or all(0 <= at <= len(data) - BATCH_HEAD for at in starts)
 
 

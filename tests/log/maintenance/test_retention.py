@@ -9,7 +9,7 @@ import pytest
 
 from kafkawire.codec.types import uuid_text
 from kafkawire.log.io.ports import LogError
-from kafkawire.log.journal import format as frame
+from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.dump import FrameShown, walk
 from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
@@ -180,8 +180,8 @@ def topics_in_journals(world: World) -> dict[str, list[str]]:
     for journal in world.log.journals:
         assert journal.view is not None
         for item in walk(journal.view, journal.number):
-            if isinstance(item, FrameShown) and item.head.kind >= frame.KIND_TOPIC_CREATED:
-                for topic in frame.topics_of(item.says):
+            if isinstance(item, FrameShown) and item.head.kind >= journal_format.KIND_TOPIC_CREATED:
+                for topic in journal_format.topics_of(item.says):
                     found.setdefault(topic["id"], []).append(item.kind)
     return found
 
@@ -251,4 +251,4 @@ async def test_idle_producers_are_forgotten_by_the_clock() -> None:
 
 
 def test_log_errors_are_for_operators() -> None:
-    assert issubclass(frame.JournalFormatError, LogError)
+    assert issubclass(journal_format.JournalFormatError, LogError)

@@ -9,7 +9,7 @@ import pytest
 
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.io.ports import LogError
-from kafkawire.log.journal import format as frame
+from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.file import index_name, journal_name
 from kafkawire.log.journal.index_file import Extent, JournalIndex, pack_index, read_index
 from kafkawire.log.journal.run_file import RunState, read_run, write_run
@@ -134,7 +134,7 @@ async def test_a_newer_journal_is_refused_in_one_sentence() -> None:
     world, _ = await start(b"a")
     await world.log.close()
     node = world.fs.files[f"{JOURNALS}/{journal_name(1)}"]
-    node.data[8:12] = (frame.VERSION + 1).to_bytes(4, "big")
+    node.data[8:12] = (journal_format.VERSION + 1).to_bytes(4, "big")
     with pytest.raises(LogError, match="has format version 2, this kafkawire reads up to 1"):
         await world.start()
     assert not world.fs.locks
@@ -156,11 +156,11 @@ async def test_a_newer_run_file_is_refused() -> None:
 def test_an_index_file_of_another_journal_or_format_is_none() -> None:
     data = pack_index(5, Extent(64, 1, 0, 0), {})
     assert JournalIndex(memoryview(data), 5).extent.end == 64
-    with pytest.raises(frame.JournalFormatError):
+    with pytest.raises(journal_format.JournalFormatError):
         JournalIndex(memoryview(data), 6)
     newer = bytearray(data)
     newer[8:12] = (2).to_bytes(4, "little")
-    with pytest.raises(frame.JournalFormatError):
+    with pytest.raises(journal_format.JournalFormatError):
         JournalIndex(memoryview(newer), 5)
 
 

@@ -10,7 +10,7 @@ import logging
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.journal import format as frame
+from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.file import POSITION_MASK, journal_name
 from kafkawire.log.journal.run_file import read_run, write_run
 from kafkawire.log.manager import Log
@@ -63,7 +63,7 @@ async def test_a_torn_tail_that_was_never_acknowledged_is_cut(cut_bytes: int) ->
     world, partition = await start(b"a", b"b")
     partition.append(batch(b"torn"), EPOCH_MS)
     await world.env.sleep(0)
-    log_position = partition.rows.log_position[-1] - frame.HEAD_BYTES
+    log_position = partition.rows.log_position[-1] - journal_format.HEAD_BYTES
     assert partition.next_offset == 3
     await world.abandon()
     world.fs.kill()

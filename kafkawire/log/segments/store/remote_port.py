@@ -52,7 +52,9 @@ class Exchanged(Exception):
 class Cold(Protocol):
     """Reads segments that are in a remote tier."""
 
-    async def take(self, ask: RemoteReadRequest, mapping: SegmentRange, segment: Segment) -> Taken:
+    async def take(
+        self, request: RemoteReadRequest, mapping: SegmentRange, segment: Segment
+    ) -> Taken:
         """Batches out of the row `mapping` of the partition, which covers the offset. None of
         them, and `whole` not set, if they did not come in time: they are kept when they come.
 

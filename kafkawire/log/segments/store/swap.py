@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.io.ports import Env
-from kafkawire.log.partition import truncate as borders
+from kafkawire.log.partition import truncate
 from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.row_version import RowVersion
@@ -192,9 +192,9 @@ class Swapper:
         self, partition: Partition, added: list[SegmentRange], removed: list[SegmentRange] | None
     ) -> None:
         if removed is None:
-            self._released(borders.cut(partition, added))
+            self._released(truncate.cut(partition, added))
         else:
-            borders.replace(partition, added, removed)
+            truncate.replace(partition, added, removed)
         if added and added[0].end_offset <= partition.log_start:
             partition.log.trimmed[partition.number] = partition.log_start
 

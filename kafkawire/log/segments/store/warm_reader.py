@@ -142,29 +142,29 @@ class WarmReader:
             return mapping.end_offset
         return max(mapping.base_offset, index.block(index.find(position))[2])
 
-    async def _take(self, ask: RemoteReadRequest) -> Taken:
+    async def _take(self, request: RemoteReadRequest) -> Taken:
         """Batches out of the one row that covers the offset."""
         if self._remote.cold is None:
-            return await self._take_local(ask)
+            return await self._take_local(request)
         for _ in range(MAX_ROWS_REPLACED):
             try:
-                return await self._take_tiered(ask, self._remote.cold)
+                return await self._take_tiered(request, self._remote.cold)
             except (NotLocal, Exchanged):
                 continue
-        return await self._take_local(ask)
+        return await self._take_local(request)
 
-    async def _take_tiered(self, ask: RemoteReadRequest, cold: Cold) -> Taken:
+    async def _take_tiered(self, request: RemoteReadRequest, cold: Cold) -> Taken:
         """From the remote tier or from the local file, as the topic's tieredStorageLevel says."""
-        mapping = self._row(ask)
+        mapping = self._row(request)
         segment = self._store.by_id.get(mapping.segment_id)
         if segment is None or not mapping.length:
-            return await self._take_local(ask)
-        if not await self._goes_cold(ask, segment):
-            return await self._take_either(ask, cold, mapping, segment)
+            return await self._take_local(request)
+        if not await self._goes_cold(request, segment):
+            return await self._take_either(request, cold, mapping, segment)
         failure: KafkaError | OSError | None = None
         try:
-            taken = await cold.take(ask, mapping, segment)
-            if taken.batches or taken.whole or not ask.patience_s or not segment.row.local:
+            taken = await cold.take(request, mapping, segment)
+            if taken.batches or taken.whole or not request.patience_s or not segment.row.local:
                 return taken
         except (KafkaError, OSError) as caught:
             failure = caught
@@ -173,70 +173,72 @@ class WarmReader:
             raise failure
         self.fallbacks += 1
         logger.debug("reading segment %s from the local file: %s", segment.name, failure)
-        return await self._take_local(ask)
+        return await self._take_local(request)
 
     async def _take_either(
-        self, ask: RemoteReadRequest, cold: Cold, mapping: SegmentRange, segment: Segment
+        self, request: RemoteReadRequest, cold: Cold, mapping: SegmentRange, segment: Segment
     ) -> Taken:
         """From the local file, or from the object if the file is damaged or cannot be read."""
         try:
-            return await self._take_local(ask)
+            return await self._take_local(request)
         except NotLocal:
             raise
         except (KafkaError, OSError) as failure:
             if not segment.row.object or code_of(failure) is ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            taken = await cold.take(ask, mapping, segment)
+            taken = await cold.take(request, mapping, segment)
             logger.debug("reading segment %s from its object: %s", segment.name, failure)
             cold.file_damaged(segment)
             return taken
 
-    async def _goes_cold(self, ask: RemoteReadRequest, segment: Segment) -> bool:
-        row, level = segment.row, ask.partition.config.tier_level
+    async def _goes_cold(self, request: RemoteReadRequest, segment: Segment) -> bool:
+        row, level = segment.row, request.partition.config.tier_level
         if not row.object:
             return False
         if not row.local:
             if level is TierLevel.DISABLE:
-                start = local_log_start(ask.partition, self._store)
+                start = local_log_start(request.partition, self._store)
                 text = f"tieredStorageLevel is disable, and local data begins at offset {start}"
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
             return True
         if level is TierLevel.NOT_IN_MEM:
             try:
-                return not await self._cached(ask)
+                return not await self._cached(request)
             except (KafkaError, OSError):  # the file cannot be read: the object may be
                 return True
         return level is TierLevel.FORCE
 
-    async def _cached(self, ask: RemoteReadRequest) -> bool:
+    async def _cached(self, request: RemoteReadRequest) -> bool:
         """Whether the local file's bytes are in the page cache."""
-        mapping = self._row(ask)
-        async with self._opened(mapping, ask.partition) as (segment, file):
-            warm = await self._index(segment, file, mapping, ask.partition)
-            position, length = warm.index.span(ask.offset, max(ask.room, 0) + SLACK_BYTES)
+        mapping = self._row(request)
+        async with self._opened(mapping, request.partition) as (segment, file):
+            warm = await self._index(segment, file, mapping, request.partition)
+            position, length = warm.index.span(request.offset, max(request.room, 0) + SLACK_BYTES)
             return await self._env.offload.submit("warm", file.cached, length, position)
 
     @staticmethod
-    def _row(ask: RemoteReadRequest) -> SegmentRange:
-        if ask.offset < ask.partition.log_start:  # which has moved since the plan was made
+    def _row(request: RemoteReadRequest) -> SegmentRange:
+        if request.offset < request.partition.log_start:  # which has moved since the plan was made
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        segments = ask.partition.segments
-        return segments.mapping(ask.partition.number, segments.find(ask.offset))
+        segments = request.partition.segments
+        return segments.mapping(request.partition.number, segments.find(request.offset))
 
-    async def _take_local(self, ask: RemoteReadRequest) -> Taken:
-        size = max(ask.room, 0)
+    async def _take_local(self, request: RemoteReadRequest) -> Taken:
+        size = max(request.room, 0)
         await self._in_flight.take(size)
         try:
             # From here to the pin nothing may be awaited: rows and files are exchanged.
-            mapping = self._row(ask)
+            mapping = self._row(request)
             if not mapping.length:
                 return Taken([], mapping.end_offset, True)
-            async with self._opened(mapping, ask.partition) as (segment, file):
-                warm = await self._index(segment, file, mapping, ask.partition)
+            async with self._opened(mapping, request.partition) as (segment, file):
+                warm = await self._index(segment, file, mapping, request.partition)
                 try:
-                    return await self._env.offload.submit("warm", take, file, warm, mapping, ask)
+                    return await self._env.offload.submit(
+                        "warm", take, file, warm, mapping, request
+                    )
                 except DamagedSegment as damage:
-                    raise self._damaged(segment, ask.partition, damage) from damage
+                    raise self._damaged(segment, request.partition, damage) from damage
         finally:
             self._in_flight.give(size)
 
@@ -291,11 +293,11 @@ def load_index(file: File, mapping: SegmentRange) -> WarmIndex:
     return read_index(file.pread(mapping.index_length, mapping.index_start), mapping)
 
 
-def take(file: File, warm: WarmIndex, mapping: SegmentRange, ask: RemoteReadRequest) -> Taken:
+def take(file: File, warm: WarmIndex, mapping: SegmentRange, request: RemoteReadRequest) -> Taken:
     """Read the requested batches from a local file; runs in a thread. DamagedSegment if the batch
     at the offset is not what was written."""
-    stop, offset = mapping.start + mapping.length, ask.offset
-    position, length = warm.index.span(offset, max(ask.room, 0) + SLACK_BYTES)
+    stop, offset = mapping.start + mapping.length, request.offset
+    position, length = warm.index.span(offset, max(request.room, 0) + SLACK_BYTES)
     while True:
         position, data, upto = _read(file, warm, position, length, mapping, offset)
         start = skip_before(data, 0, len(data), offset)
@@ -303,7 +305,7 @@ def take(file: File, warm: WarmIndex, mapping: SegmentRange, ask: RemoteReadRequ
             break
         # Compaction left nothing of these blocks at or after `offset`.
         position, length = warm.block_at(upto)
-    cut = whole_batches(data, start, len(data), ask.end, ask.room, ask.first)
+    cut = whole_batches(data, start, len(data), request.end, request.room, request.first)
     whole = position + cut >= stop
     after = mapping.end_offset if whole else next_offset(data, start, cut, offset)
     return Taken([data[start:cut]] if cut > start else [], after, whole)
