@@ -1,8 +1,8 @@
 """`python -m bench`: the whole matrix against kafkawire in three minutes; `--quick`: a subset.
 
-Starts the broker pinned to one core and the load client on the other, runs each cell, prints one
-table with targets beside the figures, and writes bench/out/bench.json and bench.png. The client's
-own ceiling comes first, and the machine's page cache, so that it is plain what the broker's are.
+Start the broker pinned to one core and the load client on the other, run each cell, print one table
+of figures and targets, and write bench/out/bench.json and bench.png. The client's own maximum and
+the page cache of the machine are measured first, so that the limits of the environment are known.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def start_facts(server: Server, starts: int) -> list[Fact]:
 
 
 def flatness(results: Sequence[CellResult]) -> list[Fact]:
-    """How much dearer a request is where there are many than where there are few."""
+    """The ratio of the cost of a request with many connections (partitions, ...) to its cost with
+    few."""
     cost = {found.cell: found.result.cpu_us for found in results}
     return [
         Fact(f"CPU of a request: {many} / {few}", cost[many] / cost[few], "x", cells.FLAT_TARGET)
@@ -97,7 +98,7 @@ class Bench:
         self.failed: list[str] = []
 
     def run(self) -> None:
-        """Everything; what it found is in the lists."""
+        """Run everything; the results are in the lists."""
         wanted = [] if self.options.no_warm else self.cells
         with (
             report.progress(len(self.cells)) as step,
@@ -115,7 +116,7 @@ class Bench:
         self.facts += flatness(self.results)
 
     def rows(self) -> list[list[str]]:
-        """Of the one table."""
+        """The rows of the table."""
         facts = [report.fact_row(fact) for fact in self.facts]
         return facts + [report.cell_row(found) for found in self.results]
 
@@ -151,7 +152,7 @@ class Bench:
         except (LoadError, AdminError) as error:
             self.failed.append(f"{cell.name}: {error}")
             step(f"{cell.name}: {error}", True)
-            server.stop()  # whatever state it is in, the next cell gets a fresh one
+            server.stop()  # the next cell gets a new broker, whatever state this one is in
             server.discard()
             server.start()
             return

@@ -1,7 +1,8 @@
-"""A few admin calls over a blocking socket: topics made and deleted, versions asked.
+"""A few admin calls over a blocking socket: create and delete topics, ask for API versions.
 
 Not a client library: fixed, non-flexible API versions that every broker measured here serves, and
-nothing of kafkawire's own codec, so a fault there cannot hide itself here. Called by the runner.
+nothing of kafkawire's own codec, so that a fault in the codec cannot hide itself. Called by the
+runner.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ANSWER_MAX_BYTES = 64 << 20  # metadata of 10,000 partitions is under 1 MB
 
 
 class AdminError(Exception):
-    """The broker answered with an error, or not at all."""
+    """The broker answered with an error, or did not answer."""
 
 
 def text(value: str | None) -> bytes:
@@ -34,7 +35,7 @@ def text(value: str | None) -> bytes:
 
 
 class Reader:
-    """Fields of one answer, in order; struct.error where it ends too early."""
+    """Fields of one response, in order; struct.error where it ends too early."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -80,7 +81,7 @@ class Admin:
         self.socket.close()
 
     def call(self, key: int, version: int, body: bytes) -> Reader:
-        """One request, its answer after the correlation id."""
+        """Send one request; return its response after the correlation id."""
         self.next_id += 1
         head = struct.pack(">hhi", key, version, self.next_id) + text("bench-admin")
         self.socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
@@ -112,9 +113,9 @@ class Admin:
     def create_topic(
         self, name: str, partitions: int = 1, configs: dict[str, str] | None = None
     ) -> None:
-        """Makes it (CreateTopics v4) and returns once every partition has a leader.
+        """Create a topic (CreateTopics v4) and return once every partition has a leader.
 
-        Above PARTITIONS_AT_ONCE the number must be a multiple of it.
+        Above PARTITIONS_AT_ONCE the number of partitions must be a multiple of it.
         """
         pairs = (configs or {}).items()
         first = min(partitions, PARTITIONS_AT_ONCE)
@@ -131,7 +132,7 @@ class Admin:
             self._grow(name, total)
 
     def _grow(self, name: str, total: int) -> None:
-        """CreatePartitions v1."""
+        """Add partitions (CreatePartitions v1)."""
         body = struct.pack(">i", 1) + text(name) + struct.pack(">ii", total, -1)
         reader = self.call(CREATE_PARTITIONS, 1, body + struct.pack(">ib", 30_000, 0))
         reader.fields("ii")
@@ -142,7 +143,7 @@ class Admin:
         self._until(name, total)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes it (DeleteTopics v3); one that is not there is fine."""
+        """Delete a topic (DeleteTopics v3); a missing one is not an error."""
         body = struct.pack(">i", 1) + text(name) + struct.pack(">i", 30_000)
         reader = self.call(DELETE_TOPICS, 3, body)
         reader.fields("ii")
@@ -152,7 +153,7 @@ class Admin:
             raise AdminError(f"DeleteTopics {name}: error {code}")
 
     def end_offset(self, name: str, partition: int = 0) -> int:
-        """Where the next record of a partition goes (ListOffsets v1)."""
+        """The offset of the next record of a partition (ListOffsets v1)."""
         body = struct.pack(">ii", -1, 1) + text(name) + struct.pack(">iiq", 1, partition, -1)
         reader = self.call(LIST_OFFSETS, 1, body)
         reader.one("i"), reader.text(), reader.one("i")

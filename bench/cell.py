@@ -1,6 +1,6 @@
-"""What a cell of the bench is: jobs for the load client, topics, what is read off, what is wanted.
+"""A cell of the bench: jobs for the load client, topics, the figure to read, and its target.
 
-Data only; the table of cells is bench.cells, running them is bench.runner's.
+Data only; the table of cells is in bench.cells, bench.runner runs them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ MUCH_BYTES = 50_000_000
 
 
 class Metric(Enum):
-    """The figure a cell is about."""
+    """The figure that a cell measures."""
 
     REQUESTS_S = "req/s"
     MB_S = "MB/s"
     P99_US = "p99 us"
 
     def of(self, result: JobResult) -> float:
-        """Read off a job's result."""
+        """Read the figure from a job's result."""
         if self is Metric.REQUESTS_S:
             return result.requests_s
         if self is Metric.MB_S:
@@ -56,7 +56,8 @@ class Cell:
 
     @property
     def writes_much(self) -> bool:
-        """Whether it fills so much page cache that the memory behind it counts: see bench.warm."""
+        """Whether it fills so much page cache that the state of free memory matters: see
+        bench.warm."""
         jobs = [*self.fill, *self.jobs]
         return any(int(job.options.get("bytes", 0)) >= MUCH_BYTES for job in jobs)
 

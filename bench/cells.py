@@ -1,4 +1,4 @@
-"""The table of cells: every row the bench knows, in the order it is run.
+"""The table of cells: every row of the bench, in the order in which they are run.
 
 Loads and shapes are the same for every broker. Targets come from what other brokers reached on one
 pinned core of a 2.5 GHz Xeon with the client on the other core: see bench.reference.
@@ -17,18 +17,18 @@ GB = 1_000_000_000
 MB = 1_000_000
 # Rings hold this many unanswered requests a connection before the open loop must wait.
 OPEN_LOOP = 512
-# What a bulk row writes at most: less than bench.warm has room for.
+# The most that a bulk row writes: less than a room of bench.warm holds.
 BULK_BYTES = 2 * GB
 
 
 def produce(**options: int | str) -> Job:
-    """One 100-byte record a request over 16 connections, unless told otherwise."""
+    """One 100-byte record a request over 16 connections, unless other options are given."""
     known: dict[str, int | str] = {"topic": "a", "connections": 16}
     return Job("produce", known | options)
 
 
 def fetch(**options: int | str) -> Job:
-    """Answers of 1 MB, read again and again, every batch's offset checked."""
+    """Responses of 1 MB, read repeatedly, with every batch's offset checked."""
     known: dict[str, int | str] = {"topic": "a", "connections": 1}
     return Job("fetch", known | options)
 
@@ -39,11 +39,11 @@ def bulk(size: int, **options: int | str) -> Job:
 
 
 def small_cells() -> list[Cell]:
-    """One record a request: what a request costs."""
+    """One record a request: the fixed cost of a request."""
     cells = []
     for acks, word in ((1, "1"), (-1, "all"), (0, "0")):
         for inflight in (1, 8):
-            # Without answers nothing holds the client back but the sockets: bound the bytes.
+            # Without responses only the sockets slow the client down: bound the bytes.
             bound = {"bytes": 30 * MB} if acks == 0 else {}
             cells.append(
                 Cell(
@@ -58,7 +58,7 @@ def small_cells() -> list[Cell]:
 
 
 def durable_cells() -> list[Cell]:
-    """Acked after the fsync that covers them."""
+    """Requests acknowledged after the fsync that covers them."""
     all_acks = {"acks": -1}
     return [
         Cell(
@@ -182,12 +182,12 @@ def latency_cells() -> list[Cell]:
 
 
 def scaling_cells() -> list[Cell]:
-    """What a request costs as connections, partitions, members and records grow."""
+    """The cost of a request as connections, partitions, members and records grow."""
     cells = [
         Cell(
             f"connections {count}",
             (produce(connections=count),),
-            warmup_s=0.3 if count < 1000 else 0.8,  # each of them has to have had its turn
+            warmup_s=0.3 if count < 1000 else 0.8,  # every one of them has to be used at least once
             load=count,
             alone=count in (1, 64),
         )
@@ -224,7 +224,7 @@ def scaling_cells() -> list[Cell]:
 
 
 def isolation_cells() -> list[Cell]:
-    """Small requests beside 300 MB/s of bulk and eight consumers of old data."""
+    """Small requests concurrent with 300 MB/s of bulk and eight consumers of old data."""
     return [
         Cell(
             "isolation: 2000/s beside bulk and reads",
@@ -256,7 +256,8 @@ CELLS: list[Cell] = [
 
 
 def warm_up(durable: bool) -> Cell:
-    """Not measured: fills journals, so that bulk rows see files that have been written before."""
+    """Fill journals without measuring, so that bulk rows write to files that have been written
+    before."""
     job = bulk(100, acks=-1, bytes=RECYCLED_BYTES) if durable else bulk(100, bytes=GB)
     return Cell("warm-up", (job,), Metric.MB_S, warmup_s=0.0, seconds=6.0, durable=durable)
 
@@ -270,7 +271,7 @@ FLAT_TARGET = 1.3
 
 
 def named(name: str) -> Cell:
-    """The cell of exactly this name."""
+    """The cell with exactly this name."""
     return next(cell for cell in CELLS if cell.name == name)
 
 

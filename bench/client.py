@@ -1,7 +1,7 @@
-"""The native load client: compiled where its sources are newer, run, its JSON lines read.
+"""The native load client: compile it where its sources are newer, run it, read its JSON lines.
 
-What a job is, and every option's name, is in native/main.c; here options are just passed on. Called
-by the runner, the guard and the profile.
+Jobs and the names of all options are described in native/main.c; options are passed on unchanged.
+Called by the runner, the guard and the profile.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What one job measured within the window; latencies in microseconds."""
+    """The measurements of one job within the window; latencies in microseconds."""
 
     mode: str
     requests: int
@@ -49,7 +49,7 @@ class JobResult:
     records_s: float
     mb_s: float
     latency_us: dict[str, float]
-    unsent: int  # open loop: due, but not even sent when the run was given up
+    unsent: int  # open loop: due, but not sent when the run was stopped
     server_cpu_s: float
     client_cpu_s: float
     errors: int
@@ -76,7 +76,7 @@ def build() -> Path:
     if compiler is None:
         raise LoadError("the load client needs a C compiler (cc)")
     OUT.mkdir(exist_ok=True)
-    unfinished = OUT / f"load.{os.getpid()}.new"  # tests beside each other may build at once
+    unfinished = OUT / f"load.{os.getpid()}.new"  # concurrent tests may build at the same time
     command = [compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-o", str(unfinished)]
     command += [str(f) for f in sources if f.suffix == ".c"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -97,12 +97,12 @@ def with_payload(options: Options) -> dict[str, int | float | str]:
 
 
 def words(options: Options) -> list[str]:
-    """NAME=VALUE for the command line."""
+    """Options as NAME=VALUE for the command line."""
     return [f"{name}={value}" for name, value in options.items()]
 
 
 def run(jobs: Sequence[Job], options: Options) -> list[JobResult]:
-    """One run of the client; a failed check is in the results, a broken run raises LoadError."""
+    """Run the client once; a failed check is in the results, a broken run raises LoadError."""
     command = [str(build()), *words(options)]
     for number, job in enumerate(jobs):
         command += ["+"] if number else []
@@ -119,7 +119,8 @@ def run(jobs: Sequence[Job], options: Options) -> list[JobResult]:
 
 
 def ceiling(job: Job, seconds: float, server_core: int, client_core: int) -> JobResult:
-    """What the client reaches against its own responder: the most it could show of a broker."""
+    """The client's rate against its own responder: the highest rate it could show for any
+    broker."""
     options = {
         "ceiling": 1, "seconds": seconds, "server_core": server_core, "client_core": client_core
     }  # fmt: skip

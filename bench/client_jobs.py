@@ -1,9 +1,10 @@
 """`python -m bench.client_jobs LIBRARY JOB PORT TOPIC RECORDS SIZE ACKS`: one job, a real client.
 
-A process of its own for each, so that nothing of the one before is left; prints the seconds from
-the first record to the last ack, or from the first records read to the last, as a JSON line. Every
-setting is the library's default but those written here. What is read must follow without a gap;
-a record that was not acked ends the job. Called by bench.clients.
+Each job is a process of its own, so that no state of the previous one is left; it prints the
+seconds from the first record to the last ack, or from the first records read to the last, as a JSON
+line. Every setting is the library's default except those written here. Offsets that are read must
+follow each other without a gap; a record that was not acknowledged ends the job. Called by
+bench.clients.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is to be done; `acks` is 1 or "all"."""
+    """The job to run; `acks` is 1 or "all"."""
 
     port: int
     topic: str
@@ -37,12 +38,13 @@ class Task:
 
     @property
     def value(self) -> bytes:
-        """Of every record."""
+        """The value of every record."""
         return (b"0123456789abcdef" * (self.size // 16 + 1))[: self.size]
 
 
 class Reading:
-    """Counts what is read, from the first answer on, and sees that offsets follow each other."""
+    """Counts the records read since the first response, and checks that offsets follow each
+    other."""
 
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
@@ -54,13 +56,13 @@ class Reading:
 
     @property
     def more(self) -> bool:
-        """False at the end; RuntimeError when nothing has come for long."""
+        """Whether records are missing; RuntimeError when none has arrived for long."""
         if time.monotonic() > self.limit:
             raise RuntimeError(f"{self.read} of {self.wanted} records after {PATIENCE_S:.0f} s")
         return self.read < self.wanted
 
     def saw(self, first: int, last: int, count: int) -> None:
-        """A run of records of one partition."""
+        """Count a run of records of one partition."""
         if first != self.next or last != first + count - 1:
             raise RuntimeError(f"{count} records {first}..{last} where {self.next} was due")
         self.next = last + 1
@@ -71,7 +73,7 @@ class Reading:
             self.began = time.monotonic()
 
     def seconds(self) -> float:
-        """For all the records wanted, from the rate of all but the first answer's."""
+        """Seconds for all the records wanted, from the rate without the first response's."""
         spent = time.monotonic() - self.began
         if not self.timed:
             raise RuntimeError("all records came in one answer: too few to measure")
@@ -111,7 +113,7 @@ def produce_confluent(task: Task) -> float:
 
 
 def consume_confluent(task: Task) -> float:
-    """librdkafka: its waits after a full queue are as long as a fetch takes, unless told so."""
+    """librdkafka: by default its waits after a full queue are as long as a fetch takes."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(

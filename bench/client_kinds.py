@@ -1,7 +1,7 @@
-"""The real clients of bench.clients: what each is told to do, and how it is run and read.
+"""The real clients of bench.clients: the settings of each, and how it is run and its output read.
 
-The Java tools print what they measured; the Python libraries run in bench.client_jobs. How many
-records a client gets is what it does in two seconds or so.
+The Java tools print what they measured; the Python libraries run in bench.client_jobs. The number
+of records for a client is what it handles in about two seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SENT = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec", re.MULTILINE)
 
 
 class ClientError(Exception):
-    """A client failed, or did not do what it was told."""
+    """A client failed, or did not complete its job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Work:
 
     @property
     def name(self) -> str:
-        """In the table."""
+        """The name in the table."""
         size = "1 KB" if self.size == 1000 else f"{self.size} B"
         return f"consume {size}" if self.job == "consume" else f"produce {size} acks={self.acks}"
 
@@ -55,7 +55,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run measured; the broker's CPU time counts from the client's start to its end."""
+    """The measurements of one run; the broker's CPU time counts from the client's start to its
+    end."""
 
     records: int
     seconds: float
@@ -63,7 +64,7 @@ class Run:
 
     @property
     def records_s(self) -> float:
-        """As the client sees it."""
+        """Records a second, measured by the client."""
         return self.records / self.seconds
 
     @property
@@ -78,7 +79,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A client: its command line for a job, and how to read records and seconds off its output."""
+    """A client: its command line for a job, and how to parse records and seconds from its
+    output."""
 
     name: str
     counts: tuple[int, int]  # records to produce, of each of SIZES
@@ -102,7 +104,7 @@ def java_command(work: Work, port: int, topic: str) -> list[str]:
 
 
 def java_read(work: Work, output: str) -> tuple[int, float]:
-    """The last line; of a consumer the time it fetched, without that of joining its group."""
+    """Parse the last line; for a consumer the time spent fetching, without joining its group."""
     if work.job == "consume":
         words = [word.strip() for word in output.strip().splitlines()[-1].split(",")]
         return int(words[4]), int(words[7]) / 1000
@@ -111,14 +113,14 @@ def java_read(work: Work, output: str) -> tuple[int, float]:
 
 
 def java_missing() -> str:
-    """Needs Java and Kafka's jars."""
+    """Whether Java or Kafka's jars are missing."""
     if shutil.which("java") is None:
         return "it needs java"
     return "" if tools_jar() else "its jars come with the Kafka of `make bench-peers`"
 
 
 def java_version() -> str:
-    """Of Kafka's tools."""
+    """The version of Kafka's tools."""
     jar = tools_jar()
     return jar.stem.removeprefix("kafka-tools-") if jar else ""
 
@@ -202,6 +204,6 @@ def run_work(server: Server, kind: Kind, work: Work, topic: str, core: int) -> R
 
 
 def last_line(text: str) -> str:
-    """Of what a program said."""
+    """The last line of a program's output."""
     lines: Sequence[str] = text.strip().splitlines()
     return lines[-1] if lines else "nothing was said"

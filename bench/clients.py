@@ -2,10 +2,11 @@
 
 ProducerPerformance and ConsumerPerformance (Java), librdkafka through confluent-kafka, kafka-python
 and aiokafka produce records of 100 B and 1 KB with acks=1 and acks=all, and consume them, with
-their default batching. Both brokers ack from the page cache, run on one core with the client on the
-other, are warm, and take turns in each round. Counted: records a second, as the client sees it, and
-the broker's CPU time. Checked: every record acked, the log's end where it must be, nothing missing
-in what is read. What is not installed is left out with a word.
+their default batching. Both brokers acknowledge from the page cache, run on one core with the
+client on the other, are warm, and alternate in each round. Measured: records a second, as the
+client sees it, and the broker's CPU time. Checked: every record acknowledged, the expected end
+offset of the log, no record missing in what is read. Clients that are not installed are skipped
+with a message.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ HEAD = (
     "our CPU s/M", "its CPU s/M", "ratio",
 )  # fmt: skip
 THEIRS = "Kafka"
-# A batch of the topics that are read: 16 KB, as the Java producer's.
+# A batch of the topics that are read: 16 KB, like the Java producer's.
 FILL_BATCH_BYTES = 16_000
 
 
@@ -70,7 +71,7 @@ class Row:
         return sorted(ours.records_s / theirs.records_s for ours, theirs in pairs)
 
     def cells(self) -> list[str]:
-        """Its line of the table."""
+        """The row's cells in the table."""
         rates = [median(run.records_s for run in self.runs[name]) for name in (OURS, THEIRS)]
         cpu = [median(run.cpu_s_per_million for run in self.runs[n]) for n in (OURS, THEIRS)]
         ratios = self.ratios()
@@ -99,7 +100,7 @@ class Course:
         self.made = 0
 
     def run(self, todo: Sequence[tuple[Kind, Work]], step: report.Step) -> None:
-        """In each round every broker once, the order turned by one each time."""
+        """Run every broker once in each round, with the order rotated by one each time."""
         for size in sorted({work.size for _, work in todo if work.job == "consume"}):
             step(f"fill topics with records of {size} B", False)
             most = max(w.records for _, w in todo if (w.job, w.size) == ("consume", size))
@@ -122,7 +123,7 @@ class Course:
             step("  ".join(row.cells()), True)
 
     def _fill(self, size: int, records: int) -> None:
-        """A topic to be read, on each broker, by the native client."""
+        """Fill a topic for reading on each broker, with the native client."""
         per_batch = max(FILL_BATCH_BYTES // size, 1)
         bound = (records // per_batch + 100) * (per_batch * (size + 12) + 200)
         job: dict[str, int | str] = {"topic": f"read-{size}", "acks": -1, "inflight": 4}
@@ -154,7 +155,7 @@ class Course:
 
 
 def course(options: argparse.Namespace, todo: Sequence[tuple[Kind, Work]]) -> Course:
-    """Starts both brokers, runs everything, writes the JSON file."""
+    """Start both brokers, run everything, write the JSON file."""
     place = Place(options.server_core, options.client_core)
     recipes = [kafkawire(durable=False), installed("kafka")]
     fleet = Fleet(recipes, options.data, {options.server_core})

@@ -1,11 +1,11 @@
-"""`python -m bench.far_s3`: what a Spark task gets out of a bucket that is far away.
+"""`python -m bench.far_s3`: the throughput of a Spark task reading from a remote bucket.
 
-A tier is put into MinIO, and its tasks are read one after the other by one process, as a Spark
-worker does it, through a proxy that holds each answer back for some milliseconds, as it does new
-connections, and lets a connection have MBPS megabytes a second. By turns with one request under
-way and with several (`--at-once 1,8`); 0 ms is MinIO itself, without the proxy. Prints a Markdown
-table: seconds and CPU seconds of the reader, the least of the rounds, and ratios to the first.
-Planning is opening a catalog with `--deltas` deltas, and splitting it; the least of the rounds.
+A tier is put into MinIO, and its tasks are read one after the other by one process, like a Spark
+worker, through a proxy that delays each response and each new connection by some milliseconds and
+limits a connection to MBPS megabytes a second. It alternates between one request in flight and
+several (`--at-once 1,8`); 0 ms is MinIO itself, without the proxy. Prints a Markdown table: seconds
+and CPU seconds of the reader, the least of the rounds, and ratios to the first. Planning is opening
+a catalog with `--deltas` deltas, and splitting it; the least of the rounds.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from tests.kit import minio
 from tests.kit.spark.files import Files, Share
 
 CHUNK_BYTES = 256 << 10
-"""Held back at a time: 5 ms of a connection."""
+"""Bytes delayed at a time: 5 ms of a connection."""
 SEGMENTS = 4
 URL = "s3://far/tier"
 
 
 class Proxy:
-    """TCP, one way of HTTP: what comes back after something was sent begins an answer."""
+    """A TCP proxy for HTTP: the first bytes after a request was sent begin a response."""
 
-    def __init__(self, behind: str, delay_ms: float, mbps: float) -> None:
-        parts = urlsplit(behind)
+    def __init__(self, endpoint: str, delay_ms: float, mbps: float) -> None:
+        parts = urlsplit(endpoint)
         self._host, self._port = parts.hostname, parts.port
         self._delay_s, self._rate = delay_ms / 1000, mbps * 1e6
 
     async def serve(self, port_sender: Connection) -> None:
-        """Until somebody ends this process; tells the port."""
+        """Serve until this process is ended; send the port through the pipe."""
         server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=CHUNK_BYTES)
         port_sender.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
@@ -90,20 +90,20 @@ class Proxy:
         back.close()
 
 
-def _proxy(behind: str, delay_ms: float, mbps: float, port_sender: Connection) -> None:
-    asyncio.run(Proxy(behind, delay_ms, mbps).serve(port_sender))
+def _proxy(endpoint: str, delay_ms: float, mbps: float, port_sender: Connection) -> None:
+    asyncio.run(Proxy(endpoint, delay_ms, mbps).serve(port_sender))
 
 
 @contextmanager
-def far(behind: str, delay_ms: float, mbps: float) -> Iterator[str]:
-    """An endpoint that is so far away; `behind` itself at 0 ms."""
+def far(endpoint: str, delay_ms: float, mbps: float) -> Iterator[str]:
+    """An endpoint with this latency; `endpoint` itself at 0 ms."""
     if not delay_ms:
-        yield behind
+        yield endpoint
         return
     spawned = multiprocessing.get_context("spawn")
     hear, port_sender = spawned.Pipe(duplex=False)
     process = spawned.Process(
-        target=_proxy, args=(behind, delay_ms, mbps, port_sender), daemon=True
+        target=_proxy, args=(endpoint, delay_ms, mbps, port_sender), daemon=True
     )
     process.start()
     try:
@@ -134,7 +134,7 @@ def fill(megabytes: int, codec: str, deltas: int) -> None:
 
 
 def plan(endpoint: str) -> tuple[float, Source, list[Task]]:
-    """Seconds it took, and the tasks."""
+    """Seconds to plan, and the tasks."""
     source = Source(f"{URL}?endpoint={endpoint}")
     list(open_place(source.url).list("nothing"))  # a client, and a connection
     began = time.perf_counter()
@@ -158,7 +158,7 @@ def read(source: Source, tasks: list[Task], at_once: int) -> tuple[float, float]
 
 
 def main() -> None:
-    """See the module."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--latencies", default="0,20,100", help="milliseconds")
     parser.add_argument("--at-once", default="1,8")

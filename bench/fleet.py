@@ -1,7 +1,7 @@
-"""Several brokers at once, of which one runs and the others stand still.
+"""Several brokers at once, of which one runs and the others are stopped.
 
-Each is started alone, timed, warmed, and stopped where it stands (SIGSTOP) until it is its turn.
-Called by the comparisons, with the native client (bench.peers) and with real ones (bench.clients).
+Each is started alone, timed, warmed, and stopped (SIGSTOP) until it is measured. Called by the
+comparisons, with the native client (bench.peers) and with real ones (bench.clients).
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ FACTS_HEAD = ("broker", "start s", "idle RSS MiB", "idle RssAnon MiB")
 
 
 def recipes(peers: Sequence[str], asked: Sequence[str]) -> list[Recipe]:
-    """kafkawire with both durabilities, and every peer that can be had; the rest is named.
-
-    `asked`: those that are built even where that takes long.
-    """
+    """kafkawire with both durabilities, and every available peer; the reasons for others are
+    printed. `asked`: those that are built even if that takes long."""
     found = [kafkawire(durable=False), kafkawire(durable=True)]
     for peer in dict.fromkeys([*peers, *asked]):
         try:
@@ -39,7 +37,7 @@ def recipes(peers: Sequence[str], asked: Sequence[str]) -> list[Recipe]:
 
 
 class Fleet:
-    """The brokers of one set, all started, all paused but the one that is measured."""
+    """The brokers of one set, all started, all paused except the one that is measured."""
 
     def __init__(
         self, chosen: Sequence[Recipe], folder: Path, cores: set[int], window: float = 1.0
@@ -52,7 +50,7 @@ class Fleet:
         self.facts: list[list[str]] = []
 
     def start(self, place: Place, warm: bool, step: report.Step) -> None:
-        """Starts and warms each alone, then pauses it."""
+        """Start and warm each one alone, then pause it."""
         for server in self.servers:
             recipe = server.recipe
             step(f"start and warm {recipe.name}", False)
@@ -68,7 +66,8 @@ class Fleet:
             server.pause()
 
     def _warm(self, server: Server, place: Place, seconds: float) -> None:
-        """Files to write over; then half of the time small requests, the rest bulk and fetches."""
+        """Write files that are overwritten later; half of the time small requests, the rest bulk
+        and fetches."""
         if not server.recipe.slow:
             run_cell(server, cells.warm_up(server.recipe.durable), place)
         small, bulk, fetch = map(cells.named, WARM_CELLS)
@@ -80,7 +79,7 @@ class Fleet:
 
     @contextmanager
     def running(self, server: Server) -> Iterator[Server]:
-        """Only this one is not paused."""
+        """Resume this one while the context lasts."""
         server.resume()
         try:
             yield server
@@ -88,12 +87,12 @@ class Fleet:
             server.pause()
 
     def measure(self, server: Server, cell: Cell, place: Place) -> CellResult:
-        """One run, the others paused."""
+        """Run once while the others are paused."""
         with self.running(server):
             factor = SLOW_FACTOR if server.recipe.slow else self.window
             return run_cell(server, cell, place, cell.seconds * factor)
 
     def discard(self) -> None:
-        """Ends all."""
+        """End all brokers."""
         for server in self.servers:
             server.discard()

@@ -36,7 +36,7 @@ HEAD = ("cell", "unit", "now", "before", "ratio", "min", "max", "")
 
 
 class GuardError(Exception):
-    """The other commit can't be had."""
+    """The other commit is not available."""
 
 
 def git(*words: str) -> str:
@@ -62,7 +62,8 @@ def worktree(revision: str) -> Iterator[Path]:
 
 
 def other_revision(given: str | None) -> str:
-    """What to compare with: with uncommitted changes the last commit, else the one before it."""
+    """The revision to compare with: with uncommitted changes the last commit, else the one before
+    it."""
     changed = git("status", "--porcelain", "--untracked-files=no")
     return git("rev-parse", "--short", given or ("HEAD" if changed else "HEAD~1"))
 
@@ -76,7 +77,7 @@ class Pair:
         self.before = Server(kafkawire(durable, before), folder / "before", {place.server_core})
 
     def start(self) -> None:
-        """Both, each warmed with a run that does not count."""
+        """Start both, each warmed with a run that does not count."""
         for server in (self.before, self.now):
             server.discard()
             server.start()
@@ -100,7 +101,7 @@ class Pair:
         return found
 
     def discard(self) -> None:
-        """Ends both."""
+        """End both brokers."""
         self.now.discard()
         self.before.discard()
 

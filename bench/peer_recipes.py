@@ -1,7 +1,7 @@
 """How each peer is installed and started, as Recipes: Apache Kafka, kfake, Nisshi.
 
 Installing is a shell script per peer under peers/, into KAFKAWIRE_PEERS (~/.cache/kafkawire-peers);
-a peer that can't be had on this machine is named with the reason and left out. Called by the
+a peer that cannot be installed on this machine is skipped and named with the reason. Called by the
 comparison (bench.peers) and by `python -m bench --broker`.
 """
 
@@ -20,8 +20,8 @@ from bench.server import Recipe, free_port
 
 # What install.sh ends with where a peer's tools are missing.
 NOT_HERE = 3
-# A cold JVM on one core does a fifth of what it does warm. With an fsync for each append less of
-# the time is its own.
+# A cold JVM on one core has a fifth of the throughput of a warm one. With an fsync for each append
+# the JVM has a smaller share of the time.
 KAFKA_WARM_S, KAFKA_FSYNC_WARM_S = 60.0, 30.0
 
 # The options of Kafka's own start script, the heap's first size excepted.
@@ -56,7 +56,7 @@ log.segment.delete.delay.ms=500
 
 
 class NotInstalled(Exception):
-    """Why a peer can't be had here, in one sentence."""
+    """Raised with one sentence on why a peer is not available here."""
 
 
 def home() -> Path:
@@ -65,7 +65,7 @@ def home() -> Path:
 
 
 def install(peer: str) -> None:
-    """Runs the peer's script; NotInstalled where it can't be had."""
+    """Run the peer's script; NotInstalled where that fails."""
     script = BENCH / "peers" / peer / "install.sh"
     done = subprocess.run([str(script), str(home())], capture_output=True, text=True, check=False)
     if done.returncode == NOT_HERE:
@@ -88,7 +88,7 @@ def tools_jar() -> Path | None:
 
 
 def versions() -> dict[str, str]:
-    """Of what the scripts install; Kafka's as it is there."""
+    """Versions that the scripts install; Kafka's is the installed one."""
     go = (BENCH / "peers" / "kfake" / "go.mod").read_text()
     nisshi = (BENCH / "peers" / "nisshi" / "install.sh").read_text()
     jar = tools_jar()
@@ -158,12 +158,12 @@ PEERS: dict[str, tuple[str, Callable[[], Recipe]]] = {
 }
 DEFAULT_PEERS = ("kafka", "kafka-fsync", "kfake", "nisshi")
 QUICK_PEERS = ("kafka", "kafka-fsync", "kfake")
-# Half an hour to build: not without being asked for by name.
+# Half an hour to build: only if requested by name.
 LONG_TO_BUILD = {"nisshi": Path("bin/nisshi")}
 
 
 def installed(peer: str, asked: bool = True) -> Recipe:
-    """The recipe of a peer that is installed now; not if that takes long and nobody asked."""
+    """The recipe of a peer, installed if needed; if that takes long, only on request."""
     folder, recipe = PEERS[peer]
     built = LONG_TO_BUILD.get(peer)
     if built and not asked and not (home() / built).exists():

@@ -1,10 +1,10 @@
 """`python -m bench.peers`: the same cells against kafkawire and its peers, interleaved run by run.
 
-Every broker is started once, pinned alike, warmed, and stopped where it stands (SIGSTOP) while
-another is measured; each round runs a cell on every broker before the next round, so that drift of
-the machine hits all alike. Cells acked from the page cache compare brokers that ack so; cells acked
+Every broker is started once, pinned alike, warmed, and stopped (SIGSTOP) while another is measured;
+each round runs a cell on every broker before the next round, so that drift of the machine affects
+all alike. Cells acknowledged from the page cache compare brokers that do so; cells acknowledged
 after an fsync compare those that fsync. A second set runs with the server free to use both cores.
-Brokers that can't be had here are estimated from a table: see bench.reference.
+Brokers that are not available here are estimated from a table: see bench.reference.
 """
 
 from __future__ import annotations
@@ -37,10 +37,8 @@ class Comparison:
 
     @property
     def ratios(self) -> list[float]:
-        """Sorted; at least 1 means we are as good (for p99 it is theirs over ours).
-
-        A run in which nothing was done is left out: its error stands in the row.
-        """
+        """Sorted; at least 1 means we are as good (for p99 it is theirs over ours). A run without a
+        result is left out: its error is in the row."""
         pairs = zip(self.ours, self.theirs, strict=True)
         found = (ratio(self.cell.metric, a.value, b.value) for a, b in pairs)
         return sorted(value for value in found if value)
@@ -80,7 +78,7 @@ ESTIMATE_NOTE = (
     "not measured here: their ratio to Kafka in a table of another day (bench/reference.py), "
     "times ours to Kafka above"
 )
-# Of a cell's window in `python -m bench`: there are many brokers and rounds.
+# Share of a cell's window in `python -m bench`: there are many brokers and rounds.
 WINDOW = 0.7
 
 
@@ -95,7 +93,8 @@ class Tournament:
         self.failed: list[str] = []
 
     def run(self, todo: Sequence[Cell], step: report.Step) -> None:
-        """Cell by cell; in each round every broker once, the order turned by one each time."""
+        """Run cell by cell; in each round every broker once, with the order rotated by one each
+        time."""
         for cell in todo:
             servers = [
                 s
@@ -132,7 +131,7 @@ class Tournament:
                 self.comparisons.append(Comparison(cell, name, ours, theirs))
 
     def estimates(self) -> list[list[str]]:
-        """Rows for the brokers that were not measured, by way of Kafka, which was."""
+        """Rows for the brokers that were not measured, derived through Kafka, which was."""
         rows = []
         for found in self.comparisons:
             if found.peer != reference.base(found.cell):
@@ -207,7 +206,7 @@ def one_set(
 
 
 def sets_of(options: argparse.Namespace) -> list[tuple[list[Cell], set[int], str]]:
-    """What runs on which cores, under which title."""
+    """The sets to run: title, cores and brokers of each."""
     todo = cells.chosen(options.cells, options.quick)
     if not options.cells:
         todo = [cell for cell in todo if not cell.alone]
@@ -220,7 +219,7 @@ def sets_of(options: argparse.Namespace) -> list[tuple[list[Cell], set[int], str
 
 
 def run(options: argparse.Namespace) -> list[str]:
-    """All sets; what failed. The JSON file is written after each."""
+    """Run all sets; return the errors. The JSON file is written after each."""
     sets = sets_of(options)
     every = [cell for todo, _, _ in sets for cell in todo]
     place = Place(options.server_core, options.client_core)

@@ -1,7 +1,7 @@
 """PNG plots of a bench run: rate and p99 against load.
 
-Needs matplotlib (the `bench` extra); without it the bench says so and goes on. Reads
-nothing but the results handed to it. Called by the bench.
+Needs matplotlib (the `bench` extra); without it the bench prints a message and continues. Reads
+only the results passed to it. Called by the bench.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ Point = tuple[float, float]
 def points(
     cells: Sequence[Cell], results: Sequence[CellResult], prefix: str, figure: str
 ) -> list[Point]:
-    """(load, figure) of the cells whose name starts so; figure: a latency's name or "rate"."""
+    """(load, figure) of the cells whose name begins with this; figure: a latency's name or
+    "rate"."""
     found = []
     for cell, result in zip(cells, results, strict=True):
         if cell.load is None or not cell.name.startswith(prefix):
@@ -65,7 +66,7 @@ def latencies(axes: Axes, cells: Sequence[Cell], results: Sequence[CellResult]) 
 
 
 def draw(folder: Path, cells: Sequence[Cell], results: Sequence[CellResult]) -> Path | None:
-    """Writes bench.png; None where matplotlib is not installed."""
+    """Write bench.png; None where matplotlib is not installed."""
     try:
         import matplotlib
     except ImportError:

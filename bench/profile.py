@@ -1,9 +1,10 @@
-"""`python -m bench.profile`: where the microseconds of one produce and one fetch go.
+"""`python -m bench.profile`: where the microseconds of one produce and one fetch are spent.
 
-Each cell runs three times on a fresh broker: plain (what a request really costs), under cProfile
-(how that cost spreads over Python functions) and, where perf is there, sampled by it (kernel,
-interpreter, C libraries). cProfile makes every call dearer, so its shares are scaled to the plain
-cost and are a guide, not a measurement. Writes bench/out/profile.md for docs/performance.md.
+Each cell runs three times on a new broker: plain (the real cost of a request), under cProfile (the
+distribution of that cost over Python functions) and, where perf is available, sampled by it
+(kernel, interpreter, C libraries). cProfile makes every call slower, so its shares are scaled to
+the plain cost and are a guide, not a measurement. Writes bench/out/profile.md for
+docs/performance.md.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Breakdown:
 
 
 def under_cprofile(recipe: Recipe, output: Path) -> Recipe:
-    """The same broker started through profiled.py: signals begin and end the profile."""
+    """The same broker started through profiled.py: signals start and stop the profile."""
 
     def command(port: int, folder: Path) -> list[str]:
         words = list(recipe.command(port, folder))
@@ -171,7 +172,8 @@ class Profiler:
         self.seconds = seconds
 
     def run(self, cell: Cell) -> Breakdown:
-        """Plain (with perf beside a second plain run, so it costs the first nothing), cProfile."""
+        """Run plain (with perf in a second plain run, so that it does not affect the first), then
+        under cProfile."""
         recipe = kafkawire(cell.durable)
         perf: list[list[str]] = []
         server = self._server(recipe)
@@ -191,8 +193,8 @@ class Profiler:
         server.discard()
         return server
 
-    def _beside(self, server: Server, cell: Cell, begin: Doing, end: Doing) -> CellResult:
-        """A run of the cell with `begin` called once the load is steady, `end` before it ends."""
+    def _run_with_hooks(self, server: Server, cell: Cell, begin: Doing, end: Doing) -> CellResult:
+        """Run the cell with `begin` called once the load is steady, `end` before it ends."""
 
         def companion() -> None:
             time.sleep(cell.warmup_s + 0.5)
@@ -211,7 +213,7 @@ class Profiler:
         def begin() -> None:
             started.append(subprocess.Popen(words, stderr=subprocess.DEVNULL))
 
-        self._beside(server, cell, begin, lambda: started[0].terminate())
+        self._run_with_hooks(server, cell, begin, lambda: started[0].terminate())
         started[0].wait()
         return perf_rows(data, cpu_us) if data.exists() else []
 
@@ -222,7 +224,7 @@ class Profiler:
         try:
             server.start()
             pid = server.pid
-            self._beside(
+            self._run_with_hooks(
                 server,
                 cell,
                 lambda: os.kill(pid, signal.SIGUSR1),

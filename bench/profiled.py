@@ -1,7 +1,7 @@
-"""Runs a module with cProfile ready: `profiled.py OUTPUT MODULE ARGUMENT...`.
+"""Run a module with cProfile ready: `profiled.py OUTPUT MODULE ARGUMENT...`.
 
 SIGUSR1 starts profiling the main thread, SIGUSR2 stops it and writes OUTPUT, so that start-up and
-warm-up stay out. Not imported by anything: bench.profile starts the broker through this file.
+warm-up are excluded. Not imported by any module: bench.profile starts the broker through this file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 
 
 def main() -> None:
-    """Ends as the module does."""
+    """Run the module; end with its exit code."""
     output, module = sys.argv[1:3]
     profile = cProfile.Profile()
 

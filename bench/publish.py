@@ -1,8 +1,8 @@
-"""`python -m bench.publish`: the tables of bench/out into the marked sections of a document.
+"""`python -m bench.publish`: write the tables of bench/out into the marked sections of a document.
 
-A section stands between `<!-- bench NAME -->` and `<!-- /bench NAME -->`; everything around it is
-prose, written by hand, and stays. A section whose results are not there is left as it is and named.
-What failed in a run is published with it.
+A section is between `<!-- bench NAME -->` and `<!-- /bench NAME -->`; everything around it is
+prose, written by hand, and is kept. A section without results is left unchanged and named. Failures
+in a run are published with it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def replaced(text: str, name: str, content: str) -> str:
 
 
 def origin(found: Found) -> str:
-    """When, where and of what: the paragraph above a table."""
+    """Date, machine and revision of the results: the paragraph above a table."""
     machine = found["machine"]
     memory = machine["memory_bytes"] / 2**30
     text = (
@@ -54,7 +54,7 @@ def origin(found: Found) -> str:
 
 
 def facts(found: Found) -> str:
-    """The page cache's figures, where they were taken."""
+    """The page cache's figures, where they were measured."""
     known = [fact for fact in found.get("facts", []) if fact["name"].startswith("page cache")]
     if not known:
         return ""
@@ -63,12 +63,12 @@ def facts(found: Found) -> str:
 
 
 def failures(found: Found) -> str:
-    """What went wrong, if anything did."""
+    """The failures of the run, if any."""
     return "".join(f"- failed: {text}\n" for text in found.get("failed", []))
 
 
 def grouped(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """A first column that repeats is named once."""
+    """Rows in which a repeated first column is shown once."""
     found, above = [], ""
     for first, *rest in rows:
         found.append(["" if first == above else first, *rest])
@@ -77,12 +77,12 @@ def grouped(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def matrix(found: Found) -> str:
-    """out/bench.json."""
+    """The section of out/bench.json."""
     return origin(found) + report.markdown(found["head"], found["rows"]) + failures(found)
 
 
 def side_by_side(found: Found) -> str:
-    """out/peers.json: a table for each set, start and memory, what is estimated."""
+    """The section of out/peers.json: a table for each set, start and memory, estimates."""
     parts = []
     for number, one in enumerate(found["sets"]):
         about = {**found, "rounds": one["rounds"]}
@@ -97,7 +97,7 @@ def side_by_side(found: Found) -> str:
 
 
 def losses(found: Found) -> str:
-    """out/peers.json: every row whose median ratio is below 1."""
+    """The section of out/peers.json that lists every row whose median ratio is below 1."""
     rows = [
         [c["cell"], c["peer"], one["title"], report.number(middle(c["ratios"]))]
         for one in found["sets"]
@@ -106,7 +106,7 @@ def losses(found: Found) -> str:
     ]
     if not rows:
         return "None: every ratio's median is at least 1."
-    return report.markdown(("cell", "behind", "set", "ratio"), rows)
+    return report.markdown(("cell", "slower than", "set", "ratio"), rows)
 
 
 def middle(values: Sequence[float]) -> float:
@@ -115,7 +115,7 @@ def middle(values: Sequence[float]) -> float:
 
 
 def end_to_end(found: Found) -> str:
-    """out/clients.json."""
+    """The section of out/clients.json."""
     return origin(found) + report.markdown(found["head"], grouped(found["rows"])) + failures(found)
 
 
@@ -128,7 +128,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Found], str]]] = {
 
 
 def published(text: str, folder: Path, say: Callable[[str], None]) -> str:
-    """The document with every section there are results for."""
+    """The document with every section that has results."""
     for name, (file, make) in SECTIONS.items():
         path = folder / file
         if path.exists():

@@ -1,7 +1,7 @@
 """`python -m bench.raw_gets s3://BUCKET/PREFIX SECONDS`: MB/s of ranged GETs by boto3 alone.
 
-Eight threads read the segment objects under the prefix in ranges of 8 MiB, over and over: what
-bench.micro.cold holds cold fetches against. Credentials and endpoint are boto3's to find.
+Eight threads repeatedly read the segment objects under the prefix in ranges of 8 MiB: the reference
+for the cold fetches of bench.micro.cold. boto3 finds credentials and endpoint in the environment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RANGE_BYTES = 8 << 20
 
 
 def ranges(store: Any, bucket: str, prefix: str) -> Iterator[tuple[str, int, int]]:
-    """(key, first byte, last byte) of all objects, again and again."""
+    """(key, first byte, last byte) of all objects, repeated endlessly."""
     found = store.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/segments/")["Contents"]
     return cycle(
         [
@@ -33,7 +33,7 @@ def ranges(store: Any, bucket: str, prefix: str) -> Iterator[tuple[str, int, int
 
 
 def main(url: str, seconds: float) -> None:
-    """Prints one number."""
+    """Measure and print one number."""
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
     config = Config(max_pool_connections=THREADS, s3={"addressing_style": "path"})
     store = boto3.client("s3", config=config)

@@ -1,10 +1,11 @@
-"""Figures of other brokers, measured once: what targets are made of, and peers that can't be had.
+"""Figures of other brokers, measured once: the basis of targets, and of estimates for missing
+peers.
 
 Server on one pinned core of a quiet virtual machine (2.5 GHz Xeon), a native load client on the
 other, 16 connections; each the median of three runs, of a range the better end. Kafka was warm.
-klite fsyncs every 2 ms, SeaweedMQ is its Kafka gateway, "Kafka fsync" has log.flush.interval.
-messages=1. On another machine only ratios mean anything: `estimate` carries a ratio over by way of
-the Kafka measured there. Called by the table of cells and by the comparison.
+klite fsyncs every 2 ms, SeaweedMQ is its Kafka gateway, "Kafka fsync" has
+log.flush.interval.messages=1. On another machine only ratios are meaningful: `estimate` transfers a
+ratio through the Kafka measured there. Called by the table of cells and by the comparison.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from statistics import median
 
 from bench.cell import Cell, ratio
 
-MEMORY_ONLY = "kfake"  # no product: it stores nothing
+MEMORY_ONLY = "kfake"  # not a product: it stores nothing
 
 # cell -> broker -> requests/s, MB/s or p99 in us, as the cell counts
 FIGURES: Mapping[str, Mapping[str, float]] = {
@@ -41,12 +42,12 @@ FIGURES: Mapping[str, Mapping[str, float]] = {
     "bulk fsynced 100 KB": {"Kafka fsync": 200, "klite": 226},
     "bulk fsynced 1 MB": {"Kafka fsync": 465, "klite": 549},
 }  # fmt: skip
-# Cells that are held to the figures of another one.
+# Cells that are compared with the figures of another one.
 SAME_AS = {
     "small fsynced 64 connections": "small fsynced 16 connections",
     "fetch 1 consumer": "fetch 16 consumers",
 }
-# How many times the best product's figure is wanted; of kfake's, where it is not about reading.
+# The target as a multiple of the best product's figure; of kfake's, except for reads.
 PRODUCT_FACTOR = 2.0
 MEMORY_ONLY_FACTOR = 1.3
 FACTORS = {
@@ -61,7 +62,7 @@ FIXED = {"isolation: 2000/s beside bulk and reads": 5_000.0}
 
 
 def target(cell: Cell) -> float | None:
-    """What is wanted of a cell, in its unit; None where nothing is."""
+    """The target of a cell, in its unit; None where there is none."""
     known = FIGURES.get(SAME_AS.get(cell.name, cell.name))
     if known is None:
         return FIXED.get(cell.name)
@@ -76,7 +77,7 @@ def target(cell: Cell) -> float | None:
 
 
 def base(cell: Cell) -> str:
-    """The broker of the table that is measured everywhere."""
+    """The broker of the table that is measured on every machine."""
     return "Kafka fsync" if cell.durable else "Kafka"
 
 

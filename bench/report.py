@@ -1,7 +1,7 @@
-"""What a bench run leaves behind: one table, one JSON file, the machine it ran on.
+"""The output of a bench run: one table, one JSON file, the machine it ran on.
 
-rich draws the table where the output is a terminal; elsewhere the same rows come as plain aligned
-text, which also suits docs/performance.md. Called by the bench, the comparison and the guard.
+rich draws the table where the output is a terminal; elsewhere the same rows are plain aligned text,
+which also suits docs/performance.md. Called by the bench, the comparison and the guard.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from bench.warm import PageCache
 MIB = 1 << 20
 
 Step = Callable[[str, bool], None]
-"""What is being done; True when it has been done."""
+"""The current step; True when it is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A figure that is no load cell: start-up time, idle memory."""
+    """A figure that is not a load cell: start-up time, idle memory."""
 
     name: str
     value: float
@@ -51,7 +51,7 @@ class Fact:
 
 
 def page_cache_facts(found: PageCache | None) -> list[Fact]:
-    """The first figures of a report: what the machine gives any broker that writes files."""
+    """The first figures of a report: the machine's rate for any broker that writes files."""
     if found is None:
         return []
     return [
@@ -73,7 +73,8 @@ def optional(value: float | None) -> str:
 
 
 def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """One table: rich on a terminal, aligned text elsewhere. All but the first column right."""
+    """Print one table: rich on a terminal, aligned text elsewhere. All columns but the first are
+    right-aligned."""
     if sys.stdout.isatty():
         table = Table(title=title, header_style="bold", title_justify="left")
         for place, name in enumerate(head):
@@ -87,7 +88,7 @@ def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None
 
 
 def plain(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Aligned lines, a rule under the head."""
+    """Aligned lines, with a rule under the header."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
 
     def line(row: Sequence[str]) -> str:
@@ -139,7 +140,7 @@ def fact_row(fact: Fact) -> list[str]:
 
 
 def machine() -> dict[str, object]:
-    """What the figures depend on."""
+    """The hardware and software that the figures depend on."""
     model = platform.processor()
     for row in Path("/proc/cpuinfo").read_text().splitlines():
         if row.startswith("model name"):
@@ -159,7 +160,8 @@ def machine() -> dict[str, object]:
 
 
 class Quiet:
-    """How much of the machine others took since this was made: a noisy one spoils every figure."""
+    """The share of the machine that other work used since this was created: noise invalidates every
+    figure."""
 
     def __init__(self) -> None:
         self.before = self._read()
@@ -175,7 +177,7 @@ class Quiet:
 
 
 def commit() -> str:
-    """Of the source tree; empty outside a git clone."""
+    """The commit of the source tree; empty outside a git clone."""
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         cwd=BENCH, capture_output=True, text=True, check=False,
@@ -184,7 +186,7 @@ def commit() -> str:
 
 
 def write_json(name: str, content: dict[str, object]) -> Path:
-    """Into bench/out/."""
+    """Write a file into bench/out/."""
     OUT.mkdir(exist_ok=True)
     path = OUT / name
     path.write_text(json.dumps(content, indent=1) + "\n")
@@ -193,7 +195,7 @@ def write_json(name: str, content: dict[str, object]) -> Path:
 
 @contextmanager
 def progress(total: int) -> Iterator[Step]:
-    """Yields step(text, done): a bar on a terminal, elsewhere one line for each finished step."""
+    """Yield step(text, done): a bar on a terminal, elsewhere one line for each finished step."""
     if not sys.stdout.isatty():
         began, count = time.monotonic(), 0
 

@@ -1,4 +1,4 @@
-"""Runs a cell on a server: topics, what must be in them, the load, then delete and wait for space.
+"""Run a cell on a server: create and fill topics, apply the load, then delete and wait for space.
 
 Called by the bench, the peers' comparison, the guard and the profile; prints nothing.
 """
@@ -19,17 +19,18 @@ from bench.client import Job, JobResult
 from bench.server import Server
 from bench.warm import PageCache, Report, Room, available_bytes, giving, page_cache
 
-# After a delete: how long to wait for the folder to shrink, to begin with it, and to go on.
+# After a delete: how long to wait for the folder to shrink, for the first change, and for each
+# further one.
 SPACE_LIMIT_S = 15.0
 SPACE_BEGIN_S = 0.8
 SPACE_STILL_S = 0.25
-# Fewer are deleted in the time in which the next cell is made ready.
+# Fewer are deleted while the next cell is prepared.
 MANY_PARTITIONS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which cores the two sides are pinned to, and the warm memory of cells that write much."""
+    """The cores that the two sides are pinned to, and the warm memory of cells that write much."""
 
     server_core: int = 0
     client_core: int = 1
@@ -38,7 +39,7 @@ class Place:
 
 @dataclass(slots=True)
 class CellResult:
-    """One run of one cell."""
+    """The result of one run of one cell."""
 
     cell: str
     unit: str
@@ -52,7 +53,7 @@ class CellResult:
 
     @property
     def errors(self) -> list[str]:
-        """What the client found wrong, empty when all its checks held."""
+        """The errors that the client found, empty when all its checks passed."""
         jobs = [self.result, *self.others]
         return [f"{job.mode}: {job.error} ({job.errors} errors)" for job in jobs if job.errors]
 
@@ -71,7 +72,7 @@ _made = 0  # topic names are never used twice in one process
 def warmed(
     place: Place, todo: Sequence[Cell], folder: Path, report: Report
 ) -> Iterator[tuple[Place, PageCache | None]]:
-    """The place with a warm room where any of the cells wants one, and what it brings."""
+    """The place with a warm room where any of the cells wants one, and the rates it gives."""
     if not any(cell.writes_much for cell in todo):
         yield place, None
         return
@@ -99,7 +100,7 @@ def _named(jobs: Sequence[Job], names: dict[str, str]) -> list[Job]:
 
 
 def wait_for_space(server: Server, before_bytes: int) -> None:
-    """Returns when the folder is back at its size, or has stopped shrinking."""
+    """Return when the folder is back at its size, or has stopped shrinking."""
     limit = time.monotonic() + SPACE_LIMIT_S
     smallest, patience, since = server.disk_bytes(), SPACE_BEGIN_S, time.monotonic()
     while time.monotonic() < limit:
@@ -116,11 +117,11 @@ def run_cell(
     cell: Cell,
     place: Place,
     seconds: float | None = None,
-    beside: Callable[[], None] | None = None,
+    companion: Callable[[], None] | None = None,
 ) -> CellResult:
-    """One run. A failed check is in the result; LoadError where the run could not go on.
+    """Run a cell once. A failed check is in the result; LoadError where the run could not continue.
 
-    `beside` runs in a thread from the moment the load starts.
+    `companion` runs in a thread from the moment the load starts.
     """
     names = _names(cell)
     before_bytes = server.disk_bytes() if cell.writes_much else 0
@@ -129,7 +130,7 @@ def run_cell(
             try:
                 for key, partitions in cell.topics.items():
                     admin.create_topic(names[key], partitions)
-                jobs = _load(server, cell, place, names, seconds, beside)
+                jobs = _load(server, cell, place, names, seconds, companion)
                 memory = server.memory()
             finally:
                 for name in names.values():
@@ -159,9 +160,9 @@ def _load(
     place: Place,
     names: dict[str, str],
     seconds: float | None,
-    beside: Callable[[], None] | None,
+    companion: Callable[[], None] | None,
 ) -> list[JobResult]:
-    """Fills the topics and runs the jobs."""
+    """Fill the topics and run the jobs."""
     options: dict[str, int | float | str] = {
         "port": server.port,
         "server_pid": server.pid,
@@ -174,10 +175,10 @@ def _load(
         wrong = [job.error for job in filled if job.error]
         if wrong:
             raise client.LoadError(f"{cell.name}: filling: {wrong[0]}")
-    companion = threading.Thread(target=beside) if beside else None
-    if companion:
-        companion.start()
+    thread = threading.Thread(target=companion) if companion else None
+    if thread:
+        thread.start()
     jobs = client.run(_named(cell.jobs, names), options)
-    if companion:
-        companion.join()
+    if thread:
+        thread.join()
     return jobs

@@ -1,7 +1,8 @@
 """A broker as a child process: started on given cores, timed until it accepts, measured, stopped.
 
-Knows no broker: what to start is a Recipe (kafkawire's is here, the peers' in peer_recipes). Runs
-on Linux only, like the load client (epoll, /proc, core pinning). Called by the runner.
+Independent of the kind of broker: a Recipe says what to start (kafkawire's is here, the peers' in
+peer_recipes). Runs on Linux only, like the load client (epoll, /proc, core pinning). Called by the
+runner.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from pathlib import Path
 
 READY_LIMIT_S = 90.0
 STOP_LIMIT_S = 30.0
-# What an fsynced bulk row writes at most. So much of old journals, and a margin, the broker that
-# syncs is told to keep, so that these rows overwrite: its default is 512 MiB.
+# The most that an fsynced bulk row writes. The broker that syncs is configured to keep this much of
+# old journals, and a margin, so that these rows overwrite: its default is 512 MiB.
 RECYCLED_BYTES = 2_000_000_000
 
 
 class ServerError(Exception):
-    """The broker did not start, or has gone."""
+    """The broker did not start, or has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,10 @@ class Memory:
 
 
 def kafkawire(durable: bool = False, root: Path | None = None) -> Recipe:
-    """Our broker with flush=os, or flush=commit; `root`: a source tree other than the installed."""
+    """Our broker with flush=os, or flush=commit; `root`: a source tree other than the installed
+    one."""
     settings = [
-        # As Kafka's node here: the heartbeat cell makes a thousand groups, one after the other,
+        # Like Kafka's node here: the heartbeat cell creates a thousand groups, one after the other,
         "group.initial.rebalance.delay.ms=0",
         # and a deleted topic's files must go before the next cell, not minutes later.
         "log.retention.check.interval.ms=500",
@@ -76,7 +78,7 @@ def kafkawire(durable: bool = False, root: Path | None = None) -> Recipe:
 
 
 def free_port() -> int:
-    """A port nobody listens on right now."""
+    """A port that no process listens on right now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -97,13 +99,13 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Of the running process."""
+        """The pid of the running process."""
         if self.process is None or self.process.poll() is not None:
             raise ServerError(f"{self.recipe.name} is not running\n{self.tail()}")
         return self.process.pid
 
     def start(self) -> float:
-        """Starts it and waits for the first accepted connection; returns the seconds it took."""
+        """Start it and wait for the first accepted connection; return the seconds it took."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.recipe.prepare:
             self.recipe.prepare(self.port, self.folder)
@@ -144,7 +146,7 @@ class Server:
         return self.folder.with_suffix(".log")
 
     def tail(self) -> str:
-        """The end of what it printed."""
+        """The last lines of its output."""
         with contextlib.suppress(OSError):
             return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
         return ""
@@ -164,7 +166,7 @@ class Server:
         return Memory(found.get("VmRSS", 0), found.get("RssAnon", 0))
 
     def disk_bytes(self) -> int:
-        """What its data folder takes on disk."""
+        """The disk space used by its data folder."""
         total = 0
         for at, _, names in os.walk(self.folder):
             for name in names:
@@ -173,15 +175,15 @@ class Server:
         return total
 
     def pause(self) -> None:
-        """Stops it where it stands, so that it takes nothing from another broker's run."""
+        """Stop the process (SIGSTOP), so that it takes no CPU time from another broker's run."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Goes on after pause()."""
+        """Continue after pause()."""
         os.kill(self.pid, signal.SIGCONT)
 
     def stop(self) -> None:
-        """Ends it: SIGTERM, after a while SIGKILL."""
+        """End it: SIGTERM, after a while SIGKILL."""
         if self.process is None:
             return
         if self.process.poll() is None:
@@ -195,7 +197,7 @@ class Server:
         self.process = None
 
     def discard(self) -> None:
-        """Ends it and removes its data."""
+        """End it and remove its data."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
         self._log.unlink(missing_ok=True)

@@ -1,14 +1,15 @@
-"""Topics to Parquet on Spark: ours beside Spark's own connector, on the same topics, by turns.
+"""Topics to Parquet on Spark: ours compared with Spark's own connector, on the same topics,
+alternately.
 
 `python -m bench.spark [--records 2000000,20000000] [--bytes 100,1000] [--codecs none,zstd]
-[--parquet snappy] [--rounds 3] [--minio]` starts a broker, fills a topic, waits until all of it
-lies in segments, and lets four ways read it in each round: the connector and Spark's Parquet
-writer; our data source and Spark's writer; a run of the pipeline from the data folder; with --minio
-one from the bucket. The files have the same codec, Spark's own default. Two Spark sessions of the
-same settings (local[2]) are warmed once by a small topic. Each result is checked: every offset of
-every partition once. Seconds are medians of the rounds, the ratio is the median of the rounds'
-ratios; memory is the peak of the session's processes together (PSS). Needs the `spark` extra, Java
-17, and the connector's jars. A table, and `out/spark.json`.
+[--parquet snappy] [--rounds 3] [--minio]` starts a broker, fills a topic, waits until all of it is
+in segments, and lets four ways read it in each round: the connector and Spark's Parquet writer; our
+data source and Spark's writer; a run of the pipeline from the data folder; with --minio one from
+the bucket. The files have the same codec, Spark's own default. Two Spark sessions of the same
+settings (local[2]) are warmed once by a small topic. Each result is checked: every offset of every
+partition once. Seconds are medians of the rounds, the ratio is the median of the rounds' ratios;
+memory is the peak of the session's processes together (PSS). Needs the `spark` extra, Java 17, and
+the connector's jars. A table, and `out/spark.json`.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ WAYS = {
     "connector, count": ("connector", "count"),
     "data source, count": ("ours", "count"),
 }
-"""Name -> which session, what it does."""
+"""Name -> its session, its job."""
 BASES = {"connector, count": "connector, count", "data source, count": "connector, count"}
-"""What a way is measured against, where that is not the connector writing Parquet."""
+"""The baseline of a way, where that is not the connector writing Parquet."""
 CUT_WITHIN_S = 300
 SAMPLE_S = 0.2
-"""Memory is looked at in a round of its own: adding up the pages of a JVM takes a core its time."""
+"""Memory is measured in a round of its own: adding up the pages of a JVM uses much CPU time."""
 
 
 @dataclass
@@ -67,7 +68,7 @@ class Row:
 
     @property
     def median_s(self) -> float:
-        """Of all rounds."""
+        """The median of all rounds."""
         return statistics.median(self.seconds)
 
 
@@ -94,7 +95,7 @@ class Session:
         return found
 
     def run(self, job: dict[str, str]) -> tuple[float, int]:
-        """Seconds, rows (-1: see the files)."""
+        """Seconds, rows (-1: count them in the files)."""
         assert self.child.stdin is not None
         self.child.stdin.write(json.dumps(job) + "\n")
         self.child.stdin.flush()
@@ -104,7 +105,7 @@ class Session:
         return answer["seconds"], answer["rows"]
 
     def close(self) -> None:
-        """End it."""
+        """End the session."""
         assert self.child.stdin is not None
         self.child.stdin.close()
         try:
@@ -115,7 +116,7 @@ class Session:
 
 @contextlib.contextmanager
 def peak_memory(pid: int) -> Iterator[list[int]]:
-    """The most that a process and its descendants had, shared pages by their share."""
+    """The peak memory of a process and its descendants, with shared pages divided among them."""
     peak, done = [0], threading.Event()
 
     def watch() -> None:
@@ -138,7 +139,7 @@ def peak_memory(pid: int) -> Iterator[list[int]]:
 
 
 def check(folder: Path, topic: Topic) -> None:
-    """Every offset of every partition is there once. RuntimeError."""
+    """Check that every offset of every partition is there once. RuntimeError."""
     columns = ("partition", "offset")
     names = ds.dataset(folder, format="parquet").schema.names
     chosen = [c if c in names else f"_{c}" for c in columns]
@@ -155,7 +156,7 @@ def check(folder: Path, topic: Topic) -> None:
 
 
 def broker(folder: Path, tier: str) -> Server:
-    """One that cuts what it has soon; the bucket gets it soon as well."""
+    """A broker that cuts its journals soon, and uploads soon as well."""
     settings = ["flush=os", "journal.roll.ms=2000", "tiering.max.lag.ms=5000"]
 
     def command(port: int, data: Path) -> Sequence[str]:
@@ -170,7 +171,7 @@ def broker(folder: Path, tier: str) -> Server:
 
 
 def wait_until_cut(source: str, topic: Topic) -> None:
-    """Until segments at `source` hold all of the topic."""
+    """Wait until segments at `source` hold all of the topic."""
     began = time.monotonic()
     while time.monotonic() - began < CUT_WITHIN_S:
         with contextlib.suppress(Exception):  # no manifest yet, no such topic yet
@@ -184,7 +185,8 @@ def wait_until_cut(source: str, topic: Topic) -> None:
 
 @contextlib.contextmanager
 def bucket(folder: Path, wanted: bool) -> Iterator[str]:
-    """The URL of a tier in a MinIO of our own, or ""; what we start finds the way to it."""
+    """The URL of a tier in a MinIO of our own, or ""; child processes find its settings in the
+    environment."""
     if not wanted:
         yield ""
         return
@@ -196,7 +198,7 @@ def bucket(folder: Path, wanted: bool) -> Iterator[str]:
 
 
 class Bench:
-    """The broker, the sessions and what they found."""
+    """The broker, the sessions and their results."""
 
     def __init__(self, folder: Path, tier: str, options: argparse.Namespace) -> None:
         self.folder, self.tier, self.rounds = folder, tier, options.rounds
@@ -218,7 +220,7 @@ class Bench:
         self.server.discard()
 
     def once(self, topic: Topic, way: str) -> tuple[float, float]:
-        """Seconds, the broker's CPU seconds; checked."""
+        """Run once; return seconds and the broker's CPU seconds; the result is checked."""
         kind, do = WAYS[way]
         out = self.folder / "out"
         shutil.rmtree(out, ignore_errors=True)
@@ -237,7 +239,7 @@ class Bench:
         return seconds, cpu_s
 
     def measure(self, topic: Topic, step: report.Step) -> None:
-        """All rounds of one topic, then it goes."""
+        """Run all rounds of one topic, then delete it."""
         self.prepare(topic)
         rows = [Row(topic, way) for way in self.ways]
         for _ in range(self.rounds):
@@ -262,7 +264,7 @@ class Bench:
             wait_until_cut(self.tier, topic)
 
     def remove(self, topic: Topic) -> None:
-        """Its disk is needed."""
+        """Delete the topic, because its disk space is needed."""
         from bench.admin import Admin
 
         with Admin(self.server.port) as admin:
@@ -270,7 +272,7 @@ class Bench:
         shutil.rmtree(self.folder / "out", ignore_errors=True)
 
     def ratio(self, row: Row) -> float:
-        """How many times as fast as what it is measured against: median of the rounds."""
+        """How many times as fast as its baseline: median of the rounds."""
         name = BASES.get(row.way, "connector")
         base = next(r for r in self.rows if r.topic == row.topic and r.way == name)
         pairs = zip(base.seconds, row.seconds, strict=True)
@@ -281,7 +283,7 @@ HEAD = ("topic", "way", "s", "M records/s", "ratio", "peak MB", "broker CPU s")
 
 
 def table(bench: Bench) -> list[list[str]]:
-    """For people."""
+    """The table for readers."""
     return [
         [
             row.topic.label,
@@ -312,7 +314,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
 
 
 def main(given: Sequence[str]) -> None:
-    """Measure, print, keep."""
+    """Measure, print, store."""
     options = arguments(given)
     topics = [
         Topic(int(records), int(size), codec)

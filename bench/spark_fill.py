@@ -1,8 +1,8 @@
-"""Topics for the Spark bench: so many records of one size, in four partitions, quickly.
+"""Topics for the Spark bench: the given number of records of one size, in four partitions, quickly.
 
-The values look like log lines (`bench.payload`) and are all different: some batches are made once,
-each is sent again and again with other numbers in its values, another time and a new checksum. What
-repeats is so far apart that no codec sees it, and no dictionary of Parquet's helps.
+The values look like log lines (`bench.payload`) and are all different: some batches are built once,
+each is sent repeatedly with other numbers in its values, another time and a new checksum.
+Repetitions are so far apart that no codec and no dictionary of Parquet's can use them.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, Top
 PRODUCE = 0
 PARTITIONS = 4
 BATCH_BYTES = 100_000
-"""Of values, as far as a batch goes before it is compressed."""
+"""Bytes of values in a batch before it is compressed."""
 VARIANTS = 64
-"""Of a partition: more than a page of Parquet or the window of a codec has."""
+"""Bytes of a partition before values repeat: more than a page of Parquet or the window of a
+codec."""
 NUMBER_AT, DIGITS = 6, 16
-"""Where a value's number is, behind {"id":."""
+"""The position of a value's number, after {"id":."""
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
 HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 BASE_MS = 1_760_000_000_000
 STEP_MS = 1000
-"""Between two batches of a partition: a topic then spans days, as one does that has history."""
+"""Time between two batches of a partition: a topic then spans days, like one with history."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What to make."""
+    """The topic to create."""
 
     records: int
     value_bytes: int
@@ -46,35 +47,35 @@ class Topic:
 
     @property
     def name(self) -> str:
-        """The topic's."""
+        """The topic's name."""
         return f"bench-{self.records}-{self.value_bytes}-{self.codec}"
 
     @property
     def label(self) -> str:
-        """For the tables."""
+        """The label in the tables."""
         size = "1 KB" if self.value_bytes == 1000 else f"{self.value_bytes} B"
         packed = "" if self.codec == "none" else f", {self.codec}"
         return f"{self.records:,} x {size}{packed}"
 
     @property
     def batch_records(self) -> int:
-        """In one batch."""
+        """The number of records in one batch."""
         return max(1, BATCH_BYTES // self.value_bytes)
 
 
 class Template:
-    """The records of a batch, uncompressed, and where in each value its number goes."""
+    """The records of a batch, uncompressed, and the position of the number in each value."""
 
     def __init__(self, chance: random.Random, topic: Topic, count: int) -> None:
         self.topic, self.count = topic, count
         records = [record(i, line(chance, topic.value_bytes)) for i in range(count)]
         self._body = np.frombuffer(b"".join(records), np.uint8).copy()
         ends = np.cumsum([len(one) for one in records])
-        starts = ends - 1 - topic.value_bytes  # one byte behind a value: no headers
+        starts = ends - 1 - topic.value_bytes  # one byte after a value: no headers
         self._places = starts[:, None] + NUMBER_AT + np.arange(DIGITS)
 
     def batch(self, number: int) -> bytes:
-        """Batch `number` of a partition: nobody else has its values."""
+        """Batch `number` of a partition, whose values are unique."""
         numbers = np.uint64(number * self.count) + np.arange(self.count, dtype=np.uint64)
         numbers *= SPREAD
         digits = numbers[:, None] >> (np.arange(DIGITS, dtype=np.uint64) * np.uint64(4))
@@ -89,7 +90,7 @@ class Template:
 
 
 def batches(topic: Topic, records: int, seed: int) -> Iterator[bytes]:
-    """Batches of exactly so many records for one partition."""
+    """Batches of exactly this many records for one partition."""
     chance = random.Random(seed)
     whole = [Template(chance, topic, topic.batch_records) for _ in range(VARIANTS)]
     number = -1

@@ -1,8 +1,8 @@
-"""One Spark session for the Spark bench: does what it is told, one JSON object a line, and answers.
+"""One Spark session for the Spark bench: runs jobs, one JSON object a line, and prints results.
 
 `python -m bench.spark_job connector|ours`; the first line it writes says that it is ready. A job is
 {"do": "count" | "parquet" | "pipeline", "source": URL, "bootstrap": HOST:PORT, "topic": NAME,
-"out": FOLDER, "compression": CODEC}; the answer {"seconds": s, "rows": n} or {"error": text}.
+"out": FOLDER, "compression": CODEC}; the result {"seconds": s, "rows": n} or {"error": text}.
 `connector` is Spark's own Kafka connector with the jars of the peers' folder, `ours` the data
 source and the pipeline.
 """
@@ -20,7 +20,7 @@ COLUMNS = ("partition", "offset", "timestamp", "key", "value")
 
 
 def connector_session() -> Any:
-    """As anyone has it who adds the connector to a local Spark."""
+    """A session as users get it who add the connector to a local Spark."""
     from pyspark.sql import SparkSession
 
     home = Path(os.environ.get("PEERS_HOME") or Path.home() / ".cache/kafkawire-peers")
@@ -42,7 +42,7 @@ def connector_session() -> Any:
 
 
 def our_session() -> Any:
-    """As `kafkawire pipeline run` opens it."""
+    """A session like that of `kafkawire pipeline run`."""
     from kafkawire.spark import register
     from kafkawire.spark.session import open_session
 
@@ -79,14 +79,15 @@ def count(spark: Any, kind: str, job: dict[str, str]) -> int:
 
 
 def parquet(spark: Any, kind: str, job: dict[str, str]) -> int:
-    """The topic through Spark's own Parquet writer."""
+    """Write the topic through Spark's own Parquet writer."""
     writer = rows_of(spark, kind, job).select(*COLUMNS).write.mode("overwrite")
     writer.parquet(job["out"], compression=job["compression"])
     return -1
 
 
 def pipeline(spark: Any, kind: str, job: dict[str, str]) -> int:
-    """The topic by a job of the pipeline: the same columns, with intent, accounts and commit."""
+    """Write the topic by a job of the pipeline: the same columns, with intent, accounts and
+    commit."""
     from kafkawire.spark.pipeline.engine import Engine
     from kafkawire.spark.pipeline.executors import OnSpark
     from kafkawire.spark.pipeline.job import parse
@@ -110,9 +111,9 @@ JOBS = {"count": count, "parquet": parquet, "pipeline": pipeline}
 
 
 def main(kind: str) -> None:
-    """Jobs from standard input until it ends."""
+    """Run jobs from standard input until it ends."""
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what Spark prints is no answer
+    os.dup2(2, 1)  # output of Spark is not a result
     spark = connector_session() if kind == "connector" else our_session()
     print(json.dumps({"ready": spark.version}), file=out, flush=True)
     for text in sys.stdin:

@@ -1,7 +1,8 @@
 """`python -m bench.waiting_broker MS COMMAND...`: a broker whose remote tier only waits.
 
-Every request to read from the tier, which is a folder, takes so many milliseconds more, spent in a
-timer: what bench.micro.cold measures is then the broker's, and no server takes part of the machine.
+Every read request to the tier, which is a folder, takes this many milliseconds more, spent in a
+timer: the figures of bench.micro.cold are then the broker's, and no server uses part of the
+machine.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class WaitingStore:
 
 
 def patch(wait_s: float) -> None:
-    """From now on stores wait."""
+    """Make stores wait from now on."""
     usual = opening.open_store
 
     def open_store(url: str, config: BrokerConfig) -> Any:

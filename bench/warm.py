@@ -1,12 +1,12 @@
-"""Memory that is warm: given to the kernel while a cell writes, so that new page cache is not cold.
+"""Warm memory: released to the kernel while a cell writes, so that new page cache is not cold.
 
-A virtual machine may hand the pages that lie free back to its host (free page reporting, every two
-seconds) and gets each again only at its next touch, for microseconds a page. Then new page cache is
-written at a few hundred MB/s whatever the broker, and a bulk row measures the hypervisor. A Room is
-memory that this process has touched and holds. While a cell runs, a thread gives it away just ahead
-of what is being used, and takes back at once what comes free: two seconds later that would be cold.
-It does so for every broker alike, and on a machine whose memory is its own it is of no consequence.
-Called by the runner; `page_cache` measures what it brings.
+A virtual machine may return free pages to its host (free page reporting, every two seconds) and
+gets each again only at its next touch, for microseconds a page. Then new page cache is written at a
+few hundred MB/s whatever the broker, and a bulk row measures the hypervisor. A Room is memory that
+this process has touched and holds. While a cell runs, a thread releases it just ahead of use, and
+takes back at once what becomes free: two seconds later that would be cold. It does so for every
+broker alike, and on a machine whose memory is its own it has no effect. Called by the runner;
+`page_cache` measures its effect.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ MIB = 1 << 20
 PAGE_BYTES = mmap.PAGESIZE
 HUGE_ORDER = 9  # a huge page is 2^9 pages
 HUGE_BYTES = PAGE_BYTES << HUGE_ORDER
-# What the cell that writes most writes in its window, and a margin.
+# Bytes that the most write-intensive cell writes in its window, and a margin.
 ROOM_BYTES = 2304 * MIB
-# Never more than these shares of what is available: what cells write has to fit beside them.
+# Never more than these shares of what is available: the data of cells must fit as well.
 ROOM_SHARE, REMNANTS_SHARE = 0.25, 0.3
-# So much is kept free ahead of the writer, and up to twice that: more than it uses in a tick.
+# Kept free ahead of the writer, up to twice this: more than it uses in a tick.
 AHEAD_BYTES = 256 * MIB
 TICK_S = 0.005
 STEP_BYTES = 16 * MIB
 REMNANTS_LEFT_BYTES = 256 * MIB  # about what the kernel keeps for its own use
-# Steps that took nothing of them: a core may keep an eighth of all memory in lists of its own.
+# Steps without success: a core may keep an eighth of all memory in lists of its own.
 IN_VAIN_MAX = 128
 TRIAL_BYTES = 400 * MIB
 
 Report = Callable[[str], None]
-"""Is told what is being done."""
+"""Called with a description of the current step."""
 
 
 def free_bytes() -> int:
-    """Memory nobody uses, not even as page cache."""
+    """Memory that is not used at all, not even as page cache."""
     with open("/proc/vmstat", "rb", buffering=0) as file:
         name, value = file.read(64).split()[:2]
     if name != b"nr_free_pages":
@@ -57,12 +57,12 @@ def remnants(rows: Sequence[str]) -> int:
 
 
 def remnants_now() -> int:
-    """The machine's."""
+    """The remnants of this machine."""
     return remnants(Path("/proc/buddyinfo").read_text().splitlines())
 
 
 def available_bytes() -> int:
-    """What the kernel says can be had without swapping."""
+    """The kernel's estimate of what can be allocated without swapping."""
     for row in Path("/proc/meminfo").read_text().splitlines():
         if row.startswith("MemAvailable:"):
             return int(row.split()[1]) * 1024
@@ -70,28 +70,28 @@ def available_bytes() -> int:
 
 
 def whole(size: float) -> int:
-    """In whole huge pages, at least one."""
+    """Rounded to whole huge pages, at least one."""
     return max(int(size) // HUGE_BYTES, 1) * HUGE_BYTES
 
 
 def anonymous(size: int, advice: int) -> mmap.mmap:
-    """Memory no file stands behind."""
+    """Memory that is not backed by a file."""
     memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(advice)
     return memory
 
 
 def touch(memory: mmap.mmap, begin: int, end: int) -> None:
-    """A byte of every page."""
+    """Write a byte of every page."""
     with memoryview(memory) as view:
         view[begin:end:PAGE_BYTES] = bytes((end - begin) // PAGE_BYTES)
 
 
 class Remnants:
-    """Holds what lies free in small pieces, small pages of it.
+    """Holds free memory in small pieces, in small pages.
 
     The kernel serves a request from the smallest piece that is large enough: as long as there are
-    small ones, cold, whoever writes gets those and not the huge ones that have just been given.
+    small ones, cold, a writer gets those and not the huge ones that have just been released.
     """
 
     def __init__(self, size: int, now: Callable[[], int] = remnants_now) -> None:
@@ -102,35 +102,35 @@ class Remnants:
         self._memory = anonymous(size, mmap.MADV_NOHUGEPAGE)
 
     def take(self) -> None:
-        """All of them, as far as they can be had: some are kept for the kernel's own use."""
+        """Take all remnants that can be had: some are kept for the kernel's own use."""
         left, in_vain = self._now(), 0
         while left > self.enough and in_vain < IN_VAIN_MAX and self.held < self.size:
             end = min(self.held + STEP_BYTES, self.size)
             touch(self._memory, self.held, end)
             self.held, before, left = end, left, self._now()
             in_vain = in_vain + 1 if before - left < STEP_BYTES // 2 else 0
-        self.enough = max(self.enough, left + STEP_BYTES)  # the rest can't be had
+        self.enough = max(self.enough, left + STEP_BYTES)  # the rest cannot be had
 
     def close(self) -> None:
-        """They are free again."""
+        """Release them."""
         self._memory.close()
 
 
 class Room:
-    """Touched memory: a part is given away while a cell writes, and taken back."""
+    """Touched memory: a part is released while a cell writes, and taken back."""
 
     def __init__(
         self, available: int, core: int | None = None, free: Callable[[], int] = free_bytes
     ) -> None:
         self.size = whole(min(ROOM_BYTES, available * ROOM_SHARE))
         self.core = core
-        self.given = self.size  # so many bytes from the begin are not held: at first all
+        self.given = self.size  # this many bytes from the beginning are not held: at first all
         self.remnants = Remnants(whole(available * REMNANTS_SHARE))
         self._free = free
         self._memory = anonymous(self.size, mmap.MADV_HUGEPAGE)
 
     def take(self, report: Report | None = None) -> None:
-        """Holds again whatever was given away, and the remnants of the cell."""
+        """Take back everything that was released, and the remnants of the cell."""
         while self.given:
             self._take(STEP_BYTES)
             if report:
@@ -139,9 +139,9 @@ class Room:
 
     @contextmanager
     def giving(self) -> Iterator[None]:
-        """Within it AHEAD_BYTES more are free than at its begin, as long as the room lasts.
+        """Keep AHEAD_BYTES more free than at the beginning, as long as the room lasts.
 
-        To be left when the data has been deleted.
+        Leave the context when the data has been deleted.
         """
         wanted = self._free() + AHEAD_BYTES
         self._give(AHEAD_BYTES)
@@ -156,7 +156,7 @@ class Room:
         self.take()
 
     def close(self) -> None:
-        """All of it is free again."""
+        """Release all of it."""
         self._memory.close()
         self.remnants.close()
 
@@ -183,12 +183,12 @@ class Room:
 
 
 def giving(room: Room | None) -> AbstractContextManager[None]:
-    """Where there is a room."""
+    """The same for a room that may not exist."""
     return room.giving() if room else nullcontext()
 
 
 def write_mb_s(path: Path, size: int) -> float:
-    """A new file, written in pieces of 1 MiB and removed again."""
+    """The rate of writing a new file, in pieces of 1 MiB; it is removed again."""
     piece = os.urandom(MIB)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
@@ -203,14 +203,15 @@ def write_mb_s(path: Path, size: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PageCache:
-    """MB/s of writing new page cache: to memory that lay free, and to a room's."""
+    """MB/s of writing new page cache: to memory that was free, and to a room's."""
 
     cold_mb_s: float
     warm_mb_s: float
 
 
 def page_cache(folder: Path, room: Room, report: Report | None = None) -> PageCache:
-    """Fills the room, too. `cold` is right if nothing has freed memory in the last two seconds."""
+    """Measure, which fills the room, too. `cold` is correct if nothing has released memory in the
+    last two seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "page-cache.bin"
     cold = write_mb_s(path, TRIAL_BYTES)

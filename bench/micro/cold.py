@@ -1,15 +1,15 @@
-"""Cold reads: what they cost the traffic beside them, how fast they are, how soon they begin.
+"""Cold reads: their cost for concurrent traffic, their throughput, their latency to the first byte.
 
 `python -m bench.micro.cold [--seconds S] [--rounds N] [--megabytes M] [--minio]`. A broker with a
 remote tier is filled with eight topics that are read from there (`tieredStorageLevel=force`), and
-one that is hot. Then, by turns with and without eight clients that read the cold topics through, as
-fast as they can: p99 of paced produces and of paced hot fetches. Broker on one core, clients on the
-other, the readers of cold data in a process that yields to the one that measures.
+one that is hot. Then, alternately with and without eight clients that read the cold topics as fast
+as they can: p99 of paced produces and of paced hot fetches. Broker on one core, clients on the
+other, the readers of cold data in a process of lower priority.
 
 Without --minio the tier is a folder whose requests take 30 ms more (bench.waiting_broker), and the
 first byte of a cold fetch is counted in round trips: each takes 200 ms for that. With it the tier
-is MinIO beside the clients, and the rate of cold fetches is held against plain parallel ranged GETs
-of the same objects by boto3. Bounded: the cold topics take M megabytes each (48).
+is MinIO next to the clients, and the rate of cold fetches is compared with plain parallel ranged
+GETs of the same objects by boto3. Bounded: the cold topics take M megabytes each (48).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ READERS = 8
 WAIT_MS = 30
 FIRST_BYTE_WAIT_MS = 200
 LARGE_MB = 2400
-"""The topic that is read through for its rate: far more than the cache holds, and than is read in
-a round, since at its end the reader begins anew and is not read ahead for at first."""
+"""The topic that is read for its rate: far larger than the cache and than a round reads, since at
+its end the reader starts again from the beginning, at first without read-ahead."""
 TIERED_WITHIN_S = 120.0
 ROOT = Path(__file__).parent.parent.parent
 SERVER_CORE, CLIENT_CORE = 0, 1
@@ -64,11 +64,20 @@ FETCHES = Job(
     {"topic": "hot", "connections": 4, "rate": 400, "max_bytes": 65536,
      "partition_max_bytes": 65536},
 )  # fmt: skip
-HEAD = ("", "alone p50 us", "p99 us", "beside p50 us", "p99 us", "p99 ratio", "min", "max")
+HEAD = (
+    "",
+    "alone p50 us",
+    "p99 us",
+    "with readers p50 us",
+    "p99 us",
+    "p99 ratio",
+    "min",
+    "max",
+)
 
 
 def serve(folder: Path, tier: str, wait_ms: int, cores: set[int], env: dict[str, str]) -> Server:
-    """A broker with a remote tier; `wait_ms` 0: as it is."""
+    """A broker with a remote tier; `wait_ms` 0: without added delay."""
     recipe = kafkawire()
 
     def command(port: int, data: Path) -> list[str]:
@@ -91,7 +100,7 @@ def ask(admin: Admin, key: int, version: int, request: object, answer: type) -> 
 
 
 def offset_of(admin: Admin, topic: str, timestamp: int) -> int:
-    """What ListOffsets says of the first partition."""
+    """The offset that ListOffsets returns for the first partition."""
     rows = [ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, timestamp)])]
     found = ask(admin, 2, 9, ListOffsetsRequest(-1, topics=rows), ListOffsetsResponse)
     assert isinstance(found, ListOffsetsResponse)
@@ -99,7 +108,7 @@ def offset_of(admin: Admin, topic: str, timestamp: int) -> int:
 
 
 def fill(server: Server, megabytes: int, last: int) -> None:
-    """Make the topics, the last one of another size; wait until the cold ones are in the tier."""
+    """Create the topics, the last one of another size; wait until the cold ones are in the tier."""
     cold = [f"cold{n}" for n in range(READERS + 1)]
     with Admin(server.port) as admin:
         for name in cold:
@@ -111,7 +120,8 @@ def fill(server: Server, megabytes: int, last: int) -> None:
             client.run([job], {"port": server.port, "seconds": 60, "client_core": CLIENT_CORE})
         began = time.monotonic()
         for name in cold:
-            # What lies in the journals at the end is cut when it is as old as the lag allows.
+            # Records left in the journals at the end are cut when they are as old as the lag
+            # allows.
             while (left := offset_of(admin, name, -1) - 1 - offset_of(admin, name, -5)) > 0:
                 if time.monotonic() - began > TIERED_WITHIN_S:
                     raise RuntimeError(
@@ -124,19 +134,19 @@ def fill(server: Server, megabytes: int, last: int) -> None:
 
 
 def fill_job(topic: str, megabytes: int) -> Job:
-    """So many megabytes."""
+    """A job that writes this many megabytes."""
     options: dict[str, int | float | str] = {"topic": topic, "acks": -1, "inflight": 4}
     return Job("produce", {**options, **BATCH, "connections": 1, "bytes": megabytes * 1_000_000})
 
 
 def reading(topic: str) -> Job:
-    """One consumer, as fast as it can, with the defaults of Java's."""
+    """One consumer that reads as fast as it can, with the defaults of Java's."""
     return Job("fetch", {"topic": topic, "connections": 1, "max_bytes": 52_428_800})
 
 
 @contextmanager
 def cold_readers(port: int, seconds: float) -> Iterator[subprocess.Popen[str]]:
-    """A client process that reads the cold topics and yields to everybody else."""
+    """A client process that reads the cold topics at lower priority than all others."""
     words = [str(client.build()), f"port={port}", f"seconds={seconds}", "spin=0"]
     for number in range(READERS):
         job = reading(f"cold{number}")
@@ -162,8 +172,10 @@ def measure(server: Server, seconds: float) -> list[client.JobResult]:
     return client.run([PRODUCES, FETCHES], {**options, "client_core": CLIENT_CORE})
 
 
-def beside(server: Server, seconds: float) -> tuple[list[client.JobResult], float]:
-    """The same beside cold readers, and how many megabytes a second these get."""
+def measure_with_cold_readers(
+    server: Server, seconds: float
+) -> tuple[list[client.JobResult], float]:
+    """The same with concurrent cold readers, and their throughput in megabytes a second."""
     with cold_readers(server.port, seconds + 1.5) as process:
         time.sleep(0.5)
         found = measure(server, seconds)
@@ -176,15 +188,15 @@ def beside(server: Server, seconds: float) -> tuple[list[client.JobResult], floa
 
 
 def alone_on_core(server: Server) -> None:
-    """Leave the broker its core: the process that speaks to the storage goes to the other one."""
+    """Move the process that speaks to the storage to the other core, away from the broker."""
     for found in Path(f"/proc/{server.pid}/task").glob("*/children"):
         for child in found.read_text().split():
             os.sched_setaffinity(int(child), {CLIENT_CORE})
 
 
 def before_others(server: Server) -> None:
-    """Let the broker and this process, with the client it starts, run before all that is ordinary
-    on this machine: real time, which the storage's child and the cold readers do not get."""
+    """Give the broker and this process, with the client it starts, real-time priority, which the
+    storage's child and the cold readers do not get."""
     for task in Path(f"/proc/{server.pid}/task").iterdir():
         os.sched_setscheduler(int(task.name), os.SCHED_FIFO, os.sched_param(1))
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
@@ -200,7 +212,7 @@ def isolation(server: Server, options: argparse.Namespace) -> list[list[str]]:
         before_others(server)
     for _ in range(options.rounds):
         alone.append(measure(server, options.seconds))
-        found, rate = beside(server, options.seconds)
+        found, rate = measure_with_cold_readers(server, options.seconds)
         with_them.append(found)
         rates.append(rate)
     rows = []
@@ -249,7 +261,7 @@ def throughput(server: Server, seconds: float) -> float:
 
 
 def raw(url: str, environ: dict[str, str], seconds: float) -> float:
-    """MB/s of plain ranged GETs of 8 MiB of the same objects, eight beside each other."""
+    """MB/s of plain ranged GETs of 8 MiB of the same objects, eight concurrently."""
     words = [sys.executable, "-m", "bench.raw_gets", url, str(seconds)]
     done = subprocess.run(
         words, env={**os.environ, **environ}, cwd=ROOT, check=True, capture_output=True, text=True
@@ -269,7 +281,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def beside_minio(options: argparse.Namespace) -> None:
+def with_minio(options: argparse.Namespace) -> None:
     """Against MinIO: rates on both cores, and latencies with the broker alone on its core."""
     from tests.kit import minio
 
@@ -281,7 +293,9 @@ def beside_minio(options: argparse.Namespace) -> None:
         server.start()
         fill(server, options.megabytes, LARGE_MB)
         ratios = []
-        throughput(server, options.seconds)  # memory nobody has touched costs more than the rest
+        throughput(
+            server, options.seconds
+        )  # memory that was never touched costs more than the rest
         for _ in range(options.rounds):
             plain = raw(url, store.environ, options.seconds)
             ours = throughput(server, options.seconds)
@@ -290,10 +304,10 @@ def beside_minio(options: argparse.Namespace) -> None:
         print(f"median {median(ratios):.2f}")
         for task in Path(f"/proc/{server.pid}/task").iterdir():
             os.sched_setaffinity(int(task.name), {SERVER_CORE})
-        report.show("beside eight cold readers", HEAD, isolation(server, options))
+        report.show("with eight cold readers", HEAD, isolation(server, options))
 
 
-def beside_a_wait(options: argparse.Namespace) -> None:
+def with_delayed_storage(options: argparse.Namespace) -> None:
     """Against a storage that only waits."""
     for wait_ms in (FIRST_BYTE_WAIT_MS, WAIT_MS):
         tier = options.data / f"tier{wait_ms}"
@@ -302,7 +316,7 @@ def beside_a_wait(options: argparse.Namespace) -> None:
             server.start()
             fill(server, options.megabytes if wait_ms == WAIT_MS else 8, 8)
             if wait_ms == WAIT_MS:
-                report.show("beside eight cold readers", HEAD, isolation(server, options))
+                report.show("with eight cold readers", HEAD, isolation(server, options))
             else:
                 trips = first_bytes(server, wait_ms)
                 print("round trips of first bytes: " + " ".join(f"{n:.2f}" for n in trips))
@@ -311,15 +325,15 @@ def beside_a_wait(options: argparse.Namespace) -> None:
 
 
 def main(given: Sequence[str]) -> None:
-    """See the module."""
+    """Measure and print the tables."""
     options = arguments(given)
     shutil.rmtree(options.data, ignore_errors=True)
     options.data.mkdir(parents=True)
     try:
         if options.minio:
-            beside_minio(options)
+            with_minio(options)
         else:
-            beside_a_wait(options)
+            with_delayed_storage(options)
     finally:
         shutil.rmtree(options.data, ignore_errors=True)
 

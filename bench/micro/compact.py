@@ -1,11 +1,11 @@
-"""What cleaning a compacted partition costs: the job `compact` on segments of a real folder.
+"""The cost of cleaning a compacted partition: the job `compact` on segments of a real folder.
 
 `python bench/micro/compact.py [MEBIBYTES]` writes a segment of 1 KB records in 16 KB batches, as
 keyed updates drawn at random from half as many keys, and cleans it: once as all dirty, once with
-the cleaned half and a dirty half of new updates, once with LZ4 batches, once with 100-byte
-records. It prints megabytes of input (unpacked) a second of CPU and of wall time, the best of
-three runs, and the most memory of the process. Bounded: some hundred megabytes in a temporary
-folder, deleted at the end.
+the cleaned half and a dirty half of new updates, once with LZ4 batches, once with 100-byte records.
+It prints megabytes of input (unpacked) a second of CPU and of wall time, the best of three runs,
+and the peak memory of the process. Bounded: some hundred megabytes in a temporary folder, deleted
+at the end.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
 
 BATCH_BYTES = 16 << 10
 RECORD_BYTES = 24
-"""Of a record here without its value."""
+"""Bytes of a record here without its value."""
 NOW_MS = 1_700_000_000_000
 
 
 @dataclass(slots=True)
 class Load:
-    """What is written: so many bytes of records of one size, over so many keys."""
+    """The data to write: this many bytes of records of one size, over this many keys."""
 
     name: str
     value_bytes: int
@@ -87,7 +87,7 @@ def write_source(
 def clean(
     fs: DiskFileSystem, folder: str, sources: list[CompactSource], dirty_from: int
 ) -> tuple[CompactResult, float, float]:
-    """(result, CPU seconds, seconds) of the quickest of three jobs."""
+    """(result, CPU seconds, seconds) of the fastest of three jobs."""
     return min((_clean(fs, folder, sources, dirty_from) for _ in range(3)), key=lambda it: it[1])
 
 
@@ -119,7 +119,7 @@ def report(name: str, value_bytes: int, outcome: tuple[CompactResult, float, flo
 
 
 def main() -> None:
-    """See the module."""
+    """Measure and print the table."""
     mebibytes = int(sys.argv[1]) if len(sys.argv) > 1 else 128
     fs = DiskFileSystem()
     with tempfile.TemporaryDirectory() as folder:

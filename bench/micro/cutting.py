@@ -1,10 +1,9 @@
-"""What cutting costs the traffic beside it: produce p99 with and without, at 40 % of the disk.
+"""The cost of cutting for concurrent traffic: produce p99 with and without, at 40 % of the disk.
 
-`python -m bench.micro.cutting [--seconds S] [--share 0.4]` measures the rate at which the disk
-takes a sequential write (1 GB, synced), paces produces of 16 KB batches at a share of it to a
-broker that cuts its journals as soon as they are rolled, and to one that never does, by turns;
-prints p50 and p99 of each, their ratio, and how much was not cut yet when the load ended. Bounded:
-three rounds.
+`python -m bench.micro.cutting [--seconds S] [--share 0.4]` measures the disk's rate of sequential
+writes (1 GB, synced), paces produces of 16 KB batches at a share of it to a broker that cuts its
+journals as soon as they are rolled, and to one that never does, alternately; prints p50 and p99 of
+each, their ratio, and how much was not cut yet when the load ended. Bounded: three rounds.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ HEAD = ("", "p50 us", "p99 us", "worst p99", "MB/s", "MB not cut at the end")
 
 
 def disk_mb_s(folder: Path) -> float:
-    """How fast a new file takes a sequential write until it is synced, MB/s."""
+    """The rate of a sequential write of a new file until it is synced, MB/s."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "disk-rate"
     block = os.urandom(1 << 20)
@@ -54,7 +53,7 @@ Figures = tuple[float, float, float, float]  # p50 us, p99 us, MB/s, MB not cut
 
 
 def measure(cell: Cell, settings: tuple[str, ...], folder: Path) -> tuple[Figures, list[str]]:
-    """One run on a fresh broker: its figures, and what the client found wrong."""
+    """Run once on a new broker; return its figures, and the errors that the client found."""
     place = Place()
     recipe = kafkawire()
 
@@ -62,7 +61,7 @@ def measure(cell: Cell, settings: tuple[str, ...], folder: Path) -> tuple[Figure
         more = [word for setting in settings for word in ("--set", setting)]
         return [*recipe.command(port, data), *more]
 
-    # The worker runs on either core, as it would; the client shares one of them.
+    # The worker runs on either core, as in production; the client shares one of them.
     cores = {place.server_core, place.client_core}
     server = Server(replace(recipe, command=command), folder, cores)
     left = [0.0]
@@ -73,7 +72,7 @@ def measure(cell: Cell, settings: tuple[str, ...], folder: Path) -> tuple[Figure
 
     try:
         server.start()
-        found = run_cell(server, cell, place, beside=scan)
+        found = run_cell(server, cell, place, companion=scan)
     finally:
         server.discard()
     latency = found.result.latency_us
@@ -82,7 +81,7 @@ def measure(cell: Cell, settings: tuple[str, ...], folder: Path) -> tuple[Figure
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked for."""
+    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.micro.cutting")
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--share", type=float, default=0.4, help="of the disk's rate")

@@ -1,11 +1,11 @@
-"""What the loops of Spark's tasks cost: record batches to Arrow batches, and back.
+"""The cost of the loops of Spark's tasks: record batches to Arrow batches, and back.
 
 `python -m bench.micro.decode [--megabytes M] [--rounds N]`. In CPU time of one thread, so that
 other work on the machine disturbs little: records and megabytes of values a second for values of
 100 B and 1 KB, each codec, batches of 1 and of 1000 records; with all default columns and with
-offset and value only; beside the codec's own reader, which makes an object of each record. Then
-bounds of Arrow batches, the encoder, and what a fresh process pays before its first record, with
-numba's cache filled. Each figure is the best of N rounds (5) over M megabytes (16).
+offset and value only; compared with the codec's own reader, which creates an object per record.
+Then bounds of Arrow batches, the encoder, and the cost of a new process before its first record,
+with numba's cache filled. Each figure is the best of N rounds (5) over M megabytes (16).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ print(*(round(1000 * (after - before)) for before, after in zip(marks, marks[1:]
 
 
 def some_values(size: int, count: int) -> pa.RecordBatch:
-    """Words that repeat, so that codecs shrink them to a quarter or so, as they do JSON."""
+    """Values of repeated words, which codecs compress to about a quarter, like JSON."""
     dice = random.Random(size)
     words = [dice.randbytes(4).hex() for _ in range(400)]
     values = [" ".join(dice.choices(words, k=size // 9 + 1))[:size].encode() for _ in range(count)]
@@ -57,7 +57,7 @@ def some_values(size: int, count: int) -> pa.RecordBatch:
 
 
 def a_chunk(size: int, each: int, codec: int, total: int) -> tuple[bytes, int]:
-    """Batches with `total` bytes of values, and how many records that is."""
+    """Batches with `total` bytes of values, and their number of records."""
     pool = [
         next(encode_batches(part, codec=codec, batch_bytes=1 << 30))[0]
         for part in (some_values(size, each * 8).slice(n * each, each) for n in range(8))
@@ -72,7 +72,7 @@ def a_chunk(size: int, each: int, codec: int, total: int) -> tuple[bytes, int]:
 
 
 def best(rounds: int, work: Callable[[], object]) -> float:
-    """Seconds of CPU of the quickest round."""
+    """CPU seconds of the fastest round."""
     spent = []
     for _ in range(rounds):
         before = time.thread_time()
@@ -95,7 +95,7 @@ def encode(rows: pa.RecordBatch, codec: int) -> None:
 
 
 def read_slowly(data: bytes, most: int) -> int:
-    """Records that the codec's reader read of the first batches."""
+    """The number of records that the codec's reader read from the first batches."""
     count = 0
     for pos, _ in iter_batches(data):
         for _ in records(data, pos):

@@ -1,7 +1,7 @@
-"""What the log alone costs: appends of small and large batches, no network, no SQL.
+"""The cost of the log alone: appends of small and large batches, no network, no SQL.
 
 `python bench/micro/log.py` prints microseconds per append (its share of the flush included) for 16
-one-record batches a turn, the same idempotent, and megabytes a second for 100 KB batches.
+one-record batches per write batch, the same idempotent, and megabytes a second for 100 KB batches.
 Bounded: a few hundred megabytes in a temporary folder, deleted at the end.
 """
 
@@ -43,7 +43,8 @@ def make_log(folder: str, partitions: int) -> tuple[CommitLog, list[Partition]]:
 
 
 async def small(log: CommitLog, partitions: list[Partition], turns: int, idempotent: bool) -> float:
-    """Microseconds of CPU per append, 16 of one record and 100 bytes of value in each turn."""
+    """Microseconds of CPU per append, 16 of one record and 100 bytes of value in each write
+    batch."""
     loop = asyncio.get_running_loop()
     now_ms = int(time.time() * 1000)
     each = len(partitions)
@@ -84,7 +85,7 @@ async def small(log: CommitLog, partitions: list[Partition], turns: int, idempot
 
 
 async def bulk(log: CommitLog, partition: Partition, megabytes: int) -> float:
-    """Megabytes per second of CPU in batches of 100 KB, ten a turn."""
+    """Megabytes per second of CPU in batches of 100 KB, ten per write batch."""
     now_ms = int(time.time() * 1000)
     data = build([(None, os.urandom(1000)) for _ in range(98)], timestamp_ms=now_ms)
     blank = bytes(data)
@@ -106,9 +107,10 @@ async def bulk(log: CommitLog, partition: Partition, megabytes: int) -> float:
 
 
 def speed() -> float:
-    """Nanoseconds of one empty loop turn: 16 to 20 on a quiet 2.5 GHz core with Python 3.11.
+    """Nanoseconds of one empty event-loop iteration: 16 to 20 on a quiet 2.5 GHz core with Python
+    3.11.
 
-    On a shared machine everything below grows with it.
+    On a shared machine all figures below grow with it.
     """
     before = time.thread_time()
     for _ in range(2_000_000):

@@ -1,9 +1,9 @@
-"""What the manifest of a large bucket costs: packing, folding, reading, planning, outlining.
+"""The cost of the manifest of a large bucket: packing, folding, reading, planning, outlining.
 
-    python bench/micro/manifest.py [--objects 100000] [--entries 10] [--partitions 10000]
+python bench/micro/manifest.py [--objects 100000] [--entries 10] [--partitions 10000]
 
-Prints a Markdown table. Everything on one core, in memory; the manifest is made up of objects that
-each hold a share of some random partitions, and folded with 64 small deltas on top.
+Prints a Markdown table. Everything on one core, in memory; the manifest consists of objects that
+each hold a share of some random partitions, and is folded with 64 small deltas.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DELTAS = 64
 
 
 class World:
-    """Objects as uploads would make them."""
+    """Objects like those of uploads."""
 
     def __init__(self, partitions: int, entries: int) -> None:
         self.rng = random.Random(1)
@@ -61,7 +61,7 @@ class World:
 
 
 def timed(what: str, work: Callable[[], T]) -> T:
-    """Do it and print a row."""
+    """Time a call and print a row."""
     begun = time.process_time()
     result = work()
     print(f"| {what} | {time.process_time() - begun:.2f} |")
@@ -69,7 +69,7 @@ def timed(what: str, work: Callable[[], T]) -> T:
 
 
 def main() -> None:
-    """See the module."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--objects", type=int, default=100_000)
     parser.add_argument("--entries", type=int, default=10)

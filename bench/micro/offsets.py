@@ -1,9 +1,9 @@
-"""What native offsets cost: assigning them, and storing what is known of them.
+"""The cost of native offsets: assigning them, and storing their state.
 
 `python bench/micro/offsets.py` prints a table: figure, target, ratio. Assignment is one process in
 memory. Storage is SQLite through SQLAlchemy (`--storage` takes `rocksdb`, `memory`, or the URL of
-an empty PostgreSQL database too), 100,000 partitions, each transaction durable when it returns. The
-best of some rounds: others use the machine too.
+an empty PostgreSQL database too), 100,000 partitions, each transaction durable when it returns.
+Each figure is the best of several rounds, since other work uses the machine too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PER_TOPIC = 100
 TRANSACTION = 20_000
 """Rows saved or loaded in one call."""
 SPAN = 100
-"""Offsets of a mapping, and of a range that is asked for."""
+"""Offsets of a mapping, and of a requested range."""
 RANGES = 20_000
 DEEP = 200
 """Partitions with 100 mappings each."""
@@ -43,7 +43,7 @@ ASSIGNED = 1_000_000
 
 
 class Line(NamedTuple):
-    """One row of the table, in things a second."""
+    """One row of the table; rates are per second."""
 
     what: str
     rate: float
@@ -51,7 +51,7 @@ class Line(NamedTuple):
 
 
 def best(work: Callable[[], int]) -> float:
-    """The highest rate of `work`, which returns how many things it has done."""
+    """The highest rate of `work`, which returns the number of items it has processed."""
     rates = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
@@ -61,7 +61,7 @@ def best(work: Callable[[], int]) -> float:
 
 
 def one_by_one() -> int:
-    """Single offsets, each applied as the log does."""
+    """Single offsets, each applied like the log does."""
     manager = PartitionOffsetManager()
     assign, apply = manager.assign, manager.apply
     for _ in range(ASSIGNED):
@@ -70,7 +70,7 @@ def one_by_one() -> int:
 
 
 def assigned_only() -> int:
-    """Single offsets, as the seed counts them."""
+    """Single offsets, counted like the seed."""
     assign = PartitionOffsetManager().assign
     for _ in range(ASSIGNED):
         assign(1)
@@ -86,7 +86,7 @@ def by_the_hundred() -> int:
 
 
 def through_the_assigner() -> int:
-    """Batches of 100 over 1,000 partitions, by the library's way."""
+    """Batches of 100 over 1,000 partitions, through the library."""
     registry = OffsetRegistry()
     for number in range(1_000):
         registry.add(number)
@@ -97,7 +97,7 @@ def through_the_assigner() -> int:
 
 
 def assignment() -> list[Line]:
-    """The lines without storage."""
+    """The rows without storage."""
     return [
         Line("offsets assigned one by one", best(assigned_only), 3e6),
         Line("... each applied too", best(one_by_one), 3e6),
@@ -107,7 +107,7 @@ def assignment() -> list[Line]:
 
 
 class Bench:
-    """A storage with partitions, and what is measured on it."""
+    """A storage with partitions, and its measurements."""
 
     def __init__(self, storage: SegmentCatalog, numbers: list[int]) -> None:
         self.storage = storage
@@ -120,7 +120,7 @@ class Bench:
         self.mappings = [[mapping(number, 0) for number in some] for some in parts(numbers)]
 
     async def run(self) -> list[Line]:
-        """Every round writes and reads all anew; the best of each."""
+        """Write and read everything in every round; return the best of each."""
         steps = {
             "checkpoints saved": (self.save, 5e5),
             "checkpoints loaded": (self.load, 5e5),
@@ -140,7 +140,7 @@ class Bench:
         return [Line(what, max(rates[what]), target) for what, (_, target) in steps.items()]
 
     async def clear(self) -> None:
-        """No mappings."""
+        """Remove all mappings."""
         await self.storage.remove_mappings(dict.fromkeys(self.numbers, 1 << 40))
 
     async def save(self) -> int:
@@ -165,7 +165,7 @@ class Bench:
         return len(self.numbers)
 
     async def deepen(self) -> None:
-        """More mappings of a few partitions, so that 100 lie side by side."""
+        """Add mappings to a few partitions, so that each has 100 adjacent ones."""
         for at in range(1, SPAN, 10):
             rows = [
                 mapping(number, base * SPAN)
@@ -182,15 +182,15 @@ class Bench:
         await self.storage.finish_segments(Swap([(segment, rows)]))
 
     async def near(self) -> int:
-        """Ranges of 100 offsets, all over the place; 20,000 in one call."""
-        step = 7_919  # a prime: no order that would help
+        """Look up ranges of 100 offsets at random positions; 20,000 in one call."""
+        step = 7_919  # a prime: no order that the storage could use
         numbers = (self.numbers[at * step % len(self.numbers)] for at in range(RANGES))
         found = await self.storage.mappings([(number, 0, SPAN) for number in numbers])
         assert all(len(rows) == 1 for rows in found)
         return RANGES
 
     async def far(self) -> int:
-        """Ranges that lie in 100 segments each; 200 in one call."""
+        """Look up ranges that span 100 segments each; 200 in one call."""
         ranges = [(number, 0, SPAN * SPAN) for number in self.numbers[:DEEP]]
         found = await self.storage.mappings(ranges)
         assert all(len(rows) == SPAN for rows in found)
@@ -220,7 +220,7 @@ async def sql_storage(store: SqlStore) -> tuple[SegmentCatalog, list[int]]:
 
 
 async def opened(kind: str, folder: str) -> tuple[SegmentCatalog, list[int], SqlStore | None]:
-    """The storage, its partitions, and what is to be closed."""
+    """The storage, its partitions, and the objects to close."""
     numbers = list(range(1, PARTITIONS + 1))
     if kind == "memory":
         return MemoryStorage(MemoryRows(), 1, lambda: 0), numbers, None
@@ -234,7 +234,7 @@ async def opened(kind: str, folder: str) -> tuple[SegmentCatalog, list[int], Sql
 async def main(kind: str) -> None:
     """Measure and print the table."""
     gc.freeze()
-    gc.set_threshold(COLLECT_AFTER, 20, 50)  # as `kafkawire serve` does
+    gc.set_threshold(COLLECT_AFTER, 20, 50)  # like `kafkawire serve`
     lines = assignment()
     where = os.environ.get("BENCH_DIR")
     with tempfile.TemporaryDirectory(prefix="micro-offsets-", dir=where) as folder:

@@ -1,11 +1,11 @@
-"""What planning a job over a whole large cluster costs: manifest read, bounds, parts, tasks.
+"""The cost of planning a job over a whole large cluster: manifest read, bounds, parts, tasks.
 
-    python -m bench.micro.plan [--objects 100000] [--entries 10] [--partitions 10000] [--deltas 64]
+python -m bench.micro.plan [--objects 100000] [--entries 10] [--partitions 10000] [--deltas 64]
 
-The tier is a folder with a manifest (no segment is looked at) of objects that each hold a share of
-some random partitions, a snapshot and some deltas. Then what a driver does: open the catalog, ask
-for the bounds of every partition, for its part, and split all of that into tasks; and pickle them,
-as Spark does. Prints a Markdown table; wanted are less than 5 seconds on the clock.
+The tier is a folder with a manifest (no segment is read) of objects that each hold a share of some
+random partitions, a snapshot and some deltas. Then the steps of a driver: open the catalog, ask for
+the bounds of every partition, for its part, and split all of that into tasks; and pickle them, as
+Spark does. Prints a Markdown table; the target is less than 5 seconds of wall time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def fill(place: Place, objects: int, entries: int, partitions: int, deltas: int)
 
 
 def timed(what: str, work: Callable[[], T], total: list[float]) -> T:
-    """Do it, print a row, and add its seconds: on the clock, of the processor."""
+    """Time a call, print a row, and add its seconds: of wall time, of CPU time."""
     begun, worked = time.perf_counter(), time.process_time()
     result = work()
     spent = time.perf_counter() - begun, time.process_time() - worked
@@ -69,7 +69,7 @@ def timed(what: str, work: Callable[[], T], total: list[float]) -> T:
 
 
 def main() -> None:
-    """See the module."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--objects", type=int, default=100_000)
     parser.add_argument("--entries", type=int, default=10)

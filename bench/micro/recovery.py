@@ -31,7 +31,7 @@ from kafkawire.metadata.open import open_metadata
 MAX_GB = 12
 PER_TOPIC = 100
 TARGET_S = 3.0
-BATCH_BYTES = 4_000_000  # appended before the loop gets its turn
+BATCH_BYTES = 4_000_000  # appended before other callbacks of the loop run
 SETTINGS = {"cut.interval.ms": "86400000", "flush": "commit"}
 RUNS = 3
 
@@ -42,7 +42,7 @@ def name_of(number: int) -> str:
 
 
 async def write(folder: str, size_bytes: int, batch_bytes: int, count: int) -> None:
-    """Fill the journals, then end without goodbye."""
+    """Fill the journals, then end the process with SIGKILL."""
     broker = await Broker.start(
         real_env(), open_metadata("", folder), folder, SETTINGS, {"PLAINTEXT": ("127.0.0.1", 1)}
     )
@@ -64,7 +64,7 @@ async def write(folder: str, size_bytes: int, batch_bytes: int, count: int) -> N
         if log.full or written % (BATCH_BYTES * 16) == 0:
             await log.committed()
     await log.committed()
-    for partition in partitions[:: count // 100]:  # some of it is on its way
+    for partition in partitions[:: count // 100]:  # some of it is still being written
         partition.append(memoryview(bytearray(batch)), now_ms)
     await asyncio.sleep(0)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,10 +1,11 @@
-"""What the worker's jobs cost: cutting, rewriting, scrubbing, in batches of 16 KB and of 200 bytes.
+"""The cost of the worker's jobs: cutting, rewriting, scrubbing, in batches of 16 KB and of 200
+bytes.
 
-`python bench/micro/segments.py [MEGABYTES]` makes journals by hand (64 partitions, their batches
+`python bench/micro/segments.py [MEGABYTES]` builds journals (64 partitions, their batches
 interleaved; 200-byte batches once with a frame each, once with 16 in a frame), runs each job in
-this process and prints megabytes of batches a second, beside the rate at which the same disk takes
-a sequential write in the same run. Journals were just written, so they are read from memory, as
-the cutter mostly does. Bounded: four times MEGABYTES (256) in a temporary folder (BENCH_DIR).
+this process and prints megabytes of batches a second, next to the disk's rate of sequential writes
+in the same run. Journals were just written, so they are read from memory, which is also the
+cutter's usual case. Bounded: four times MEGABYTES (256) in a temporary folder (BENCH_DIR).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ FS = DiskFileSystem()
 
 
 class Journals:
-    """Journals written by hand: `per_frame` batches of one record of `value` bytes each."""
+    """Journals built by hand: `per_frame` batches of one record of `value` bytes each."""
 
     def __init__(self, folder: str, megabytes: int, value: int, per_frame: int) -> None:
         self.folder = folder
@@ -110,7 +111,7 @@ class Journals:
         self.batch_bytes += length
 
     def cut(self, outputs: list[SegmentOutput]) -> CutArguments:
-        """A job that takes all there is."""
+        """A job that cuts everything."""
         wanted = [
             PartitionToCut(n, bytes(16), "bench", n, 0, self.next[n], PartitionState())
             for n in range(1, PARTITIONS + 1)
@@ -119,14 +120,14 @@ class Journals:
 
 
 def warm(size: int) -> None:
-    """Touch memory and give it back, for the page cache of what comes next: see bench.warm."""
+    """Touch memory and release it, for the page cache of the next step: see bench.warm."""
     with mmap.mmap(-1, size) as memory:
         for at in range(0, size, mmap.PAGESIZE):
             memory[at] = 1
 
 
 def timed(run: Callable[[], object], size: int) -> tuple[float, float, object]:
-    """Seconds on the wall, seconds of CPU, result of what writes about `size` bytes."""
+    """Wall seconds, CPU seconds, result of a call that writes about `size` bytes."""
     warm(size + (64 << 20))
     wall, cpu = time.perf_counter(), time.process_time()
     result = run()
@@ -153,7 +154,7 @@ def disk_rate(folder: str, megabytes: int) -> float:
 
 
 def report(what: str, size: int, batches: int, outcome: tuple[float, float, object]) -> None:
-    """One line."""
+    """One line of the report."""
     wall, cpu, _ = outcome
     print(
         f"  {what:<8} {size / wall / 1e6:7.0f} MB/s   {size / cpu / 1e6:7.0f} MB/s of CPU   "
@@ -162,7 +163,7 @@ def report(what: str, size: int, batches: int, outcome: tuple[float, float, obje
 
 
 def measure(folder: str, megabytes: int, value: int, per_frame: int) -> None:
-    """All jobs over one kind of journals."""
+    """Run all jobs over one kind of journals."""
     made = Journals(folder, megabytes, value, per_frame)
     size, batches = made.batch_bytes, made.batches
     print(f"batches of {size // batches} bytes, {per_frame} in a frame: {size / 1e6:.0f} MB")
@@ -196,7 +197,7 @@ def measure(folder: str, megabytes: int, value: int, per_frame: int) -> None:
 
 
 def main() -> None:
-    """See the module."""
+    """Measure and print the report."""
     megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else 256
     where = os.environ.get("BENCH_DIR")
     with tempfile.TemporaryDirectory(prefix="micro-segments-", dir=where) as folder:

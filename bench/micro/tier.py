@@ -1,11 +1,12 @@
-"""What the remote tier makes of an object storage, beside boto3 alone with the same bytes.
+"""Throughput of the remote tier on an object store, compared with boto3 alone on the same bytes.
 
-`python -m bench.micro.tier [--mebibytes 256] [--rounds 5]` starts a MinIO (as the tests do; or
-takes `--endpoint URL` with boto3's own credentials), then uploads and reads the same random bytes
-by turns: through `kafkawire.tiering.store.process.StoreProcess` as the broker does, and by plain
-boto3 in a process of its own (`upload_file` as it comes; range GETs by a pool of threads). Each
-round has both, so that what else the machine does hits both; the ratio is the median of the rounds'
-ratios. A table, and `out/micro_tier.json`. Bounded: twice the megabytes, in a temporary folder.
+`python -m bench.micro.tier [--mebibytes 256] [--rounds 5]` starts a MinIO (like the tests; or takes
+`--endpoint URL` with boto3's own credentials), then uploads and reads the same random bytes
+alternately: through `kafkawire.tiering.store.process.StoreProcess` like the broker, and by plain
+boto3 in a process of its own (`upload_file` with its defaults; range GETs by a pool of threads).
+Each round has both, so that other load on the machine affects both; the ratio is the median of the
+rounds' ratios. A table, and `out/micro_tier.json`. Bounded: twice the megabytes, in a temporary
+folder.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Line:
-    """One row: megabytes a second (10^6) of both in each round, and what ratio is wanted."""
+    """One row: megabytes a second (10^6) of both in each round, and the target ratio."""
 
     what: str
     ours: list[float]
@@ -53,14 +54,14 @@ class Line:
         return statistics.median(a / b for a, b in zip(self.ours, self.raw, strict=True))
 
     def row(self) -> list[str]:
-        """For the table."""
+        """The cells of the table."""
         rates = [report.number(statistics.median(rates)) for rates in (self.ours, self.raw)]
         return [self.what, *rates, f"{self.ratio:.2f}", f"{self.wanted:.1f}"]
 
 
 @contextmanager
 def storage(endpoint: str | None, folder: Path) -> Iterator[None]:
-    """An S3 that the environment leads to, here and in children."""
+    """An S3 endpoint whose settings are in the environment, for this process and its children."""
     if endpoint is not None:
         os.environ["AWS_ENDPOINT_URL"] = endpoint
         yield
@@ -89,7 +90,7 @@ def _threads(count: int) -> ThreadPoolExecutor:
 
 
 def raw_upload(bucket: str, files: Sequence[tuple[str, str]]) -> float:
-    """Seconds for all files (key, path) at once, by `upload_file` as it comes."""
+    """Seconds for all files (key, path) at once, by `upload_file` with its defaults."""
     client, pool = _client(), _threads(len(files))
     began = time.perf_counter()
     list(pool.map(lambda file: client.upload_file(file[1], bucket, file[0]), files))
@@ -97,7 +98,7 @@ def raw_upload(bucket: str, files: Sequence[tuple[str, str]]) -> float:
 
 
 def raw_read(bucket: str, key: str, size: int, step: int, at_once: int) -> float:
-    """Seconds for an object in ranges of `step` bytes, so many at once."""
+    """Seconds for an object in ranges of `step` bytes, this many at once."""
     client = _client()
 
     def one(start: int) -> None:
@@ -114,14 +115,14 @@ def raw_read(bucket: str, key: str, size: int, step: int, at_once: int) -> float
 
 
 async def our_upload(store: StoreProcess, files: Sequence[tuple[str, str]]) -> float:
-    """As `raw_upload`."""
+    """Like `raw_upload`, through the store."""
     began = time.perf_counter()
     await asyncio.gather(*(store.upload(key, path) for key, path in files))
     return time.perf_counter() - began
 
 
 async def our_read(store: StoreProcess, key: str, size: int, step: int, at_once: int) -> float:
-    """As `raw_read`."""
+    """Like `raw_read`, through the store."""
     starts = iter(range(0, size, step))
 
     async def reader(at: int) -> None:
@@ -160,7 +161,7 @@ class Bench:
         arguments: tuple[Any, ...],
         wanted: float,
     ) -> Line:
-        """Rounds of both by turns, after one that does not count."""
+        """Alternate rounds of both, after one that does not count."""
         loop = asyncio.get_running_loop()
         line = Line(what, [], [], wanted)
         for number in range(self.rounds + 1):
@@ -174,7 +175,7 @@ class Bench:
         return line
 
     async def uploads(self, what: str, mebibytes: int, count: int) -> Line:
-        """So many files at once."""
+        """Upload this many files at once."""
         files = [self.file(f"{count}-{n}", mebibytes // count) for n in range(count)]
         named = [(f"{PREFIX}/raw-{name}", path) for name, path in files]
         size = mebibytes // count * count * MIB
@@ -183,7 +184,7 @@ class Bench:
         )
 
     async def reads(self, key: str, mebibytes: int, step: int, at_once: int) -> Line:
-        """An object from its first byte to its last."""
+        """Read an object from its first byte to its last."""
         size = mebibytes * MIB
         what = f"read, ranges of {step // MIB} MiB, {at_once} at once"
         arguments = (f"{PREFIX}/{key}", size, step, at_once)
@@ -194,7 +195,7 @@ class Bench:
 
 
 async def run(mebibytes: int, rounds: int, folder: Path) -> list[Line]:
-    """All lines."""
+    """All rows."""
     bucket = f"bench-{uuid.uuid4().hex[:12]}"
     store = StoreProcess(parse_tier(f"s3://{bucket}/{PREFIX}"), MEMORY_BYTES)
     with ProcessPoolExecutor(1, get_context("spawn")) as raw:
@@ -213,7 +214,7 @@ async def run(mebibytes: int, rounds: int, folder: Path) -> list[Line]:
 
 
 def main() -> None:
-    """See the module."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mebibytes", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
@@ -224,7 +225,7 @@ def main() -> None:
         with storage(given.endpoint, folder / "minio"):
             lines = asyncio.run(run(given.mebibytes, given.rounds, folder))
     head = ("MB/s, medians", "store", "boto3", "ratio", "wanted")
-    report.show("the store beside plain boto3", head, [line.row() for line in lines])
+    report.show("the store and plain boto3", head, [line.row() for line in lines])
     content: dict[str, object] = {
         "machine": report.machine(),
         "lines": [asdict(line) for line in lines],

@@ -1,10 +1,10 @@
-"""A million topics: made by CreateTopics, started again with, touched, listed; what each costs.
+"""A million topics: the cost of creating them, restarting with them, loading and listing them.
 
-`python -m bench.micro.topics [--topics N]` starts a broker of its own, makes N topics of one
+`python -m bench.micro.topics [--topics N]` starts a broker of its own, creates N topics of one
 partition by CreateTopics of 1,000 each, ends it (kill -9 with --kill), starts it again and measures
-the time to the first accepted produce (acks=all) and resident memory; then it touches partitions
-that were not in memory, asks for all topics once, and prints a table with targets and ratios. Up to
-2 GB in a temporary folder, deleted at the end.
+the time to the first accepted produce (acks=all) and resident memory; then it uses partitions that
+were not in memory, asks for all topics once, and prints a table with targets and ratios. Up to 2 GB
+in a temporary folder, deleted at the end.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Caller:
         self.received = 0
 
     def call(self, key: int, request: Any, version: int) -> Any:
-        """The answer, decoded."""
+        """Send a request; return its decoded response."""
         return decode(response_class(key), version, self.raw(key, request, version)[4:])
 
     def raw(self, key: int, request: Any, version: int) -> bytes:
@@ -77,7 +77,7 @@ def name_of(number: int) -> str:
 
 
 def create(caller: Caller, count: int) -> None:
-    """Make the topics."""
+    """Create the topics."""
     for start in range(0, count, BATCH):
         numbers = range(start, min(start + BATCH, count))
         topics = [CreatableTopic(name_of(n), 1, 1) for n in numbers]
@@ -96,7 +96,7 @@ def produce(caller: Caller, topic: str) -> int:
 
 
 def touch(caller: Caller, first: int, count: int) -> None:
-    """Have partitions loaded, by asking for their end."""
+    """Load partitions by asking for their end offset."""
     for start in range(first, first + count, BATCH):
         topics = [
             ListOffsetsTopic(name_of(n), [ListOffsetsPartition(0, -1, -1)])
@@ -117,7 +117,7 @@ def started(server: Server, topic: str) -> tuple[float, Caller]:
 
 
 def measure(count: int, kill: bool, folder: Path) -> list[tuple[str, str, str]]:
-    """Rows of the table: what, how much, against the target."""
+    """Rows of the table: what was measured, its figure, its target."""
     cores = os.sched_getaffinity(0)
     server = Server(kafkawire(durable=True), folder / "data", cores)
     rows: list[tuple[str, str, str]] = []

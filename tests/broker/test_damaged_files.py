@@ -1,7 +1,7 @@
-"""Readers of what kafkawire stores: damaged bytes end in the reader's own error, or in a value.
+"""Readers of stored files: damaged bytes give the reader's own error, or a value.
 
-Checksums are left out or computed again where they can be: a checksum that does not fit must not be
-all that protects the process from a length or a count that it read.
+Checksums are left out or computed again where possible: a wrong checksum must not be the only
+protection against a damaged length or count.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ OBJECT = ObjectRow(bytes(16), 9, 1, 0, ranges=pack_ranges([(3, 10, 500)]))
 
 Reader = Callable[[bytes], object]
 Case = tuple[bytes, Reader, tuple[type[Exception], ...]]
-"""Sound bytes, what reads them, and the errors it may raise."""
+"""Valid bytes, their reader, and the errors it may raise."""
 
 
 def index_file(data: bytes) -> object:
@@ -78,7 +78,7 @@ def rows_of_index() -> bytes:
 
 
 def group_snapshot(data: bytes) -> object:
-    """Its checksum computed again."""
+    """A snapshot of groups, with its checksum computed again."""
     body = data[:-4] if len(data) > 4 else data
     fs = MemFileSystem()
     fs.makedirs("/groups")
@@ -158,7 +158,7 @@ KV = (FormatError,)
 
 
 def stored(key: bytes, value: bytes, unpack: Callable[[bytes, bytes], object]) -> Case:
-    """A row of the key-value store: its key and its value are one stretch of bytes."""
+    """A row of the key-value store: its key and its value concatenated."""
     size = len(key)
     return key + value, lambda data: unpack(data[:size], data[size:]), KV
 
@@ -229,7 +229,7 @@ def damaged(rng: random.Random, sound: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_damage_ends_in_the_reader_s_own_error(name: str) -> None:
+def test_damaged_bytes_raise_readers_own_error(name: str) -> None:
     sound, read, allowed = READERS[name]
     read(sound)
     rng = random.Random(name)

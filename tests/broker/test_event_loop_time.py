@@ -72,13 +72,13 @@ def check(broker: MeasuredBroker, row: ApiRow, version: int, count: int) -> None
 
 
 @pytest.mark.parametrize("row", NEWEST)
-def test_many_entries_in_the_newest_version(broker: MeasuredBroker, row: ApiRow) -> None:
+def test_request_with_many_entries_in_newest_version(broker: MeasuredBroker, row: ApiRow) -> None:
     check(broker, row, row.max_version, 1500)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", NEWEST)
-def test_as_many_entries_as_a_request_may_have(broker: MeasuredBroker, row: ApiRow) -> None:
+def test_request_with_maximum_entries(broker: MeasuredBroker, row: ApiRow) -> None:
     flexible = APIS[row.key].flexible_from or 0
     for version in sorted({row.min_version, row.max_version, max(row.min_version, flexible)}):
         if version <= row.max_version:
@@ -88,7 +88,7 @@ def test_as_many_entries_as_a_request_may_have(broker: MeasuredBroker, row: ApiR
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4, ZSTD])
 @pytest.mark.parametrize("topic", [TOPIC, COMPACTED])
-def test_a_batch_of_as_many_records_as_fit(broker: MeasuredBroker, topic: str, codec: int) -> None:
+def test_batch_with_maximum_records(broker: MeasuredBroker, topic: str, codec: int) -> None:
     count = 300_000 if codec else 100_000
     batch = bytes(build([(b"k", b"")] * count, timestamp_ms=1_700_000_000_000, codec=codec))
     rows = [PartitionProduceData(0, batch)]
@@ -98,13 +98,13 @@ def test_a_batch_of_as_many_records_as_fit(broker: MeasuredBroker, topic: str, c
     assert excess(broker, case) is None
 
 
-def test_many_small_requests_in_one_piece(broker: MeasuredBroker) -> None:
+def test_many_small_requests_in_one_read(broker: MeasuredBroker) -> None:
     for key, version, body in ((12, 0, b"\0\1g\0\0\0\0\0\1m"), (18, 0, b""), (3, 1, bytes(4))):
         case = Case(f"API {key}", "many", version, frame(key, version, body) * 3000)
         assert excess(broker, case) is None
 
 
-def test_a_request_of_nothing_but_null_partitions(broker: MeasuredBroker) -> None:
+def test_request_of_null_partitions_only(broker: MeasuredBroker) -> None:
     """16 MB that listed 2.7 million partitions without a batch held the event loop for 54 s."""
     count = 2_700_000
     body = b"\0\xff\xff\0\0\0\0\2" + b"\2t" + uvarint(count + 1) + bytes(6 * count) + bytes(2)
@@ -112,7 +112,7 @@ def test_a_request_of_nothing_but_null_partitions(broker: MeasuredBroker) -> Non
 
 
 @pytest.mark.slow
-def test_a_record_of_millions_of_headers(broker: MeasuredBroker) -> None:
+def test_record_with_millions_of_headers(broker: MeasuredBroker) -> None:
     count = 1_000_000
     fields = b"\0\0\0\1\1" + uvarint(2 * count) + b"\0\1" * count
     batch = bytearray(build([(None, b"")], timestamp_ms=1_700_000_000_000))[:HEAD_BYTES]
@@ -122,7 +122,7 @@ def test_a_record_of_millions_of_headers(broker: MeasuredBroker) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
-def test_a_batch_of_empty_members(broker: MeasuredBroker, codec: int) -> None:
+def test_compressed_batch_of_empty_members(broker: MeasuredBroker, codec: int) -> None:
     batch = bytearray(build([(None, b"")], timestamp_ms=1_700_000_000_000))[:HEAD_BYTES]
     member = bytes(compress(codec, b""))
     batch += member * (900_000 // len(member))

@@ -1,4 +1,4 @@
-"""kill -9 under load: whatever was acknowledged is there afterwards, once, at its offset."""
+"""kill -9 under load: every acknowledged record is stored once, at its offset."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ async def _write(port: int, writer: int, life: int, acked: Acked) -> None:
                 row = (await client.receive()).responses[0].partition_responses[0]
                 assert row.error_code == 0
                 for n, value in enumerate(values):
-                    assert (partition, row.base_offset + n) not in acked, "an offset given twice"
+                    assert (partition, row.base_offset + n) not in acked, (
+                        "an offset was assigned twice"
+                    )
                     acked[partition, row.base_offset + n] = value
     with contextlib.suppress(OSError):
         await client.close()
@@ -92,7 +94,7 @@ async def _life(broker: BrokerProcess, life: int, acked: Acked, rng: random.Rand
 
 
 @pytest.mark.parametrize("flush", ["commit", "os"])
-async def test_acked_records_survive_kill_9(tmp_path: Path, flush: str) -> None:
+async def test_acknowledged_records_survive_kill_9(tmp_path: Path, flush: str) -> None:
     rng = random.Random(9)
     acked: Acked = {}
     settings = {"flush": flush, "journal.bytes": str(1 << 20)}

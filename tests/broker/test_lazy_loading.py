@@ -1,4 +1,4 @@
-"""A broker with many topics, over the wire: a start loads none of them, each API loads its own."""
+"""A broker with many topics: a start loads none of them, and each API loads the ones it needs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def make(path: Path, count: int, partitions: int = 1) -> None:
 
 
 @pytest.mark.slow
-async def test_a_start_with_thousands_of_topics_loads_none(tmp_path: Path) -> None:
+async def test_start_with_thousands_of_topics_loads_none(tmp_path: Path) -> None:
     await make(tmp_path, TOPICS)
     async with running(tmp_path) as server:
         broker = server.broker
@@ -70,7 +70,7 @@ async def test_a_start_with_thousands_of_topics_loads_none(tmp_path: Path) -> No
 
 
 async def ask_everything(client: Client) -> list[Any]:
-    """Each API on a topic of its own; its error codes."""
+    """Send each API a request for a topic of its own; return the error codes."""
     many = [
         TopicProduceData(f"t{n}", partition_data=[PartitionProduceData(i, batch(b"x"))])
         for n, i in ((0, 0), (1, 1), (2, 0))
@@ -92,7 +92,7 @@ async def ask_everything(client: Client) -> list[Any]:
     return codes
 
 
-async def test_each_api_loads_what_it_touches(tmp_path: Path) -> None:
+async def test_each_api_loads_partitions_it_needs(tmp_path: Path) -> None:
     await make(tmp_path, 8, partitions=2)
     async with running(tmp_path) as server:
         client = await Client.connect(port_of(server))
@@ -102,7 +102,7 @@ async def test_each_api_loads_what_it_touches(tmp_path: Path) -> None:
         await client.close()
 
 
-async def test_while_sql_fails_each_api_answers_and_nothing_is_half_done(
+async def test_each_api_returns_error_while_sql_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make(tmp_path, 8, partitions=2)
@@ -125,7 +125,7 @@ async def test_while_sql_fails_each_api_answers_and_nothing_is_half_done(
         await client.close()
 
 
-async def test_a_fetch_of_what_is_not_loaded_still_parks_and_wakes(tmp_path: Path) -> None:
+async def test_fetch_of_unloaded_partition_waits_and_is_answered(tmp_path: Path) -> None:
     await make(tmp_path, 2)
     async with running(tmp_path) as server:
         reader, writer = (
@@ -141,7 +141,7 @@ async def test_a_fetch_of_what_is_not_loaded_still_parks_and_wakes(tmp_path: Pat
         await writer.close()
 
 
-async def test_other_brokers_are_told_the_port_that_was_bound(tmp_path: Path) -> None:
+async def test_registered_port_is_the_bound_one(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         with closing(sqlite3.connect(tmp_path / "metadata.db")) as database:
             ((stored,),) = database.execute("SELECT listeners FROM brokers").fetchall()

@@ -1,4 +1,4 @@
-"""The measuring event loop: what it counts and what it leaves out."""
+"""The measuring event loop: the CPU time that it counts and that it excludes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def burn(cpu_s: float) -> None:
         pass
 
 
-def test_work_is_counted_and_the_copies_of_the_transport_are_not() -> None:
+def test_work_is_counted_without_copies_of_transport() -> None:
     async def write(computed_s: float) -> float:
         loop = asyncio.get_running_loop()
         near, far = socket.socketpair()

@@ -1,9 +1,9 @@
-"""Data folders written by earlier states of the project: every record, offset and setting is there.
+"""Data folders written by earlier revisions: every record, offset and setting is there.
 
 Each file under golden/folders is a whole data folder, named by the revision of its tables and how
 its broker ended: `rows-0001-*` before there were segments, `rows-0002-segments` with everything cut
 but the last ten records, `rows-0003-segments-tiered` with what is cut uploaded too (its bucket is
-not there, its local files are). They were made with journals of 1 MiB: topics of two partitions
+not included, its local files are). They were made with journals of 1 MiB: topics of two partitions
 with retention.ms=-1, one per codec, 40 records each with key `k<n>`, value `<topic> <n>`, n % 2 the
 partition; group `g` committed offset 7 of plain-0.
 """
@@ -33,7 +33,7 @@ def commands_log_nothing() -> Iterator[None]:
 @pytest.mark.usefixtures("commands_log_nothing")
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name.partition(".")[0])
 @pytest.mark.real
-def test_a_folder_of_an_earlier_state_is_served_whole(folder: Path, tmp_path: Path) -> None:
+def test_old_data_folder_is_served_completely(folder: Path, tmp_path: Path) -> None:
     with tarfile.open(folder) as packed:
         packed.extractall(tmp_path, filter="data")
     segments = "segments" in folder.name
@@ -59,5 +59,5 @@ def test_a_folder_of_an_earlier_state_is_served_whole(folder: Path, tmp_path: Pa
     assert Typed("", "fsck", "--data", str(tmp_path), "--json").code == 0
 
 
-def test_there_are_folders() -> None:
+def test_golden_folders_exist() -> None:
     assert len(FOLDERS) >= 4

@@ -1,7 +1,7 @@
 """The memory of one request: at most a kilobyte for each element that its size allows.
 
-tracemalloc sees all that Python allocates, of the broker alone: the frame of the client is made
-before, its answer is read into memory that is there already.
+tracemalloc sees all that Python allocates, and only for the broker: the client's frame is built
+before, and its response is read into memory that is already allocated.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from tests.kit.loop_time import MeasuredBroker, measured
 
 ELEMENT_BYTES = 1024
 PER_BYTE = 8
-"""What is kept of the bytes themselves: received, decoded as texts, answered as texts."""
+"""Copies of the bytes themselves: received, decoded as text, encoded in the response."""
 FLOOR_BYTES = 1 << 20
-"""A request of any size; what the broker does meanwhile for itself is in it too."""
+"""Allowed for a request of any size; includes what the broker allocates for other work
+meanwhile."""
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +45,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeasuredBroker]
 
 
 @pytest.mark.parametrize("row", NEWEST)
-def test_the_memory_of_the_largest_request(broker: MeasuredBroker, row: ApiRow) -> None:
+def test_memory_of_largest_request_is_bounded(broker: MeasuredBroker, row: ApiRow) -> None:
     topic_id = broker.server.broker.catalog.by_name[TOPIC].id
     for case in cases(row, row.max_version, 4_000, topic_id, ("distinct",)):
         size = len(case.frame)
@@ -53,7 +54,7 @@ def test_the_memory_of_the_largest_request(broker: MeasuredBroker, row: ApiRow) 
         assert taken <= bound, f"{case.name}: {taken} bytes for {size}, {bound} are allowed"
 
 
-def test_a_request_of_nothing_but_entries_is_refused(broker: MeasuredBroker) -> None:
+def test_request_of_empty_entries_only_is_refused(broker: MeasuredBroker) -> None:
     """Half a megabyte of empty keys takes no more memory than itself: the count is refused."""
     count = 512 << 10
     body = b"\0" + bytes((count + 1 & 0x7F | 0x80, count >> 7 & 0x7F | 0x80, count >> 14))

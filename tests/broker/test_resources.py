@@ -1,4 +1,4 @@
-"""Layers of settings: which text counts, where it is said to come from, and what changes make."""
+"""Layers of settings: which value applies, which source is reported, and the effect of changes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def layers(
         (layers(), "1048588", ConfigSource.DEFAULT),
     ],
 )
-def test_the_first_layer_counts(given_layers: Layers, text: str, source: ConfigSource) -> None:
+def test_first_layer_with_a_value_applies(
+    given_layers: Layers, text: str, source: ConfigSource
+) -> None:
     (of_broker,) = broker_entries(given_layers, {SIZE}, {})
     (of_topic,) = topic_entries({}, given_layers, {"max.message.bytes"})
     for entry in (of_broker, of_topic):
@@ -88,7 +90,7 @@ def test_units_of_time_are_synonyms() -> None:
     ]
 
 
-def test_passwords_are_not_shown() -> None:
+def test_passwords_are_not_returned() -> None:
     row = Config("secret", ConfigType.PASSWORD, None, "A secret.")
     entry = _entry(row, "hush", [], read_only=False)
     assert (entry.text, entry.sensitive) == (None, True)
@@ -98,7 +100,7 @@ def test_passwords_are_not_shown() -> None:
     st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("xyz")),
     st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("xyz")),
 )
-def test_what_is_stored_leads_from_before_to_after(
+def test_stored_changes_lead_from_old_to_new_values(
     before: dict[str, str], after: dict[str, str]
 ) -> None:
     stored = dict(before)
@@ -112,7 +114,7 @@ def test_what_is_stored_leads_from_before_to_after(
     assert stored == after
 
 
-def test_wishes_apply_in_order_and_keep_the_rest() -> None:
+def test_changes_apply_in_order_and_keep_other_settings() -> None:
     current = {"retention.ms": "5", "max.message.bytes": "6"}
     wishes = [
         AlterConfigOp("retention.ms", Op.DELETE, None),
@@ -129,13 +131,13 @@ def test_wishes_apply_in_order_and_keep_the_rest() -> None:
     assert topic_overrides(current, wishes[1:2], True, {}) == {"segment.ms": "9"}
 
 
-def test_subtracting_from_the_default() -> None:
+def test_subtract_from_default_list() -> None:
     wish = AlterConfigOp("cleanup.policy", Op.SUBTRACT, "compact")
     after = topic_overrides({}, [wish], False, {"log.cleanup.policy": "compact,delete"})
     assert after == {"cleanup.policy": "delete"}
 
 
-def test_a_setting_that_is_gone_can_be_deleted() -> None:
+def test_unknown_stored_setting_can_be_deleted() -> None:
     gone = AlterConfigOp("message.format.version", Op.DELETE, None)
     assert topic_overrides({"message.format.version": "2.0"}, [gone], False, {}) == {}
 
@@ -157,13 +159,13 @@ def test_broker_layers_are_checked_together() -> None:
         [AlterConfigOp("a", Op.SUBTRACT, None)],
     ],
 )
-def test_wishes_that_contradict_themselves(wishes: list[AlterConfigOp]) -> None:
+def test_contradicting_changes_are_refused(wishes: list[AlterConfigOp]) -> None:
     with pytest.raises(KafkaError) as refused:
         check_wishes(wishes)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_new_topics_are_checked_against_the_broker() -> None:
+def test_settings_of_new_topic_are_checked_against_broker() -> None:
     assert new_topic_overrides([("retention.ms", " 5 ")], {}) == {"retention.ms": " 5 "}
     with pytest.raises(KafkaError) as refused:
         new_topic_overrides([("min.compaction.lag.ms", "60")],

@@ -25,14 +25,14 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
         (1.000, 0.1, 0.1 / MAX_SLOWNESS),
     ],
 )
-def test_a_measurement_is_divided_by_the_slowness_of_the_machine(
+def test_measurement_is_divided_by_slowness_of_machine(
     monkeypatch: pytest.MonkeyPatch, reference_s: float, took_s: float, least_s: float
 ) -> None:
     monkeypatch.setattr(slowness, "fixed_work", lambda: reference_s)
     assert least_cpu_time(lambda: took_s, LIMIT_S) == pytest.approx(least_s)
 
 
-def test_the_least_of_all_measurements_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_of_all_measurements_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slowness, "fixed_work", lambda: slowness.REFERENCE_S)
     disturbed = [0.02] * (MAX_ATTEMPTS - 2) + [0.01, 0.03]
     assert least_cpu_time(lambda: disturbed.pop(0), LIMIT_S) == 0.01

@@ -23,7 +23,7 @@ from tests.kit.server import running
 # -- delete
 
 
-async def test_a_topic_made_again_is_another() -> None:
+async def test_recreated_topic_has_new_id() -> None:
     broker = FakeBroker()
     first = await create(broker, wanted("t"))
     old = broker.partition("t")
@@ -38,7 +38,7 @@ async def test_a_topic_made_again_is_another() -> None:
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_ID
 
 
-async def test_delete_what_is_not_there() -> None:
+async def test_deleting_missing_topic_is_unknown_topic() -> None:
     broker = FakeBroker()
     topic = await create(broker, wanted("t"))
     refused = await broker.topics.delete([bytes(16), topic.id])
@@ -46,7 +46,7 @@ async def test_delete_what_is_not_there() -> None:
     assert broker.catalog.by_name == {}
 
 
-async def test_internal_topics_stay() -> None:
+async def test_internal_topics_cannot_be_deleted() -> None:
     broker = FakeBroker(offsets_topic_num_partitions="2")
     rows = await broker.topics.offsets_partitions()
     assert len(rows) == 2
@@ -61,7 +61,7 @@ async def test_internal_topics_stay() -> None:
     assert await broker.topics.offsets_partitions() == rows
 
 
-async def test_a_failed_deletion_leaves_the_topic() -> None:
+async def test_failed_deletion_keeps_topic() -> None:
     broker = FakeBroker()
     topic = await create(broker, wanted("t"))
     broker.metadata.fails = OSError("full")
@@ -74,13 +74,13 @@ async def test_a_failed_deletion_leaves_the_topic() -> None:
 # -- the internal topic of groups
 
 
-async def test_the_offsets_topic_has_no_segments_that_topics_may_not_have() -> None:
+async def test_offsets_topic_ignores_disallowed_segment_settings() -> None:
     broker = FakeBroker(offsets_topic_segment_bytes="1")
     await broker.topics.offsets_partitions()
     assert broker.topic("__consumer_offsets").configs["segment.bytes"] == "1048576"
 
 
-async def test_the_offsets_topic_has_kafkas_settings() -> None:
+async def test_offsets_topic_has_kafkas_settings() -> None:
     broker = FakeBroker(offsets_topic_segment_bytes="2097152")
     both = await asyncio.gather(*(broker.topics.offsets_partitions() for _ in range(3)))
     assert [len(rows) for rows in both] == [50, 50, 50]
@@ -94,7 +94,7 @@ async def test_the_offsets_topic_has_kafkas_settings() -> None:
     assert broker.partition("__consumer_offsets").config.cleanup_compact
 
 
-async def test_a_user_may_make_the_offsets_topic_but_it_stays_compacted() -> None:
+async def test_offsets_topic_created_by_user_stays_compacted() -> None:
     broker = FakeBroker()
     await create(broker, wanted("__consumer_offsets", 3, segment_bytes="1048576"))
     rows = await broker.topics.offsets_partitions()
@@ -104,7 +104,7 @@ async def test_a_user_may_make_the_offsets_topic_but_it_stays_compacted() -> Non
     assert broker.topic("__consumer_offsets").configs["segment.bytes"] == "1048576"
 
 
-async def test_the_offsets_topic_that_cannot_be_made() -> None:
+async def test_failed_creation_of_offsets_topic_is_reported() -> None:
     broker = FakeBroker()
     broker.metadata.fails = OSError("full")
     with pytest.raises(KafkaError) as refused:
@@ -120,12 +120,12 @@ def more(count: int, *replicas: list[int]) -> CreatePartitionsTopic:
     return CreatePartitionsTopic("t", count, rows)
 
 
-async def test_more_partitions() -> None:
+async def test_partitions_are_added() -> None:
     broker = FakeBroker()
     await create(broker, wanted("t", 2, max_message_bytes="99"))
     rows = broker.table.by_name["t"]
     await broker.topics.create_partitions(more(4, [OTHER], [ME]), False)
-    assert broker.table.by_name["t"] is rows  # who holds the list sees the new ones
+    assert broker.table.by_name["t"] is rows  # holders of the list see the new ones
     assert [p is None for p in rows] == [False, False, True, False]
     assert rows[3] is not None
     assert rows[0] is not None
@@ -146,7 +146,9 @@ async def test_more_partitions() -> None:
         (more(3, [ME, OTHER]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-async def test_partitions_refused(wish: CreatePartitionsTopic, code: ErrorCode) -> None:
+async def test_invalid_partition_counts_are_refused(
+    wish: CreatePartitionsTopic, code: ErrorCode
+) -> None:
     broker = FakeBroker()
     await create(broker, wanted("t", 2))
     with pytest.raises(KafkaError) as refused:
@@ -158,7 +160,7 @@ async def test_partitions_refused(wish: CreatePartitionsTopic, code: ErrorCode) 
 # -- with real parts
 
 
-async def test_what_was_changed_survives_a_restart(tmp_path: Path) -> None:
+async def test_changes_survive_restart(tmp_path: Path) -> None:
     async with running(tmp_path / "data", log_retention_ms="1000") as server:
         broker = server.broker
         outcomes = await broker.topics.create([wanted("t", 2, segment_ms="5"), wanted("gone")])
@@ -177,7 +179,7 @@ async def test_what_was_changed_survives_a_restart(tmp_path: Path) -> None:
         broker = server.broker
         assert list(broker.catalog.by_name) == ["t"]
         assert broker.catalog.by_name["t"].id == topic_id
-        assert broker.table.by_name == {}  # nobody has touched it
+        assert broker.table.by_name == {}  # no request has used it
         await broker.table.load(("t", index) for index in range(3))
         rows = broker.table.by_name["t"]
         assert [row is not None and row.index for row in rows] == [0, 1, 2]

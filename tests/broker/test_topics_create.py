@@ -1,4 +1,4 @@
-"""The topic service makes topics: what is checked, in which order, and what a failure leaves."""
+"""The topic service creates topics: which checks, in which order, and the state after a failure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def refusal(broker: FakeBroker, topic: CreatableTopic) -> KafkaError:
     return outcome
 
 
-async def test_each_change_goes_its_way_before_it_is_answered() -> None:
+async def test_topic_reaches_catalog_and_log_before_response() -> None:
     broker = FakeBroker()
     await broker.topics.create([wanted("a", 2), wanted("b")])
     assert broker.steps == ["sql create a b", "log add a b", "commit"]
@@ -49,7 +49,7 @@ async def test_each_change_goes_its_way_before_it_is_answered() -> None:
     assert list(broker.table.by_name) == ["b"]
 
 
-async def test_settings_of_a_new_topic_reach_its_partitions() -> None:
+async def test_settings_of_new_topic_reach_its_partitions() -> None:
     broker = FakeBroker(log_retention_ms="1000")
     await create(broker, wanted("t", 2, max_message_bytes="77"))
     first, second = broker.partition("t"), broker.partition("t", 1)
@@ -57,13 +57,13 @@ async def test_settings_of_a_new_topic_reach_its_partitions() -> None:
     assert (first.config.max_message_bytes, first.config.retention_ms) == (77, 1000)
 
 
-async def test_defaults() -> None:
+async def test_defaults_of_new_topic() -> None:
     broker = FakeBroker(num_partitions="5")
     assert len((await create(broker, wanted("t"))).partitions) == 5
     assert [p.leader for p in broker.topic("t").partitions] == [ME] * 5
 
 
-async def test_a_manual_assignment_names_the_leaders() -> None:
+async def test_manual_assignment_sets_leaders() -> None:
     broker = FakeBroker()
     await create(broker, assigned("t", [OTHER, ME], [ME, OTHER]))
     assert [p.leader for p in broker.topic("t").partitions] == [OTHER, ME]
@@ -132,7 +132,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("topic", "code"), REFUSED)
-async def test_refused(topic: CreatableTopic, code: ErrorCode) -> None:
+async def test_invalid_topics_are_refused(topic: CreatableTopic, code: ErrorCode) -> None:
     broker = FakeBroker()
     await create(broker, wanted("ex_ists"))
     del broker.steps[:]
@@ -142,7 +142,7 @@ async def test_refused(topic: CreatableTopic, code: ErrorCode) -> None:
     assert broker.steps == []
 
 
-async def test_the_good_ones_of_a_request_are_made() -> None:
+async def test_valid_topics_of_request_are_created() -> None:
     broker = FakeBroker()
     outcomes = await broker.topics.create(
         [wanted("a"), wanted("twice"), wanted("b", 0), wanted("twice"), wanted("c"), wanted("d.e"),
@@ -161,7 +161,7 @@ async def test_the_good_ones_of_a_request_are_made() -> None:
     assert broker.steps[0] == "sql create a c d.e"
 
 
-async def test_the_bound_of_a_request_is_for_all_its_topics() -> None:
+async def test_partition_limit_applies_to_whole_request() -> None:
     broker = FakeBroker()
     outcomes = await broker.topics.create(
         [wanted("a", 9_000), wanted("b", 2_000), wanted("c", 1_000)], validate_only=True
@@ -170,7 +170,7 @@ async def test_the_bound_of_a_request_is_for_all_its_topics() -> None:
     assert codes == [0, ErrorCode.POLICY_VIOLATION, 0]
 
 
-def test_the_bound_of_the_catalog() -> None:
+def test_partition_limit_of_catalog() -> None:
     check_total(MAX_PARTITIONS - 1, 1)
     with pytest.raises(KafkaError) as refused:
         check_total(MAX_PARTITIONS, 1)
@@ -192,7 +192,7 @@ async def test_validate_only_changes_nothing() -> None:
         (KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS), ErrorCode.TOPIC_ALREADY_EXISTS),
     ],
 )
-async def test_a_failed_transaction_leaves_nothing(failure: Exception, code: ErrorCode) -> None:
+async def test_failed_transaction_creates_nothing(failure: Exception, code: ErrorCode) -> None:
     broker = FakeBroker()
     broker.metadata.fails = failure
     assert (await refusal(broker, wanted("t"))).code is code
@@ -201,7 +201,7 @@ async def test_a_failed_transaction_leaves_nothing(failure: Exception, code: Err
     await create(broker, wanted("t"))
 
 
-async def test_a_failed_commit_is_not_answered_as_success() -> None:
+async def test_failed_commit_is_reported() -> None:
     broker = FakeBroker()
     broker.log.commit_log.fails = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
     assert (await refusal(broker, wanted("t"))).code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -209,7 +209,7 @@ async def test_a_failed_commit_is_not_answered_as_success() -> None:
     assert (await refusal(broker, wanted("t"))).code is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-async def test_two_who_create_the_same_topic() -> None:
+async def test_concurrent_creation_of_same_topic() -> None:
     broker = FakeBroker()
     outcomes = await asyncio.gather(*(broker.topics.create([wanted("t")]) for _ in range(5)))
     codes = sorted(o.code if isinstance(o, KafkaError) else 0 for (o,) in outcomes)
@@ -220,7 +220,7 @@ async def test_two_who_create_the_same_topic() -> None:
 
 
 @given(st.text(max_size=260))
-def test_names(name: str) -> None:
+def test_topic_name_rules(name: str) -> None:
     legal = (
         0 < len(name) <= 249
         and name not in (".", "..")

@@ -1,4 +1,4 @@
-"""The order of append, apply, commit and answer; what happens when one of them fails.
+"""The order of append, apply, commit and response; behaviour when one of them fails.
 
 Covers: kafkawire.groups.append, kafkawire.groups.replies.
 """
@@ -74,7 +74,7 @@ async def stable_pair(bench: Bench) -> tuple[str, str]:
     return "c-1", "c-2"
 
 
-async def test_an_answer_leaves_after_the_commit() -> None:
+async def test_response_is_sent_after_commit() -> None:
     bench = Bench().begin()
     answer = bench.ask(commit_of({("t", 0): 5}))
     await turns()
@@ -84,10 +84,10 @@ async def test_an_answer_leaves_after_the_commit() -> None:
     assert answer.result().topics[0].partitions[0].error_code == 0
 
 
-async def test_what_is_applied_is_seen_at_once_but_not_told() -> None:
+async def test_applied_change_is_visible_but_not_reported_before_commit() -> None:
     bench = Bench().begin()
     bench.ask(commit_of({("t", 0): 5}))
-    read = bench.ask(FETCH)  # in the same turn: the commit goes first
+    read = bench.ask(FETCH)  # in the same iteration: the commit is decided first
     assert bench.coordinator.shard.offsets.of("g")["t"][0].offset == 5
     await turns()
     assert not read.done()
@@ -95,7 +95,7 @@ async def test_what_is_applied_is_seen_at_once_but_not_told() -> None:
     assert read.result().topics[0].partitions[0].committed_offset == 5
 
 
-async def test_a_heartbeat_is_answered_at_once_when_nothing_is_pending() -> None:
+async def test_heartbeat_is_answered_at_once_when_nothing_is_pending() -> None:
     bench = Bench().begin()
     leader, _ = await stable_pair(bench)
     beats = bench.ask(beat(leader, 1))
@@ -108,7 +108,7 @@ async def test_a_heartbeat_is_answered_at_once_when_nothing_is_pending() -> None
     assert later.result().error_code == 0
 
 
-def test_a_heartbeat_on_the_short_way_moves_the_session_too() -> None:
+def test_heartbeat_on_fast_path_extends_session() -> None:
     """In virtual time: on a real loop the session may expire while the machine is busy."""
     simloop.run(simloop.SimLoop(), _move_the_session())
 
@@ -125,10 +125,10 @@ async def _move_the_session() -> None:
     assert leader in coordinator.shard.groups["g"].members
     bench.ask(commit_of({("t", 0): 5}, generation=1, member=leader))
     await turns()
-    assert coordinator.heartbeat(beat(leader, 1)) is None  # the commit goes before it
+    assert coordinator.heartbeat(beat(leader, 1)) is None  # the commit is decided before it
 
 
-async def test_commits_of_one_turn_share_a_batch() -> None:
+async def test_commits_of_one_iteration_share_a_batch() -> None:
     bench = Bench().begin()
     answers = [bench.ask(commit_of({("t", n): n}, group=f"g{n}")) for n in range(5)]
     await turns()
@@ -139,7 +139,7 @@ async def test_commits_of_one_turn_share_a_batch() -> None:
     assert set(bench.coordinator.shard.groups) == {f"g{n}" for n in range(5)}
 
 
-async def test_one_commit_too_large_does_not_fail_the_others() -> None:
+async def test_oversized_commit_does_not_fail_others() -> None:
     bench = Bench(offset_metadata_max_bytes=10_000).begin()
     bench.partition.config.max_message_bytes = 1000
     small = bench.ask(commit_of({("t", 0): 1}))
@@ -152,7 +152,7 @@ async def test_one_commit_too_large_does_not_fail_the_others() -> None:
     assert codes == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
-async def test_a_refused_append_applies_nothing() -> None:
+async def test_refused_append_changes_nothing() -> None:
     bench = Bench().begin()
     leader, follower = await stable_pair(bench)
     bench.partition.refuse = ErrorCode.KAFKA_STORAGE_ERROR
@@ -166,11 +166,11 @@ async def test_a_refused_append_applies_nothing() -> None:
         group_id="g", members=[MemberIdentity(member_id=m) for m in (leader, follower, "c-i")]
     )
     assert bench.coordinator.shard.groups["g"].state is GroupState.PREPARING
-    assert not bench.ask(leave).result().error_code  # one is left: no record yet
+    assert not bench.ask(leave).result().error_code  # one member is left: no record yet
     assert list(bench.coordinator.shard.groups["g"].members) == ["i-3"]
 
 
-async def test_an_append_refused_to_a_leader_leaves_followers_parked() -> None:
+async def test_refused_append_of_leader_sync_leaves_followers_parked() -> None:
     bench = Bench().begin()
     await stable_pair(bench)
     rejoined = [bench.ask(join("c-1")), bench.ask(join("c-2"))]
@@ -186,7 +186,7 @@ async def test_an_append_refused_to_a_leader_leaves_followers_parked() -> None:
     assert [f.result().assignment for f in (again, follower)] == [b"c-1", b"c-2"]
 
 
-async def test_a_failed_commit_unloads_and_loads_again() -> None:
+async def test_failed_commit_unloads_and_reloads_partition() -> None:
     bench = Bench().begin()
     leader, _ = await stable_pair(bench)
     kept = await bench.now(commit_of({("t", 0): 5}, generation=1, member=leader))
@@ -214,7 +214,7 @@ async def test_a_failed_commit_unloads_and_loads_again() -> None:
     assert len(bench.coordinator.timers) == 3  # two sessions, and expiry
 
 
-async def test_a_timer_whose_record_is_refused_comes_again(
+async def test_timer_fires_again_after_refused_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench().begin()
@@ -232,7 +232,7 @@ async def test_a_timer_whose_record_is_refused_comes_again(
     assert bench.coordinator.shard.groups["g"].state is GroupState.EMPTY
 
 
-async def test_a_large_decision_is_split_into_batches() -> None:
+async def test_large_decision_is_split_into_batches() -> None:
     bench = Bench().begin()
     for n in range(30):
         await bench.now(commit_of({("t", n): n}))
@@ -246,7 +246,7 @@ async def test_a_large_decision_is_split_into_batches() -> None:
     assert not bench.coordinator.shard.groups
 
 
-async def test_expiry_runs_by_timer_and_comes_again() -> None:
+async def test_expiry_runs_periodically() -> None:
     bench = Bench(offsets_retention_check_interval_ms=5).begin()
     await bench.now(commit_of({("t", 0): 5}))
     bench.env.clock.ms += 8 * 86_400_000  # type: ignore[attr-defined]
@@ -258,7 +258,7 @@ async def test_expiry_runs_by_timer_and_comes_again() -> None:
     bench.coordinator.timers.clear()
 
 
-async def test_closing_sends_the_parked_away() -> None:
+async def test_close_answers_parked_requests() -> None:
     bench = Bench().begin()
     bench.log.by_itself = True
     parked = bench.ask(join(), 3)
@@ -271,7 +271,7 @@ async def test_closing_sends_the_parked_away() -> None:
     await bench.coordinator.close()
 
 
-async def test_an_asker_that_is_gone_does_no_harm() -> None:
+async def test_disconnected_caller_is_ignored() -> None:
     bench = Bench().begin()
     parked = bench.ask(join(), 3)
     parked.cancel()
@@ -281,7 +281,7 @@ async def test_an_asker_that_is_gone_does_no_harm() -> None:
     bench.coordinator.timers.clear()
 
 
-async def test_listing_waits_for_what_it_shows() -> None:
+async def test_list_groups_waits_for_commit_of_listed_groups() -> None:
     bench = Bench().begin()
     bench.ask(commit_of({("t", 0): 5}))
     listed = bench.ask(ListGroupsRequest())
@@ -290,7 +290,7 @@ async def test_listing_waits_for_what_it_shows() -> None:
     assert [group.group_id for group in listed.result().groups] == ["g"]
 
 
-def test_timers_move_without_new_loop_timers() -> None:
+def test_moved_timers_reuse_loop_timer() -> None:
     """In virtual time: on a real loop under load timers may be due in the same iteration."""
     simloop.run(simloop.SimLoop(), _move_timers())
 
@@ -301,7 +301,7 @@ async def _move_timers() -> None:
     timers = Timers(env, lambda scope, key: fired.append((scope, key)))
     timers.set("g", "a", 5)
     timers.set("g", "b", 1)
-    timers.set("g", "b", 20)  # later: the loop timer stays, and looks again
+    timers.set("g", "b", 20)  # later: the loop timer stays, and is checked again
     timers.set("g", "c", 1000)
     timers.set("g", "c", 2)  # earlier: a new loop timer
     timers.set("g", "d", 1)
@@ -318,7 +318,7 @@ async def _move_timers() -> None:
     assert len(fired) == 3
 
 
-async def test_closing_while_loading_ends_the_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_close_while_loading_stops_load(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench().begin()
     await bench.now(commit_of({("t", 0): 5}))
     bench.coordinator.timers.clear()

@@ -1,5 +1,5 @@
-"""Damage to `__consumer_offsets`: groups load what is left, and lost commits are not answered as
-if there had never been any."""
+"""Damage to `__consumer_offsets`: groups load what can be read, and lost commits are answered with
+an error instead of "never committed"."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def commit(world: World, partition: Partition, **offsets: int) -> None:
 
 
 async def damaged(at: int) -> World:
-    """The last commit of a group is damaged, a frame of another topic comes after it."""
+    """Damage the last commit of a group, with a frame of another topic after it."""
     world = World(log_flush_offset_checkpoint_interval_ms=1 << 40)
     await world.start()
     (other,) = await world.topic("t")
@@ -57,7 +57,7 @@ async def load(world: World) -> Loaded:
 
 
 def fetched(loaded: Loaded, *topics: str) -> dict[str, int]:
-    """By topic: what the group committed; the negative error code where that is an error."""
+    """By topic: the group's committed offset; the negative error code where it is an error."""
     asked = [OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in topics]
     request = OffsetFetchRequestGroup(group_id="g", topics=asked if topics else None)
     answer = committed.fetch(loaded.shard.offsets, request)
@@ -69,7 +69,7 @@ def fetched(loaded: Loaded, *topics: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("at", [CRC_AT, 70, -1 - HEAD_BYTES + 12])
-async def test_what_is_left_is_loaded_and_a_lost_commit_is_an_error(
+async def test_readable_commits_are_loaded_and_lost_ones_are_errors(
     at: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = await damaged(at)
@@ -85,7 +85,7 @@ async def test_what_is_left_is_loaded_and_a_lost_commit_is_an_error(
     assert fetched(await load(world), "c") == {"c": 9}
 
 
-async def test_an_end_that_nobody_can_read_does_not_keep_the_groups_from_loading() -> None:
+async def test_unreadable_end_of_log_does_not_block_loading() -> None:
     world = World(log_flush_offset_checkpoint_interval_ms=1 << 40)
     await world.start()
     (other,) = await world.topic("t")

@@ -1,4 +1,4 @@
-"""Exceptions in a coordinator: every client gets an error and nothing stops for good."""
+"""Exceptions in a coordinator: every client gets an error and no work stops permanently."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def broken(*_: object) -> Any:
 
 
 @pytest.mark.parametrize("retention_ms", [INT64_MAX, INT64_MAX - 1, -(1 << 63), -2, 0])
-async def test_any_retention_of_a_commit_is_stored(retention_ms: int) -> None:
+async def test_any_retention_time_of_commit_is_stored(retention_ms: int) -> None:
     bench = Bench().begin()
     request = commit_of({("t", 0): 1}, retention_time_ms=retention_ms)
     assert (await bench.now(request, 4)).topics[0].partitions[0].error_code == 0
@@ -43,7 +43,7 @@ async def test_any_retention_of_a_commit_is_stored(retention_ms: int) -> None:
 
 
 @pytest.mark.parametrize("field", ["offset", "leader_epoch", "committed_at_ms"])
-async def test_a_record_that_cannot_be_encoded_fails_alone(
+async def test_unencodable_record_fails_alone(
     field: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = Bench().begin()
@@ -67,7 +67,7 @@ async def test_a_record_that_cannot_be_encoded_fails_alone(
     bench.coordinator.timers.clear()
 
 
-async def test_a_defect_while_applying_loads_what_is_committed(
+async def test_exception_while_applying_reloads_committed_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench().begin()
@@ -89,7 +89,7 @@ async def test_a_defect_while_applying_loads_what_is_committed(
     bench.coordinator.timers.clear()
 
 
-async def test_a_defect_while_applying_answers_all_commits_of_the_batch(
+async def test_exception_while_applying_answers_all_commits_of_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench().begin()
@@ -105,7 +105,7 @@ async def test_a_defect_while_applying_answers_all_commits_of_the_batch(
     bench.coordinator.timers.clear()
 
 
-async def test_a_defect_while_deciding_costs_only_its_request(
+async def test_exception_while_deciding_fails_only_its_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench().begin()
@@ -119,7 +119,7 @@ async def test_a_defect_while_deciding_costs_only_its_request(
     bench.coordinator.timers.clear()
 
 
-async def test_a_timer_whose_decision_fails_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_timer_fires_again_after_failed_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench().begin()
     await stable_pair(bench)
     coordinator = bench.coordinator
@@ -131,7 +131,7 @@ async def test_a_timer_whose_decision_fails_comes_again(monkeypatch: pytest.Monk
     coordinator.timers.clear()
 
 
-async def test_expiry_goes_on_after_a_group_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expiry_continues_after_group_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench().begin()
     for group in ("a", "b"):
         await bench.now(commit_of({("t", 0): 1}, group=group))
@@ -150,7 +150,7 @@ async def test_expiry_goes_on_after_a_group_that_fails(monkeypatch: pytest.Monke
     coordinator.timers.clear()
 
 
-async def test_a_load_that_fails_is_tried_again(
+async def test_failed_load_is_retried(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = Bench().begin()
@@ -167,7 +167,7 @@ async def test_a_load_that_fails_is_tried_again(
     bench.coordinator.timers.clear()
 
 
-async def test_a_batch_whose_records_do_not_parse_is_skipped(
+async def test_unparsable_batch_is_skipped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)

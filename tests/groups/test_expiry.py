@@ -1,4 +1,5 @@
-"""Committed offsets expire (KIP-211): when, of whom, and what becomes of the group."""
+"""Expiration of committed offsets (KIP-211): when, of which groups, and the state of the group
+after it."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tests.kit.groups.desk import Desk, join
 DAY_MS = 86_400_000
 
 
-def test_simple_consumers_lose_offsets_by_the_time_of_commit() -> None:
+def test_offsets_without_members_expire_by_commit_time() -> None:
     desk = Desk()
     desk.commit({("t", 0): 1})
     desk.now_ms += 6 * DAY_MS
@@ -25,7 +26,7 @@ def test_simple_consumers_lose_offsets_by_the_time_of_commit() -> None:
     assert desk.decision.steps[-1] == GroupRecord("g", None)
 
 
-def test_offsets_of_an_empty_group_count_from_when_it_became_so() -> None:
+def test_offsets_of_empty_group_expire_since_it_became_empty() -> None:
     desk = Desk()
     desk.members("t")
     desk.commit({("t", 0): 1}, generation=4, member="m")
@@ -41,7 +42,7 @@ def test_offsets_of_an_empty_group_count_from_when_it_became_so() -> None:
     assert not desk.shard.groups
 
 
-def test_members_keep_what_they_read_and_lose_the_rest() -> None:
+def test_only_unsubscribed_topics_of_active_group_expire() -> None:
     desk = Desk()
     desk.members("t")
     desk.commit({("t", 0): 1, ("u", 0): 2}, generation=4, member="m")
@@ -50,7 +51,7 @@ def test_members_keep_what_they_read_and_lose_the_rest() -> None:
     assert desk.all_of() == {("t", 0): 1}
 
 
-def test_a_group_in_a_round_or_of_another_kind_is_left_alone() -> None:
+def test_offsets_do_not_expire_during_rebalance_or_for_other_protocols() -> None:
     desk = Desk()
     desk.members(kind="connect")
     desk.commit({("t", 0): 1}, generation=4, member="m")
@@ -68,7 +69,7 @@ def test_a_group_in_a_round_or_of_another_kind_is_left_alone() -> None:
     assert desk.all_of() == {("u", 0): 1}
 
 
-def test_a_commit_may_bring_its_own_retention() -> None:
+def test_commit_with_retention_time_expires_by_it() -> None:
     desk = Desk()
     desk.commit({("t", 0): 1}, retention_time_ms=5000, version=4)
     desk.now_ms += 4999
@@ -79,7 +80,7 @@ def test_a_commit_may_bring_its_own_retention() -> None:
     assert not desk.shard.groups
 
 
-def test_a_group_with_an_id_out_is_not_removed() -> None:
+def test_group_with_pending_member_is_not_removed() -> None:
     desk = Desk()
     assert desk.ask(join("")).error_code == ErrorCode.MEMBER_ID_REQUIRED
     desk.expire()

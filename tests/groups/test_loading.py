@@ -27,7 +27,7 @@ PLACE = SnapshotLocation("/groups", b"t" * 16, 0)
 
 
 async def busy(seed: int = 1) -> Bench:
-    """A coordinator with a life behind it: groups, offsets, deletions."""
+    """A coordinator with a history: groups, offsets, deletions."""
     bench = Bench().begin()
     leader, _ = await stable_pair(bench)
     dice = random.Random(seed)
@@ -38,14 +38,14 @@ async def busy(seed: int = 1) -> Bench:
     return bench
 
 
-async def test_the_log_alone_is_enough() -> None:
+async def test_state_is_loaded_from_log_alone() -> None:
     bench = await busy()
     before = known(bench.coordinator.shard)
     await bench.reload()
     assert known(bench.coordinator.shard) == before
 
 
-async def test_restored_members_get_a_fresh_session() -> None:
+async def test_restored_members_get_new_session() -> None:
     bench = await busy()
     bench.env.clock.ms += 3_600_000  # type: ignore[attr-defined]
     await bench.reload()
@@ -64,23 +64,21 @@ def files(bench: Bench) -> dict[str, bytearray]:
     return bench.env.fs.files  # type: ignore[attr-defined, no-any-return]
 
 
-async def test_a_snapshot_and_the_log_after_it() -> None:
+async def test_state_is_loaded_from_snapshot_and_log_after_it() -> None:
     bench = await busy()
     await take_snapshot(bench)
     for n in range(5):
         await bench.now(commit_of({("t", n): 1000 + n}, group="late"))
     before = known(bench.coordinator.shard)
     covered = bench.partition.high_watermark - 5
-    del bench.partition.batches[:-5]  # had it been read, this would be missed
+    del bench.partition.batches[:-5]  # if the log were read from the start, this would be missed
     await bench.reload()
     assert known(bench.coordinator.shard) == before
     assert bench.coordinator.appender.next_offset == covered + 5
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut", "bit", "empty", "magic", "newer", "topic"])
-async def test_a_snapshot_that_cannot_be_used_only_costs_time(
-    harm: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_unusable_snapshot_is_ignored(harm: str, caplog: pytest.LogCaptureFixture) -> None:
     bench = await busy()
     await take_snapshot(bench)
     await bench.now(commit_of({("t", 1): 77}, group="late"))
@@ -106,7 +104,7 @@ async def test_a_snapshot_that_cannot_be_used_only_costs_time(
     assert ("ignoring group snapshot" in caplog.text) == (harm != "gone")
 
 
-async def test_an_old_snapshot_is_as_good() -> None:
+async def test_old_snapshot_gives_same_state() -> None:
     bench = await busy()
     await take_snapshot(bench)
     old = bytes(files(bench)[PLACE.path])
@@ -120,7 +118,7 @@ async def test_an_old_snapshot_is_as_good() -> None:
     assert known(bench.coordinator.shard) == before
 
 
-async def test_a_snapshot_ahead_of_the_log_is_removed() -> None:
+async def test_snapshot_ahead_of_log_is_removed() -> None:
     """As after a power cut under flush=os: what the snapshot has may be written differently."""
     bench = await busy()
     await take_snapshot(bench)
@@ -136,7 +134,7 @@ async def test_a_snapshot_ahead_of_the_log_is_removed() -> None:
     assert known(bench.coordinator.shard) == ahead
 
 
-async def test_snapshots_are_taken_when_enough_log_has_passed(
+async def test_snapshot_is_taken_after_enough_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(coordinator_module, "SNAPSHOT_LOG_BYTES", 4000)
@@ -152,7 +150,7 @@ async def test_snapshots_are_taken_when_enough_log_has_passed(
     assert [type(record) for record in records] == [OffsetRecord]  # live records, not the log
 
 
-async def test_no_snapshot_of_what_is_not_committed() -> None:
+async def test_snapshot_has_committed_state_only() -> None:
     bench = Bench().begin()
     bench.ask(commit_of({("t", 0): 1}))
     await turns()
@@ -163,7 +161,7 @@ async def test_no_snapshot_of_what_is_not_committed() -> None:
     assert not files(bench)
 
 
-async def test_a_full_disk_leaves_the_snapshot_before() -> None:
+async def test_full_disk_keeps_previous_snapshot() -> None:
     bench = await busy()
     await take_snapshot(bench)
     old = bytes(files(bench)[PLACE.path])
@@ -187,7 +185,7 @@ async def test_a_full_disk_leaves_the_snapshot_before() -> None:
     bench.coordinator.timers.clear()
 
 
-async def test_closing_leaves_a_snapshot_if_it_is_worth_one(
+async def test_close_writes_snapshot_if_log_has_grown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench().begin()
@@ -205,13 +203,13 @@ async def test_closing_leaves_a_snapshot_if_it_is_worth_one(
 # -- what is in the log -----------------------------------------------------------------------
 
 
-async def test_records_nobody_understands_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unknown_records_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
     bench = await busy()
     before = known(bench.coordinator.shard)
     pairs: list[tuple[bytes | None, bytes | None]] = [
         (b"\0\3\0\1g", b"\0\0"),  # another kind of group
         (b"\0\1\0\x63", b"\0\3"),  # a key cut off
-        (b"\0\2\0\1g", b"\0\7"),  # a value of a version nobody knows
+        (b"\0\2\0\1g", b"\0\7"),  # a value of an unknown version
         (b"", None),
     ]
     bench.partition.append(memoryview(build(pairs, timestamp_ms=1)), 1)
@@ -222,7 +220,7 @@ async def test_records_nobody_understands_are_skipped(caplog: pytest.LogCaptureF
     assert caplog.text.count("skipping a record") == 3
 
 
-async def test_a_log_that_cannot_be_read_is_tried_again(
+async def test_unreadable_log_is_retried(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(coordinator_module, "RETRY_MS", 1)
@@ -234,7 +232,7 @@ async def test_a_log_that_cannot_be_read_is_tried_again(
         if len(tries) in (1, 3, 4):
             raise OSError("no such disk")
         if len(tries) == 2:
-            return []  # nothing where there must be something
+            return []  # no bytes although there are records
         return await read(plan)
 
     monkeypatch.setattr(bench.log, "read", faulty)
@@ -244,7 +242,7 @@ async def test_a_log_that_cannot_be_read_is_tried_again(
     bench.coordinator.timers.clear()
 
 
-async def test_loading_stops_at_what_is_committed() -> None:
+async def test_load_stops_at_last_committed_offset() -> None:
     bench = await busy()
     before = known(bench.coordinator.shard)
     bench.partition.append(memoryview(build([(b"\0\2\0\1z", None)], timestamp_ms=1)), 1)
@@ -255,14 +253,14 @@ async def test_loading_stops_at_what_is_committed() -> None:
     assert known(bench.coordinator.shard) == before
 
 
-async def test_topics_deleted_meanwhile_lose_their_offsets() -> None:
+async def test_offsets_of_topics_deleted_during_load_are_dropped() -> None:
     bench = await busy()
     del bench.topics["u"]
     await bench.reload()
     assert bench.coordinator.shard.topics() == {"t"}
     bench.log.commit()
     bench.coordinator.timers.clear()
-    fresh = bench.make()  # deleted and made again while it loads
+    fresh = bench.make()  # deleted and created again while it loads
     fresh.topic_deleted("t")
     loading_task = bench.env.spawn(fresh.load(), "load")
     await loading_task
@@ -273,7 +271,7 @@ async def test_topics_deleted_meanwhile_lose_their_offsets() -> None:
     fresh.timers.clear()
 
 
-async def test_a_failed_deletion_is_done_after_the_next_load() -> None:
+async def test_failed_deletion_is_repeated_after_next_load() -> None:
     bench = await busy()
     bench.coordinator.topic_deleted("t")
     bench.coordinator.topic_deleted("t")
@@ -285,7 +283,7 @@ async def test_a_failed_deletion_is_done_after_the_next_load() -> None:
     bench.coordinator.timers.clear()
 
 
-async def test_a_group_in_a_round_is_restored_as_it_was_before() -> None:
+async def test_rebalancing_group_is_restored_to_previous_generation() -> None:
     bench = await busy()
     bench.ask(join("c-1"))
     assert bench.coordinator.shard.groups["g"].state is GroupState.PREPARING
@@ -298,7 +296,7 @@ async def test_a_group_in_a_round_is_restored_as_it_was_before() -> None:
     bench.coordinator.timers.clear()
 
 
-async def test_live_records_are_what_is_in_a_snapshot() -> None:
+async def test_snapshot_contains_live_records() -> None:
     bench = await busy()
     shard = Shard(bench.settings)
     for record in bench.coordinator.shard.records():
@@ -308,7 +306,7 @@ async def test_live_records_are_what_is_in_a_snapshot() -> None:
     bench.coordinator.timers.clear()
 
 
-async def test_loading_goes_on_when_the_log_takes_no_writes() -> None:
+async def test_load_succeeds_when_log_refuses_writes() -> None:
     bench = await busy()
     before = known(bench.coordinator.shard)
 

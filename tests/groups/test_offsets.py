@@ -18,7 +18,7 @@ NONE = ErrorCode.NONE
 # -- commit and fetch -------------------------------------------------------------------------
 
 
-def test_a_simple_consumer_commits_and_reads_back() -> None:
+def test_commit_without_member_can_be_fetched() -> None:
     desk = Desk()
     assert desk.commit({("t", 0): 5, ("t", 1): 6, ("u", 0): 7}, metadata="né") == [0, 0, 0]
     assert desk.fetch(("t", 0), ("t", 1), ("u", 0)) == [(5, 3, "né"), (6, 3, "né"), (7, 3, "né")]
@@ -27,7 +27,7 @@ def test_a_simple_consumer_commits_and_reads_back() -> None:
     assert desk.group.protocol_type is None
 
 
-def test_what_was_never_committed_is_minus_one() -> None:
+def test_uncommitted_partition_is_minus_one() -> None:
     desk = Desk()
     assert desk.fetch(("t", 0)) == [(-1, -1, "")]
     assert desk.all_of() == {}
@@ -35,13 +35,13 @@ def test_what_was_never_committed_is_minus_one() -> None:
     assert desk.fetch(("t", 1), ("x", 0)) == [(-1, -1, ""), (-1, -1, "")]
 
 
-def test_null_metadata_is_empty() -> None:
+def test_null_metadata_is_stored_as_empty() -> None:
     desk = Desk()
     desk.commit({("t", 0): 5}, metadata=None)
     assert desk.fetch(("t", 0)) == [(5, 3, "")]
 
 
-def test_metadata_has_a_limit_of_its_own_for_each_partition() -> None:
+def test_metadata_size_limit_applies_per_partition() -> None:
     desk = Desk()
     request = commit_of({("t", 0): 1, ("t", 1): 2}, metadata="x" * 4096)
     request.topics[1].partitions[0].committed_metadata = "x" * 4097
@@ -54,7 +54,7 @@ def test_metadata_has_a_limit_of_its_own_for_each_partition() -> None:
     assert desk.commit({("u", 0): 1}, metadata=emoji * 2049) == [12]
 
 
-def test_members_commit_with_their_generation() -> None:
+def test_commit_requires_current_generation() -> None:
     desk = Desk()
     desk.members("t")
     assert desk.commit({("t", 0): 1}, generation=4, member="m") == [NONE]
@@ -69,13 +69,13 @@ def test_members_commit_with_their_generation() -> None:
 @pytest.mark.parametrize(
     ("version", "code"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)]
 )
-def test_a_generation_of_no_group(version: int, code: ErrorCode) -> None:
+def test_commit_with_generation_to_unknown_group_is_refused(version: int, code: ErrorCode) -> None:
     desk = Desk()
     assert desk.commit({("t", 0): 1}, generation=1, member="m", version=version) == [code]
     assert not desk.shard.groups
 
 
-def test_the_empty_group_id_may_commit_and_fetch_as_ever() -> None:
+def test_empty_group_id_can_commit_and_fetch() -> None:
     desk = Desk()
     assert desk.commit({("t", 0): 1}, group="") == [0]
     assert desk.fetch(("t", 0), group="") == [(1, 3, "")]
@@ -84,7 +84,7 @@ def test_the_empty_group_id_may_commit_and_fetch_as_ever() -> None:
 # -- delete -----------------------------------------------------------------------------------
 
 
-def test_offsets_of_topics_nobody_reads_are_deleted() -> None:
+def test_offset_delete_of_unsubscribed_topics() -> None:
     desk = Desk()
     desk.members("t")
     desk.commit({("t", 0): 1, ("u", 0): 2, ("u", 1): 3}, generation=4, member="m")
@@ -95,7 +95,7 @@ def test_offsets_of_topics_nobody_reads_are_deleted() -> None:
     assert len(desk.decision.steps) == 0
 
 
-def test_offset_delete_of_other_groups() -> None:
+def test_offset_delete_errors_by_group_state() -> None:
     desk = Desk()
     assert desk.ask(offset_delete(("t", 0))).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     desk.members(kind="connect")
@@ -104,7 +104,7 @@ def test_offset_delete_of_other_groups() -> None:
     assert desk.ask(offset_delete(("t", 0))).error_code == 0
 
 
-def test_a_consumer_that_does_not_tell_reads_everything() -> None:
+def test_unparsable_subscription_counts_as_all_topics() -> None:
     desk = Desk()
     desk.members("t")
     member = desk.group.members["m"]
@@ -116,7 +116,7 @@ def test_a_consumer_that_does_not_tell_reads_everything() -> None:
     assert answer.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
-def test_groups_are_deleted_when_empty() -> None:
+def test_only_empty_groups_can_be_deleted() -> None:
     desk = Desk()
     desk.members("t")
     desk.commit({("t", 0): 1}, generation=4, member="m")
@@ -131,12 +131,12 @@ def test_groups_are_deleted_when_empty() -> None:
     assert not desk.shard.offsets.by_group
 
 
-def test_a_deleted_topic_takes_its_offsets_along() -> None:
+def test_topic_deletion_removes_its_offsets() -> None:
     desk = Desk()
     desk.commit({("t", 0): 1, ("u", 0): 2})
     desk.commit({("t", 5): 1}, group="h")
     desk.do(desk.shard.decide_topic_deleted(["t"]))
     assert desk.all_of() == {("u", 0): 2}
     assert desk.all_of("h") == {}
-    assert "h" not in desk.shard.groups  # it was nothing but that offset
+    assert "h" not in desk.shard.groups  # the group had nothing but that offset
     assert desk.shard.topics() == {"u"}

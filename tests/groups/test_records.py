@@ -1,4 +1,4 @@
-"""The bytes of `__consumer_offsets` records, held to Kafka's formats field by field."""
+"""The bytes of `__consumer_offsets` records, compared with Kafka's formats field by field."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def blob(value: bytes) -> bytes:
     return struct.pack(">i", len(value)) + value
 
 
-def test_an_offset_commit_is_key_1_and_value_3() -> None:
+def test_offset_commit_has_key_v1_and_value_v3() -> None:
     record = OffsetRecord("grüp", "t", 7, Offset(42, 5, "méta", 1_700_000_000_000))
     key, value = encode_record(record)
     assert key == struct.pack(">h", 1) + text("grüp") + text("t") + struct.pack(">i", 7)
@@ -50,7 +50,7 @@ def test_an_offset_commit_is_key_1_and_value_3() -> None:
     )
 
 
-def test_an_offset_with_a_retention_of_its_own_is_value_1() -> None:
+def test_offset_commit_with_expiry_has_value_v1() -> None:
     key, value = encode_record(OffsetRecord("g", "t", 0, Offset(42, 5, "m", 100, 900)))
     assert key[:2] == b"\0\1"
     assert value == struct.pack(">hq", 1, 42) + text("m") + struct.pack(">qq", 100, 900)
@@ -58,7 +58,7 @@ def test_an_offset_with_a_retention_of_its_own_is_value_1() -> None:
     assert back == OffsetRecord("g", "t", 0, Offset(42, -1, "m", 100, 900))  # v1 has no epoch
 
 
-def test_a_group_is_key_2_and_value_3() -> None:
+def test_group_has_key_v2_and_value_v3() -> None:
     members = [
         MemberMetadata(
             member_id="m-1",
@@ -106,7 +106,7 @@ def test_a_group_is_key_2_and_value_3() -> None:
     )
 
 
-def test_an_empty_group_has_nulls() -> None:
+def test_empty_group_record_has_null_fields() -> None:
     group = GroupMetadataValue(protocol=None, leader=None, current_state_timestamp=5)
     _, value = encode_record(GroupRecord("g", group))
     assert value == (
@@ -119,7 +119,7 @@ def test_an_empty_group_has_nulls() -> None:
     )
 
 
-def test_tombstones_have_a_key_and_no_value() -> None:
+def test_tombstone_has_key_without_value() -> None:
     assert encode_record(OffsetRecord("g", "t", 1, None))[1] is None
     assert encode_record(GroupRecord("g", None))[1] is None
     key, _ = encode_record(GroupRecord("g", None))
@@ -133,7 +133,7 @@ def test_tombstones_have_a_key_and_no_value() -> None:
     st.integers(-1, 9),
     st.text(max_size=9),
 )
-def test_offsets_survive_the_log(
+def test_offset_commit_round_trips(
     name: str, partition: int, offset: int, epoch: int, metadata: str
 ) -> None:
     record = OffsetRecord(name, name + "t", partition, Offset(offset, epoch, metadata, offset))
@@ -150,7 +150,7 @@ def test_all_value_versions_are_read(version: int) -> None:
     assert found == GroupRecord("g", group)
 
 
-def test_other_records_are_not_ours() -> None:
+def test_unknown_record_types_are_ignored() -> None:
     assert decode_record(b"\0\3\0\1g", b"\0\0whatever") is None
     for key, value in [
         (None, b""),
@@ -165,7 +165,7 @@ def test_other_records_are_not_ours() -> None:
             decode_record(key, value)
 
 
-def test_records_are_split_where_a_batch_is_full() -> None:
+def test_records_are_split_into_full_batches() -> None:
     items = [OffsetRecord("g", "t", n, Offset(n, -1, "x" * 50, 0)) for n in range(100)]
     batches = batches_of(items, 2000, 77)
     assert len(batches) > 4
@@ -194,6 +194,6 @@ def test_records_are_split_where_a_batch_is_full() -> None:
         ("\U0001f600", 1772899),
     ],
 )
-def test_the_partition_follows_javas_hash_code(group_id: str, code: int) -> None:
+def test_partition_of_group_is_javas_hash_code(group_id: str, code: int) -> None:
     assert partition_for(group_id, 50) == (code & 0x7FFFFFFF) % 50
     assert partition_for(group_id, 2**31 - 1) == (code & 0x7FFFFFFF) % (2**31 - 1)

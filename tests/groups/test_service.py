@@ -1,4 +1,4 @@
-"""The group service and its handlers: coordinators found, groups described, a restart, the end.
+"""The group service and its handlers: finding coordinators, describing groups, restart, close.
 
 Covers: kafkawire.groups.classic.views.
 """
@@ -43,7 +43,7 @@ from tests.kit.waiting import until
 
 
 @pytest.mark.parametrize("version", range(7))
-async def test_the_topic_is_made_when_a_coordinator_is_looked_for(version: int) -> None:
+async def test_find_coordinator_creates_offsets_topic(version: int) -> None:
     house = House()
     request = FindCoordinatorRequest(key=HERE, coordinator_keys=[HERE])
     if version >= 4:
@@ -61,7 +61,7 @@ async def test_the_topic_is_made_when_a_coordinator_is_looked_for(version: int) 
     assert request.key == HERE
 
 
-async def test_the_leader_of_the_partition_is_the_coordinator(house: House) -> None:
+async def test_coordinator_is_leader_of_groups_partition(house: House) -> None:
     keys = FindCoordinatorRequest(coordinator_keys=[THERE, HERE])
     found = (await house.ask(find_coordinator, keys, 4)).coordinators
     assert [(c.node_id, c.host) for c in found] == [(2, "host2"), (1, "advertised")]
@@ -70,7 +70,7 @@ async def test_the_leader_of_the_partition_is_the_coordinator(house: House) -> N
     assert [c.error_code for c in found] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
 
 
-async def test_many_who_look_make_the_topic_once() -> None:
+async def test_concurrent_find_coordinator_creates_topic_once() -> None:
     house = House()
     keys = FindCoordinatorRequest(coordinator_keys=[HERE])
     await asyncio.gather(*(house.ask(find_coordinator, keys, 6) for _ in range(5)))
@@ -86,7 +86,9 @@ async def test_many_who_look_make_the_topic_once() -> None:
     ],
 )
 @pytest.mark.parametrize("version", [1, 3, 4, 6])
-async def test_other_coordinators_are_not_here(key_type: int, code: int, version: int) -> None:
+async def test_group_of_other_broker_is_not_coordinator(
+    key_type: int, code: int, version: int
+) -> None:
     house = House()
     if version >= 4:
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])
@@ -99,7 +101,7 @@ async def test_other_coordinators_are_not_here(key_type: int, code: int, version
     assert house.made == 0
 
 
-async def test_a_topic_that_cannot_be_made_is_no_coordinator() -> None:
+async def test_failed_topic_creation_is_coordinator_not_available() -> None:
     house = House()
     house.refuse = ErrorCode.KAFKA_STORAGE_ERROR
     found = await house.ask(find_coordinator, FindCoordinatorRequest(key=HERE), 3)
@@ -110,7 +112,7 @@ async def test_a_topic_that_cannot_be_made_is_no_coordinator() -> None:
 # -- describe, list, delete -------------------------------------------------------------------
 
 
-async def test_groups_are_described_in_the_order_asked_for(house: House) -> None:
+async def test_groups_are_described_in_request_order(house: House) -> None:
     member, _ = await alone(house)
     ids = ["zz", HERE, THERE]
     request = DescribeGroupsRequest(groups=ids, include_authorized_operations=True)
@@ -130,7 +132,7 @@ async def test_groups_are_described_in_the_order_asked_for(house: House) -> None
     assert found[1].authorized_operations == -(2**31)
 
 
-async def test_groups_are_listed_and_deleted(house: House) -> None:
+async def test_list_and_delete_groups(house: House) -> None:
     await alone(house)
     await house.ask(offset_commit, commit_of({("u", 0): 8}, group=group_at(3)), 8)
     listed = await house.ask(list_groups, ListGroupsRequest(states_filter=["Stable"]), 5)
@@ -150,7 +152,7 @@ async def test_groups_are_listed_and_deleted(house: House) -> None:
 # -- life -------------------------------------------------------------------------------------
 
 
-async def test_a_restart_loads_in_the_background(house: House) -> None:
+async def test_restart_loads_groups_in_background(house: House) -> None:
     member, generation = await alone(house)
     await house.groups.close()
     assert (await house.ask(join_group, joining(), 9)).error_code == 15
@@ -168,7 +170,7 @@ async def test_a_restart_loads_in_the_background(house: House) -> None:
     assert left.members[0].error_code == 0
 
 
-async def test_closing_answers_the_parked_and_is_final(house: House) -> None:
+async def test_close_answers_parked_requests_and_is_final(house: House) -> None:
     waiting = house.env.spawn(house.ask(join_group, joining(), 3), "join")
     house.settings.group_initial_rebalance_delay_ms = 60_000
     await asyncio.sleep(0)
@@ -176,4 +178,4 @@ async def test_closing_answers_the_parked_and_is_final(house: House) -> None:
     await house.groups.close()
     assert (await waiting).error_code == ErrorCode.NOT_COORDINATOR
     found = await house.ask(find_coordinator, FindCoordinatorRequest(key=HERE), 3)
-    assert found.error_code == 0  # where it was: another broker may take over
+    assert found.error_code == 0  # coordinator moved: another broker may take over

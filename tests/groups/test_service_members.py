@@ -1,4 +1,5 @@
-"""Members by way of the group service: joins, syncs, heartbeats, in every version of the APIs."""
+"""Group members through the group service: joins, syncs, heartbeats, in every version of the
+APIs."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from tests.kit.groups.desk import commit_of
 from tests.kit.waiting import until
 
 
-async def test_a_heartbeat_is_answered_before_its_handler_returns(house: House) -> None:
+async def test_heartbeat_is_answered_synchronously(house: House) -> None:
     member, generation = await alone(house)
     beat = HeartbeatRequest(group_id=HERE, member_id=member, generation_id=generation)
     for version in range(5):
@@ -45,7 +46,7 @@ async def test_a_heartbeat_is_answered_before_its_handler_returns(house: House) 
     assert elsewhere.code(4) == ErrorCode.NOT_COORDINATOR
 
 
-async def test_a_heartbeat_waits_for_the_commit_before_it(house: House) -> None:
+async def test_heartbeat_waits_for_pending_commit(house: House) -> None:
     member, generation = await alone(house)
     house.log.by_itself = False
     stored = commit_of({("t", 0): 5}, group=HERE, generation=generation, member=member)
@@ -63,7 +64,7 @@ async def test_a_heartbeat_waits_for_the_commit_before_it(house: House) -> None:
     assert not gone.answers
 
 
-async def test_a_heartbeat_that_waits_hears_of_a_failed_commit(house: House) -> None:
+async def test_waiting_heartbeat_fails_with_failed_commit(house: House) -> None:
     member, generation = await alone(house)
     house.log.by_itself = False
     stored = commit_of({("t", 0): 5}, group=HERE, generation=generation, member=member)
@@ -76,8 +77,8 @@ async def test_a_heartbeat_that_waits_hears_of_a_failed_commit(house: House) -> 
     assert waiting.code(4) == ErrorCode.NOT_COORDINATOR
 
 
-def test_group_ids_of_any_length_have_a_partition() -> None:
-    """Hashes are remembered for short ids only; both ways give what Java's hashCode does."""
+def test_group_id_of_any_length_has_a_partition() -> None:
+    """Hashes are cached for short ids only; both paths give what Java's hashCode does."""
     for text in ("", "a", "group", "é\U0001f600", "x" * 249, "x" * 250, "x" * 10_000):
         units = text.encode("utf-16-be")
         code = 0
@@ -87,7 +88,7 @@ def test_group_ids_of_any_length_have_a_partition() -> None:
 
 
 @pytest.mark.parametrize("version", range(10))
-async def test_a_member_from_join_to_leave_in_every_version(house: House, version: int) -> None:
+async def test_member_joins_syncs_and_leaves_in_every_version(house: House, version: int) -> None:
     member, generation = await alone(house, version)
     assert house.parked >= 1
     beat = HeartbeatRequest(group_id=HERE, member_id=member, generation_id=generation)
@@ -109,14 +110,14 @@ async def test_a_member_from_join_to_leave_in_every_version(house: House, versio
     assert left.error_code == 0
 
 
-async def test_a_sync_names_its_protocol_from_version_5(house: House) -> None:
+async def test_sync_v5_must_name_its_protocol(house: House) -> None:
     answer = await house.ask(sync_group, SyncGroupRequest(group_id=HERE, protocol_name="r"), 5)
     assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     answer = await house.ask(sync_group, SyncGroupRequest(group_id=HERE), 4)
     assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_groups_of_other_brokers_are_not_ours(house: House) -> None:
+async def test_requests_for_groups_of_other_brokers_are_not_coordinator(house: House) -> None:
     request = joining(group=THERE)
     assert (await house.ask(join_group, request, 9)).error_code == ErrorCode.NOT_COORDINATOR
     fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=THERE)])
@@ -124,7 +125,7 @@ async def test_groups_of_other_brokers_are_not_ours(house: House) -> None:
     assert group.error_code == ErrorCode.NOT_COORDINATOR
 
 
-async def test_without_the_topic_there_is_no_coordinator() -> None:
+async def test_requests_without_offsets_topic_are_not_coordinator() -> None:
     house = House()
     await house.groups.start()
     assert (await house.ask(join_group, joining(), 9)).error_code == ErrorCode.NOT_COORDINATOR

@@ -1,4 +1,4 @@
-"""Committed offsets by way of the group service: by name and by id, in every API version."""
+"""Committed offsets through the group service: by name and by id, in every API version."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_offsets_by_topic_id(house: House) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 8))
-async def test_fetching_one_group(house: House, version: int) -> None:
+async def test_offset_fetch_of_one_group(house: House, version: int) -> None:
     await house.ask(offset_commit, commit_of({("t", 1): 7}, group=HERE, metadata="m"), 8)
     request = OffsetFetchRequest(
         group_id=HERE, topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[1, 2])]
@@ -93,7 +93,7 @@ async def test_fetching_one_group(house: House, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [8, 9])
-async def test_fetching_many_groups(house: House, version: int) -> None:
+async def test_offset_fetch_of_many_groups(house: House, version: int) -> None:
     other = group_at(3)
     await house.ask(offset_commit, commit_of({("t", 1): 7}, group=HERE), version)
     await house.ask(offset_commit, commit_of({("u", 0): 8}, group=other), version)
@@ -108,7 +108,7 @@ async def test_fetching_many_groups(house: House, version: int) -> None:
     assert found[2].error_code == (0 if nobody_here else ErrorCode.NOT_COORDINATOR)
 
 
-async def test_offsets_are_deleted(house: House) -> None:
+async def test_offset_delete(house: House) -> None:
     await house.ask(offset_commit, commit_of({("t", 1): 7, ("u", 0): 8}, group=HERE), 8)
     request = offset_delete_of(("u", 0), ("x", 0), ("t", 9))
     request.group_id = HERE
@@ -120,7 +120,7 @@ async def test_offsets_are_deleted(house: House) -> None:
     assert (answer.error_code, answer.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 
 
-async def test_a_deleted_topic_is_forgotten_everywhere(house: House) -> None:
+async def test_topic_deletion_removes_offsets_of_all_groups(house: House) -> None:
     for group in (HERE, group_at(3)):
         await house.ask(offset_commit, commit_of({("t", 1): 7}, group=group), 8)
     house.catalog.remove_topic(house.catalog.by_name["t"].id)

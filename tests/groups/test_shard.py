@@ -1,4 +1,5 @@
-"""What one coordinator partition answers beside offsets: to joins, to no group, about groups."""
+"""Responses of one coordinator partition other than offsets: to joins, for missing groups, about
+groups."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ from kafkawire.messages.sync_group import SyncGroupRequest
 from tests.kit.groups.desk import Desk, join, subscription
 from tests.kit.groups.requests import group_request
 
-# -- what else one partition answers ----------------------------------------------------------
+# -- other requests to one partition ----------------------------------------------------------
 
 
-def test_a_new_group_is_written_before_anybody_is_in_it() -> None:
+def test_new_group_is_written_before_it_has_members() -> None:
     desk = Desk()
     desk.ask(join(""))
     (record,) = desk.decision.records
@@ -36,7 +37,7 @@ def test_a_new_group_is_written_before_anybody_is_in_it() -> None:
     assert desk.group.pending == {"c-fresh"}
 
 
-def test_joins_are_checked_before_a_group_is_made() -> None:
+def test_invalid_join_creates_no_group() -> None:
     desk = Desk()
     assert desk.ask(join("", group="")).error_code == ErrorCode.INVALID_GROUP_ID
     assert desk.ask(join("", 5999)).error_code == ErrorCode.INVALID_SESSION_TIMEOUT
@@ -49,7 +50,7 @@ def test_joins_are_checked_before_a_group_is_made() -> None:
 
 
 @pytest.mark.parametrize("request_class", [SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest])
-def test_requests_to_no_group(request_class: Any) -> None:
+def test_requests_to_unknown_group(request_class: Any) -> None:
     desk = Desk()
     assert desk.ask(request_class(group_id="")).error_code == ErrorCode.INVALID_GROUP_ID
     assert desk.commit({("t", 0): 1}, group="") == [ErrorCode.NONE]  # offsets may have no name
@@ -61,7 +62,7 @@ def test_requests_to_no_group(request_class: Any) -> None:
         assert desk.ask(request_class(group_id="g")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_describe_shows_protocol_and_metadata_while_stable() -> None:
+def test_describe_has_protocol_and_metadata_only_while_stable() -> None:
     desk = Desk()
     desk.members("t")
     (group,) = desk.ask(DescribeGroupsRequest(groups=["g"])).groups
@@ -78,7 +79,7 @@ def test_describe_shows_protocol_and_metadata_while_stable() -> None:
     assert group.members[0].member_metadata == b""
 
 
-def test_a_group_nobody_knows_is_dead_or_not_found() -> None:
+def test_unknown_group_is_dead_or_not_found() -> None:
     desk = Desk()
     (group,) = desk.ask(DescribeGroupsRequest(groups=["x"]), 5).groups
     assert (group.error_code, group.group_state) == (0, "Dead")
@@ -119,7 +120,7 @@ def test_groups_are_listed_by_state_and_type(
 LONG = "ü" * 16_384  # 32,768 bytes: one more than an int16 counts
 
 
-def test_strings_too_long_for_a_record_are_refused_when_they_are_said() -> None:
+def test_strings_too_long_for_a_record_are_refused_on_request() -> None:
     desk = Desk()
     assert desk.ask(join("", group=LONG)).error_code == ErrorCode.INVALID_GROUP_ID
     named = join("")
@@ -134,7 +135,7 @@ def test_strings_too_long_for_a_record_are_refused_when_they_are_said() -> None:
     assert not desk.shard.groups
 
 
-def test_the_longest_strings_go_all_the_way() -> None:
+def test_longest_allowed_strings_are_stored() -> None:
     desk = Desk()
     longest = "g" * 32_767
     assert desk.commit({("t", 0): 1}, group=longest) == [0]

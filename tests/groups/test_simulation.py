@@ -1,13 +1,13 @@
-"""Groups in a seeded simulation: consumers that join, leave, crash and commit, over a broker that
-is killed, loses its power, or is closed, on a disk that forgets and fails.
+"""Groups in a seeded simulation: consumers that join, leave, crash and commit, with a broker that
+is killed, loses power, or is closed, on a disk that loses unsynced data and fails.
 
-What must hold:
-- within a generation no partition is given to two consumers;
-- a commit that was acknowledged is never lost, and what a group once read as its offset never
-  goes back, through any end of the broker;
-- what a snapshot and the log after it give is what the log alone gives, at every start;
-- a topic made again under an old name has no offsets from before;
-- once the trouble ends, every group settles: one generation, every partition read by somebody.
+Invariants:
+- within a generation no partition is assigned to two consumers;
+- an acknowledged commit is never lost, and the committed offset that a group has read never
+  decreases, through any end of the broker;
+- at every start a snapshot and the log after it give the same state as the log alone;
+- a topic created again under an old name has no offsets of its predecessor;
+- once the failures end, every group settles: one generation, every partition assigned.
 
 `SIM_SEEDS=500 pytest tests/groups/test_simulation.py` runs more; a failing seed is in the message.
 """
@@ -40,17 +40,17 @@ def simulate(seed: int) -> Model:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snapshots after little log, so that each life has some."""
+    """Take snapshots after little log, so that each life has some."""
     monkeypatch.setattr(coordinator_module, "SNAPSHOT_LOG_BYTES", 3000)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 5))
-def test_promises_to_groups_hold_through_any_end(first: int) -> None:
+def test_group_invariants_hold_through_crashes(first: int) -> None:
     run_seeds(simulate, first, min(first + 5, SEEDS))
 
 
 @pytest.mark.slow
-def test_a_seed_repeats_itself() -> None:
+def test_same_seed_gives_same_run() -> None:
     with quiet():
         once, again = simulate(3), simulate(3)
     assert once.trace == again.trace

@@ -1,4 +1,4 @@
-"""APIs that admin tools call on any broker, answered as a Kafka broker without security does.
+"""APIs that admin tools call on any broker, answered like a Kafka broker without security.
 
 Covers: kafkawire.handlers.create_acls, kafkawire.handlers.delete_acls,
 kafkawire.handlers.describe_acls, kafkawire.handlers.describe_client_quotas,
@@ -31,7 +31,7 @@ VERSIONS = range(1, 4)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_access_rules_are_answered_with_security_disabled(version: int) -> None:
+async def test_acl_requests_return_security_disabled(version: int) -> None:
     broker = FakeBroker()
     found = await call(broker, DescribeAclsRequest(resource_type_filter=1), version)
     assert (found.error_code, found.resources) == (ErrorCode.SECURITY_DISABLED, [])
@@ -57,7 +57,7 @@ async def test_access_rules_are_answered_with_security_disabled(version: int) ->
         ([("tenant", 2)], ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-async def test_no_client_has_a_quota(
+async def test_describe_client_quotas_returns_none(
     version: int, components: list[tuple[str, int]], code: ErrorCode
 ) -> None:
     asked = [ComponentData(kind, match, None) for kind, match in components]
@@ -67,7 +67,7 @@ async def test_no_client_has_a_quota(
     assert bool(answer.error_message) == bool(code)
 
 
-async def test_no_user_has_credentials() -> None:
+async def test_describe_scram_credentials_returns_none() -> None:
     broker = FakeBroker()
     answer = await call(broker, DescribeUserScramCredentialsRequest(None), 0)
     assert (answer.error_code, answer.results) == (0, [])
@@ -80,7 +80,7 @@ async def test_no_user_has_credentials() -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_no_election_is_needed(version: int) -> None:
+async def test_elect_leaders_returns_election_not_needed(version: int) -> None:
     broker = FakeBroker()
     await make(broker, "t", 2)
     wanted = [TopicPartitions("t", [0, 1, 2]), TopicPartitions("no", [0] * 150)]
@@ -101,12 +101,12 @@ async def test_no_election_is_needed(version: int) -> None:
     assert (answer.error_code, result.topic, result.partition_result) == (0, "t", [])
 
 
-async def test_an_unknown_kind_of_election() -> None:
+async def test_unknown_election_type_is_refused() -> None:
     request = ElectLeadersRequest(7, [TopicPartitions("t", [0])])
     assert (await call(FakeBroker(), request, 1)).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_nothing_moves_and_there_are_no_transactions() -> None:
+async def test_reassignments_and_transactions_are_empty() -> None:
     broker = FakeBroker()
     answer = await call(broker, ListPartitionReassignmentsRequest(), 0)
     assert (answer.error_code, answer.topics) == (0, [])

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs and AlterConfigs: what they change, when it acts, what they refuse.
+"""IncrementalAlterConfigs and AlterConfigs: the changes, when they take effect, and refusals.
 
 Covers: kafkawire.handlers.alter_configs, kafkawire.handlers.incremental_alter_configs.
 """
@@ -21,7 +21,7 @@ from tests.kit.configs import BROKER, GROUP, LOGGER, METRICS, TOPIC, Wish, alter
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_a_topic_setting_acts_at_once(version: int) -> None:
+async def test_topic_setting_takes_effect_at_once(version: int) -> None:
     broker = FakeBroker()
     await make(broker, "t", 2)
     assert await alter(broker, TOPIC, "t", ("max.message.bytes", 0, "500"), version=version) == (
@@ -37,7 +37,7 @@ async def test_a_topic_setting_acts_at_once(version: int) -> None:
     assert broker.metadata.stored == {(TOPIC, "t", "max.message.bytes"): None}
 
 
-async def test_lists_grow_and_shrink() -> None:
+async def test_append_and_subtract_change_list_settings() -> None:
     broker = FakeBroker()
     await make(broker, "t")
     assert (await alter(broker, TOPIC, "t", ("cleanup.policy", 2, "compact")))[0] == 0
@@ -90,7 +90,7 @@ async def test_alter_errors(kind: int, name: str, wish: Wish, code: ErrorCode) -
     assert broker.steps == []
 
 
-async def test_alter_for_validation_only() -> None:
+async def test_validate_only_changes_nothing() -> None:
     broker = FakeBroker()
     await make(broker, "t")
     wish = ("max.message.bytes", 0, "500")
@@ -102,7 +102,7 @@ async def test_alter_for_validation_only() -> None:
     )
 
 
-async def test_alter_the_same_setting_or_resource_twice() -> None:
+async def test_setting_or_resource_named_twice_is_refused() -> None:
     broker = FakeBroker()
     await make(broker, "t")
     wish = ("max.message.bytes", 0, "500")
@@ -112,7 +112,7 @@ async def test_alter_the_same_setting_or_resource_twice() -> None:
     assert [row.error_code for row in answer.responses] == [ErrorCode.INVALID_REQUEST] * 2
 
 
-async def test_the_good_resources_of_a_request_are_altered_in_one_transaction() -> None:
+async def test_valid_resources_are_altered_in_one_transaction() -> None:
     broker = FakeBroker()
     for name in ("a", "b"):
         await make(broker, name)
@@ -132,7 +132,7 @@ async def test_the_good_resources_of_a_request_are_altered_in_one_transaction() 
     assert broker.steps[3:] == ["commit"]
 
 
-async def test_alter_when_sql_fails() -> None:
+async def test_alter_returns_error_when_sql_fails() -> None:
     broker = FakeBroker()
     await make(broker, "t")
     broker.metadata.fails = OSError("full")
@@ -141,7 +141,7 @@ async def test_alter_when_sql_fails() -> None:
     assert broker.partition("t").config.max_message_bytes == 1048588
 
 
-async def test_broker_settings_reach_every_topic_that_has_none_of_its_own() -> None:
+async def test_broker_setting_is_default_of_topics_without_override() -> None:
     broker = FakeBroker(log_retention_ms="1")
     for index in range(45):
         await make(broker, f"t{index}")
@@ -160,14 +160,14 @@ async def test_broker_settings_reach_every_topic_that_has_none_of_its_own() -> N
     assert broker.partition("later").config.retention_ms == 1
 
 
-async def test_a_dynamic_broker_setting_acts_at_once() -> None:
+async def test_dynamic_broker_setting_takes_effect_at_once() -> None:
     broker = FakeBroker()
     assert (await alter(broker, BROKER, "1", ("max.connections", 0, "5")))[0] == 0
     assert broker.config.max_connections == 5
     assert broker.metadata.stored == {(BROKER, "1", "max.connections"): "5"}
 
 
-async def test_settings_of_kafka_without_effect_are_kept_as_kafka_keeps_them() -> None:
+async def test_kafka_settings_without_effect_are_stored() -> None:
     """librdkafka's test 0081 sets the first two with one that this broker has."""
     broker = FakeBroker()
     wishes = [
@@ -176,7 +176,7 @@ async def test_settings_of_kafka_without_effect_are_kept_as_kafka_keeps_them() -
         ("max.connections", 0, "5"),
         ("listener.name.a.ssl.keystore.password", 0, "secret"),
         ("my.plugin.setting", 0, "x"),
-        ("log.dirs", 1, None),  # to remove what is not set changes nothing
+        ("log.dirs", 1, None),  # removing a setting that is not set changes nothing
     ]
     assert await alter(broker, BROKER, "1", *wishes) == (0, None)
     assert broker.config.max_connections == 5
@@ -193,7 +193,7 @@ async def test_settings_of_kafka_without_effect_are_kept_as_kafka_keeps_them() -
     assert (row.value, row.config_source) == ("7", 3)
 
 
-async def test_a_broker_keeps_a_bounded_number_of_settings_it_does_not_know() -> None:
+async def test_number_of_stored_unknown_settings_is_bounded() -> None:
     broker = FakeBroker()
     wishes = [(f"x{index}", 0, "1") for index in range(1001)]
     assert (await alter(broker, BROKER, "1", *wishes))[0] == ErrorCode.INVALID_CONFIG
@@ -201,7 +201,7 @@ async def test_a_broker_keeps_a_bounded_number_of_settings_it_does_not_know() ->
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_alter_configs_replaces_all(version: int) -> None:
+async def test_alter_configs_replaces_all_settings(version: int) -> None:
     broker = FakeBroker()
     await make(broker, "t", retention_ms="5", max_message_bytes="6")
     resource = OldResource(TOPIC, "t", [OldConfig("retention.ms", "8")])

@@ -1,4 +1,4 @@
-"""DescribeConfigs and ListConfigResources: which settings there are, and where values come from.
+"""DescribeConfigs and ListConfigResources: the settings, their values and the sources of these.
 
 Covers: kafkawire.handlers.describe_configs, kafkawire.handlers.list_config_resources,
 kafkawire.broker.loggers.
@@ -22,7 +22,7 @@ from tests.kit.configs import BROKER, GROUP, LOGGER, METRICS, TOPIC, alter, desc
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-async def test_describe_a_topic(version: int) -> None:
+async def test_describe_topic_returns_values_and_sources(version: int) -> None:
     broker = FakeBroker(log_retention_hours="2")
     await make(broker, "t", cleanup_policy="compact,delete")
     flags = {"include_synonyms": True}
@@ -48,7 +48,7 @@ async def test_describe_a_topic(version: int) -> None:
         assert policy.documentation
 
 
-async def test_describe_only_what_is_asked() -> None:
+async def test_describe_returns_only_named_settings() -> None:
     broker = FakeBroker()
     await make(broker, "t")
     result = await describe(broker, TOPIC, "t", "retention.ms", "no.such")
@@ -56,7 +56,7 @@ async def test_describe_only_what_is_asked() -> None:
     assert (row.name, row.synonyms, row.documentation) == ("retention.ms", [], None)
 
 
-async def test_describe_many_topics_in_slices() -> None:
+async def test_describe_many_topics_yields_to_event_loop() -> None:
     broker = FakeBroker()
     for index in range(20):
         await make(broker, f"t{index}")
@@ -66,7 +66,7 @@ async def test_describe_many_topics_in_slices() -> None:
     assert broker.env.pauses
 
 
-async def test_describe_this_broker() -> None:
+async def test_describe_broker_returns_values_and_sources() -> None:
     broker = FakeBroker(num_partitions="6")
     await alter(broker, BROKER, str(ME), ("message.max.bytes", 0, "100"))
     result = await describe(broker, BROKER, str(ME), include_synonyms=True)
@@ -85,7 +85,7 @@ async def test_describe_this_broker() -> None:
     assert rows["flush"].config_source == 5
 
 
-async def test_describe_the_default_of_all_brokers() -> None:
+async def test_describe_cluster_wide_broker_default() -> None:
     broker = FakeBroker()
     assert (await describe(broker, BROKER, "")).configs == []
     await alter(broker, BROKER, "", ("message.max.bytes", 0, "100"))
@@ -116,7 +116,7 @@ async def test_describe_errors(kind: int, name: str, code: ErrorCode) -> None:
     assert bool(result.error_message) == bool(code)
 
 
-async def test_loggers() -> None:
+async def test_broker_loggers_can_be_described_and_altered() -> None:
     broker, name = FakeBroker(), "kafkawire.test.loggers"
     logging.getLogger(name)
     assert await alter(broker, LOGGER, str(ME), (name, 0, "DEBUG")) == (0, None)
@@ -138,7 +138,7 @@ async def test_loggers() -> None:
 # -- ListConfigResources
 
 
-async def test_list_config_resources() -> None:
+async def test_list_config_resources_by_type() -> None:
     broker = FakeBroker()
     await make(broker, "t")
 

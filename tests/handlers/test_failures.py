@@ -1,4 +1,4 @@
-"""A failure is answered by every API in a form that its clients understand."""
+"""The error response of every API: clients must recognise it as an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafkawire.messages.registry import request_class, response_class
 
 CODE = int(ErrorCode.UNKNOWN_SERVER_ERROR)
 WITHOUT = {("describe_log_dirs", 1), ("describe_log_dirs", 2), ("elect_leaders", 0)}
-"""Without a place for an error that concerns the whole: such a connection is closed."""
+"""APIs without a field for an error of the whole request: the connection is closed."""
 COLD = [row for row in ROWS if row.hot_class is None]
 
 
@@ -28,7 +28,7 @@ def codes(message: Any) -> list[int]:
 
 
 def one_of_each(cls: type, number: int = 0) -> Any:
-    """A message with two items in each list, and names in its texts."""
+    """A message with two items in each list, and text in its names."""
     made = cls()
     for name, hint in get_type_hints(cls).items():
         kinds = [one for one in (hint, *get_args(hint)) if get_origin(one) is list]
@@ -46,7 +46,7 @@ def one_of_each(cls: type, number: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("row", COLD, ids=lambda row: str(row.module))
-def test_a_failure_never_passes_for_success(row: Any) -> None:
+def test_error_response_of_every_api_has_error_code(row: Any) -> None:
     request = one_of_each(request_class(row.key))
     for version in range(row.min_version, row.max_version + 1):
         answer = failed_response(request, response_class(row.key), version, CODE, "a defect")
@@ -58,7 +58,7 @@ def test_a_failure_never_passes_for_success(row: Any) -> None:
             assert set(codes(answer)) <= {0, CODE}
 
 
-def test_items_keep_their_names() -> None:
+def test_error_response_names_items_of_request() -> None:
     request = one_of_each(request_class(2))  # ListOffsets
     answer = failed_response(request, response_class(2), 5, CODE, None)
     assert [topic.name for topic in answer.topics] == ["name-0", "name-1"]
@@ -71,7 +71,7 @@ def test_items_keep_their_names() -> None:
     ]
 
 
-def test_too_many_items_have_none() -> None:
+def test_error_response_of_large_request_has_no_items() -> None:
     for groups in (["g"] * (MAX_ITEMS + 1), []):
         request = request_class(15)(groups=groups)
         assert failed_response(request, response_class(15), 5, CODE, None) is None

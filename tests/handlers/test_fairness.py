@@ -1,6 +1,6 @@
-"""What one turn of the loop may do: many who fetch at once must not have all others wait.
+"""The work in one event-loop iteration: many concurrent fetches must not delay all other clients.
 
-Not measured but counted: how much is sent between two turns, in which the loop looks at every
+Not measured but counted: how much is sent between two iterations, in which the loop serves every
 other connection.
 """
 
@@ -34,7 +34,7 @@ KEYS = {ProduceRequest: (0, 9), FetchRequest: (1, 11)}
 
 
 class Caller(Connection):
-    """A client without a socket: what the broker sends it is kept."""
+    """A client without a socket, which keeps what the broker sends."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server.host, self, "127.0.0.1", "PLAINTEXT")
@@ -80,7 +80,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 
 
 async def fill(server: Server) -> bytes:
-    """Topics t and u; t has one answer's worth, which is what this gives."""
+    """Fill topics t and u; return the size of one response's worth of t."""
     client = await Client.connect(port_of(server))
     await make(client, "t")
     await make(client, "u")
@@ -103,7 +103,7 @@ async def turns_until(done: Callable[[], bool], scan: Callable[[], object]) -> i
     raise AssertionError("it never came true")
 
 
-async def test_one_turn_sends_only_so_much_and_others_come_between(server: Server) -> None:
+async def test_bytes_sent_per_loop_iteration_are_bounded(server: Server) -> None:
     wanted = await fill(server)
     readers = [Caller(server) for _ in range(40)]
     for reader in readers:
@@ -121,11 +121,11 @@ async def test_one_turn_sends_only_so_much_and_others_come_between(server: Serve
     assert await turns_until(lambda: all(reader.sent for reader in readers), scan) > 5
     in_a_turn = [now - before for before, now in zip([0, *seen], seen, strict=False)]
     assert max(in_a_turn) <= BATCH_BYTES + len(wanted) + 1000
-    assert ahead[0] > 20  # it was answered while most of the others still waited
+    assert ahead[0] > 20  # it was answered while most other clients still waited
     assert [reader.records() for reader in readers] == [wanted] * 40
 
 
-async def test_an_append_wakes_only_so_many_in_a_turn(server: Server) -> None:
+async def test_append_wakes_bounded_number_of_fetches_per_iteration(server: Server) -> None:
     await fill(server)
     readers = [Caller(server) for _ in range(500)]
     for reader in readers:
@@ -145,7 +145,7 @@ async def test_an_append_wakes_only_so_many_in_a_turn(server: Server) -> None:
     assert all(reader.records() for reader in readers)
 
 
-async def test_a_client_that_goes_before_its_turn_costs_nothing(server: Server) -> None:
+async def test_fetch_of_disconnected_client_is_not_served(server: Server) -> None:
     await fill(server)
     readers = [Caller(server) for _ in range(10)]
     for reader in readers:
@@ -156,7 +156,7 @@ async def test_a_client_that_goes_before_its_turn_costs_nothing(server: Server) 
     assert {journal.pins for journal in server.broker.log.journals} == {0}
 
 
-async def test_those_whose_turn_has_not_come_are_answered_at_the_end(server: Server) -> None:
+async def test_queued_fetches_are_answered_on_close(server: Server) -> None:
     wanted = await fill(server)
     readers = [Caller(server) for _ in range(10)]
     for reader in readers:
@@ -165,7 +165,7 @@ async def test_those_whose_turn_has_not_come_are_answered_at_the_end(server: Ser
     assert [reader.records() for reader in readers] == [wanted] * 10
 
 
-def test_a_budget_keeps_order_and_overdraws_by_one_job() -> None:
+def test_budget_keeps_order_and_is_exceeded_by_one_job_at_most() -> None:
     soon: list[Callable[[], None]] = []
     done: list[int] = []
     budget = IterationBudget(soon.append, 10)
@@ -180,7 +180,7 @@ def test_a_budget_keeps_order_and_overdraws_by_one_job() -> None:
     budget.later(job(0, 1))
     for number in range(1, 6):
         budget.do(job(number, 6))
-    assert done == []  # nothing overtakes what waits
+    assert done == []  # a new job does not overtake waiting ones
     soon.pop()()
     assert done == [0, 1, 2]
     soon.pop()()
@@ -189,7 +189,7 @@ def test_a_budget_keeps_order_and_overdraws_by_one_job() -> None:
     assert len(soon) == 1
     soon.pop()()
     assert done == [0, 1, 2, 3, 4, 5, 6]
-    assert soon == []  # with nothing to do it does not come again
+    assert soon == []  # without jobs it does not schedule another iteration
     budget.do(job(7, 1))
     assert done[-1] == 7
     budget.later(job(8, 99))

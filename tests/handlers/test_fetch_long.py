@@ -50,12 +50,12 @@ def fetch_all(topic: str | bytes, count: int = MANY, **fields: int) -> FetchRequ
 
 def parked(server: Server) -> set[Any]:
     hot: Any = server.host.apis[1].hot
-    found: set[Any] = getattr(hot, "parked", set())  # the handler is made by its first request
+    found: set[Any] = getattr(hot, "parked", set())  # the handler is created by its first request
     return {one for one in found if isinstance(one, LongFetch)}
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 18])
-async def test_each_partition_is_answered(client: Client, version: int) -> None:
+async def test_every_partition_gets_its_own_result(client: Client, version: int) -> None:
     topic_id = await make(client, "t", MANY - 1)  # the last index does not exist
     await client.call(produce("t", *[batch(b"%d" % n) for n in range(MANY - 1)]), 9)
     request = fetch_all(topic_id if version >= 13 else "t")
@@ -71,7 +71,7 @@ async def test_each_partition_is_answered(client: Client, version: int) -> None:
         assert rows[index].high_watermark == 1
 
 
-async def test_it_waits_for_the_first_record(server: Server, client: Client) -> None:
+async def test_long_fetch_waits_for_first_record(server: Server, client: Client) -> None:
     await make(client, "t", MANY)
     client.send(fetch_all("t", max_wait_ms=60_000), 11)
     await until(lambda: parked(server))
@@ -85,14 +85,14 @@ async def test_it_waits_for_the_first_record(server: Server, client: Client) -> 
     await other.close()
 
 
-async def test_it_waits_no_longer_than_asked(server: Server, client: Client) -> None:
+async def test_long_fetch_waits_at_most_max_wait(server: Server, client: Client) -> None:
     await make(client, "t", MANY)
     answer = await client.call(fetch_all("t", max_wait_ms=50), 11)
     assert len(answer.responses[0].partitions) == MANY
     assert not parked(server)
 
 
-async def test_the_byte_limit_holds_for_all_partitions(client: Client) -> None:
+async def test_max_bytes_bounds_all_partitions_together(client: Client) -> None:
     await make(client, "t", MANY)
     raw = batch(bytes(1000))
     await client.call(produce("t", *[raw] * MANY), 9)
@@ -100,7 +100,7 @@ async def test_the_byte_limit_holds_for_all_partitions(client: Client) -> None:
     assert sum(bool(row.records) for row in answer.responses[0].partitions) == 10
 
 
-async def test_a_client_that_goes_is_not_waited_for(server: Server) -> None:
+async def test_long_fetch_ends_when_client_disconnects(server: Server) -> None:
     client = await Client.connect(port_of(server))
     await make(client, "t", MANY)
     client.send(fetch_all("t", max_wait_ms=60_000), 11)
@@ -111,6 +111,6 @@ async def test_a_client_that_goes_is_not_waited_for(server: Server) -> None:
     assert server.host.memory.taken_bytes < 1 << 20
 
 
-async def test_a_session_of_another_broker_is_refused(client: Client) -> None:
+async def test_unknown_fetch_session_is_refused(client: Client) -> None:
     answer = await client.call(fetch_all("t", session_id=5, session_epoch=3), 11)
     assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND

@@ -1,4 +1,5 @@
-"""What a Fetch of older records takes of the memory of answers, and what it does without."""
+"""Fetches of older records: the response memory they reserve, and their behaviour when little is
+free."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ MIB = 1 << 20
 
 @pytest.fixture(name="server")
 async def one(tmp_path: Path) -> AsyncIterator[Server]:
-    """One with five MiB of which the last is hot, and little memory."""
+    """A broker with five MiB of which the last is hot, and little memory."""
     async with running(tmp_path, hot_bytes=str(MIB), journal_roll_ms="3600000") as server:
         client = await Client.connect(port_of(server))
         await make(client, "t")
@@ -58,7 +59,7 @@ def ask(*topics: str, offset: int = 0, count: int = 1, max_bytes: int = 50 * MIB
 
 
 def batches(answer: Any, at: int = 0) -> int:
-    """How many whole batches the first partition of a topic was answered with."""
+    """The number of whole batches returned for the first partition of a topic."""
     row = answer.responses[at].partitions[0]
     assert row.error_code == 0
     return sum(1 for _ in iter_batches(row.records)) if row.records else 0
@@ -66,10 +67,10 @@ def batches(answer: Any, at: int = 0) -> int:
 
 def starved(server: Server) -> int:
     handler: Any = server.host.apis[1].hot
-    return len(getattr(handler, "starved", ()))  # it is made by its first request
+    return len(getattr(handler, "starved", ()))  # the handler is created by its first request
 
 
-async def test_pipelined_fetches_are_read_one_after_the_other(
+async def test_pipelined_cold_fetches_are_read_one_at_a_time(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = server.host.answers
@@ -91,7 +92,7 @@ async def test_pipelined_fetches_are_read_one_after_the_other(
     await until(lambda: answers.held_bytes == 0, "everything has left")
 
 
-async def test_a_fetch_is_answered_with_less_while_little_is_free(
+async def test_fetch_returns_fewer_batches_when_little_memory_is_free(
     server: Server, client: Client
 ) -> None:
     answers = server.host.answers
@@ -101,9 +102,7 @@ async def test_a_fetch_is_answered_with_less_while_little_is_free(
     assert batches(await client.call(ask("t", max_bytes=150_000), 11)) == 1
 
 
-async def test_one_batch_is_read_though_it_is_more_than_what_was_granted(
-    server: Server, client: Client
-) -> None:
+async def test_one_batch_is_read_even_if_larger_than_grant(server: Server, client: Client) -> None:
     answers = server.host.answers
     held = answers.bound_bytes - 4 * (80 << 10)  # a quarter of what is free is 80 KiB
     answers.hold(held)
@@ -111,9 +110,7 @@ async def test_one_batch_is_read_though_it_is_more_than_what_was_granted(
     await until(lambda: answers.held_bytes == held, "it has left")
 
 
-async def test_a_fetch_waits_for_memory_and_is_answered_when_there_is_some(
-    server: Server, client: Client
-) -> None:
+async def test_fetch_waits_until_memory_is_free(server: Server, client: Client) -> None:
     answers = server.host.answers
     answers.hold(answers.bound_bytes)
     client.send(ask("t"), 11)
@@ -131,7 +128,7 @@ async def test_a_fetch_waits_for_memory_and_is_answered_when_there_is_some(
 
 
 @pytest.mark.parametrize("count", [1, MAX_ITEMS + 1])
-async def test_who_waits_too_long_is_answered_without_records(
+async def test_fetch_that_waits_too_long_for_memory_returns_no_records(
     server: Server, client: Client, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafkawire.handlers.fetch.request.MEMORY_PATIENCE_S", 0.01)
@@ -146,7 +143,7 @@ async def test_who_waits_too_long_is_answered_without_records(
 
 
 @pytest.mark.parametrize("count", [1, MAX_ITEMS + 1])
-async def test_a_client_that_goes_while_it_waits_takes_nothing(
+async def test_disconnected_client_waiting_for_memory_reserves_none(
     server: Server, client: Client, count: int
 ) -> None:
     answers = server.host.answers
@@ -159,7 +156,7 @@ async def test_a_client_that_goes_while_it_waits_takes_nothing(
     await until(lambda: answers.held_bytes == 0 and not answers.waiting, "nothing is held")
 
 
-async def test_those_who_wait_are_answered_when_the_broker_closes(
+async def test_fetches_waiting_for_memory_are_answered_on_close(
     server: Server, client: Client
 ) -> None:
     answers = server.host.answers
@@ -171,7 +168,7 @@ async def test_those_who_wait_are_answered_when_the_broker_closes(
 
 
 @pytest.mark.parametrize("count", [1, MAX_ITEMS + 1])
-async def test_a_read_that_meets_a_defect_is_an_error_of_its_partition(
+async def test_exception_in_read_is_error_of_its_partition(
     server: Server, client: Client, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
@@ -190,13 +187,13 @@ async def test_a_read_that_meets_a_defect_is_an_error_of_its_partition(
 
 
 @pytest.mark.parametrize("step", [100, 200, 5_000, 16_000, 100_000])
-def test_what_lies_between_batches_is_read_only_where_it_is_little(step: int) -> None:
+def test_gap_between_batches_is_read_only_if_small(step: int) -> None:
     group = [(at * step, 100) for at in range(5000)]
     spans = _join(group)
     covered = sum(size for _, size in spans)
     assert covered <= 2 * 100 * len(group) + (32 << 10)
     at = 0
-    for position, length in group:  # each lies in one span, in order
+    for position, length in group:  # each is in one span, in order
         while position >= spans[at][0] + spans[at][1]:
             at += 1
         assert spans[at][0] <= position

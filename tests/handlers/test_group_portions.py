@@ -1,4 +1,4 @@
-"""Requests about many partitions of a group, which its coordinator decides in portions."""
+"""Requests about many partitions of a group, which its coordinator decides in parts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 
 
 async def commit_all(client: Client) -> None:
-    """Offset = index; the last index of each topic does not exist."""
+    """Commit offset = index in every partition; the last index of each topic does not exist."""
     topics = [
         OffsetCommitRequestTopic(
             name=name,
@@ -86,7 +86,7 @@ async def offsets(client: Client, version: int, *, named: bool) -> dict[str, lis
     return {topic.name: [row.committed_offset for row in topic.partitions] for topic in topics}
 
 
-async def test_all_of_them_are_committed_and_found(client: Client) -> None:
+async def test_commits_of_many_partitions_can_be_fetched(client: Client) -> None:
     await commit_all(client)
     for version in (2, 7, 8, 9):
         for named in (True, False):
@@ -94,7 +94,7 @@ async def test_all_of_them_are_committed_and_found(client: Client) -> None:
             assert found == {name: list(range(MANY)) for name in TOPICS}, (version, named)
 
 
-async def test_a_group_asked_for_twice_is_answered_once(client: Client) -> None:
+async def test_group_named_twice_is_answered_once(client: Client) -> None:
     await commit_all(client)
     groups = [OffsetFetchRequestGroup(group_id="g", topics=None) for _ in range(2)]
     first, second = (await client.call(OffsetFetchRequest(groups=groups), 8)).groups
@@ -102,7 +102,7 @@ async def test_a_group_asked_for_twice_is_answered_once(client: Client) -> None:
     assert (second.error_code, second.topics) == (ErrorCode.INVALID_REQUEST, [])
 
 
-async def test_offsets_are_deleted(client: Client) -> None:
+async def test_offset_delete_of_many_partitions(client: Client) -> None:
     await commit_all(client)
     entries = [OffsetDeleteRequestPartition(partition_index=index) for index in range(MANY + 1)]
     topics = [OffsetDeleteRequestTopic(name="a", partitions=entries)]
@@ -113,7 +113,7 @@ async def test_offsets_are_deleted(client: Client) -> None:
     assert (answer.error_code, answer.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 
 
-async def test_a_group_is_deleted_with_all_its_offsets(client: Client) -> None:
+async def test_group_deletion_removes_all_offsets(client: Client) -> None:
     await commit_all(client)
     for code in (0, ErrorCode.GROUP_ID_NOT_FOUND):
         answer = await client.call(DeleteGroupsRequest(groups_names=["g"]), 2)

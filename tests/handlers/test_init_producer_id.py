@@ -16,7 +16,7 @@ from tests.kit.admin import FakeBroker, FakeMetadata, call
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_init_producer_id(version: int) -> None:
+async def test_init_producer_id_returns_new_ids(version: int) -> None:
     broker = FakeBroker()
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
     first = await call(broker, request, version)
@@ -42,10 +42,10 @@ async def test_init_producer_id_errors(
     answer = await call(FakeBroker(), request, 4)
     assert answer.error_code == code
     assert (answer.producer_id == -1) == bool(code)
-    assert answer.producer_epoch == (-1 if code else 0)  # a fresh id, whatever it had
+    assert answer.producer_epoch == (-1 if code else 0)  # a new id, whatever the request named
 
 
-async def test_producer_ids_are_given_once() -> None:
+async def test_producer_ids_are_unique() -> None:
     metadata = FakeMetadata([])
     first, second = ProducerIds(metadata), ProducerIds(metadata)  # type: ignore[arg-type]
     taken = await asyncio.gather(
@@ -55,7 +55,7 @@ async def test_producer_ids_are_given_once() -> None:
     assert metadata.steps == ["sql lease"] * 4
 
 
-async def test_no_producer_id_before_its_block_is_durable() -> None:
+async def test_producer_id_is_returned_only_after_its_block_is_durable() -> None:
     metadata = FakeMetadata([])
     ids = ProducerIds(metadata)  # type: ignore[arg-type]
     metadata.fails = OSError("full")

@@ -42,7 +42,8 @@ from tests.kit.admin import ME, OTHER, FakeBroker, call, context
 
 @pytest.fixture
 async def broker() -> FakeBroker:
-    """t-0 is led here and holds offsets 5..19, those from 12 on under epoch 3; t-1 is not."""
+    """A broker that leads t-0, with offsets 5..19, from 12 on under epoch 3, and does not lead
+    t-1."""
     made = FakeBroker()
     assignments = [CreatableReplicaAssignment(0, [ME]), CreatableReplicaAssignment(1, [OTHER])]
     await made.topics.create([CreatableTopic("t", -1, -1, assignments)])
@@ -78,7 +79,7 @@ async def ask(
         (3001, -1, -1, -1),
     ],
 )
-async def test_timestamps(
+async def test_offset_of_timestamp_is_first_at_or_after_it(
     broker: FakeBroker, timestamp: int, offset: int, found: int, epoch: int
 ) -> None:
     row = await ask(broker, timestamp)
@@ -90,8 +91,8 @@ async def test_timestamps(
     )
 
 
-def lie_in(broker: FakeBroker, *borders: int, remote: int) -> Any:
-    """t-0 lies in segments between these offsets, the first `remote` of them without a file."""
+def put_in_segments(broker: FakeBroker, *borders: int, remote: int) -> Any:
+    """Put t-0 into segments between these offsets, the first `remote` of them without a file."""
     partition = broker.partition("t")
     pairs = list(itertools.pairwise(borders))
     rows = [SegmentRange(1, at, *pair, *[0] * 8) for at, pair in enumerate(pairs)]
@@ -101,33 +102,33 @@ def lie_in(broker: FakeBroker, *borders: int, remote: int) -> Any:
     return partition
 
 
-async def tier_places(broker: FakeBroker) -> list[tuple[int, int]]:
+async def tier_offsets(broker: FakeBroker) -> list[tuple[int, int]]:
     places = (EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
     rows = [await ask(broker, place) for place in places]
     assert [row.error_code for row in rows] == [0, 0, 0]
     return [(row.offset, row.leader_epoch) for row in rows]
 
 
-async def test_places_in_the_tiers() -> None:
+async def test_earliest_local_and_latest_tiered_offsets() -> None:
     broker = FakeBroker(tier_url="s3://bucket")
     await broker.topics.create([CreatableTopic("t", 1, 1)])
-    partition = lie_in(broker, 3, 8, 14, 17, remote=0)
+    partition = put_in_segments(broker, 3, 8, 14, 17, remote=0)
     partition.log_start, partition.next_offset, partition.high_watermark = 5, 20, 20
     partition.epochs, partition.leader_epoch = [(0, 0), (3, 12)], 3
     assert partition.config.tiered
-    assert await tier_places(broker) == [(5, 0), (-1, -1), (5, 0)]
+    assert await tier_offsets(broker) == [(5, 0), (-1, -1), (5, 0)]
     partition.commit_offset = 14
-    assert await tier_places(broker) == [(5, 0), (13, 3), (14, 3)]
+    assert await tier_offsets(broker) == [(5, 0), (13, 3), (14, 3)]
     for remote, offset in [(1, 8), (2, 14), (3, 17)]:
         broker.log.remote = set(range(remote))
-        assert (await tier_places(broker))[0] == (offset, 3 if offset >= 12 else 0)
-    broker.log.remote = {1}  # a hole: what is before it is not contiguous with the end
-    assert (await tier_places(broker))[0] == (14, 3)
-    partition.log_start = 15  # all that was tiered is gone
-    assert await tier_places(broker) == [(15, 3), (-1, -1), (15, 3)]
+        assert (await tier_offsets(broker))[0] == (offset, 3 if offset >= 12 else 0)
+    broker.log.remote = {1}  # a gap: offsets before it are not contiguous with the end
+    assert (await tier_offsets(broker))[0] == (14, 3)
+    partition.log_start = 15  # everything that was tiered is deleted
+    assert await tier_offsets(broker) == [(15, 3), (-1, -1), (15, 3)]
 
 
-async def test_a_topic_that_is_not_tiered_has_nothing_to_upload() -> None:
+async def test_untiered_topic_has_no_pending_upload_offset() -> None:
     broker = FakeBroker(tier_url="s3://bucket")
     await broker.topics.create(
         [
@@ -136,11 +137,11 @@ async def test_a_topic_that_is_not_tiered_has_nothing_to_upload() -> None:
             )
         ]
     )
-    assert await tier_places(broker) == [(0, 0), (-1, -1), (-1, -1)]
+    assert await tier_offsets(broker) == [(0, 0), (-1, -1), (-1, -1)]
 
 
 @pytest.mark.parametrize(("version", "given"), [(11, 50), (11, 0), (7, 0)])
-async def test_what_takes_too_long_is_timed_out_and_the_rest_is_answered(
+async def test_slow_lookup_times_out_and_other_partitions_are_answered(
     broker: FakeBroker, version: int, given: int
 ) -> None:
     broker.config.remote_list_offsets_request_timeout_ms = 60
@@ -183,7 +184,7 @@ async def test_what_takes_too_long_is_timed_out_and_the_rest_is_answered(
         (0, 0),
     ],
 )
-async def test_special_timestamps_by_version(
+async def test_special_timestamps_require_their_version(
     broker: FakeBroker, version: int, timestamp: int, since: int
 ) -> None:
     row = await ask(broker, timestamp, version)
@@ -192,7 +193,7 @@ async def test_special_timestamps_by_version(
         assert (row.offset, row.timestamp) == (-1, -1)
 
 
-async def test_an_empty_partition(broker: FakeBroker) -> None:
+async def test_offsets_of_empty_partition(broker: FakeBroker) -> None:
     await broker.topics.create([CreatableTopic("t2", 1, 1)])
     partition = broker.partition("t")
     partition.log_start = partition.next_offset = partition.high_watermark = 0
@@ -204,7 +205,9 @@ async def test_an_empty_partition(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("timestamp", [LATEST, MAX_TIMESTAMP, 3000])
-async def test_the_end_waits_for_its_commit(broker: FakeBroker, timestamp: int) -> None:
+async def test_latest_offset_waits_for_commit_of_own_writes(
+    broker: FakeBroker, timestamp: int
+) -> None:
     partition = broker.partition("t")
     partition.next_offset = 21
     partition.times.append((9000, 20))
@@ -213,7 +216,7 @@ async def test_the_end_waits_for_its_commit(broker: FakeBroker, timestamp: int) 
     assert row.offset == {LATEST: 21, MAX_TIMESTAMP: 20, 3000: 10}[timestamp]
 
 
-async def test_the_wait_lets_the_next_request_start(broker: FakeBroker) -> None:
+async def test_waiting_list_offsets_does_not_block_next_request(broker: FakeBroker) -> None:
     ctx = context(broker, 11)
     parked: list[int] = []
     ctx.on_park = lambda: parked.append(len(broker.steps))
@@ -228,13 +231,13 @@ async def test_the_wait_lets_the_next_request_start(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("timestamp", [EARLIEST, EARLIEST_LOCAL, LATEST_TIERED])
-async def test_the_start_waits_for_nothing(broker: FakeBroker, timestamp: int) -> None:
+async def test_earliest_offset_does_not_wait_for_commit(broker: FakeBroker, timestamp: int) -> None:
     broker.partition("t").next_offset = 30
     assert (await ask(broker, timestamp)).error_code == 0
     assert broker.steps == []
 
 
-async def test_a_failed_commit(broker: FakeBroker) -> None:
+async def test_failed_commit_is_storage_error(broker: FakeBroker) -> None:
     broker.log.commit_log.fails = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
     broker.partition("t").next_offset = 30
     assert (await ask(broker, LATEST)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -252,13 +255,15 @@ async def test_a_failed_commit(broker: FakeBroker) -> None:
         (0, 3, ErrorCode.NONE),
     ],
 )
-async def test_errors(broker: FakeBroker, index: int, epoch: int, code: ErrorCode) -> None:
+async def test_list_offsets_errors(
+    broker: FakeBroker, index: int, epoch: int, code: ErrorCode
+) -> None:
     row = await ask(broker, LATEST, index=index, epoch=epoch)
     assert row.error_code == code
     assert row.offset == (20 if code is ErrorCode.NONE else -1)
 
 
-async def test_a_partition_asked_for_twice(broker: FakeBroker) -> None:
+async def test_partition_named_twice_is_answered_twice(broker: FakeBroker) -> None:
     entries = [ListOffsetsPartition(0, -1, LATEST), ListOffsetsPartition(0, -1, EARLIEST)]
     request = ListOffsetsRequest(
         -1, topics=[ListOffsetsTopic("t", entries), ListOffsetsTopic("x", entries[:1])]
@@ -278,7 +283,7 @@ async def test_a_partition_asked_for_twice(broker: FakeBroker) -> None:
 @pytest.mark.parametrize(
     ("asked", "epoch", "end"), [(0, 0, 12), (1, 0, 12), (2, 0, 12), (3, 3, 20)]
 )
-async def test_the_end_of_an_epoch(
+async def test_end_offset_of_leader_epoch(
     broker: FakeBroker, version: int, asked: int, epoch: int, end: int
 ) -> None:
     row = await epoch_end(broker, version, 0, asked)
@@ -295,7 +300,9 @@ async def test_the_end_of_an_epoch(
         (7, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-async def test_epoch_errors(broker: FakeBroker, index: int, current: int, code: ErrorCode) -> None:
+async def test_offset_for_leader_epoch_errors(
+    broker: FakeBroker, index: int, current: int, code: ErrorCode
+) -> None:
     row = await epoch_end(broker, 4, index, 0, current)
     assert row.error_code == code
     if code:

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: sizes of partitions, loaded or not, and the room on the disk.
+"""DescribeLogDirs: sizes of partitions, loaded or not, and the space on the disk.
 
 Covers: kafkawire.handlers.describe_log_dirs.
 """
@@ -36,7 +36,7 @@ async def test_describe_log_dirs(version: int) -> None:
     assert [(t.name, [p.partition_index for p in t.partitions]) for t in row.topics] == [("a", [1])]
 
 
-async def test_describe_log_dirs_asks_sql_for_what_is_not_in_memory() -> None:
+async def test_describe_log_dirs_reads_sizes_of_unloaded_partitions_from_sql() -> None:
     broker = FakeBroker()
     await make(broker, "a", 2)
     await make(broker, "b", 1)
@@ -54,7 +54,7 @@ async def test_describe_log_dirs_asks_sql_for_what_is_not_in_memory() -> None:
     assert (row.error_code, row.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
 
 
-async def test_describe_log_dirs_when_the_disk_fails() -> None:
+async def test_describe_log_dirs_returns_error_when_disk_fails() -> None:
     broker = FakeBroker()
     await make(broker, "a")
     broker.env.fs.fails = OSError("gone")

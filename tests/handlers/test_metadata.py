@@ -41,7 +41,7 @@ async def make(broker: FakeBroker, name: str, *leaders: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_all_topics(version: int) -> None:
+async def test_metadata_of_all_topics(version: int) -> None:
     broker = FakeBroker()
     topic_id = await make(broker, "t", ME, OTHER)
     await make(broker, "__consumer_offsets", ME)
@@ -71,7 +71,7 @@ async def test_all_topics(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("partitions", [1, 130, 700])
-async def test_slices_are_the_message_encoded_whole(version: int, partitions: int) -> None:
+async def test_sliced_response_equals_whole_encoding(version: int, partitions: int) -> None:
     broker = FakeBroker()
     await make(broker, "long", *[ME] * partitions)
     await broker.topics.create([CreatableTopic(f"t{index}", 1, 1) for index in range(130)])
@@ -84,7 +84,7 @@ async def test_slices_are_the_message_encoded_whole(version: int, partitions: in
     assert encode(message, version) == raw
     assert len(message.topics) == 131
     assert len(by_name(message.topics)["long"].partitions) == partitions
-    assert broker.env.pauses > 10  # the loop got its turn in between
+    assert broker.env.pauses > 10  # the event loop ran other callbacks in between
 
 
 @pytest.mark.parametrize("count", [0, 1, 126, 127, 128, 16383, 16384, 2_000_000])
@@ -100,7 +100,7 @@ def test_array_counts(count: int) -> None:
     assert raw.startswith(array_count(count, False))
 
 
-async def test_the_address_is_that_of_the_listener_asked() -> None:
+async def test_broker_address_is_of_the_listener_that_was_asked() -> None:
     broker = FakeBroker()
     await make(broker, "t", ME, OTHER)
     answer = await call(broker, MetadataRequest(topics=asked("t")), 13, listener="INTERNAL")
@@ -118,14 +118,16 @@ async def test_the_address_is_that_of_the_listener_asked() -> None:
     ("version", "code"),
     [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)],
 )
-async def test_a_leader_without_the_listener(version: int, code: ErrorCode) -> None:
+async def test_leader_without_this_listener_is_listener_not_found(
+    version: int, code: ErrorCode
+) -> None:
     broker = FakeBroker()
     await make(broker, "t", OTHER)
     answer = await call(broker, MetadataRequest(topics=asked("t")), version, listener="INTERNAL")
     assert answer.topics[0].partitions[0].error_code == code
 
 
-async def test_a_leader_nobody_knows() -> None:
+async def test_unknown_leader_is_leader_not_available() -> None:
     broker = FakeBroker()
     await make(broker, "t", OTHER)
     del broker.catalog.brokers[OTHER]
@@ -133,7 +135,7 @@ async def test_a_leader_nobody_knows() -> None:
     assert answer.topics[0].partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
-async def test_named_topics_come_once_and_in_order() -> None:
+async def test_named_topics_are_returned_once_in_request_order() -> None:
     broker = FakeBroker(auto_create_topics_enable="false")
     for name in "abc":
         await make(broker, name, ME)
@@ -169,7 +171,7 @@ async def test_topics_by_id() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 3, 4, 13])
-async def test_auto_create(version: int) -> None:
+async def test_metadata_creates_missing_topics(version: int) -> None:
     broker = FakeBroker(num_partitions="3")
     answer = await call(broker, MetadataRequest(topics=asked("new", "no/good", "..")), version)
     topics = by_name(answer.topics)
@@ -183,14 +185,14 @@ async def test_auto_create(version: int) -> None:
         assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_auto_create_switched_off() -> None:
+async def test_auto_create_disabled_is_unknown_topic() -> None:
     broker = FakeBroker(auto_create_topics_enable="false")
     answer = await call(broker, MetadataRequest(topics=asked("new")), 3)
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert broker.catalog.by_name == {}
 
 
-async def test_auto_create_by_many_at_once() -> None:
+async def test_concurrent_auto_create_creates_topic_once() -> None:
     broker = FakeBroker()
     answers = await asyncio.gather(
         *(call(broker, MetadataRequest(topics=asked("new")), 12) for _ in range(20))
@@ -209,7 +211,7 @@ async def test_auto_create_of_internal_topics() -> None:
     assert broker.topic("__consumer_offsets").configs["cleanup.policy"] == "compact"
 
 
-async def test_auto_create_that_fails() -> None:
+async def test_failed_auto_create_is_reported() -> None:
     broker = FakeBroker()
     broker.metadata.fails = OSError("disk")
     answer = await call(broker, MetadataRequest(topics=asked("new")), 12)
@@ -235,7 +237,7 @@ async def all_topics(broker: FakeBroker, version: int = 12, listener: str = "EXT
     return await metadata(context(broker, version, listener), MetadataRequest(topics=None))
 
 
-async def test_all_topics_are_kept_as_bytes_until_the_catalog_changes() -> None:
+async def test_all_topics_response_is_cached_until_catalog_changes() -> None:
     broker = FakeBroker()
     await make(broker, "t", ME)
     first = await all_topics(broker)
@@ -251,14 +253,14 @@ async def test_all_topics_are_kept_as_bytes_until_the_catalog_changes() -> None:
     ] == ["u"]
 
 
-async def test_many_who_ask_at_once_share_one_answer() -> None:
+async def test_concurrent_requests_share_one_response() -> None:
     broker = FakeBroker()
     await make(broker, "t", ME)
     first, *others = await asyncio.gather(*(all_topics(broker) for _ in range(10)))
     assert all(answer is first for answer in others)
 
 
-async def test_a_change_while_an_answer_is_made_is_in_the_next() -> None:
+async def test_change_during_encoding_is_in_next_response() -> None:
     broker = FakeBroker()
     await make(broker, "t", ME)
 
@@ -274,7 +276,7 @@ async def test_a_change_while_an_answer_is_made_is_in_the_next() -> None:
     assert await all_topics(broker) is not first
 
 
-async def test_a_long_answer_is_joined_as_it_grows_and_a_topic_that_goes_is_missing() -> None:
+async def test_topic_deleted_during_long_response_is_missing() -> None:
     broker = FakeBroker()
     for start in range(0, 3000, 1000):
         wanted = [CreatableTopic(f"t{n}", 1, 1) for n in range(start, start + 1000)]
@@ -299,7 +301,7 @@ async def test_a_long_answer_is_joined_as_it_grows_and_a_topic_that_goes_is_miss
     assert len(rows["t2998"].partitions) == 1
 
 
-async def test_the_kept_answers_have_a_bound() -> None:
+async def test_cached_responses_are_bounded() -> None:
     broker = FakeBroker(metadata_cache_bytes="10")
     await make(broker, "t", ME)
     assert await all_topics(broker) is not await all_topics(broker)
@@ -329,7 +331,7 @@ async def test_describe_topic_partitions_pages() -> None:
     assert pages == 3
 
 
-async def test_describe_topic_partitions_has_a_bound() -> None:
+async def test_describe_topic_partitions_is_bounded() -> None:
     broker = FakeBroker(max_request_partition_size_limit="4")
     await make(broker, "t", *[ME] * 9)
     answer = await call(broker, DescribeTopicPartitionsRequest(), 0)
@@ -359,7 +361,7 @@ async def test_describe_topic_partitions_of_named_topics() -> None:
 
 
 @pytest.mark.parametrize("cursor", [Cursor("zz", 0), Cursor("t", -1)])
-async def test_describe_topic_partitions_with_a_wrong_cursor(cursor: Cursor) -> None:
+async def test_describe_topic_partitions_with_invalid_cursor_is_refused(cursor: Cursor) -> None:
     broker = FakeBroker()
     await make(broker, "t", ME)
     request = DescribeTopicPartitionsRequest(topics=[TopicRequest("t")], cursor=cursor)

@@ -1,4 +1,4 @@
-"""A batch that meets a defect costs its request nothing else: what is queued is written whole."""
+"""Exceptions while one batch is appended: the other batches of the request are still written."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def values(client: Client, topic: str, index: int = 0) -> list[bytes | Non
     return [record.value for at, _ in iter_batches(found) for record in records(found, at)]
 
 
-async def test_batches_before_one_that_meets_a_defect_are_written(
+async def test_batches_before_failing_one_are_written(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = await Client.connect(port_of(server))
@@ -67,7 +67,7 @@ async def test_batches_before_one_that_meets_a_defect_are_written(
 
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
-async def test_times_beyond_int64_are_refused(server: Server, kind: str) -> None:
+async def test_timestamps_beyond_int64_are_refused(server: Server, kind: str) -> None:
     client = await Client.connect(port_of(server))
     far = str(INT64_MAX)
     await make(

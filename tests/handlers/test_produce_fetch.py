@@ -1,4 +1,4 @@
-"""Produce and Fetch through a socket: what a client sees of the log, version by version.
+"""Produce and Fetch through a socket, in every version.
 
 Covers: kafkawire.handlers.produce.ports.
 """
@@ -90,7 +90,7 @@ def values(row: Any) -> list[bytes]:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-async def test_what_is_produced_is_fetched(client: Client, acks: int) -> None:
+async def test_produced_records_are_fetched_in_every_version(client: Client, acks: int) -> None:
     for version in range(3, 14):
         await check_version(client, f"t{version}", version, acks)
 
@@ -112,7 +112,7 @@ async def check_version(client: Client, name: str, version: int, acks: int) -> N
     assert got.high_watermark == 6
 
 
-async def test_acks_0_is_not_answered_and_is_there(client: Client) -> None:
+async def test_acks_0_is_stored_without_response(client: Client) -> None:
     await make(client, "t")
     client.send(produce("t", batch(b"a"), acks=0), 9, answered=False)
     latest = await client.call(latest_offset("t"), 7)
@@ -124,12 +124,12 @@ def latest_offset(topic: str) -> ListOffsetsRequest:
     return ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[row])])
 
 
-async def test_acks_0_refused_ends_the_connection(client: Client) -> None:
+async def test_refused_produce_with_acks_0_closes_connection(client: Client) -> None:
     client.send(produce("nowhere", batch(b"a"), acks=0), 9, answered=False)
     assert await client.reader.read() == b""
 
 
-async def test_a_client_reads_its_own_writes(client: Client) -> None:
+async def test_fetch_after_pipelined_produce_returns_its_records(client: Client) -> None:
     await make(client, "t")
     for n in range(20):
         client.send(produce("t", batch(b"x"), acks=1), 9)
@@ -138,7 +138,7 @@ async def test_a_client_reads_its_own_writes(client: Client) -> None:
         assert (await client.receive()).topics[0].partitions[0].offset == n + 1
 
 
-async def test_a_parked_fetch_is_woken_by_a_produce(server: Server, client: Client) -> None:
+async def test_parked_fetch_is_answered_after_produce(server: Server, client: Client) -> None:
     await make(client, "t")
     other = await Client.connect(port_of(server))
     client.send(fetch("t", 0, wait_ms=30_000), 11)
@@ -152,14 +152,14 @@ async def test_a_parked_fetch_is_woken_by_a_produce(server: Server, client: Clie
 
 
 async def fetch_handler(server: Server) -> Fetch:
-    """The handler, once a request for it has come."""
+    """The Fetch handler, once a request has created it."""
     await until(lambda: isinstance(server.host.apis[1].hot, Fetch))
     handler = server.host.apis[1].hot
     assert isinstance(handler, Fetch)
     return handler
 
 
-async def test_a_hot_handler_is_made_by_its_first_request(server: Server, client: Client) -> None:
+async def test_hot_handler_is_created_by_first_request(server: Server, client: Client) -> None:
     for key in (0, 1, 12):
         assert isinstance(server.host.apis[key].hot, Unmade)
     await make(client, "t")
@@ -170,14 +170,15 @@ async def test_a_hot_handler_is_made_by_its_first_request(server: Server, client
     assert isinstance(server.host.apis[1].hot, Fetch)
 
 
-async def test_a_client_that_goes_while_its_fetch_waits_pins_nothing(
+async def test_disconnected_client_releases_memory_of_waiting_fetch(
     server: Server, client: Client
 ) -> None:
-    """With too few bytes there, the answer at the deadline has views, and nobody to take them."""
+    """The response at the deadline holds views although min_bytes was not reached, and no client
+    takes them."""
     await make(client, "t")
     await client.call(produce("t", batch(b"a")), 9)
     going = await Client.connect(port_of(server))
-    asked = fetch("t", 0, wait_ms=1500)  # parked long enough to be seen on a busy machine
+    asked = fetch("t", 0, wait_ms=1500)  # parked long enough to be observed on a busy machine
     asked.min_bytes = 1 << 20
     going.send(asked, 12)
     handler = await fetch_handler(server)
@@ -187,7 +188,9 @@ async def test_a_client_that_goes_while_its_fetch_waits_pins_nothing(
     assert [journal.pins for journal in server.broker.log.journals] == [0]
 
 
-async def test_a_parked_fetch_goes_with_its_client(server: Server, client: Client) -> None:
+async def test_parked_fetch_is_dropped_when_client_disconnects(
+    server: Server, client: Client
+) -> None:
     await make(client, "t")
     gone = await Client.connect(port_of(server))
     gone.send(fetch("t", 0, wait_ms=2**31 - 1), 11)
@@ -199,7 +202,7 @@ async def test_a_parked_fetch_goes_with_its_client(server: Server, client: Clien
     assert not server.broker.table.named("t", 0).watchers
 
 
-async def test_a_parked_fetch_ends_at_its_deadline(client: Client) -> None:
+async def test_parked_fetch_is_answered_at_max_wait(client: Client) -> None:
     await make(client, "t")
     got = await client.call(fetch("t", 0, wait_ms=50), 11)
     row = got.responses[0].partitions[0]
@@ -258,14 +261,14 @@ async def test_produce_errors_write_nothing(
     assert latest.topics[0].partitions[0].offset == 0
 
 
-async def test_one_bad_batch_does_not_harm_its_neighbours(client: Client) -> None:
+async def test_invalid_batch_does_not_affect_other_partitions(client: Client) -> None:
     await make(client, "t", 3)
     asked = produce("t", batch(b"a"), broken(batch(b"b")), batch(b"c"))
     rows = (await client.call(asked, 9)).responses[0].partition_responses
     assert [row.error_code for row in rows] == [0, ErrorCode.CORRUPT_MESSAGE, 0]
 
 
-async def test_clients_may_not_write_internal_topics(server: Server) -> None:
+async def test_produce_to_internal_topic_is_refused(server: Server) -> None:
     client = await Client.connect(port_of(server))
     from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 
@@ -276,7 +279,7 @@ async def test_clients_may_not_write_internal_topics(server: Server) -> None:
     await client.close()
 
 
-async def test_a_transactional_produce_is_refused(client: Client) -> None:
+async def test_transactional_produce_is_refused(client: Client) -> None:
     await make(client, "t")
     asked = produce("t", batch(b"a"))
     asked.transactional_id = "tx"
@@ -285,7 +288,7 @@ async def test_a_transactional_produce_is_refused(client: Client) -> None:
     assert "transactions" in row.error_message
 
 
-async def test_an_idempotent_retry_is_stored_once(client: Client) -> None:
+async def test_idempotent_retry_is_stored_once(client: Client) -> None:
     await make(client, "t")
     raw = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
     for _ in range(3):
@@ -295,7 +298,7 @@ async def test_an_idempotent_retry_is_stored_once(client: Client) -> None:
     assert latest.topics[0].partitions[0].offset == 1
 
 
-async def test_limits_hold_and_the_first_batch_always_comes(client: Client) -> None:
+async def test_max_bytes_holds_except_for_first_batch(client: Client) -> None:
     await make(client, "t")
     raw = batch(b"x" * 1000)
     for _ in range(5):
@@ -310,7 +313,7 @@ async def test_limits_hold_and_the_first_batch_always_comes(client: Client) -> N
 
 
 @pytest.mark.slow
-async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_records_are_there_after_restart(tmp_path: Path) -> None:
     sent: list[bytes] = []
     for life in range(3):
         async with running(tmp_path / "data") as server:
@@ -325,7 +328,7 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
             await client.close()
 
 
-async def test_closing_answers_parked_fetches(tmp_path: Path) -> None:
+async def test_close_answers_parked_fetches(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as server:
         client = await Client.connect(port_of(server))
         await make(client, "t")
@@ -340,7 +343,7 @@ async def test_closing_answers_parked_fetches(tmp_path: Path) -> None:
         await client.close()
 
 
-async def test_garbage_ends_one_connection_only(server: Server, client: Client) -> None:
+async def test_garbage_closes_its_own_connection_only(server: Server, client: Client) -> None:
     await make(client, "t")
     bad = await Client.connect(port_of(server))
     bad.writer.write(b"\x00\x00\x00\x20" + b"\xff" * 32)
@@ -350,7 +353,7 @@ async def test_garbage_ends_one_connection_only(server: Server, client: Client) 
     assert answer.responses[0].partition_responses[0].error_code == 0
 
 
-async def test_a_second_process_is_refused_before_it_writes(tmp_path: Path) -> None:
+async def test_second_process_on_data_folder_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as server:
         with pytest.raises(LogError, match="another kafkawire process uses"):
             async with running(tmp_path / "data"):

@@ -46,7 +46,7 @@ def long_batch(count: int = LONG, codec: int = ZSTD, key: bytes | None = b"k") -
 
 @pytest.mark.parametrize("version", [3, 8, 9, 13])
 @pytest.mark.parametrize("acks", [1, -1])
-async def test_many_partitions_each_with_its_own_outcome(
+async def test_each_of_many_partitions_gets_its_own_result(
     client: Client, version: int, acks: int
 ) -> None:
     topic_id = await make(client, "t", MANY - 1)  # the last index does not exist
@@ -64,7 +64,7 @@ async def test_many_partitions_each_with_its_own_outcome(
         assert found == {index: (0, attempt) for index in range(MANY - 1) if index not in (3, 4)}
 
 
-async def test_what_follows_on_the_connection_follows_in_the_log(client: Client) -> None:
+async def test_pipelined_produce_is_stored_after_long_one(client: Client) -> None:
     await make(client, "t", MANY)
     client.send(produce("t", *[batch(b"first")] * MANY, acks=1), 9)
     client.send(produce("t", batch(b"second"), acks=1, index=MANY - 1), 9)
@@ -74,7 +74,7 @@ async def test_what_follows_on_the_connection_follows_in_the_log(client: Client)
     assert answers[2].topics[0].partitions[0].offset == 1
 
 
-async def test_acks_0_of_many_partitions_is_not_answered(client: Client) -> None:
+async def test_acks_0_of_many_partitions_gets_no_response(client: Client) -> None:
     await make(client, "t", MANY)
     client.send(produce("t", *[batch(b"x")] * MANY, acks=0), 9, answered=False)
     latest = await client.call(latest_offset("t"), 7)
@@ -82,7 +82,7 @@ async def test_acks_0_of_many_partitions_is_not_answered(client: Client) -> None
 
 
 @pytest.mark.parametrize("codec", [0, GZIP, ZSTD])
-async def test_a_batch_of_many_records_is_looked_at(client: Client, codec: int) -> None:
+async def test_batch_of_many_records_is_validated(client: Client, codec: int) -> None:
     await make(client, "t", cleanup_policy="compact")
     good, keyless = long_batch(codec=codec), long_batch(codec=codec, key=None)
     for raw in (good, keyless, batch(b"no key"), good):
@@ -98,7 +98,7 @@ async def test_a_batch_of_many_records_is_looked_at(client: Client, codec: int) 
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.CORRUPT_MESSAGE
 
 
-async def test_a_long_batch_among_others_of_a_request(client: Client) -> None:
+async def test_long_batch_among_other_batches_is_stored(client: Client) -> None:
     await make(client, "t", 3, cleanup_policy="compact")
     short = bytes(build([(b"k", b"v")], timestamp_ms=NOW))
     answer = await client.call(produce("t", short, long_batch(), short), 9)
@@ -108,7 +108,7 @@ async def test_a_long_batch_among_others_of_a_request(client: Client) -> None:
     ]  # fmt: skip
 
 
-async def test_a_record_of_many_headers(client: Client) -> None:
+async def test_record_with_many_headers_is_validated(client: Client) -> None:
     await make(client, "t")
     headers = b"\0\1" * 300_000  # an empty key, no value
     body = b"\0\0\0\1\1" + b"\xc0\xcf\x24" + headers  # no key, no value, 300,000 of them
@@ -126,7 +126,7 @@ async def test_a_record_of_many_headers(client: Client) -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "uncompressed"])
-async def test_a_long_batch_is_converted(client: Client, codec: str) -> None:
+async def test_long_batch_is_recompressed(client: Client, codec: str) -> None:
     await make(client, "t", compression_type=codec, message_timestamp_type="LogAppendTime")
     answer = await client.call(produce("t", long_batch(20_000)), 9)
     row = answer.responses[0].partition_responses[0]
@@ -139,7 +139,7 @@ async def test_a_long_batch_is_converted(client: Client, codec: str) -> None:
     assert stored[22] & 7 == (GZIP if codec == "gzip" else 0)
 
 
-async def test_a_client_that_goes_leaves_nothing_behind(server: Server) -> None:
+async def test_disconnect_during_long_produce_releases_memory(server: Server) -> None:
     client = await Client.connect(port_of(server))
     await make(client, "t", MANY)
     client.send(produce("t", *[batch(b"x")] * MANY), 9)

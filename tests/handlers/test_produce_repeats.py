@@ -1,4 +1,4 @@
-"""Produces that repeat one another: taken in rows, answered as if each had come alone.
+"""Produces that repeat one another: handled in rows, answered as if each had been sent alone.
 
 Covers: kafkawire.handlers.produce.repeat.
 """
@@ -45,7 +45,7 @@ async def client(server: Server) -> AsyncIterator[Client]:
 
 
 async def warm(client: Client, topic: str | bytes, version: int, acks: int = 1) -> None:
-    """Two requests alike: from the third on they are repetitions."""
+    """Send two identical requests: from the third on they are handled as repetitions."""
     for _ in range(2):
         row = await produced(client, produce(topic, batch(b"w"), acks=acks), version)
         assert row.error_code == 0
@@ -63,7 +63,7 @@ async def rows_of(client: Client, count: int) -> list[Any]:
 
 @pytest.mark.parametrize("version", range(3, 14))
 @pytest.mark.parametrize("acks", [1, -1])
-async def test_a_row_is_answered_and_stored_one_by_one(
+async def test_repeated_produces_are_answered_and_stored_one_by_one(
     client: Client, version: int, acks: int
 ) -> None:
     topic_id = await make(client, "t", 2)
@@ -84,7 +84,7 @@ async def test_a_row_is_answered_and_stored_one_by_one(
     assert values(got) == [b"w", b"w", *(value for index, value in sent if index == 0)]
 
 
-async def test_a_refused_batch_is_told_so_between_its_neighbours(client: Client) -> None:
+async def test_refused_batch_in_row_gets_its_error(client: Client) -> None:
     await make(client, "t")
     await warm(client, "t", 9)
     broken = bytearray(batch(b"broken"))
@@ -97,7 +97,9 @@ async def test_a_refused_batch_is_told_so_between_its_neighbours(client: Client)
     assert [row.base_offset for row in rows if not row.error_code] == [2, 3, 4, 5]
 
 
-async def test_acks_0_in_a_row(client: Client, server: Server) -> None:
+async def test_repeated_produces_with_acks_0_get_no_response(
+    client: Client, server: Server
+) -> None:
     topic_id = await make(client, "t")
     for n in range(20):
         client.send(produce("t", batch(b"%d" % n), acks=0), 9, answered=False)
@@ -113,7 +115,7 @@ async def test_acks_0_in_a_row(client: Client, server: Server) -> None:
 
 @pytest.mark.parametrize("version", [8, 9])
 @pytest.mark.parametrize("acks", [1, -1])
-async def test_a_write_that_fails_fails_the_whole_row(
+async def test_failed_write_fails_whole_row(
     client: Client, server: Server, monkeypatch: pytest.MonkeyPatch, version: int, acks: int
 ) -> None:
     await make(client, "t", 2)
@@ -136,7 +138,7 @@ async def test_a_write_that_fails_fails_the_whole_row(
     assert (row.error_code, row.base_offset) == (0, 2)
 
 
-async def test_a_row_with_acks_0_that_cannot_be_written_ends_its_connection(
+async def test_failed_write_of_acks_0_row_closes_connection(
     client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make(client, "t")
@@ -154,7 +156,7 @@ async def test_a_row_with_acks_0_that_cannot_be_written_ends_its_connection(
     assert server.host.memory.arena.pins == 0
 
 
-async def test_an_idempotent_producer_in_rows(client: Client) -> None:
+async def test_idempotent_retries_in_rows_get_original_offsets(client: Client) -> None:
     """Retries get the offset of the original, also those of the same row; gaps are refused."""
     await make(client, "t")
     more = {"producer_id": 7, "producer_epoch": 0}
@@ -167,7 +169,7 @@ async def test_an_idempotent_producer_in_rows(client: Client) -> None:
     assert results == [0, 1, 2, 1, 3, 3, gap, 4]
 
 
-async def test_the_topic_goes_and_comes_again(client: Client) -> None:
+async def test_topic_recreated_between_repetitions(client: Client) -> None:
     await make(client, "t")
     await warm(client, "t", 9)
     await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000), 5)
@@ -183,10 +185,10 @@ async def test_the_topic_goes_and_comes_again(client: Client) -> None:
     ).error_code == gone
 
 
-async def test_a_refused_batch_does_not_stop_the_clock(
+async def test_clock_advances_after_refused_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is written for it, so no turn of the log begins after it."""
+    """Nothing is written for it, so no write batch begins after it."""
     hour_ms = 3_600_000
     now_ms = 1_700_000_000_000
     monkeypatch.setattr(SystemClock, "now_ms", lambda _: now_ms)
@@ -202,7 +204,7 @@ async def test_a_refused_batch_does_not_stop_the_clock(
         await client.close()
 
 
-async def test_more_in_flight_than_a_row_holds_or_a_connection_may_have(client: Client) -> None:
+async def test_rows_respect_limits_of_requests_in_flight(client: Client) -> None:
     await make(client, "t")
     await warm(client, "t", 7)
     for n in range(1000):
@@ -212,8 +214,8 @@ async def test_more_in_flight_than_a_row_holds_or_a_connection_may_have(client: 
     assert [row.base_offset for row in rows] == list(range(2, 1002))
 
 
-async def test_other_requests_between_repetitions(client: Client) -> None:
-    """Nothing overtakes: a Fetch sees the Produces before it."""
+async def test_other_requests_between_repetitions_keep_order(client: Client) -> None:
+    """Order is kept: a Fetch returns the records of the Produces before it."""
     topic_id = await make(client, "t")
     await warm(client, "t", 9)
     for n in range(10):
@@ -251,7 +253,7 @@ def shape_of(version: int, frame: bytes) -> Shape | None:
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_a_shape_finds_its_request_with_any_batch_and_partition(version: int) -> None:
+def test_shape_matches_its_request_with_any_batch_and_partition(version: int) -> None:
     shape = shape_of(version, request(version, b"x" * 100))
     if version < 7:
         assert shape is None
@@ -267,7 +269,7 @@ def test_a_shape_finds_its_request_with_any_batch_and_partition(version: int) ->
             assert shape.find(view[:end], 0, end, 1) == []
 
 
-def test_a_row_ends_where_it_is_told_to_and_where_another_request_begins() -> None:
+def test_row_ends_at_limit_and_before_different_request() -> None:
     frames = [request(9, b"x" * n, index=n) for n in range(5)]
     shape = shape_of(9, frames[0])
     assert shape is not None
@@ -276,7 +278,7 @@ def test_a_row_ends_where_it_is_told_to_and_where_another_request_begins() -> No
     assert [found[1] for found in shape.find(view, 0, len(view), 3)] == list(range(3))
 
 
-def test_requests_that_have_no_shape() -> None:
+def test_requests_without_shape_are_not_repetitions() -> None:
     assert shape_of(9, request(9, b"x" * 100, tag=b"\1\5\1x")) is None
     shape = shape_of(9, request(9, b"x" * 100))
     assert shape is not None
@@ -289,8 +291,8 @@ def test_requests_that_have_no_shape() -> None:
 
 
 @pytest.mark.parametrize("version", [7, 9, 13])
-def test_what_a_shape_finds_is_what_decoding_finds(version: int) -> None:
-    """Whatever is changed in a request: if it is taken for a repetition, it is one."""
+def test_shape_match_equals_decoding(version: int) -> None:
+    """However a request is changed: if it is handled as a repetition, it is one."""
     rng = random.Random(version)
     sound = request(version, b"x" * 150)
     shape = shape_of(version, sound)
@@ -312,7 +314,7 @@ def test_what_a_shape_finds_is_what_decoding_finds(version: int) -> None:
     assert taken > 100
 
 
-def test_garbage_has_no_shape_nor_an_exception_of_its_own() -> None:
+def test_garbage_has_no_shape_and_raises_nothing() -> None:
     rng = random.Random(1)
     shape = shape_of(9, request(9, b"x"))
     assert shape is not None

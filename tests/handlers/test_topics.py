@@ -30,7 +30,7 @@ from tests.kit.configs import make
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-async def test_create_topics(version: int) -> None:
+async def test_create_topics_in_every_version(version: int) -> None:
     broker = FakeBroker()
     topics = [
         CreatableTopic("t", 3, 1, configs=[CreatableTopicConfig("retention.ms", "7")]),
@@ -53,7 +53,7 @@ async def test_create_topics(version: int) -> None:
         assert bad.topic_id == bytes(16)
 
 
-async def test_create_topics_for_validation_only() -> None:
+async def test_create_topics_validate_only_creates_nothing() -> None:
     broker = FakeBroker()
     request = CreateTopicsRequest([CreatableTopic("t", 3, 1)], validate_only=True)
     (row,) = (await call(broker, request, 7)).topics
@@ -61,7 +61,7 @@ async def test_create_topics_for_validation_only() -> None:
     assert broker.catalog.by_name == {}
 
 
-async def test_create_topics_named_twice() -> None:
+async def test_topic_named_twice_is_refused() -> None:
     request = CreateTopicsRequest([CreatableTopic("t", 1, 1), CreatableTopic("t", 2, 1)])
     answer = await call(FakeBroker(), request, 7)
     assert [row.error_code for row in answer.topics] == [ErrorCode.INVALID_REQUEST] * 2
@@ -100,7 +100,7 @@ async def test_delete_topics_by_id() -> None:
     ]
 
 
-async def test_delete_topics_that_contradict_themselves() -> None:
+async def test_delete_topics_with_name_and_id_is_refused() -> None:
     broker = FakeBroker()
     both, id_too, twice = [await make(broker, name) for name in ("both", "idtoo", "twice")]
     request = DeleteTopicsRequest(
@@ -128,7 +128,7 @@ async def test_delete_topics_that_contradict_themselves() -> None:
 @pytest.mark.parametrize(
     ("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
 )
-async def test_delete_topics_switched_off(version: int, code: ErrorCode) -> None:
+async def test_delete_topics_disabled_is_refused(version: int, code: ErrorCode) -> None:
     broker = FakeBroker(delete_topic_enable="false")
     await make(broker, "t")
     answer = await call(broker, DeleteTopicsRequest(topic_names=["t"]), version)
@@ -136,7 +136,7 @@ async def test_delete_topics_switched_off(version: int, code: ErrorCode) -> None
     assert "t" in broker.catalog.by_name
 
 
-async def test_delete_an_internal_topic() -> None:
+async def test_deleting_internal_topic_is_refused() -> None:
     broker = FakeBroker()
     await broker.topics.offsets_partitions()
     answer = await call(broker, DeleteTopicsRequest(topic_names=["__consumer_offsets"]), 5)
@@ -169,7 +169,7 @@ async def test_create_partitions(version: int) -> None:
     assert rows["same"].error_message == "Topic already has 2 partition(s)."
 
 
-async def test_create_partitions_when_sql_fails() -> None:
+async def test_create_partitions_returns_error_when_sql_fails() -> None:
     broker = FakeBroker()
     await make(broker, "t")
     broker.metadata.fails = OSError("full")
@@ -215,7 +215,7 @@ async def test_delete_records(version: int) -> None:
         (1, "__consumer_offsets", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
     ],
 )
-async def test_delete_records_refused(offset: int, topic: str, index: int, code: ErrorCode) -> None:
+async def test_delete_records_errors(offset: int, topic: str, index: int, code: ErrorCode) -> None:
     broker = FakeBroker()
     await make(broker, "t")
     await make(broker, "compacted", cleanup_policy="compact")
@@ -224,7 +224,7 @@ async def test_delete_records_refused(offset: int, topic: str, index: int, code:
     assert await delete_records(broker, offset, topic, index) == (code, -1)
 
 
-async def test_delete_records_when_the_disk_fails() -> None:
+async def test_delete_records_returns_error_when_disk_fails() -> None:
     broker = FakeBroker()
     await make(broker, "t")
     broker.partition("t").next_offset = 10

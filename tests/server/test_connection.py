@@ -15,7 +15,7 @@ from tests.kit.connections import COLD, ECHO, SLOW, Client, FakeHost, Hot, frame
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 64, 1 << 20])
-def test_any_cut_of_the_stream_gives_the_same_requests(step: int) -> None:
+def test_requests_are_same_for_any_split_of_stream(step: int) -> None:
     client = Client()
     bodies = [b"x" * n for n in (0, 1, 5, 100, 3000)]
     client.feed(b"".join(frame(ECHO, n, body) for n, body in enumerate(bodies)), step)
@@ -24,7 +24,7 @@ def test_any_cut_of_the_stream_gives_the_same_requests(step: int) -> None:
     assert client.connection.client_id == "test"
 
 
-def test_large_frames_arrive_whole_and_their_memory_comes_back() -> None:
+def test_memory_of_large_frames_is_released() -> None:
     client = Client()
     big = random.Random(1).randbytes(3 << 20)
     client.feed(frame(ECHO, 1, big) + frame(ECHO, 2, b"after"), 100_000)
@@ -32,7 +32,7 @@ def test_large_frames_arrive_whole_and_their_memory_comes_back() -> None:
     assert client.host.memory.taken_bytes == 0
 
 
-def test_a_parked_request_that_ends_does_not_free_the_one_after_it() -> None:
+def test_end_of_parked_request_does_not_release_next_one() -> None:
     client = Client()
     client.feed(frame(COLD, 1, b"join"))
     _, parked, _ = client.host.cold.popleft()
@@ -45,7 +45,7 @@ def test_a_parked_request_that_ends_does_not_free_the_one_after_it() -> None:
     assert client.host.echo.seen == []  # request 2 is still being applied
 
 
-def test_answers_leave_in_request_order() -> None:
+def test_responses_are_sent_in_request_order() -> None:
     client = Client()
     client.feed(frame(COLD, 1, b"a"))
     client.connection.served(client.host.cold[0][1])
@@ -61,7 +61,7 @@ def test_answers_leave_in_request_order() -> None:
     assert client.wire.writes == 1
 
 
-def test_nothing_starts_while_a_cold_request_is_served() -> None:
+def test_no_request_starts_while_cold_request_is_served() -> None:
     client = Client()
     client.feed(frame(COLD, 1, b"a") + frame(ECHO, 2, b"b"))
     assert client.host.echo.seen == []
@@ -73,7 +73,7 @@ def test_nothing_starts_while_a_cold_request_is_served() -> None:
     assert [n for n, _ in client.answers()] == [1, 2]
 
 
-def test_only_a_produce_may_start_before_the_produce_ahead_is_written() -> None:
+def test_only_produce_starts_before_previous_produce_is_written() -> None:
     client = Client()
     client.feed(frame(SLOW, 1, b"p1") + frame(SLOW, 2, b"p2") + frame(ECHO, 3, b"look"))
     assert client.host.slow.seen == [b"p1", b"p2"]
@@ -87,7 +87,7 @@ def test_only_a_produce_may_start_before_the_produce_ahead_is_written() -> None:
     assert [n for n, _ in client.answers()] == [1, 2, 3]
 
 
-def test_a_refused_start_is_tried_again_on_resume() -> None:
+def test_refused_start_is_retried_on_resume() -> None:
     client = Client()
     client.host.slow.ready = False
     client.feed(frame(SLOW, 1, b"p1"))
@@ -98,7 +98,7 @@ def test_a_refused_start_is_tried_again_on_resume() -> None:
     assert client.host.slow.seen == [b"p1"]
 
 
-def test_pinned_bytes_stay_as_they_are_while_others_receive() -> None:
+def test_pinned_bytes_are_not_overwritten() -> None:
     host = FakeHost()
     one, other = Client(host), Client(host)
     kept: list[memoryview] = []

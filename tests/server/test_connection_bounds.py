@@ -1,4 +1,4 @@
-"""What bounds a connection: unread answers, requests in flight, memory, sizes of frames."""
+"""Bounds of a connection: unread responses, requests in flight, memory, sizes of frames."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafkawire.server.connection import WAITING_MAX, Connection
 from tests.kit.connections import COLD, ECHO, SLOW, Client, FakeHost, frame
 
 
-def test_a_slow_reader_is_paused_and_goes_on() -> None:
+def test_slow_reader_is_paused_and_resumed() -> None:
     client = Client()
     client.connection.pause_writing()
     for n in range(200):
@@ -50,7 +50,7 @@ def test_produced_bytes_in_flight_are_bounded() -> None:
 
 
 class Row(Exchange):
-    """Stands for several requests, as those of `Rows`."""
+    """Stands for several requests, like those of `Rows`."""
 
     def __init__(self, peer: Any, count: int, size: int) -> None:
         super().__init__(peer, 1, 0, False)
@@ -59,7 +59,7 @@ class Row(Exchange):
 
 
 class Rows:
-    """Takes whole frames of 100 bytes, eight at a time, and never answers by itself."""
+    """Handles whole frames of 100 bytes, eight at a time, and never responds by itself."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -97,7 +97,7 @@ def repeating(applying_bytes_max: int = 4 << 20) -> tuple[Client, Rows]:
 SLOW_100 = frame(SLOW, 1, b"x" * (100 - len(frame(SLOW, 1, b""))))
 
 
-def test_requests_taken_in_rows_count_one_by_one() -> None:
+def test_requests_in_rows_are_counted_individually() -> None:
     client, rows = repeating()
     for _ in range(WAITING_MAX + 60):
         client.feed(SLOW_100)
@@ -112,7 +112,7 @@ def test_requests_taken_in_rows_count_one_by_one() -> None:
     assert (client.connection.more, client.connection.applying_bytes) == (0, 0)
 
 
-def test_bytes_taken_in_rows_are_bounded_until_they_are_written() -> None:
+def test_bytes_of_unwritten_rows_are_bounded() -> None:
     client, rows = repeating(applying_bytes_max=2000)
     client.feed(SLOW_100 * 100)
     assert rows.taken == 24  # the row that exceeds the bound is the last
@@ -125,7 +125,7 @@ def test_bytes_taken_in_rows_are_bounded_until_they_are_written() -> None:
     assert rows.taken == 100
 
 
-def test_what_is_no_repetition_waits_for_the_rows_before_it() -> None:
+def test_other_request_waits_for_rows_before_it() -> None:
     client, rows = repeating()
     client.feed(SLOW_100 * 3 + frame(ECHO, 2, b"look") + SLOW_100)
     assert rows.taken == 3
@@ -136,32 +136,32 @@ def test_what_is_no_repetition_waits_for_the_rows_before_it() -> None:
     assert rows.taken == 4
 
 
-def test_memory_of_all_clients_is_bounded_and_waits_its_turn() -> None:
+def test_request_memory_of_all_clients_is_bounded() -> None:
     host = FakeHost(bound=1 << 20)
     clients = [Client(host) for _ in range(8)]
     data = [frame(ECHO, n, bytes([n]) * 400_000) for n in range(8)]
     for n, client in enumerate(clients):  # each sends half
         client.feed(data[n][:300_000], 50_000)
-    # What has come lies somewhere, and is counted: a read of each at most.
+    # Received bytes are in memory, and counted: one read of each client at most.
     assert host.memory.taken_bytes <= (1 << 20) + len(clients) * (64 << 10)
     assert any(not client.wire.reading for client in clients)
 
 
 @pytest.mark.parametrize("size", [-1, 0, 9, (8 << 20) + 1, 0x7FFFFFFF])
-def test_a_frame_size_out_of_bounds_ends_the_connection(size: int) -> None:
+def test_frame_size_out_of_bounds_closes_connection(size: int) -> None:
     client = Client()
     client.feed(pack(">i", size) + b"x" * 100)
     assert client.wire.closed == [f"a frame of {size} bytes"]
     assert client.connection.closed
 
 
-def test_a_claimed_length_takes_no_memory_before_the_bytes_come() -> None:
+def test_announced_length_reserves_no_memory() -> None:
     client = Client()
     client.feed(pack(">i", 8 << 20) + b"x" * 10)
     assert client.host.memory.taken_bytes <= 1 << 16
 
 
-def test_unknown_versions_are_kafkas_business() -> None:
+def test_unknown_versions_are_passed_to_unsupported_handler() -> None:
     client = Client()
     client.feed(frame(18, 1, b"", version=50))
     assert client.answers() == [(1, b"35")]
@@ -169,7 +169,7 @@ def test_unknown_versions_are_kafkas_business() -> None:
     assert client.wire.closed == ["API 77 version 1 is not served"]
 
 
-def test_a_lost_connection_lets_go_of_its_pins() -> None:
+def test_lost_connection_releases_its_pins() -> None:
     client = Client()
     client.feed(frame(COLD, 1, b""))
     _, exchange, _ = client.host.cold.popleft()
@@ -183,7 +183,7 @@ def test_a_lost_connection_lets_go_of_its_pins() -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_garbage_ends_the_connection_or_waits_for_more(seed: int) -> None:
+def test_garbage_closes_connection_or_waits_for_more_bytes(seed: int) -> None:
     rng = random.Random(seed)
     client = Client()
     data = bytearray(b"".join(frame(rng.choice((ECHO, COLD)), n, b"x" * n, 9) for n in range(9)))

@@ -1,4 +1,5 @@
-"""Exceptions while requests are served: one connection ends or is answered, all others go on."""
+"""Exceptions while requests are served: one connection is closed or answered, all others
+continue."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tests.kit.connections import COLD, ECHO, Client, FakeHost, frame
 
 
 @pytest.mark.parametrize("tags", [b"\x80", b"\xff\xff\xff\xff\xff", b"\x01", b"\x01\x05\x80"])
-def test_header_tags_that_end_early_end_the_connection(tags: bytes) -> None:
+def test_truncated_header_tags_close_connection(tags: bytes) -> None:
     client = Client()
     head = pack(">hhih", ECHO, 9, 1, 4) + b"test" + tags
     client.feed(pack(">i", len(head)) + head)
@@ -24,7 +25,7 @@ def test_header_tags_that_end_early_end_the_connection(tags: bytes) -> None:
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_handler_that_raises_ends_one_connection(
+def test_exception_in_handler_closes_one_connection(
     kept: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = FakeHost()
@@ -33,7 +34,7 @@ def test_a_handler_that_raises_ends_one_connection(
     def broken(*_: object) -> bool:
         raise RuntimeError("a defect")
 
-    if kept:  # the request is started from what was kept, by a callback of the loop
+    if kept:  # the request is started from buffered bytes, by a callback of the loop
         one.feed(frame(COLD, 1, b"") + frame(ECHO, 2, b"x"))
     with monkeypatch.context() as patched:
         patched.setattr(host.echo, "start", broken)
@@ -51,7 +52,7 @@ def test_a_handler_that_raises_ends_one_connection(
     assert host.memory.taken_bytes == 0
 
 
-def test_what_an_answer_holds_is_released_though_another_release_fails() -> None:
+def test_response_is_released_although_other_release_fails() -> None:
     client = Client()
     released: list[int] = []
 
@@ -63,7 +64,7 @@ def test_what_an_answer_holds_is_released_though_another_release_fails() -> None
     assert released == [1]
 
 
-def test_a_job_that_raises_does_not_stop_those_after_it() -> None:
+def test_exception_in_job_does_not_stop_later_jobs() -> None:
     soon: deque[Any] = deque()
     budget = IterationBudget(soon.append, 10)
     done: list[int] = []
@@ -84,7 +85,7 @@ def test_a_job_that_raises_does_not_stop_those_after_it() -> None:
 
 
 class Produced(Waiting):
-    """A Produce whose answer cannot be made, or can."""
+    """A Produce whose response can be built, or cannot."""
 
     def __init__(self, client: Client, acks: int, broken: bool) -> None:
         super().__init__(client.connection, 1, 7, False)
@@ -112,7 +113,7 @@ class Log:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_an_answer_that_cannot_be_made_costs_one_connection(acks: int) -> None:
+def test_unencodable_response_closes_one_connection(acks: int) -> None:
     clients = [Client() for _ in range(3)]
     log: Any = Log()
     pending = PendingProduces(log, Counts(), 0)

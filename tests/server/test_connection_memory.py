@@ -1,4 +1,4 @@
-"""Memory that clients hold: of answers they do not read, of requests they do not complete."""
+"""Memory that clients hold: of responses they do not read, of requests they do not complete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sweep(host: Any, sweeper: Sweeper, ticks: int = 1, idle_ticks: float = 600) 
 
 
 def answer(client: Client, size: int) -> None:
-    """Answer its cold request that was started first with so many bytes."""
+    """Answer its oldest cold request with so many bytes."""
     connection, exchange, _ = client.host.cold.popleft()
     assert connection is client.connection
     exchange.answer_parts([bytes(size)])
@@ -36,7 +36,7 @@ def answer(client: Client, size: int) -> None:
     client.host.run()
 
 
-def test_an_answer_is_counted_until_it_has_left() -> None:
+def test_response_is_counted_until_sent() -> None:
     client = Client()
     answers = client.host.answers
     client.feed(frame(COLD, 1, b""))
@@ -50,7 +50,7 @@ def test_an_answer_is_counted_until_it_has_left() -> None:
     assert answers.held_bytes == 0  # the kernel took it
 
 
-def test_answers_behind_one_that_is_parked_are_bounded_by_their_bytes() -> None:
+def test_responses_after_parked_one_are_bounded_by_bytes() -> None:
     client = Client()
     client.feed(frame(COLD, 0, b""))
     connection, parked, _ = client.host.cold.popleft()
@@ -75,7 +75,7 @@ def test_answers_behind_one_that_is_parked_are_bounded_by_their_bytes() -> None:
 
 
 @pytest.mark.parametrize("gone", ["paused", "parked", "before"])
-def test_a_lost_connection_gives_the_memory_of_its_answers_back(gone: str) -> None:
+def test_lost_connection_releases_memory_of_responses(gone: str) -> None:
     client = Client()
     if gone == "parked":
         client.feed(frame(COLD, 0, b""))
@@ -93,11 +93,11 @@ def test_a_lost_connection_gives_the_memory_of_its_answers_back(gone: str) -> No
     assert client.connection.held_bytes == 0
 
 
-def test_memory_of_answers_is_shared_and_waited_for_in_order() -> None:
+def test_response_memory_is_shared_and_granted_in_order() -> None:
     soon: list[Any] = []
     memory = AnswerMemory(64 * MIB, soon.append)
     got = [memory.take(55 * MIB) for _ in range(20)]
-    assert got[0] == 14 * MIB  # a quarter of what is free beside the reserve of small reads
+    assert got[0] == 14 * MIB  # a quarter of what is free without the reserve of small reads
     assert got == sorted(got, reverse=True)
     assert memory.held_bytes <= 64 * MIB
     while memory.take(55 * MIB):
@@ -114,8 +114,8 @@ def test_memory_of_answers_is_shared_and_waited_for_in_order() -> None:
     assert not memory.waiting
 
 
-def behind(host: FakeHost, size: int) -> Client:
-    """A client whose answer of `size` bytes is not taken by the kernel."""
+def stalled_client(host: FakeHost, size: int) -> Client:
+    """A client whose response of `size` bytes is not accepted by the kernel."""
     client = Client(host)
     client.connection.pause_writing()
     client.wire.unsent = size
@@ -124,9 +124,9 @@ def behind(host: FakeHost, size: int) -> Client:
     return client
 
 
-def test_readers_that_do_not_move_are_closed_while_others_wait() -> None:
+def test_stalled_readers_are_closed_while_others_wait() -> None:
     host = FakeHost()
-    never, slow, quick = (behind(host, 10 * MIB) for _ in range(3))
+    never, slow, quick = (stalled_client(host, 10 * MIB) for _ in range(3))
     clients = [never, slow, quick]
     sweeper = Sweeper(host, [each.connection for each in clients])
 
@@ -137,7 +137,7 @@ def test_readers_that_do_not_move_are_closed_while_others_wait() -> None:
 
     for _ in range(3 * WINDOW_TICKS):
         tick()
-    assert not any(each.wire.closed for each in clients)  # nobody waits
+    assert not any(each.wire.closed for each in clients)  # no client waits
     granted: list[int] = []
     host.answers.when_free(MIB * 100, granted.append)
     for _ in range(2 * WINDOW_TICKS):
@@ -149,10 +149,10 @@ def test_readers_that_do_not_move_are_closed_while_others_wait() -> None:
     assert granted
 
 
-def test_idle_connections_are_closed_and_those_that_take_their_answers_are_not() -> None:
+def test_idle_connections_are_closed_except_while_reading_responses() -> None:
     host = FakeHost()
-    idle, collection = Client(host), behind(host, 10 * MIB)
-    never = behind(host, 10 * MIB)
+    idle, collection = Client(host), stalled_client(host, 10 * MIB)
+    never = stalled_client(host, 10 * MIB)
     sweeper = Sweeper(host, [each.connection for each in (idle, collection, never)])
     for _ in range(700):
         collection.wire.unsent -= 100
@@ -161,7 +161,7 @@ def test_idle_connections_are_closed_and_those_that_take_their_answers_are_not()
     assert host.counts.connections_closed == {"idle": 2}
 
 
-def test_a_negative_idle_time_closes_nobody() -> None:
+def test_negative_idle_time_disables_closing() -> None:
     host = FakeHost()
     idle = Client(host)
     sweeper = Sweeper(host, [idle.connection])
@@ -198,7 +198,7 @@ class Sender(Client):
         return self.answers() == [(1, bytes(self.size))]
 
 
-def test_requests_in_two_pieces_are_served_while_large_ones_do_not_arrive() -> None:
+def test_small_requests_are_served_while_large_ones_are_incomplete() -> None:
     host = FakeHost(bound=32 * MIB)
     host.frame_bytes_max = 100 * MIB
     hostile = [Sender(host, 50 * MIB, 3 * MIB) for _ in range(100)]
@@ -213,14 +213,14 @@ def test_requests_in_two_pieces_are_served_while_large_ones_do_not_arrive() -> N
         assert client.answers() == [(1, bytes(size))]
 
 
-def test_senders_that_do_not_move_are_closed_while_others_wait() -> None:
+def test_stalled_senders_are_closed_while_others_wait() -> None:
     host = FakeHost(bound=20 * MIB)
     host.frame_bytes_max = 100 * MIB
     first = [Sender(host, 20 * MIB, 3 * MIB) for _ in range(3)]
     sweeper = Sweeper(host, [each.connection for each in first])
     assert not host.memory.waiting
     sweep(host, sweeper, 3 * WINDOW_TICKS)
-    assert not any(each.wire.closed for each in first)  # nobody waits
+    assert not any(each.wire.closed for each in first)  # no client waits
     favoured = Sender(host, 5 * MIB, MIB)
     sweep(host, sweeper)
     assert host.memory.favoured is favoured.connection  # it may exceed the bound, and does not send
@@ -237,7 +237,7 @@ def test_senders_that_do_not_move_are_closed_while_others_wait() -> None:
     assert host.memory.taken_bytes == 0
 
 
-def test_large_requests_that_wait_for_each_other_are_received_one_by_one() -> None:
+def test_large_requests_competing_for_memory_are_received_one_by_one() -> None:
     """Each has half of the memory that another needs: one at a time may exceed the bound."""
     host = FakeHost(bound=8 * MIB)
     host.frame_bytes_max = 100 * MIB
@@ -260,7 +260,7 @@ def test_large_requests_that_wait_for_each_other_are_received_one_by_one() -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [MEDIUM_BYTES - 100, MEDIUM_BYTES * 2, 5 * MIB, 40 * MIB])
-def test_memory_of_a_request_follows_what_has_come(size: int) -> None:
+def test_request_memory_grows_with_received_bytes(size: int) -> None:
     host = FakeHost(bound=256 * MIB)
     host.frame_bytes_max = 100 * MIB
     client = Sender(host, size, 64 << 10)
@@ -271,11 +271,11 @@ def test_memory_of_a_request_follows_what_has_come(size: int) -> None:
     assert host.memory.taken_bytes == 0
 
 
-def test_a_request_of_which_nothing_comes_any_more_is_given_up() -> None:
+def test_request_without_further_bytes_is_dropped() -> None:
     host = FakeHost()
     client = Sender(host, 2 * MIB, 100_000)
     waiting = Client(host)
-    waiting.feed(frame(COLD, 1, b"") + frame(COLD, 2, b"")[:20])  # the broker's fault
+    waiting.feed(frame(COLD, 1, b"") + frame(COLD, 2, b"")[:20])  # caused by the broker
     sweeper = Sweeper(host, [client.connection, waiting.connection])
     sweep(host, sweeper, STALLED_TICKS - 10)
     client.send()
@@ -287,7 +287,7 @@ def test_a_request_of_which_nothing_comes_any_more_is_given_up() -> None:
     assert host.counts.connections_closed == {"stalled": 1}
 
 
-def test_a_connection_without_a_request_gives_way() -> None:
+def test_connection_without_request_is_closed_for_new_one() -> None:
     host = FakeHost()
     unused, used = Client(host), Client(host)
     used.feed(frame(ECHO, 1, b""))

@@ -1,4 +1,4 @@
-"""A process that runs out of file descriptors serves whom it has, and says so."""
+"""A process that runs out of file descriptors continues to serve its clients, and reports it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from kafkawire.server.slow import Sweeper
 API_VERSIONS = pack(">ihhih1s", 11, 18, 0, 1, 1, b"x")
 
 
-def test_files_keep_descriptors_of_their_own() -> None:
+def test_descriptors_are_reserved_for_files() -> None:
     assert for_connections(20_000) == 20_000 - descriptors.RESERVED_FOR_FILES
     assert for_connections(100) == 50
 
 
-def test_a_lack_is_reported_once_a_minute_and_its_end(
+def test_descriptor_shortage_and_its_end_are_reported_once_a_minute(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     check = DescriptorCheck(100)
@@ -83,7 +83,7 @@ def answered(client: socket.socket) -> bool:
 
 
 @pytest.mark.slow
-def test_more_clients_than_descriptors(tmp_path: Path) -> None:
+def test_connections_beyond_descriptor_limit_are_closed(tmp_path: Path) -> None:
     """Half of 128 descriptors are for files: 64 clients are served, others are closed and that is
     logged, and when some leave others are taken."""
     log = tmp_path / "log"

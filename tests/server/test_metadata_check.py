@@ -1,4 +1,4 @@
-"""Damage of metadata.db that no start reads: a running broker finds it and says so."""
+"""Damage of metadata.db that no start reads: a running broker finds and reports it."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def flip(path: Path, name: str) -> None:
 
 
 def reports(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    """What the check has logged."""
+    """The log lines of the check."""
     return [record for record in caplog.records if record.name == metadata_check.__name__]
 
 
 async def made(data: Path) -> Path:
-    """The metadata of a broker that has a topic and was stopped."""
+    """The metadata of a broker that had a topic and was stopped."""
     async with running(data) as server:
         client = await Client.connect(port_of(server))
         await make(client, "t")
@@ -58,7 +58,7 @@ async def made(data: Path) -> Path:
 
 
 @pytest.mark.slow
-async def test_damage_that_no_start_reads_is_found_while_it_serves(
+async def test_damage_not_read_at_start_is_found_while_serving(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(metadata_check, "FIRST_S", 0.0)
@@ -81,7 +81,7 @@ async def test_damage_that_no_start_reads_is_found_while_it_serves(
 
 
 @pytest.mark.slow
-async def test_a_sound_file_is_checked_again_and_again(
+async def test_undamaged_file_is_checked_periodically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(metadata_check, "FIRST_S", 0.0)
@@ -101,7 +101,7 @@ async def test_a_sound_file_is_checked_again_and_again(
     assert not reports(caplog)
 
 
-async def test_a_stop_interrupts_a_check(
+async def test_stop_interrupts_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     begun, stopped = threading.Event(), threading.Event()
@@ -121,7 +121,7 @@ async def test_a_stop_interrupts_a_check(
     assert not reports(caplog)
 
 
-async def test_a_check_that_takes_too_long_is_given_up(
+async def test_check_is_stopped_at_its_time_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stopped = threading.Event()
@@ -137,7 +137,7 @@ async def test_a_check_that_takes_too_long_is_given_up(
     assert (check.damage, check.completed) == ("", 0)
 
 
-def test_one_check(tmp_path: Path) -> None:
+def test_check_reports_damage_once(tmp_path: Path) -> None:
     path = tmp_path / "file.db"
     with pytest.raises(MetadataError) as absent:
         PageCheck(str(path)).run()

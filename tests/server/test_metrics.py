@@ -66,7 +66,7 @@ def of(samples: Samples, name: str, **labels: str) -> float:
     return samples[name, frozenset(labels.items())]
 
 
-async def test_what_clients_did_is_counted(tmp_path: Path) -> None:
+async def test_requests_of_clients_are_counted(tmp_path: Path) -> None:
     async with watched(tmp_path / "data") as (server, port):
         client = await Client.connect(port_of(server))
         await make(client, "metered")
@@ -90,7 +90,7 @@ async def test_what_clients_did_is_counted(tmp_path: Path) -> None:
     assert of(samples, "process_resident_memory_bytes") > 1 << 20
 
 
-async def test_how_far_a_group_is_behind(tmp_path: Path) -> None:
+async def test_group_lag_metric(tmp_path: Path) -> None:
     async with watched(tmp_path / "data") as (server, port):
         client = await Client.connect(port_of(server))
         await make(client, "read")
@@ -119,7 +119,7 @@ async def test_how_far_a_group_is_behind(tmp_path: Path) -> None:
     assert of(samples, "kafkawire_groups", state="Empty") == 1
 
 
-async def test_many_partitions_make_no_series_each(
+async def test_number_of_series_does_not_grow_with_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(families, "MAX_SERIES", 5)
@@ -134,7 +134,7 @@ async def test_many_partitions_make_no_series_each(
     assert of(samples, "kafkawire_loaded_partitions") >= 6
 
 
-async def test_health(tmp_path: Path) -> None:
+async def test_health_page(tmp_path: Path) -> None:
     async with watched(tmp_path / "data") as (server, port):
         status, body = await ask(port, b"GET /health HTTP/1.1\r\n\r\n")
         assert status == "HTTP/1.1 200 OK"
@@ -154,14 +154,14 @@ async def test_health(tmp_path: Path) -> None:
         (b"GET / HTTP/1.1\r\nX: " + b"y" * page.HEAD_BYTES_MAX, "431 Request Header Fields"),
     ],
 )
-async def test_what_is_no_such_request(tmp_path: Path, head: bytes, status: str) -> None:
+async def test_invalid_http_requests_are_refused(tmp_path: Path, head: bytes, status: str) -> None:
     async with watched(tmp_path / "data") as (_, port):
         first, _ = await ask(port, head)
         assert first.startswith(f"HTTP/1.1 {status}")
         assert (await ask(port, b"HEAD /health HTTP/1.1\r\n\r\n"))[1] == b""
 
 
-async def test_monitors_that_stay_are_bounded(tmp_path: Path) -> None:
+async def test_number_of_monitor_connections_is_bounded(tmp_path: Path) -> None:
     async with watched(tmp_path / "data") as (_, port):
         stay = [
             await asyncio.open_connection("127.0.0.1", port) for _ in range(page.CONNECTIONS_MAX)
@@ -173,7 +173,7 @@ async def test_monitors_that_stay_are_bounded(tmp_path: Path) -> None:
             other.close()
 
 
-async def test_a_page_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failing_page_returns_500(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_server: Server) -> object:
         raise RuntimeError("figs")
 
@@ -183,7 +183,7 @@ async def test_a_page_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.Mon
         assert status == "HTTP/1.1 500 Internal Server Error"
 
 
-def test_histogram() -> None:
+def test_histogram_buckets() -> None:
     found = Histogram()
     for value in (0.00005, 0.001, 0.0011, 99.0):
         found.add(value)
@@ -205,7 +205,7 @@ BEGIN, END = (
 
 
 async def families_of(data: Path, tier: Path) -> list[tuple[str, str, str]]:
-    """(name, type, words) of everything a broker with a tier and a group has to say."""
+    """(name, type, words) of every metric family of a broker with a tier and a group."""
     async with watched(data, backup_url=f"{data}-backups", tier_url=parse_tier(str(tier)).url) as (
         server,
         port,
@@ -223,7 +223,7 @@ async def families_of(data: Path, tier: Path) -> list[tuple[str, str, str]]:
     ]
 
 
-async def test_the_document_names_every_family(tmp_path: Path) -> None:
+async def test_document_lists_every_metric_family(tmp_path: Path) -> None:
     found = await families_of(tmp_path / "data", tmp_path / "bucket")
     assert len({name for name, _, _ in found}) == len(found)
     rows = ["| name | type | |", "|---|---|---|"]
@@ -239,7 +239,7 @@ async def test_the_document_names_every_family(tmp_path: Path) -> None:
         assert text[start:stop] == wanted, "UPDATE_DOCS=1 pytest tests/server/test_metrics.py"
 
 
-def test_the_dashboard_asks_for_what_there_is() -> None:
+def test_dashboard_queries_use_existing_metrics() -> None:
     known = set(re.findall(r"`(kafkawire\w*)`", DOCUMENT.read_text(encoding="utf-8")))
     panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
     asked = {
@@ -253,7 +253,7 @@ def test_the_dashboard_asks_for_what_there_is() -> None:
 
 
 @pytest.mark.real
-async def test_the_tier_is_watched(tmp_path: Path) -> None:
+async def test_tier_metrics(tmp_path: Path) -> None:
     settings = {"tier_url": parse_tier(str(tmp_path / "bucket")).url, "cut_interval_ms": "20"}
     async with watched(tmp_path / "data", **settings) as (server, port):
         client = await Client.connect(port_of(server))

@@ -1,4 +1,4 @@
-"""SIGHUP: the configuration file is read again; what can change changes, the rest is named."""
+"""SIGHUP: the configuration file is read again; dynamic settings change, others are reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def level(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 async def reloaded(
     broker: FakeBroker, *files: ServeOptions | Exception, caplog: pytest.LogCaptureFixture
 ) -> list[str]:
-    """What was logged when the file was read again, once for each of `files`."""
+    """The log lines of reading the file again, once for each of `files`."""
     found = iter(files)
 
     def reread() -> ServeOptions:
@@ -54,7 +54,7 @@ def broker_before() -> FakeBroker:
     return FakeBroker(log_retention_ms="5", num_partitions="2")
 
 
-async def test_dynamic_settings_act_at_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_dynamic_settings_take_effect_at_once(caplog: pytest.LogCaptureFixture) -> None:
     broker = broker_before()
     await make(broker, "t")
     after = replace(BEFORE, settings={"log.retention.ms": "7", "max.connections": "9",
@@ -68,7 +68,7 @@ async def test_dynamic_settings_act_at_once(caplog: pytest.LogCaptureFixture) ->
     assert broker.partition("t").config.retention_ms == 7
 
 
-async def test_a_setting_that_is_gone_has_its_default(caplog: pytest.LogCaptureFixture) -> None:
+async def test_removed_setting_returns_to_default(caplog: pytest.LogCaptureFixture) -> None:
     broker = broker_before()
     await make(broker, "t")
     after = replace(BEFORE, settings={"num.partitions": "2"})
@@ -78,7 +78,7 @@ async def test_a_setting_that_is_gone_has_its_default(caplog: pytest.LogCaptureF
     assert broker.partition("t").config.retention_ms == 604_800_000
 
 
-async def test_what_needs_a_restart_is_named(caplog: pytest.LogCaptureFixture) -> None:
+async def test_settings_that_need_restart_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     broker = broker_before()
     after = replace(
         BEFORE, data="/elsewhere", settings={"log.retention.ms": "5", "num.partitions": "3"}
@@ -89,7 +89,7 @@ async def test_what_needs_a_restart_is_named(caplog: pytest.LogCaptureFixture) -
     assert broker.config.num_partitions == 2
 
 
-async def test_the_log_level(caplog: pytest.LogCaptureFixture) -> None:
+async def test_log_level_is_reloaded(caplog: pytest.LogCaptureFixture) -> None:
     after = replace(BEFORE, log_level="error")
     assert (
         await reloaded(broker_before(), after, caplog=caplog)
@@ -99,7 +99,7 @@ async def test_the_log_level(caplog: pytest.LogCaptureFixture) -> None:
     assert logging.getLogger().level == logging.ERROR
 
 
-async def test_stored_settings_win(caplog: pytest.LogCaptureFixture) -> None:
+async def test_stored_settings_override_file(caplog: pytest.LogCaptureFixture) -> None:
     broker = broker_before()
     await make(broker, "t")
     await alter(broker, BROKER, "", ("log.retention.ms", 0, "6"))
@@ -109,7 +109,7 @@ async def test_stored_settings_win(caplog: pytest.LogCaptureFixture) -> None:
     assert broker.partition("t").config.retention_ms == 6
 
 
-async def test_a_mistake_changes_nothing_and_the_next_file_counts(
+async def test_invalid_file_changes_nothing_and_next_one_applies(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broker = broker_before()
@@ -130,7 +130,7 @@ async def test_a_mistake_changes_nothing_and_the_next_file_counts(
     assert broker.config.max_connections == 9
 
 
-def test_the_file_is_read_again_and_the_command_line_wins(tmp_path: Path) -> None:
+def test_command_line_overrides_reloaded_file(tmp_path: Path) -> None:
     file = tmp_path / "k.toml"
     data = {"data": [str(tmp_path / "d")], "listen": ["127.0.0.1:0"]}
     given = Given(data, ["num.partitions=2"], str(file), False)

@@ -1,4 +1,4 @@
-"""Backups at intervals: what is in the store whenever one fails, rotation, retries, restore."""
+"""Backups at intervals: content of the store after failures, rotation, retries, restore."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 
 class Failing(FakeStore):
-    """Fails every call from the `left`th on."""
+    """A store in which every call from the `left`th on fails."""
 
     left = 1 << 30
 
@@ -71,7 +71,7 @@ async def named(store: FakeStore) -> set[str]:
     return {INDEX} | {f"{each.name}/{name}" for each in index.backups for name in each.files}
 
 
-async def test_the_newest_stay_and_the_others_go(files: dict[str, str]) -> None:
+async def test_newest_backups_are_kept_and_older_ones_deleted(files: dict[str, str]) -> None:
     store = FakeStore(FakeBucket())
     for day in range(5):
         await store_backup(store, "c", day * DAY_MS, files, 3)
@@ -86,7 +86,7 @@ async def test_the_newest_stay_and_the_others_go(files: dict[str, str]) -> None:
         await store_backup(store, "other", 9 * DAY_MS, files, 3)
 
 
-async def test_a_failure_anywhere_leaves_nothing_that_the_index_does_not_name(
+async def test_failure_at_any_call_leaves_no_unindexed_object(
     files: dict[str, str],
 ) -> None:
     for calls in range(12):
@@ -112,7 +112,7 @@ async def test_a_failure_anywhere_leaves_nothing_that_the_index_does_not_name(
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"format": 2}', b'{"format": 1}'])
-async def test_a_damaged_index_is_said(body: bytes) -> None:
+async def test_damaged_index_is_reported(body: bytes) -> None:
     store = FakeStore(FakeBucket())
     await store.put(INDEX, body)
     with pytest.raises(StoreError, match=INDEX):
@@ -120,7 +120,7 @@ async def test_a_damaged_index_is_said(body: bytes) -> None:
 
 
 class World:
-    """A clock that goes on while the schedule sleeps, until `ends_ms`."""
+    """A clock that advances while the schedule sleeps, until `ends_ms`."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self.clock = SettableClock()
@@ -158,7 +158,7 @@ class World:
         return made
 
 
-async def test_one_each_interval_also_over_restarts(tmp_path: Path) -> None:
+async def test_one_backup_per_interval_across_restarts(tmp_path: Path) -> None:
     world = World(tmp_path, **{"backup.keep": "2"})
     first = await world.run(49)
     assert [round(at / 3_600_000) for at in world.made] == [0, 24, 48]
@@ -173,7 +173,7 @@ async def test_one_each_interval_also_over_restarts(tmp_path: Path) -> None:
     assert not world.folder.exists()
 
 
-async def test_failures_are_tried_again_and_become_errors(
+async def test_failures_are_retried_and_become_errors(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World(tmp_path, **{"backup.interval.ms": "3600000"})
@@ -201,7 +201,7 @@ async def test_failures_are_tried_again_and_become_errors(
         (["backup.keep=0"], "from 1 to 1000"),
     ],
 )
-def test_where_backups_cannot_be(
+def test_invalid_backup_urls_are_refused(
     settings: list[str],
     words: str,
     tmp_path: Path,
@@ -217,7 +217,7 @@ def test_where_backups_cannot_be(
 
 
 @pytest.mark.slow
-async def test_a_broker_backs_itself_up_and_is_restored(
+async def test_scheduled_backup_can_be_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduled, "FIRST_S", 0.01)

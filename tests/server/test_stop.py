@@ -1,4 +1,4 @@
-"""A broker that stops in order answers each request that it has started."""
+"""A broker that stops cleanly answers every request that it has started."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kit.waiting import until
 
 
 @pytest.mark.slow
-async def test_a_request_that_is_still_served_is_answered(
+async def test_request_in_progress_is_answered_on_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = asyncio.Event()
@@ -45,7 +45,7 @@ async def test_a_request_that_is_still_served_is_answered(
 
 
 @pytest.mark.slow
-async def test_a_fetch_of_a_broker_that_is_stopping_does_not_wait(tmp_path: Path) -> None:
+async def test_fetch_during_stop_does_not_wait(tmp_path: Path) -> None:
     """It starts while the log is being closed, after the parked ones were answered."""
     async with running(tmp_path) as server:
         client = await Client.connect(port_of(server))

@@ -1,4 +1,4 @@
-"""The classic group as a conversation: every request in every state, protocols, limits."""
+"""The classic group: every request in every state, protocol selection, limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARKED = None
 
 
 def empty() -> Script:
-    """Generation 2, everybody has left."""
+    """Generation 2, after every member has left."""
     steps = stable("a", "b").leave("a-a", "b-b", token=1).forget()
     return steps.expect_state(GroupState.EMPTY, 2)
 
@@ -52,7 +52,7 @@ IN = {
     GroupState.STABLE: settled,
     GroupState.DEAD: dead,
 }
-# For each state: what is asked of a-a (the leader) or b-b, and the answer's error code.
+# For each state: the request of a-a (the leader) or b-b, and the error code of the response.
 TABLE: list[tuple[GroupState, str, ErrorCode | None]] = [
     (GroupState.EMPTY, "join new", PARKED),
     (GroupState.EMPTY, "join known", UNKNOWN),
@@ -96,7 +96,7 @@ TABLE: list[tuple[GroupState, str, ErrorCode | None]] = [
 
 
 @pytest.mark.parametrize(("state", "question", "code"), TABLE)
-def test_each_state_answers_each_request(
+def test_each_request_in_each_state_gets_kafkas_error_code(
     state: GroupState, question: str, code: ErrorCode | None
 ) -> None:
     steps = IN[state]()
@@ -132,14 +132,14 @@ def test_each_state_answers_each_request(
 
 
 @pytest.mark.parametrize("state", [GroupState.PREPARING, GroupState.COMPLETING, GroupState.STABLE])
-def test_a_wrong_generation_is_illegal(state: GroupState) -> None:
+def test_wrong_generation_is_illegal_generation(state: GroupState) -> None:
     steps = IN[state]()
     steps.sync("b-b", token=7, generation=9).expect(answer(7, ILLEGAL))
     steps.heartbeat("b-b", token=8, generation=9).expect(answer(8, ILLEGAL))
     assert steps.group.check_commit("b-b", None, 9) is ILLEGAL
 
 
-def test_the_table_of_moves() -> None:
+def test_allowed_state_transitions() -> None:
     assert set(LEGAL) == set(GroupState)
     assert not LEGAL[GroupState.DEAD]
     assert may_move(GroupState.STABLE, GroupState.EMPTY, recorded=True)
@@ -152,7 +152,7 @@ def test_the_table_of_moves() -> None:
 # -- protocols and limits ---------------------------------------------------------------------
 
 
-def test_members_vote_for_the_protocol() -> None:
+def test_protocol_is_chosen_by_vote() -> None:
     steps = script()
     steps.join(token=1, client="a", version=3, protocols=["range", "roundrobin"])
     steps.join(token=2, client="b", version=3, protocols=["roundrobin", "range"])
@@ -161,7 +161,7 @@ def test_members_vote_for_the_protocol() -> None:
     assert steps.group.protocol == "roundrobin"
 
 
-def test_a_member_that_shares_no_protocol_is_refused() -> None:
+def test_member_without_common_protocol_is_refused() -> None:
     mismatch = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     steps = stable("a")
     steps.join(token=1, protocols=["other"]).expect(answer(1, mismatch, member_id=""))
@@ -173,25 +173,25 @@ def test_a_member_that_shares_no_protocol_is_refused() -> None:
     script().join(token=7, protocol_type="").expect(answer(7, mismatch))
 
 
-def test_a_group_takes_no_more_than_its_maximum() -> None:
+def test_group_max_size_is_enforced() -> None:
     full = ErrorCode.GROUP_MAX_SIZE_REACHED
     steps = stable("a", "b", group_max_size=2)
     steps.join(token=1, client="c").expect(answer(1, full, member_id=""))
     steps.join("a-a", token=2).join(token=3, client="c", version=3).forget()
-    steps.expect_state(GroupState.PREPARING)  # c was quicker than b
+    steps.expect_state(GroupState.PREPARING)  # c joined before b
     steps.join("b-b", token=4).expect_answers(
         answer(2, generation_id=2), answer(3, generation_id=2), answer(4, full)
     )
     assert len(steps.group.members) == 2
 
 
-def test_ids_given_out_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_member_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.groups.classic.join.MAX_PENDING", 2)
     steps = script().join(token=1).join(token=2).forget()
     steps.join(token=3).expect(answer(3, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""))
 
 
-def test_a_loaded_group_over_its_maximum_sheds_members() -> None:
+def test_loaded_group_over_max_size_drops_members() -> None:
     steps = stable("a", "b", "c")
     steps.group.settings.group_max_size = 2  # type: ignore[misc]
     decision = steps.group.decide_loaded(20_000)
@@ -201,14 +201,14 @@ def test_a_loaded_group_over_its_maximum_sheds_members() -> None:
     assert steps.group.state is GroupState.PREPARING
 
 
-def test_a_protocol_named_twice_counts_once() -> None:
+def test_protocol_named_twice_counts_once() -> None:
     assert protocols_of([("a", b"1"), ("b", b"2"), ("a", b"3")]) == (("a", b"1"), ("b", b"2"))
     steps = stable("a").join("a-a", token=1, protocols=["range", "range"])
     assert steps.group.spoken["range"] == 1
 
 
-def test_a_change_of_one_member_is_no_copy_of_another() -> None:
-    """A decision made on a draft leaves no trace, though members are shared."""
+def test_working_copy_does_not_change_shared_members() -> None:
+    """A decision on a working copy does not change the group, although members are shared."""
     steps = stable("a", "b")
     draft = Draft(steps.group, 0)
     draft.do(Entered(GroupState.PREPARING, 5))
@@ -234,11 +234,11 @@ def test_subscriptions_are_read_in_every_version(version: int) -> None:
         b"\0\0\0\0\0\1\0\1\xff",
     ],
 )
-def test_garbage_is_no_subscription(garbage: bytes) -> None:
+def test_garbage_is_not_parsed_as_subscription(garbage: bytes) -> None:
     assert subscribed_topics(garbage) is None
 
 
-def test_a_heartbeat_costs_no_copy_of_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeat_does_not_copy_group(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = stable("a")
     monkeypatch.setattr(ClassicGroup, "copy", lambda self: pytest.fail("copied"))
     steps.heartbeat("a-a", token=1, generation=1).expect_answers(answer(1))

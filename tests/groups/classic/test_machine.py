@@ -1,9 +1,9 @@
-"""Any sequence of requests and timers, on the pure group: what must hold after each step.
+"""Any sequence of requests and timers on the pure group, with invariants checked after each step.
 
 - Deciding changes nothing, and the group is consistent (Script checks both).
 - A request is answered once, or is parked as a token of a member; none is lost or answered twice.
 - Generations only rise, and each record read back gives the group as it was then.
-- A group whose members fall silent empties by its timers alone: it never hangs.
+- A group whose members send nothing becomes empty by its timers alone: it never hangs.
 
 Covers: kafkawire.groups.classic.rebalance, kafkawire.groups.classic.sync.
 """
@@ -26,7 +26,7 @@ PROTOCOLS = [["range"], ["range", "sticky"], ["sticky", "range"], [("range", b"n
 
 
 class GroupMachine(RuleBasedStateMachine):
-    """Members, static and not, of several minds, in one group."""
+    """Static and dynamic members with different protocols and timeouts in one group."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.open.add(self.asked)
         return self.asked
 
-    def _somebody(self, pick: int) -> str:
+    def _any_member(self, pick: int) -> str:
         known = [*self.group.members, *sorted(self.group.pending), "stranger"]
         return known[pick % len(known)]
 
@@ -56,12 +56,12 @@ class GroupMachine(RuleBasedStateMachine):
         session_ms=st.sampled_from([6000, 20_000]),
         rebalance_ms=st.sampled_from([3000, 60_000]),
     )
-    def join_anew(self, protocols: Any, **how: Any) -> None:
+    def join_as_new_member(self, protocols: Any, **how: Any) -> None:
         self.steps.join(token=self._token(), protocols=protocols, **how)
 
     @rule(pick=st.integers(0, 9), protocols=st.sampled_from(PROTOCOLS), named=st.booleans())
     def join_again(self, pick: int, protocols: Any, named: bool) -> None:
-        member_id = self._somebody(pick)
+        member_id = self._any_member(pick)
         member = self.group.members.get(member_id)
         instance = member.instance_id if member is not None and named else None
         self.steps.join(member_id, token=self._token(), protocols=protocols, instance=instance)
@@ -69,34 +69,34 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.group.members)
     @rule(pick=st.integers(0, 9), late=st.integers(0, 1))
     def sync(self, pick: int, late: int) -> None:
-        member_id = self._somebody(pick)
+        member_id = self._any_member(pick)
         part = {id_: id_.encode() for id_ in self.group.members}
         generation = self.group.generation - late
         self.steps.sync(member_id, token=self._token(), generation=generation, assign=part)
 
     @rule()
-    def everybody_syncs(self) -> None:
+    def all_members_sync(self) -> None:
         for member_id in list(self.group.members):
             part = {id_: id_.encode() for id_ in self.group.members}
             generation = self.group.generation
             self.steps.sync(member_id, token=self._token(), generation=generation, assign=part)
 
     @rule()
-    def everybody_joins(self) -> None:
+    def all_members_join(self) -> None:
         for member in list(self.group.members.values()):
             self.steps.join(member.id, token=self._token(), instance=member.instance_id)
 
     @rule(pick=st.integers(0, 9))
     def heartbeat(self, pick: int) -> None:
-        member_id = self._somebody(pick)
+        member_id = self._any_member(pick)
         self.steps.heartbeat(member_id, token=self._token(), generation=self.group.generation)
 
     @rule(pick=st.integers(0, 9))
     def leave(self, pick: int) -> None:
-        self.steps.leave(self._somebody(pick), token=self._token())
+        self.steps.leave(self._any_member(pick), token=self._token())
 
     @rule(instance=st.sampled_from(["i", "j"]))
-    def removed_by_a_tool(self, instance: str) -> None:
+    def remove_by_admin_tool(self, instance: str) -> None:
         self.steps.leave(("", instance), token=self._token())
 
     @rule(ms=st.sampled_from([1, 500, 1000, 3000, 7000, 60_000]))
@@ -126,7 +126,7 @@ class GroupMachine(RuleBasedStateMachine):
         return [effect for effect in self.steps.effects if hasattr(effect, "token")]
 
     @invariant()
-    def timers_are_those_the_state_needs(self) -> None:
+    def timers_match_the_state(self) -> None:
         timers = self.steps.timers
         assert (JOIN in timers) == (self.group.state is GroupState.PREPARING)
         assert (SYNC in timers) == bool(self.group.unsynced)
@@ -142,7 +142,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.generation = self.group.generation
 
     @invariant()
-    def records_read_back_are_the_group_as_it_was(self) -> None:
+    def records_read_back_give_the_same_group(self) -> None:
         for record in self.steps.records[self.read :]:
             assert record.value is not None
             again = ClassicGroup("g", GroupSettings())
@@ -162,7 +162,7 @@ class GroupMachine(RuleBasedStateMachine):
             }
 
     def teardown(self) -> None:
-        """Nobody says anything any more: the group empties, and everybody has an answer."""
+        """Let all members be silent: the group becomes empty, and every request is answered."""
         self._run_until(self.steps.now_ms + 3_600_000)
         self.every_request_is_answered_once_or_parked()
         assert self.group.state is GroupState.EMPTY

@@ -1,4 +1,5 @@
-"""Rounds of a classic group: who is waited for, how long, who is dropped, when the next begins."""
+"""Rebalance rounds of a classic group: which members are waited for, how long, who is dropped, when
+the next round begins."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
 REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_two_members_from_nothing_to_stable() -> None:
+def test_two_new_members_reach_stable() -> None:
     steps = script()
     steps.join(token=1, client="a", fresh="1").expect(
         set_timer(session("a-1"), 10_000),
@@ -28,7 +29,7 @@ def test_two_members_from_nothing_to_stable() -> None:
     steps.at(30).join("b-2", token=4, client="b", protocols=[("range", b"B")]).expect(
         set_timer(session("b-2"), 300_030)
     )
-    steps.at(3010).timer("join").expect(set_timer("join", 6010))  # b came: wait again
+    steps.at(3010).timer("join").expect(set_timer("join", 6010))  # b joined: wait again
     steps.at(6010).timer("join").expect(
         CancelTimer("join"),
         answer(
@@ -66,7 +67,7 @@ def test_two_members_from_nothing_to_stable() -> None:
     ]
 
 
-def test_the_leader_hears_everybodys_metadata() -> None:
+def test_leader_receives_metadata_of_all_members() -> None:
     steps = script()
     steps.join(token=1, client="a", fresh="1", version=3, protocols=[("range", b"A")])
     steps.join(token=2, client="b", fresh="2", version=3, protocols=[("range", b"B")])
@@ -76,7 +77,7 @@ def test_the_leader_hears_everybodys_metadata() -> None:
     assert heard == [("a-1", b"A"), ("b-2", b"B")]
 
 
-def test_the_first_round_waits_no_longer_than_the_rebalance_timeout() -> None:
+def test_initial_delay_is_bounded_by_rebalance_timeout() -> None:
     steps = script().join(token=1, client="m1", fresh="1", version=3, rebalance_ms=5000)
     steps.at(2900).join(token=2, client="m2", fresh="2", version=3, rebalance_ms=5000)
     steps.at(3000).timer("join").forget()
@@ -86,7 +87,7 @@ def test_the_first_round_waits_no_longer_than_the_rebalance_timeout() -> None:
     assert len(steps.group.members) == 3
 
 
-def test_without_a_delay_the_first_round_ends_at_once() -> None:
+def test_first_round_without_initial_delay_ends_at_once() -> None:
     steps = script(group_initial_rebalance_delay_ms=0).join(token=1, client="a", version=3)
     assert steps.timers["join"] == 0
     steps.timer("join").expect_state(GroupState.COMPLETING, 1)
@@ -104,7 +105,7 @@ def test_members_that_do_not_rejoin_are_dropped() -> None:
     assert session("a-a") not in steps.timers
 
 
-def test_a_round_ends_when_the_last_member_has_joined() -> None:
+def test_round_ends_when_last_member_has_joined() -> None:
     steps = stable("a", "b").at(20_000).join("a-a", token=1).expect_state(GroupState.PREPARING)
     steps.forget().at(21_000).heartbeat("b-b", token=2, generation=1)
     steps.expect_answers(answer(2, REBALANCING))
@@ -114,7 +115,7 @@ def test_a_round_ends_when_the_last_member_has_joined() -> None:
     steps.expect_timers(a_a=31_000, b_b=31_000, sync=81_000)
 
 
-def test_an_id_that_is_out_holds_the_round_until_it_times_out() -> None:
+def test_pending_member_id_delays_round_until_timeout() -> None:
     steps = stable("a").join("a-a", token=1).forget()
     steps.sync("a-a", token=2, generation=2).forget()
     steps.at(20_000).join(token=3, client="b", fresh="b", session_ms=6000).forget()
@@ -134,7 +135,7 @@ def test_members_that_never_sync_are_dropped() -> None:
     assert steps.timers["join"] == steps.now_ms + 60_000
 
 
-def test_a_lost_leader_in_the_sync_phase_opens_the_round_again() -> None:
+def test_leader_lost_during_sync_starts_new_round() -> None:
     steps = completing().sync("b-b", token=5, generation=2).expect()
     steps.at(steps.timers["sync"]).timer("sync").expect(
         CancelTimer(session("a-a")),
@@ -146,13 +147,13 @@ def test_a_lost_leader_in_the_sync_phase_opens_the_round_again() -> None:
     assert steps.group.leader == "b-b"
 
 
-def test_a_session_that_ends_opens_a_round() -> None:
+def test_expired_session_starts_round() -> None:
     steps = stable("a", "b").at(23_000).session_due("b-b").expect_state(GroupState.PREPARING, 1)
     assert list(steps.group.members) == ["a-a"]
     steps.forget().join("a-a", token=1).expect_answers(answer(1, generation_id=2))
 
 
-def test_a_parked_request_keeps_its_member() -> None:
+def test_member_with_parked_request_does_not_expire() -> None:
     steps = stable("a", "b").at(15_000).join("a-a", token=1).forget()
     steps.at(23_000).session_due("a-a").expect()  # it waits for b: alive
     assert "a-a" in steps.group.members
@@ -161,7 +162,7 @@ def test_a_parked_request_keeps_its_member() -> None:
     assert "b-b" in steps.group.members
 
 
-def test_a_new_member_that_waits_too_long_is_dropped() -> None:
+def test_new_member_waiting_too_long_is_dropped() -> None:
     steps = stable("a").at(20_000)
     steps.join(token=1, client="b", fresh="b", version=3, rebalance_ms=900_000).forget()
     while steps.now_ms < 320_000:  # a lives and never rejoins
@@ -170,7 +171,7 @@ def test_a_new_member_that_waits_too_long_is_dropped() -> None:
     assert list(steps.group.members) == ["a-a"]
 
 
-def test_everybody_leaving_empties_the_group() -> None:
+def test_group_is_empty_after_all_members_left() -> None:
     steps = stable("a", "b").at(20_000).leave("a-a", "nobody", "b-b", token=1)
     steps.expect_state(GroupState.EMPTY, 2).expect_timers()
     value = steps.records[-1].value
@@ -181,7 +182,7 @@ def test_everybody_leaving_empties_the_group() -> None:
     assert codes == [NONE, UNKNOWN, NONE]
 
 
-def test_a_parked_member_that_leaves_is_answered() -> None:
+def test_parked_request_of_leaving_member_is_answered() -> None:
     steps = preparing()
     assert "c-c" in steps.group.members
     steps.leave("c-c", token=9).expect_answers(answer(1, UNKNOWN, member_id=""), answer(9))
@@ -189,14 +190,14 @@ def test_a_parked_member_that_leaves_is_answered() -> None:
     steps.leave("b-b", token=9).expect_answers(answer(5, UNKNOWN), answer(9))
 
 
-def test_an_id_given_back_costs_no_round() -> None:
+def test_returned_member_id_starts_no_round() -> None:
     steps = stable("a").join(token=1, client="b", fresh="b").forget()
     steps.leave("b-b", token=2).expect(CancelTimer(session("b-b")), answer(2))
     steps.expect_state(GroupState.STABLE, 1)
     assert not steps.group.pending
 
 
-def test_a_repeated_join_answers_the_one_given_up() -> None:
+def test_repeated_join_answers_previous_one() -> None:
     steps = stable("a", "b").join("a-a", token=1).expect_state(GroupState.PREPARING).forget()
     steps.join("a-a", token=2).expect_answers(answer(1, REBALANCING))
     steps.join("b-b", token=3).expect_answers(

@@ -23,13 +23,13 @@ def pair(**changed: int) -> Script:
     return steps.expect_state(GroupState.STABLE, 1).forget()
 
 
-def test_a_static_member_gets_its_id_at_once() -> None:
+def test_static_member_gets_id_without_second_join() -> None:
     steps = script().join(token=1, instance="i", fresh="1")
     assert list(steps.group.members) == ["i-1"]
     steps.expect_state(GroupState.PREPARING).expect_answers()
 
 
-def test_a_follower_comes_back_without_a_round() -> None:
+def test_restarted_static_follower_starts_no_round() -> None:
     steps = pair().at(7000).join(token=5, instance="j", fresh="3")
     steps.expect(
         CancelTimer(session("j-2")),
@@ -48,7 +48,7 @@ def test_a_follower_comes_back_without_a_round() -> None:
     steps.sync("j-3", token=6, generation=1, instance="j").expect(answer(6, assignment=b"J"))
 
 
-def test_the_old_id_is_fenced_afterwards() -> None:
+def test_old_member_id_is_fenced_after_restart() -> None:
     steps = pair().join(token=5, instance="j", fresh="3").forget()
     steps.heartbeat("j-2", token=6, generation=1, instance="j").expect(answer(6, FENCED))
     steps.sync("j-2", token=7, generation=1, instance="j").expect(answer(7, FENCED))
@@ -60,7 +60,7 @@ def test_the_old_id_is_fenced_afterwards() -> None:
 
 
 @pytest.mark.parametrize("version", [5, 8, 9])
-def test_a_leader_comes_back_and_does_not_assign_again(version: int) -> None:
+def test_restarted_static_leader_does_not_assign_again(version: int) -> None:
     steps = pair().join(token=5, instance="i", fresh="3", version=version)
     steps.expect_state(GroupState.STABLE, 1)
     assert steps.group.leader == "i-3"
@@ -73,7 +73,7 @@ def test_a_leader_comes_back_and_does_not_assign_again(version: int) -> None:
         assert body.members == []  # type: ignore[attr-defined]
 
 
-def test_a_changed_protocol_opens_a_round() -> None:
+def test_restart_with_changed_protocol_starts_round() -> None:
     steps = pair().join("i-1", token=5, instance="i", protocols=["range", "sticky"])
     steps.join("j-2", token=6, instance="j", protocols=["range", "sticky"]).forget()
     steps.sync("j-2", token=7, generation=2).sync("i-1", token=8, generation=2).forget()
@@ -86,7 +86,7 @@ def test_a_changed_protocol_opens_a_round() -> None:
     )
 
 
-def test_coming_back_while_the_leader_assigns_opens_the_round_again() -> None:
+def test_static_restart_during_sync_starts_round_again() -> None:
     steps = pair().join("i-1", token=5, instance="i").join("j-2", token=6, instance="j")
     steps.sync("j-2", token=7, generation=2).forget().expect_state(GroupState.COMPLETING)
     steps.join(token=8, instance="j", fresh="3")
@@ -95,7 +95,7 @@ def test_coming_back_while_the_leader_assigns_opens_the_round_again() -> None:
     steps.sync("i-1", token=9, generation=2).expect(answer(9, ErrorCode.REBALANCE_IN_PROGRESS))
 
 
-def test_coming_back_while_parked_fences_the_parked_join() -> None:
+def test_static_restart_fences_parked_join() -> None:
     steps = pair().join("j-2", token=5, instance="j", protocols=[("range", b"x")])
     steps.expect_state(GroupState.PREPARING).forget()
     steps.join(token=6, instance="j", fresh="3")
@@ -105,7 +105,7 @@ def test_coming_back_while_parked_fences_the_parked_join() -> None:
     )
 
 
-def test_a_static_member_that_misses_the_round_stays_until_its_session_ends() -> None:
+def test_static_member_missing_round_stays_until_session_timeout() -> None:
     steps = pair().at(10_000).join("i-1", token=5, instance="i", rebalance_ms=4000)
     steps.forget().at(11_000).heartbeat("j-2", token=6, generation=1, instance="j").forget()
     steps.at(70_000).timer("join").expect_answers(answer(5, generation_id=2))
@@ -116,7 +116,7 @@ def test_a_static_member_that_misses_the_round_stays_until_its_session_ends() ->
     assert list(steps.group.members) == ["i-1"]
 
 
-def test_a_round_of_absent_static_members_stays_open() -> None:
+def test_round_with_only_absent_static_members_stays_open() -> None:
     steps = pair().at(7000).join("j-2", token=5, instance="j", protocols=[("range", b"x")])
     steps.at(8000).leave(("j-2", "j"), token=6).forget()
     assert list(steps.group.members) == ["i-1"]
@@ -136,7 +136,7 @@ def test_tools_remove_static_members_by_instance_id() -> None:
     steps.expect_state(GroupState.PREPARING)
 
 
-def test_an_unsynced_member_that_comes_back_is_still_waited_for() -> None:
+def test_restarted_unsynced_static_member_is_still_awaited() -> None:
     steps = script()
     steps.join(token=1, instance="i", fresh="1").join(token=2, instance="j", fresh="2")
     steps.at(3000).timer("join").at(6000).timer("join")
@@ -147,7 +147,7 @@ def test_an_unsynced_member_that_comes_back_is_still_waited_for() -> None:
     assert "sync" not in steps.timers
 
 
-def test_an_unknown_instance_is_an_unknown_member() -> None:
+def test_unknown_instance_id_is_unknown_member() -> None:
     steps = pair()
     steps.heartbeat("i-1", token=5, generation=1, instance="x").expect(answer(5, UNKNOWN))
     steps.join("x-1", token=6, instance="x").expect(answer(6, UNKNOWN, member_id="x-1"))
