@@ -1,5 +1,8 @@
-"""Hypothesis profiles: `deterministic` on every run, others by HYPOTHESIS_PROFILE: `quick` in
-`make check`, `exhaustive` for a night. And which MinIO is taken, where tests need one."""
+"""Hypothesis profiles and hooks of every test run.
+
+`deterministic` is used on every run, others by HYPOTHESIS_PROFILE: `quick` in `make check`,
+`exhaustive` for a night. The header names the MinIO that tests use.
+"""
 
 import gc
 import os
@@ -48,22 +51,26 @@ shorten_spark()
 
 
 GC_THRESHOLDS = (20_000, 20, 20)
-"""Thirty times Python's: modules and tests of a run make a million objects that stay."""
+"""Thirty times Python's: modules and tests of a run create a million objects that live to its
+end."""
 
 OURS = {"kafkawire", "log", "offsets", "groups", "tiering"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Import our own modules as Python does. Since a plugin is among them pytest would write the
-    asserts of all of them anew, for which it parses; where two threads do that at once, as at a
-    broker's start, CPython 3.11 fails now and then (gh-106905). There is no setting for it."""
+    """Import our own modules without pytest's rewriting of assertions.
+
+    Since a plugin is among them, pytest would rewrite the asserts of all of them, for which it
+    parses; where two threads do that at once, as at a broker's start, CPython 3.11 sometimes fails
+    (gh-106905). There is no setting for it.
+    """
     hook = config.pluginmanager.rewrite_hook
     marked: set[str] = getattr(hook, "_must_rewrite", set())
     marked -= {name for name in marked if name.partition(".")[0] in OURS}
     getattr(hook, "_marked_for_rewrite_cache", {}).clear()
     gc.set_threshold(*GC_THRESHOLDS)
     _take_interrupts()
-    # Typer makes all commands anew for each line, 25 ms. They keep nothing of it: once will do.
+    # Typer builds all commands again for each run, 25 ms. They keep no state: once is enough.
     setattr(typer.testing, "_get_command", cache(get_command))  # noqa: B010  (not exported)
 
 
@@ -76,8 +83,8 @@ def _take_interrupts() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep what is imported by now out of every collection: else a test that asks for one, to see
-    that nothing is held, walks through all of it, which takes most of a second."""
+    """Exclude the objects imported so far from every collection: a test that collects garbage, to
+    check that nothing is kept, would walk through all of them for most of a second."""
     gc.collect()
     gc.freeze()
 

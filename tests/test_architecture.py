@@ -23,7 +23,7 @@ FILE_LINES_MAX = 600
 CLASS_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 
-# The only modules that touch the machine: everything else is handed a clock, a disk, threads.
+# The only modules that touch the machine: everything else is passed a clock, a disk, threads.
 DEVICES = {
     "kafkawire/__main__.py",
     "kafkawire/metadata/engine.py",
@@ -208,7 +208,7 @@ def test_classes_are_short() -> None:
     assert not long
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     silent = [path for path in sources() if not ast.get_docstring(tree(path))]
     assert not silent
 
@@ -257,7 +257,7 @@ def test_only_devices_touch_the_machine() -> None:
     assert not found
 
 
-def test_the_rule_above_sees_what_it_must() -> None:
+def test_touching_the_machine_is_detected() -> None:
     """A check that never fires proves nothing."""
     lines = ["open('x')", "loop.time()", "self._loop.run_in_executor(None, f)", "p.read_text()"]
     for line in lines:
@@ -324,7 +324,7 @@ MACHINE_PATHS = re.compile(
 )
 
 
-def test_no_file_knows_the_machine_it_was_written_on() -> None:
+def test_no_file_contains_machine_paths() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {match[0]}"
         for path in _tracked()
@@ -340,7 +340,7 @@ def _linted_floors() -> list[str]:
     return [name.strip("() ") for layer in layers for name in layer.split("|")]
 
 
-def test_every_package_is_on_a_floor() -> None:
+def test_every_package_is_in_a_layer() -> None:
     """import-linter says nothing on what it is not told of."""
     floors = set(_linted_floors())
     folders = [path for path in (ROOT / "kafkawire").iterdir() if (path / "__init__.py").is_file()]
@@ -348,7 +348,7 @@ def test_every_package_is_on_a_floor() -> None:
     assert own <= floors
 
 
-def test_architecture_names_nothing_that_is_gone() -> None:
+def test_architecture_names_only_existing_things() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     names = {Path(path).name for path in sources()} | {p.name for p in _tracked("*.py")}
     named = {Path(name).name for name in re.findall(r"`([\w/.]+\.py)`", text)}
@@ -423,7 +423,7 @@ def test_collaborators_come_through_constructors() -> None:
     assert not _wiring()
 
 
-def test_the_rule_above_sees_assignments() -> None:
+def test_assignment_from_outside_is_detected() -> None:
     text = """
 @dataclass
 class MadeUpRow:
@@ -475,17 +475,17 @@ def _modules() -> dict[str, ast.Module]:
     }
 
 
-def test_no_modules_import_each_other_at_run_time() -> None:
+def test_no_import_cycles_at_run_time() -> None:
     assert not wiring.import_circles(_modules(), ("top", "late"))
 
 
-def test_few_modules_refer_to_the_types_of_each_other() -> None:
+def test_import_cycles_for_types_are_listed() -> None:
     found = wiring.import_circles(_modules(), ("top", "late", "types"))
     assert len(found) <= len(TYPE_CIRCLES) == 4
     assert not [group for group in found if not TYPE_CIRCLES & set(group)]
 
 
-def test_the_rules_above_see_circles() -> None:
+def test_import_cycles_are_detected() -> None:
     late = "def f() -> None:\n    from made.a import x\n"
     typed = "if TYPE_CHECKING:\n    from made.c import y\n"
     trees = {

@@ -1,4 +1,4 @@
-"""The documents that are generated are current, and what the others promise is there."""
+"""Generated documents are current, and everything that the others refer to exists."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_generated_documents_are_current() -> None:
 
 
 def _pages() -> list[Path]:
-    """Every document of the repository that people read."""
+    """Every document of the repository."""
     return [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *(ROOT / "kafkawire").rglob("README.md")]
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_have_targets() -> None:
     broken = [
         f"{page.relative_to(ROOT)}: {target}"
         for page in _pages()
@@ -66,7 +66,7 @@ def test_paths_and_modules_in_the_documents_exist() -> None:
     assert not gone
 
 
-def test_architecture_is_short_and_finds_things_at_once() -> None:
+def test_architecture_is_short_and_has_an_index() -> None:
     """Details belong into the docstrings of packages, which their README.md shows."""
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     assert len(text.split()) < 3200
@@ -102,7 +102,7 @@ def compose() -> Any:
     return yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 
 
-def test_compose_advertises_what_each_side_can_reach(compose: Any) -> None:
+def test_compose_advertises_reachable_addresses(compose: Any) -> None:
     broker = compose["services"]["kafkawire"]
     listeners = parse_listeners(broker["environment"]["KAFKAWIRE_LISTEN"].split(","))
     reported = parse_advertised(broker["environment"]["KAFKAWIRE_ADVERTISE"].split(","), listeners)
@@ -116,13 +116,13 @@ def test_compose_advertises_what_each_side_can_reach(compose: Any) -> None:
     assert health == f"127.0.0.1:{ports['INSIDE']}"
 
 
-def test_compose_keeps_data_in_volumes_it_declares(compose: Any) -> None:
+def test_compose_stores_data_in_declared_volumes(compose: Any) -> None:
     used = [v.split(":")[0] for s in compose["services"].values() for v in s["volumes"]]
     assert sorted(used) == sorted(compose["volumes"])
     assert "minio" in compose["services"]
 
 
-def test_compose_tiers_to_the_store_beside_it(compose: Any) -> None:
+def test_compose_uses_its_own_object_store(compose: Any) -> None:
     broker, store = (compose["services"][name] for name in ("kafkawire", "minio"))
     environ = broker["environment"]
     tier = parse_tier(environ["KAFKAWIRE_TIER"])
@@ -133,7 +133,7 @@ def test_compose_tiers_to_the_store_beside_it(compose: Any) -> None:
     assert environ["AWS_SECRET_ACCESS_KEY"] == store["environment"]["MINIO_ROOT_PASSWORD"]
 
 
-def test_the_image_runs_without_rights_and_says_how_it_is() -> None:
+def test_image_runs_unprivileged_with_health_check() -> None:
     lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
     last_stage = lines[max(i for i, line in enumerate(lines) if line.startswith("FROM")) :]
     assert "USER kafkawire" in last_stage

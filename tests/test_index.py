@@ -23,7 +23,7 @@ def _index() -> ModuleType:
     return module
 
 
-def test_the_index_is_current() -> None:
+def test_index_is_current() -> None:
     text = (ROOT / "docs" / "tests.md").read_text(encoding="utf-8")
     assert text == _index().page(), "run make docs"
 
@@ -33,7 +33,7 @@ def test_every_module_has_a_test() -> None:
     assert [name for name, paths in _index().index().items() if not paths] == []
 
 
-def test_lists_name_modules_that_exist() -> None:
+def test_covered_modules_exist() -> None:
     tests = _index()
     listed = [(path, name) for path in tests.tests() for name in tests.listed(path)]
     assert len(listed) > 100

@@ -1,4 +1,4 @@
-"""The sessions in README.md are run as they stand there, against a broker of their own."""
+"""The sessions in README.md are run as they are written, against a broker of their own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _section(title: str, language: str) -> str:
     return found[1]
 
 
-def test_the_session_with_kcat(kafkawire_broker: BrokerProcess) -> None:
+def test_readme_session_with_kcat(kafkawire_broker: BrokerProcess) -> None:
     if shutil.which("kcat") is None:
         assert "CI" not in os.environ, "kcat is not installed, and CI must have it"
         pytest.skip("kcat is not installed")
@@ -53,7 +53,7 @@ def test_the_session_with_kcat(kafkawire_broker: BrokerProcess) -> None:
             assert re.search(r"greetings +0 +3 +3 +0 ", done.stdout), done.stdout
 
 
-def test_the_session_with_kafka_python(kafkawire_broker: BrokerProcess) -> None:
+def test_readme_session_with_kafka_python(kafkawire_broker: BrokerProcess) -> None:
     code = _section("A session with kafka-python", "python")
     code = code.replace("127.0.0.1:9092", kafkawire_broker.bootstrap)
     done = subprocess.run(
@@ -84,8 +84,9 @@ def _wait(until: Callable[[], bool], what: str) -> None:
         time.sleep(0.2)
 
 
-def test_the_round_through_s3(tmp_path: Path, tier_url: str) -> None:
-    """Produce, see objects appear, local files go, consume from S3, restore into nothing."""
+def test_readme_session_with_s3(tmp_path: Path, tier_url: str) -> None:
+    """Produce, wait for objects, local files are deleted, consume from S3, restore into an empty
+    folder."""
     if shutil.which("kcat") is None:
         assert "CI" not in os.environ, "kcat is not installed, and CI must have it"
         pytest.skip("kcat is not installed")

@@ -1,1 +1,1 @@
-"""Tests of kafkawire.bench."""
+"""Tests of bench."""

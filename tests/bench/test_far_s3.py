@@ -1,4 +1,4 @@
-"""The proxy that makes a bucket far away: nothing is changed, and nothing comes too soon."""
+"""The latency proxy: bytes are unchanged, and no byte arrives too early."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BODY = bytes(range(256)) * 8000
 
 
 @pytest.mark.slow
-def test_answers_come_late_and_slowly() -> None:
+def test_responses_are_delayed_and_rate_limited() -> None:
     with serving(lambda *_: Reply(200, BODY)) as stub:
         with far(stub.endpoint, DELAY_MS, MBPS) as endpoint:
             began = time.monotonic()
@@ -38,6 +38,6 @@ def test_answers_come_late_and_slowly() -> None:
             connection.request("GET", "/")
 
 
-def test_no_latency_is_no_proxy() -> None:
+def test_zero_latency_uses_no_proxy() -> None:
     with far("http://a:1", 0, MBPS) as endpoint:
         assert endpoint == "http://a:1"

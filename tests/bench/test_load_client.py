@@ -1,6 +1,6 @@
-"""The bench's load client must notice a broker that answers wrongly; its tables must be sound.
+"""The bench's load client must detect a broker with wrong responses; its tables must be consistent.
 
-A broker of a few lines, right or wrong on purpose, stands in for a real one.
+A fake broker of a few lines, correct or deliberately wrong, replaces a real one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def batch(base: int, count: int = 1) -> bytes:
 
 
 class FakeBroker:
-    """Serves one topic with one partition; `wrong` changes what an API answers."""
+    """Serves one topic with one partition; `wrong` changes the responses of an API."""
 
     def __init__(self, wrong: dict[int, Answer]) -> None:
         self.wrong = wrong
@@ -46,7 +46,7 @@ class FakeBroker:
         self.lock = threading.Lock()
 
     def answer(self, key: int, body: bytes) -> bytes:
-        """The answer's body, after the correlation id."""
+        """The body of a response, after the correlation id."""
         if key in self.wrong:
             return self.wrong[key](self.end, body)
         if key == 18:
@@ -63,19 +63,19 @@ class FakeBroker:
 
 
 def produced(base: int, error: int = 0) -> bytes:
-    """Produce v7 answer."""
+    """A Produce v7 response."""
     row = struct.pack(">ihqqq", 0, error, base, -1, 0)
     return b"\0\0\0\1\0\1a\0\0\0\1" + row + b"\0\0\0\0"
 
 
 def fetched(records: bytes, high_watermark: int) -> bytes:
-    """Fetch v11 answer."""
+    """A Fetch v11 response."""
     row = struct.pack(">ihqqqiii", 0, 0, high_watermark, high_watermark, 0, -1, -1, len(records))
     return struct.pack(">ihi", 0, 0, 0) + b"\0\0\0\1\0\1a\0\0\0\1" + row + records
 
 
 def serve(broker: FakeBroker, peer: socket.socket) -> None:
-    # A client that has seen enough just goes away.
+    # A client that has detected the error disconnects.
     with contextlib.suppress(OSError), peer, peer.makefile("rb") as incoming:
         while size := incoming.read(4):
             frame = incoming.read(struct.unpack(">i", size)[0])
@@ -115,7 +115,7 @@ FETCH = Job("fetch", {"topic": "a", "connections": 2, "crc": 1})
 
 @needs_cc
 @pytest.mark.parametrize("job", [PRODUCE, FETCH], ids=["produce", "fetch"])
-def test_a_right_broker_passes(job: Job) -> None:
+def test_correct_broker_passes(job: Job) -> None:
     result = load(job)
     assert result.error is None
     assert result.requests > 0
@@ -132,9 +132,9 @@ WRONG_PRODUCES: dict[str, tuple[Answer, str]] = {
 
 @needs_cc
 @pytest.mark.parametrize("name", WRONG_PRODUCES)
-def test_a_wrong_produce_answer_is_noticed(name: str) -> None:
+def test_wrong_produce_response_is_detected(name: str) -> None:
     answer, words = WRONG_PRODUCES[name]
-    # The client gives up after a thousand errors; either way it says what the first was.
+    # The client stops after a thousand errors; in any case it prints the first one.
     try:
         found = load(PRODUCE, {0: answer}).error or ""
     except LoadError as error:
@@ -143,7 +143,7 @@ def test_a_wrong_produce_answer_is_noticed(name: str) -> None:
 
 
 @needs_cc
-def test_a_gap_in_the_offsets_is_noticed() -> None:
+def test_offset_gap_is_detected() -> None:
     bases = iter(range(0, 10**9, 2))
     result = load(PRODUCE, {0: lambda end, body: produced(next(bases))})
     assert "batches acked, the last at place" in (result.error or "")
@@ -163,7 +163,7 @@ WRONG_FETCHES: dict[str, tuple[bytes, str]] = {
 
 @needs_cc
 @pytest.mark.parametrize("name", WRONG_FETCHES)
-def test_a_wrong_fetch_answer_is_noticed(name: str) -> None:
+def test_wrong_fetch_response_is_detected(name: str) -> None:
     records, words = WRONG_FETCHES[name]
     try:
         found = load(FETCH, {1: lambda end, body: fetched(records, 5)}).error or ""
@@ -173,13 +173,13 @@ def test_a_wrong_fetch_answer_is_noticed(name: str) -> None:
 
 
 @needs_cc
-def test_a_missing_version_ends_the_run() -> None:
+def test_missing_api_version_ends_run() -> None:
     with pytest.raises(LoadError, match="does not serve API 0 version 7"):
         load(PRODUCE, {18: lambda end, body: struct.pack(">hi", 0, 0)})
 
 
 @needs_cc
-def test_the_client_knows_every_option_of_every_cell() -> None:
+def test_client_accepts_every_option_of_every_cell() -> None:
     """Against its own responder, where the mode allows it; else the options are only parsed."""
     for cell in cells.CELLS:
         for job in [*cell.jobs, *cell.fill]:
@@ -189,7 +189,7 @@ def test_the_client_knows_every_option_of_every_cell() -> None:
             assert "connect to" in done.stderr, done.stderr
 
 
-def test_cells_have_names_of_their_own_and_topics_for_their_jobs() -> None:
+def test_cells_have_unique_names_and_topics_for_their_jobs() -> None:
     names = [cell.name for cell in cells.CELLS]
     assert len(names) == len(set(names))
     for cell in cells.CELLS:
@@ -197,7 +197,7 @@ def test_cells_have_names_of_their_own_and_topics_for_their_jobs() -> None:
         assert used == set(cell.topics)
 
 
-def test_ratio_is_at_least_one_where_the_target_is_reached() -> None:
+def test_ratio_is_at_least_one_if_target_is_reached() -> None:
     assert ratio(Metric.MB_S, 3000, 1500) == 2
     assert ratio(Metric.P99_US, 500, 1000) == 2
     assert ratio(Metric.REQUESTS_S, 0, 1000) == 0

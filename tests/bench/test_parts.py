@@ -1,4 +1,4 @@
-"""Parts of the bench that need no broker: warm memory, wanted figures, real clients, publishing."""
+"""Parts of the bench that need no broker: warm memory, targets, real clients, publishing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MIB = warm.MIB
 
 
 class Machine:
-    """Free memory as a test says it is."""
+    """Free memory as set by a test."""
 
     def __init__(self) -> None:
         self.free = 1000 * MIB
@@ -58,7 +58,7 @@ def until(reached: Any) -> None:
     pytest.fail("not within a minute")
 
 
-def test_a_room_holds_a_quarter_of_what_is_there_once_taken(room: warm.Room) -> None:
+def test_room_holds_a_quarter_of_available_memory(room: warm.Room) -> None:
     assert room.size == 64 * MIB
     assert room.given == room.size
     reported: list[str] = []
@@ -67,7 +67,7 @@ def test_a_room_holds_a_quarter_of_what_is_there_once_taken(room: warm.Room) -> 
     assert len(reported) == 4
 
 
-def test_a_room_gives_what_a_writer_uses_and_takes_back_what_comes_free(
+def test_room_releases_memory_for_writer_and_takes_it_back(
     room: warm.Room, machine: Machine
 ) -> None:
     room.take()
@@ -83,7 +83,7 @@ def test_a_room_gives_what_a_writer_uses_and_takes_back_what_comes_free(
     assert room.given == 0
 
 
-def test_remnants_are_taken_until_few_are_left_or_none_can_be_had() -> None:
+def test_remnants_are_taken_until_few_are_left() -> None:
     rows = ["Node 0, zone Normal 3 2 0 0 0 0 0 0 1 7 9"]
     assert warm.remnants(rows) == (3 + 2 * 2 + 256) * warm.PAGE_BYTES
     left = iter([400, 380, 300, 200, 100])
@@ -92,7 +92,7 @@ def test_remnants_are_taken_until_few_are_left_or_none_can_be_had() -> None:
     assert some.held == 3 * warm.STEP_BYTES  # 200 MiB are few enough
     some.close()
     none = warm.Remnants(4096 * MIB, lambda: 400 * MIB)
-    none.size = 64 * MIB  # what a test may touch
+    none.size = 64 * MIB  # memory that a test may touch
     none.take()
     assert none.held == none.size
     none.take()
@@ -100,12 +100,12 @@ def test_remnants_are_taken_until_few_are_left_or_none_can_be_had() -> None:
     none.close()
 
 
-def test_free_memory_is_read_off_the_machine() -> None:
+def test_free_memory_is_read_from_proc() -> None:
     assert warm.free_bytes() > 0
     assert 0 < warm.remnants_now() < warm.available_bytes() * 2
 
 
-def test_bulk_cells_write_less_than_a_room_and_the_journals_kept() -> None:
+def test_bulk_cells_write_less_than_room_and_kept_journals() -> None:
     for cell in cells.CELLS:
         bounds = [int(job.options.get("bytes", 0)) for job in cell.jobs]
         if cell.writes_much and cell.name.startswith("bulk"):
@@ -114,7 +114,7 @@ def test_bulk_cells_write_less_than_a_room_and_the_journals_kept() -> None:
     assert cells.named("fetch 1 consumer").writes_much
 
 
-def test_targets_are_made_of_the_best_product_and_what_is_only_memory() -> None:
+def test_targets_come_from_best_product_and_memory_store() -> None:
     names = {cell.name for cell in cells.CELLS}
     assert {*reference.FIGURES, *reference.SAME_AS, *reference.FACTORS, *reference.FIXED} <= names
     wanted = {cell.name: cell.target for cell in cells.CELLS}
@@ -126,7 +126,7 @@ def test_targets_are_made_of_the_best_product_and_what_is_only_memory() -> None:
     assert wanted["connections 16"] is None
 
 
-def test_an_estimate_goes_by_way_of_kafka() -> None:
+def test_estimate_is_scaled_by_kafkas_ratio() -> None:
     small, tail = cells.named("small acks=1 1 in flight"), cells.named("tail 1000/s")
     found = reference.estimates(small, [2.0, 3.0, 4.0], {"Kafka", "kfake"})
     assert set(found) == {"klite", "Nisshi", "SeaweedMQ"}
@@ -146,19 +146,19 @@ def result(cell: Cell, requests_s: float, cpu_us: float) -> CellResult:
     return CellResult(cell.name, cell.metric.value, requests_s, cell.target, None, job)
 
 
-def test_flatness_is_the_dearer_over_the_cheaper() -> None:
+def test_flatness_is_ratio_of_costs() -> None:
     costs = {"partitions 1": 10.0, "partitions 10000": 12.0, "connections 16": 10.0}
     found = flatness([result(cells.named(name), 1000, cost) for name, cost in costs.items()])
     assert [round(fact.value, 3) for fact in found] == [1.2]
     assert found[0].ratio == pytest.approx(1.3 / 1.2)
 
 
-def test_both_of_our_brokers_have_a_folder_of_their_own(tmp_path: Path) -> None:
+def test_our_brokers_have_separate_folders(tmp_path: Path) -> None:
     fleet = Fleet([kafkawire(durable=False), kafkawire(durable=True)], tmp_path, {0})
     assert len({server.folder for server in fleet.servers}) == 2
 
 
-def test_what_is_read_must_follow_without_a_gap() -> None:
+def test_gap_in_read_offsets_is_an_error() -> None:
     reading = Reading(30)
     reading.saw(0, 9, 10)
     reading.saw(10, 29, 20)
@@ -173,7 +173,7 @@ def test_what_is_read_must_follow_without_a_gap() -> None:
         alone.seconds()
 
 
-def test_the_java_tools_output_is_read() -> None:
+def test_output_of_java_tools_is_parsed() -> None:
     sent = "5 records sent, 1.0 records/sec\n400 records sent, 200.0 records/sec (0.02 MB/sec)\n"
     assert client_kinds.java_read(Work("produce", 100, 400), sent) == (400, 2.0)
     row = "2026-01-01 00:00:00:000, 2026-01-01 00:00:03:000, 1.9, 0.6, 20000, 6000, 500, 2500, 1, 8"
@@ -197,7 +197,7 @@ class Idle:
         ('print(\'{"records": 3, "seconds": 1}\')', "3 of 10 records"),
     ],
 )
-def test_a_client_that_fails_is_no_figure(program: str, words: str) -> None:
+def test_failed_client_gives_no_figure(program: str, words: str) -> None:
     known = client_kinds.python_kind("any", "kafka", (1, 1), (1, 1))
     kind: Kind = replace(known, command=lambda work, port, topic: [sys.executable, "-c", program])
     with pytest.raises(ClientError, match=re.escape(words)):
@@ -226,7 +226,7 @@ def results(folder: Path) -> None:
     (folder / "peers.json").write_text(json.dumps({"machine": MACHINE, "sets": [one]}))
 
 
-def test_tables_are_published_between_their_marks(tmp_path: Path) -> None:
+def test_tables_are_published_between_markers(tmp_path: Path) -> None:
     results(tmp_path)
     said: list[str] = []
     before = publish.DOCUMENT.read_text()
@@ -242,7 +242,7 @@ def test_tables_are_published_between_their_marks(tmp_path: Path) -> None:
     assert outside.sub("", text) == outside.sub("", before)
 
 
-def test_a_document_without_marks_and_old_results_are_refused(tmp_path: Path) -> None:
+def test_document_without_markers_and_old_results_are_refused(tmp_path: Path) -> None:
     with pytest.raises(publish.PublishError, match="bench peers"):
         publish.replaced("nothing here", "peers", "x")
     (tmp_path / "bench.json").write_text("{}")

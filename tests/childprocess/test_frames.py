@@ -1,4 +1,4 @@
-"""Frames come out of a pipe as they went in, and what is none is refused."""
+"""Frames are read from a pipe as they were written, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafkawire.childprocess.frames import FrameError, pack, read_frame, receive,
 SIZES = (0, 1, frames.JOINED_BYTES - 100, frames.JOINED_BYTES + 1, 3 << 20)
 
 
-def test_frames_go_through_a_pipe() -> None:
+def test_frames_round_trip_through_pipe() -> None:
     source, sink = os.pipe()
     messages = [(number, bytes(size)) for number, size in enumerate(SIZES)]
 
@@ -34,7 +34,7 @@ def test_frames_go_through_a_pipe() -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"\0\0", b"\0\0\0\5four", b"\xff" * 10])
-def test_what_is_no_frame(said: bytes) -> None:
+def test_invalid_frames_are_refused(said: bytes) -> None:
     source, sink = os.pipe()
     os.write(sink, said)
     os.close(sink)
@@ -42,7 +42,7 @@ def test_what_is_no_frame(said: bytes) -> None:
     os.close(source)
 
 
-async def test_frames_come_from_a_stream() -> None:
+async def test_frames_are_read_from_stream() -> None:
     stream = asyncio.StreamReader()
     stream.feed_data(b"".join(pack("a")) + b"".join(pack(b"b")) + b"\xff" * 4)
     assert [pickle.loads(await receive(stream)) for _ in range(2)] == ["a", b"b"]
@@ -53,7 +53,7 @@ async def test_frames_come_from_a_stream() -> None:
         await receive(stream)
 
 
-def test_what_is_too_large_is_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_frame_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 100)
     pack(bytes(50))
     with pytest.raises(FrameError, match="is too large: 100 are allowed"):

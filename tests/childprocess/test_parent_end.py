@@ -1,4 +1,4 @@
-"""A child process as its parent sees it."""
+"""A child process from its parent's point of view."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def sleeping() -> ChildProcess:
     )
 
 
-def test_writing_to_a_dead_process_is_a_connection_error() -> None:
+def test_writing_to_ended_process_raises_connection_error() -> None:
     """uvloop raises RuntimeError there, until the end of the process has been reported."""
 
     async def write_to_the_dead() -> None:
@@ -38,14 +38,14 @@ def test_writing_to_a_dead_process_is_a_connection_error() -> None:
         runner.run(write_to_the_dead())
 
 
-async def test_one_that_does_not_end_by_itself_is_killed() -> None:
+async def test_process_that_does_not_stop_is_killed() -> None:
     child = await sleeping()
     assert exit_words(await child.ended(0.01)) == "SIGKILL"
     child.kill()  # harmless
     assert child.pid is None
 
 
-async def test_one_that_rests_is_retired_unless_it_is_busy_before() -> None:
+async def test_idle_process_is_retired() -> None:
     child = await sleeping()
     child.rest_after(60.0, child.retire)
     child.busy()
@@ -56,7 +56,7 @@ async def test_one_that_rests_is_retired_unless_it_is_busy_before() -> None:
     await child.wait()
 
 
-def test_a_child_without_its_parent_ends() -> None:
+def test_child_ends_when_parent_ends() -> None:
     program = (
         "from kafkawire.childprocess.child_end import begin; "
         "begin(0, (), killed_with_parent=True); print('ran')"
@@ -65,10 +65,10 @@ def test_a_child_without_its_parent_ends() -> None:
         command = [sys.executable, "-P", "-c", program, parent]
         ended = subprocess.run(command, capture_output=True, timeout=60)
         assert ended.returncode == code
-        assert ended.stdout == b""  # what it prints is no frame: it goes to the errors
+        assert ended.stdout == b""  # its output is not a frame: it goes to standard error
 
 
-def test_exits_in_words() -> None:
+def test_exit_codes_as_text() -> None:
     assert [exit_words(code) for code in (0, 3, -9, -99)] == [
         "code 0", "code 3", "SIGKILL", "signal 99",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Addresses as people type them: listeners, what is advertised, KEY=VALUE."""
+"""Parsing of addresses on the command line: listeners, advertised addresses, KEY=VALUE."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from kafkawire.cli.options import (
         (":9092", (None, "", 9092)),
     ],
 )
-def test_addresses(text: str, parsed: tuple[str | None, str, int]) -> None:
+def test_valid_addresses_are_parsed(text: str, parsed: tuple[str | None, str, int]) -> None:
     assert parse_address("listen", text) == parsed
 
 
 @pytest.mark.parametrize(
     "text", ["", "9092", "host", "host:", "host:port", "host:65536", "a:b:1", "::1:9092", "x y:1"]
 )
-def test_addresses_that_are_none(text: str) -> None:
+def test_invalid_addresses_are_refused(text: str) -> None:
     with pytest.raises(OptionError, match="listen") as caught:
         parse_address("listen", text)
     assert f"={text}:" in str(caught.value)
     assert "HOST:PORT" in str(caught.value)
 
 
-def test_listeners_are_named_and_apart() -> None:
+def test_listeners_need_distinct_names_and_addresses() -> None:
     assert parse_listeners(["a:1", "OTHER://b:1"]) == [
         Listener("PLAINTEXT", "a", 1),
         Listener("OTHER", "b", 1),
@@ -51,7 +51,7 @@ def test_listeners_are_named_and_apart() -> None:
             parse_listeners(texts)
 
 
-def test_what_is_advertised() -> None:
+def test_advertised_address_of_listener() -> None:
     inside, host = Listener("IN", "0.0.0.0", 1), Listener("HOST", "127.0.0.1", 0)
     given = parse_advertised(["IN://broker:19"], [inside, host])
     assert given == {"IN": ("broker", 19), "HOST": ("127.0.0.1", 0)}
@@ -60,17 +60,17 @@ def test_what_is_advertised() -> None:
 
 
 @pytest.mark.parametrize("text", ["NONE://x:1", "x:1", "IN://0.0.0.0:1", "IN://:1"])
-def test_what_cannot_be_advertised(text: str) -> None:
+def test_invalid_advertised_addresses_are_refused(text: str) -> None:
     with pytest.raises(OptionError, match="advertise"):
         parse_advertised([text], [Listener("IN", "a", 1), Listener("HOST", "b", 2)])
 
 
-def test_one_address_is_advertised_for_each_listener() -> None:
+def test_each_listener_advertises_one_address() -> None:
     with pytest.raises(OptionError, match="one address"):
         parse_advertised(["A://x:1", "A://y:1"], [Listener("A", "a", 1)])
 
 
-def test_pairs() -> None:
+def test_key_value_pairs_are_parsed() -> None:
     assert split_pair("--set", "a.b = c=d") == ("a.b", "c=d")
     for text in ("a", "=b", " =b"):
         with pytest.raises(OptionError, match="NAME=VALUE"):

@@ -1,4 +1,4 @@
-"""`kafkawire topics` and `kafkawire groups` against a living broker, as a person types them.
+"""`kafkawire topics` and `kafkawire groups` against a running broker.
 
 Covers: kafkawire.cli.topics, kafkawire.cli.cluster.describe, kafkawire.cli.outcomes,
 kafkawire.cli.output.
@@ -29,7 +29,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 class Typed:
-    """A command that was typed: its code and what it printed."""
+    """A command that was run: its exit code and its output."""
 
     def __init__(self, broker: BrokerProcess, *words: str) -> None:
         result = CliRunner(env={"KAFKAWIRE_SERVER": broker.bootstrap}).invoke(app, list(words))
@@ -42,7 +42,7 @@ class Typed:
 
 
 def produce(broker: BrokerProcess, topic: str, counts: dict[int, int]) -> None:
-    """So many records to each partition, a second apart from the start of 2026."""
+    """Append this many records to each partition, a second apart from the start of 2026."""
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all")
     for partition, count in counts.items():
         for number in range(count):
@@ -51,7 +51,7 @@ def produce(broker: BrokerProcess, topic: str, counts: dict[int, int]) -> None:
     producer.close()
 
 
-def test_the_life_of_a_topic(broker: BrokerProcess) -> None:
+def test_create_alter_describe_and_delete_topic(broker: BrokerProcess) -> None:
     made = Typed(broker, "topics", "create", "life", "--partitions", "2", "--config",
                  "retention.ms=-1", "--json")  # fmt: skip
     assert (made.code, made.json[0]["partitions"], made.json[0]["error"]) == (0, 2, None)
@@ -73,7 +73,7 @@ def test_the_life_of_a_topic(broker: BrokerProcess) -> None:
     assert "life" not in Typed(broker, "topics", "list").out
 
 
-def test_what_the_broker_refuses_is_told_in_a_sentence(broker: BrokerProcess) -> None:
+def test_broker_error_is_printed_as_one_sentence(broker: BrokerProcess) -> None:
     assert Typed(broker, "topics", "create", "twice").code == 0
     for words, sentence in [
         (("create", "twice"), "twice: TOPIC_ALREADY_EXISTS: "),
@@ -88,7 +88,7 @@ def test_what_the_broker_refuses_is_told_in_a_sentence(broker: BrokerProcess) ->
         assert typed.err.count("\n") == 1
 
 
-def test_several_topics_are_told_apart(broker: BrokerProcess) -> None:
+def test_results_of_several_topics_are_printed_separately(broker: BrokerProcess) -> None:
     assert Typed(broker, "topics", "create", "there").code == 0
     typed = Typed(broker, "topics", "create", "there", "new", "--json")
     assert typed.code == 1
@@ -100,7 +100,7 @@ def test_several_topics_are_told_apart(broker: BrokerProcess) -> None:
 
 @pytest.fixture
 def read(broker: BrokerProcess) -> Iterator[str]:
-    """A group without members that has read two of three records; the topic has its name."""
+    """A group without members that has read two of three records, of a topic of the same name."""
     name = "read"
     assert Typed(broker, "topics", "create", name, "--partitions", "2").code == 0
     produce(broker, name, {0: 3, 1: 1})
@@ -113,7 +113,7 @@ def read(broker: BrokerProcess) -> Iterator[str]:
     assert Typed(broker, "topics", "delete", name).code == 0
 
 
-def test_what_a_group_has_read(broker: BrokerProcess, read: str) -> None:
+def test_groups_describe_shows_offsets_and_lag(broker: BrokerProcess, read: str) -> None:
     (group,) = Typed(broker, "groups", "describe", read, "--json").json
     assert (group["state"], group["members"]) == ("Empty", [])
     assert group["offsets"] == [
@@ -138,7 +138,7 @@ def test_what_a_group_has_read(broker: BrokerProcess, read: str) -> None:
         (("--to-earliest",), 0),
         (("--to-latest",), 3),
         (("--to-offset", "1"), 1),
-        (("--to-offset", "99"), 3),  # kept inside the log, as Kafka's tool does
+        (("--to-offset", "99"), 3),  # kept within the log, like Kafka's tool
         (("--shift-by", "-1"), 1),
         (("--shift-by", "-9"), 0),
         (("--to-datetime", "2026-01-01T00:00:01"), 1),
@@ -146,7 +146,7 @@ def test_what_a_group_has_read(broker: BrokerProcess, read: str) -> None:
         (("--to-datetime", "2030-01-01"), 3),
     ],
 )
-def test_offsets_are_moved_when_told_to(
+def test_reset_offsets_requires_execute(
     broker: BrokerProcess, read: str, words: tuple[str, ...], moved: int
 ) -> None:
     command = ("groups", "reset-offsets", read, "--all-topics", *words, "--json")
@@ -160,7 +160,7 @@ def test_offsets_are_moved_when_told_to(
     assert group["offsets"][0]["committed"] == moved
 
 
-def test_partitions_that_were_never_committed_can_be_set(broker: BrokerProcess, read: str) -> None:
+def test_reset_offsets_of_uncommitted_partitions(broker: BrokerProcess, read: str) -> None:
     command = ("groups", "reset-offsets", read, "--topic", f"{read}:1", "--to-latest")
     assert Typed(broker, *command, "--execute").code == 0
     (group,) = Typed(broker, "groups", "describe", read, "--json").json
@@ -169,7 +169,7 @@ def test_partitions_that_were_never_committed_can_be_set(broker: BrokerProcess, 
     assert (typed.code, typed.err) == (1, f"kafkawire: topic {read} has no partition 7\n")
 
 
-def test_a_group_with_members_is_shown_and_left_alone(broker: BrokerProcess, read: str) -> None:
+def test_reset_of_group_with_members_is_refused(broker: BrokerProcess, read: str) -> None:
     consumer = KafkaConsumer(
         read, bootstrap_servers=broker.bootstrap, group_id=read, client_id="me"
     )
@@ -190,7 +190,7 @@ def test_a_group_with_members_is_shown_and_left_alone(broker: BrokerProcess, rea
     consumer.close(autocommit=False)
 
 
-def test_a_group_that_is_gone(broker: BrokerProcess, read: str) -> None:
+def test_missing_group_is_reported(broker: BrokerProcess, read: str) -> None:
     assert Typed(broker, "groups", "delete", read).code == 0
     for words in (("delete", read), ("describe", read)):
         typed = Typed(broker, "groups", *words)

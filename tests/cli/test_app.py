@@ -1,9 +1,9 @@
-"""The command line without a broker: version, help, what is typed wrongly, who is no broker.
+"""The command line without a broker: version, help, wrong arguments, servers that are not Kafka.
 
-In-process and fast; commands against a living broker are in test_cli_admin.py, where settings come
-from is in test_cli_sources.py.
+In-process and fast; tests/cli/test_admin.py runs commands against a broker,
+tests/cli/test_sources.py covers the sources of settings.
 
-Covers: kafkawire.cli.output, kafkawire.cli.parameters, kafkawire.cli.lazy_group.
+Covers: kafkawire.cli.output, kafkawire.cli.parameters, kafkawire.cli.cluster.app.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from kafkawire.cli.options import OptionError
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 
 
-def test_version() -> None:
+def test_version_option() -> None:
     assert run(app, ["version"]).stdout.startswith("kafkawire ")
     assert set(json.loads(run(app, ["version", "--json"]).stdout)) == {"kafkawire", "python"}
 
 
 @pytest.mark.parametrize("command", [[], ["serve"], ["topics", "create"], ["groups"], ["dump"]])
-def test_help_says_something_of_every_option(command: list[str]) -> None:
+def test_help_describes_every_option(command: list[str]) -> None:
     result = run(app, [*command, "--help"])
     assert result.exit_code == 0
     assert "Usage:" in result.stdout
     assert "\x1b" not in result.stdout
 
 
-def test_reset_takes_exactly_one_target() -> None:
+def test_reset_requires_exactly_one_target() -> None:
     ResetTarget(to_earliest=True).check()
     ResetTarget(to_offset=0).check()
     for target in (
@@ -51,13 +51,13 @@ def test_reset_takes_exactly_one_target() -> None:
     assert ResetTarget(to_datetime="1970-01-01T01:00:01+01:00").timestamp_ms() == 1000
 
 
-def test_reset_of_which_partitions() -> None:
+def test_reset_partition_selection() -> None:
     result = run(app, ["groups", "reset-offsets", "g", "--to-latest"])
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "--all-topics" in result.stderr
 
 
-def test_assignments_of_consumers() -> None:
+def test_consumer_assignments_are_parsed() -> None:
     one = b"\0\3\0\0\0\1\0\1a\0\0\0\2\0\0\0\0\0\0\0\5\xff\xff\xff\xff"
     assert assignment(one) == [("a", 0), ("a", 5)]
     assert assignment(b"\0\0\0\0\0\0") == []
@@ -67,7 +67,7 @@ def test_assignments_of_consumers() -> None:
 
 @pytest.fixture
 def answering() -> Iterator[Callable[[bytes], str]]:
-    """Starts a server that answers every connection with these bytes and closes."""
+    """Start a server that answers every connection with these bytes and closes it."""
     stop: list[socket.socket] = []
 
     def start(answer: bytes) -> str:
@@ -104,7 +104,9 @@ def answering() -> Iterator[Callable[[bytes], str]]:
         (b"\0\0\0\x0a\0\0\0\x01\0\x0d\1\0\0\0\0", "sent an invalid answer to ApiVersions"),
     ],
 )
-def test_what_is_no_broker(answering: Callable[[bytes], str], answer: bytes, sentence: str) -> None:
+def test_server_that_is_not_kafka_is_reported(
+    answering: Callable[[bytes], str], answer: bytes, sentence: str
+) -> None:
     server = answering(answer)
     result = run(app, ["topics", "list", "--server", server])
     assert result.exit_code == 1
@@ -113,7 +115,7 @@ def test_what_is_no_broker(answering: Callable[[bytes], str], answer: bytes, sen
     assert server in result.stderr
 
 
-def test_nobody_listens() -> None:
+def test_unreachable_server_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         server = f"127.0.0.1:{free.getsockname()[1]}"
     result = run(app, ["groups", "list", "--server", server])
@@ -121,7 +123,7 @@ def test_nobody_listens() -> None:
     assert result.stderr == f"kafkawire: cannot connect to {server}: Connection refused\n"
 
 
-def test_a_server_that_is_no_address() -> None:
+def test_invalid_server_address_is_refused() -> None:
     result = run(app, ["topics", "list", "--server", "nowhere"])
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""`kafkawire backup` and `restore`: what a backup has, and that nothing else is restored from.
+"""`kafkawire backup` and `restore`: the content of a backup, and refusal of everything else.
 
 Covers: kafkawire.cli.backup.backup, kafkawire.cli.backup.restore, kafkawire.metadata.copying.
 """
@@ -68,12 +68,12 @@ def test_every_table_is_copied(tmp_path: Path) -> None:
     assert set(copying.counts(str(tmp_path / "new.db"))) == set(tables.metadata.tables)
 
 
-async def test_a_copy_of_a_living_file_begins_anew(tmp_path: Path) -> None:
+async def test_copy_of_open_database_restarts_after_change(tmp_path: Path) -> None:
     await some_metadata(open_metadata("", str(tmp_path)))
     source, target = str(tmp_path / "metadata.db"), str(tmp_path / "copy" / "metadata.db")
     (tmp_path / "copy").mkdir()
     writer = sqlite3.connect(source, isolation_level=None)
-    writer.execute("BEGIN IMMEDIATE")  # a broker at work
+    writer.execute("BEGIN IMMEDIATE")  # while the broker writes
     copying.copy_sqlite(source, target)
     writer.execute("ROLLBACK")
     writer.close()
@@ -103,7 +103,7 @@ async def test_a_copy_of_a_living_file_begins_anew(tmp_path: Path) -> None:
     await store.close()
 
 
-def test_what_is_no_metadata_is_not_copied(tmp_path: Path) -> None:
+def test_file_that_is_not_metadata_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.db").write_bytes(b"\x07" * 5000)
     with pytest.raises(MetadataError, match=r"bad\.db"):
         copying.copy_sqlite(str(tmp_path / "bad.db"), str(tmp_path / "x.db"))
@@ -113,7 +113,7 @@ def test_what_is_no_metadata_is_not_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-async def test_postgres_is_exported_and_filled(postgres_url: str, tmp_path: Path) -> None:
+async def test_postgres_is_exported_and_restored(postgres_url: str, tmp_path: Path) -> None:
     import asyncio
 
     one_url, other_url = await new_database(postgres_url), await new_database(postgres_url)
@@ -143,7 +143,7 @@ async def test_postgres_is_exported_and_filled(postgres_url: str, tmp_path: Path
         assert len(found[0]) == 1
     row = SegmentRow(b"n" * 16, 1, 0)
     (made,) = await stored[1].start_segments([row])
-    assert made > 1, "the counter goes on where the rows end"
+    assert made > 1, "the id counter continues after the rows"
     await one.close()
     await other.close()
 
@@ -181,14 +181,16 @@ def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, 
 
 @pytest.mark.real
 class TestBackups:
-    def test_a_backup_says_what_it_has(self, backed_up: tuple[Path, dict[str, Any]]) -> None:
+    def test_manifest_of_backup_lists_its_content(
+        self, backed_up: tuple[Path, dict[str, Any]]
+    ) -> None:
         folder, manifest = backed_up
         assert json.loads((folder / "manifest.json").read_text()) == manifest
         assert manifest["rows"]["topics"] == 2
         assert manifest["group_records"] == 1
         assert {name.split("/")[0] for name in manifest["files"]} == {"metadata.db", "groups"}
 
-    def test_a_broker_goes_on_where_the_backup_was(
+    def test_broker_restored_from_backup_continues(
         self, backed_up: tuple[Path, dict[str, Any]], tmp_path: Path
     ) -> None:
         data = tmp_path / "new"
@@ -212,16 +214,16 @@ class TestBackups:
         rows = Typed(server, "offsets", "describe", "b", "--json").json
         before = rows[0]["end"]
         assert before >= 10
-        assert [row["log_start"] for row in rows] == [10, 3], "the records are not in the backup"
+        assert [row["log_start"] for row in rows] == [10, 3], "records must not be in the backup"
         producer = KafkaProducer(bootstrap_servers=server, acks="all")
         sent = producer.send("b", b"after", partition=0).get(30)
         producer.close()
-        assert sent.offset == before, "an offset was given twice, or left out"
+        assert sent.offset == before, "an offset was assigned twice or skipped"
         lines = Typed(server, "consume", "b", "--json").lines
         assert [line["value"] for line in lines] == ["after"] * (before - 10 + 1)
 
     @pytest.mark.parametrize("what", ["missing", "changed", "added", "manifest", "format", "none"])
-    def test_a_damaged_backup_is_refused_and_nothing_is_made(
+    def test_damaged_backup_is_refused_without_writing(
         self, backed_up: tuple[Path, dict[str, Any]], tmp_path: Path, what: str
     ) -> None:
         import shutil

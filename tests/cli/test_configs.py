@@ -1,4 +1,4 @@
-"""`kafkawire cluster` and `configs`, as a person types them.
+"""`kafkawire cluster` and `kafkawire configs`.
 
 Covers: kafkawire.cli.cluster.configs.
 """
@@ -29,7 +29,7 @@ def server(data: Path) -> Iterator[str]:
         yield broker.bootstrap
 
 
-def test_the_settings_of_a_topic_are_set_shown_and_taken_away(server: str) -> None:
+def test_topic_settings_are_set_shown_and_deleted(server: str) -> None:
     of = ("--topic", "one")
     assert Typed(server, "configs", "describe", *of, "--json").json == [
         {
@@ -54,7 +54,7 @@ def test_the_settings_of_a_topic_are_set_shown_and_taken_away(server: str) -> No
     assert [(row["name"], row["source"]) for row in left] == [("retention.ms", "static")]
 
 
-def test_the_settings_of_brokers(server: str) -> None:
+def test_broker_settings_are_set_and_shown(server: str) -> None:
     assert Typed(server, "configs", "set", "log.retention.ms=1234", "--brokers-default").code == 0
     shown = {
         row["name"]: row
@@ -82,7 +82,7 @@ def test_the_settings_of_brokers(server: str) -> None:
         (["set", "no.such=1", "--topic", "one"], 1, "no.such"),
     ],
 )
-def test_what_is_refused_is_said_in_a_sentence(
+def test_refused_setting_is_one_sentence(
     server: str, words: list[str], code: int, sentence: str
 ) -> None:
     done = Typed(server, "configs", *words)
@@ -91,7 +91,7 @@ def test_what_is_refused_is_said_in_a_sentence(
     assert sentence in done.err
 
 
-def test_the_cluster_over_the_wire_and_from_the_folder(server: str, data: Path) -> None:
+def test_cluster_is_described_from_broker_and_from_folder(server: str, data: Path) -> None:
     reported = Typed(server, "cluster", "describe", "--json").json
     assert reported["controller"] == 1
     assert reported["brokers"] == [
@@ -110,7 +110,7 @@ def test_the_cluster_over_the_wire_and_from_the_folder(server: str, data: Path) 
 
 
 @pytest.mark.skipif("KAFKAWIRE_TEST_BOOTSTRAP" not in os.environ, reason="no other cluster named")
-def test_another_kafka_is_described_too() -> None:
+def test_other_kafka_cluster_is_described() -> None:
     other = os.environ["KAFKAWIRE_TEST_BOOTSTRAP"]
     reported = Typed(other, "cluster", "describe", "--json").json
     broker = str(reported["brokers"][0]["broker"])

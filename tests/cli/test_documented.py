@@ -29,19 +29,19 @@ def documented() -> Iterator[str]:
 
 
 def resolve(words: list[str]) -> tuple[Any, list[str]]:
-    """The command that the words name, and what follows its name."""
+    """The command that the words name, and the words after its name."""
     command: Any = typer.main.get_command(app)
     while words and hasattr(command, "get_command") and command.get_command(None, words[0]):
         command, words = command.get_command(None, words[0]), words[1:]
     return command, words
 
 
-def test_there_are_commands() -> None:
+def test_documents_contain_commands() -> None:
     assert len(set(documented())) > 50
 
 
 @pytest.mark.parametrize("line", sorted(set(documented())))
-def test_a_documented_command_exists(line: str) -> None:
+def test_documented_command_exists(line: str) -> None:
     command, words = resolve(shlex.split(line))
     assert not hasattr(command, "get_command"), "no such command"
     known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
@@ -54,6 +54,6 @@ def test_a_documented_command_exists(line: str) -> None:
 @pytest.mark.parametrize(
     "line", ["topics make x", "topics create x --nosuch 1", "serve --set no=1"]
 )
-def test_a_wrong_command_is_found(line: str) -> None:
+def test_unknown_command_is_detected(line: str) -> None:
     with pytest.raises(AssertionError):
-        test_a_documented_command_exists(line)
+        test_documented_command_exists(line)

@@ -17,11 +17,11 @@ def _record(**extra: object) -> logging.LogRecord:
     return record
 
 
-def test_a_text_line() -> None:
+def test_text_log_line() -> None:
     assert TextFormatter().format(_record()) == "1970-01-02T00:00:00.062Z WARNING a.b: said x\ny"
 
 
-def test_a_json_line() -> None:
+def test_json_log_line() -> None:
     line = JsonFormatter().format(_record(client="c", path=Path("x")))
     assert "\n" not in line
     assert json.loads(line) == {
@@ -34,7 +34,7 @@ def test_a_json_line() -> None:
     }
 
 
-def test_a_json_line_with_a_traceback() -> None:
+def test_json_log_line_with_traceback() -> None:
     try:
         raise ValueError("no")
     except ValueError:

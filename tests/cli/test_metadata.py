@@ -1,6 +1,6 @@
-"""`kafkawire metadata version`: what a database has, without changing it.
+"""`kafkawire metadata version`: the revision of a database, without changing it.
 
-Covers: kafkawire.cli.cluster.metadata_version.
+Covers: kafkawire.cli.cluster.metadata_app, kafkawire.cli.cluster.metadata_version.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.kit.postgres import new_database
     [(REVISION, "current", 0), ("0001", "older", 0), ("9999", "newer", 1)],
 )
 @pytest.mark.parametrize("by_url", [False, True])
-async def test_the_revision_and_what_it_means(
+async def test_revision_and_its_meaning_are_printed(
     revision: str, state: str, code: int, by_url: bool, tmp_path: Path
 ) -> None:
     metadata = open_metadata("", str(tmp_path))
@@ -44,7 +44,7 @@ async def test_the_revision_and_what_it_means(
     assert file.read_bytes() == before
 
 
-def test_what_is_no_metadata(tmp_path: Path) -> None:
+def test_database_that_is_not_metadata_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "metadata.db").write_text("x" * 5000)
     (tmp_path / "other").mkdir()
@@ -59,7 +59,7 @@ def test_what_is_no_metadata(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-async def test_postgresql(postgres_url: str) -> None:
+async def test_revision_of_postgresql_database(postgres_url: str) -> None:
     url = await new_database(postgres_url)
     metadata = open_metadata(url, "")
     words = ["metadata", "version", "--metadata", url, "--json"]

@@ -1,6 +1,6 @@
-"""`kafkawire offsets`, `consume`, `backup` and `restore`, as a person types them.
+"""`kafkawire offsets`, `consume`, `backup` and `restore`.
 
-Covers: kafkawire.cli.offsets.stored.
+Covers: kafkawire.cli.offsets.app, kafkawire.cli.offsets.stored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NEW_YEAR_MS = 1_767_225_600_000
         ("time:2026-01-01T01:00:00+01:00", (OffsetType.EXACT_TS_NS, NEW_YEAR_MS * 1_000_000)),
     ],
 )
-def test_where_to_begin(text: str, expected: tuple[OffsetType, int]) -> None:
+def test_start_positions_are_parsed(text: str, expected: tuple[OffsetType, int]) -> None:
     assert parse_start(text) == expected
 
 
@@ -60,7 +60,7 @@ def test_where_to_begin(text: str, expected: tuple[OffsetType, int]) -> None:
         "time:9999999999999999999999",
     ],
 )
-def test_a_place_that_is_none_is_named(text: str) -> None:
+def test_invalid_start_position_is_named(text: str) -> None:
     with pytest.raises(OptionError, match=rf"--from={text}: it must be earliest, latest"):
         parse_start(text)
 
@@ -77,7 +77,7 @@ def batch(base_offset: int, count: int = 2, epoch: int = 0) -> bytes:
     return bytes(build(pairs, base_offset=base_offset, timestamp_ms=1, leader_epoch=epoch))
 
 
-def test_validation_sees_what_is_wrong() -> None:
+def test_validation_reports_each_kind_of_defect() -> None:
     good = walked(batch(0), batch(2, epoch=3), batch(4, epoch=3))
     assert (good.problems, good.next_offset, good.records, good.missing) == ([], 6, 6, 0)
     assert walked(batch(0), batch(5)).problems == ["offsets 2..4 are missing"]
@@ -92,7 +92,7 @@ def test_validation_sees_what_is_wrong() -> None:
 
 
 class Typed:
-    """A command that was typed: its code and what it printed."""
+    """A command that was run: its exit code and its output."""
 
     def __init__(self, server: str, *words: str) -> None:
         result = CliRunner(env={"KAFKAWIRE_SERVER": server}).invoke(app, list(words))
@@ -110,7 +110,7 @@ class Typed:
 
 
 def produce(server: str, topic: str, counts: dict[int, int]) -> None:
-    """So many records to each partition, a second apart from the start of 2026."""
+    """Append this many records to each partition, a second apart from the start of 2026."""
     producer = KafkaProducer(bootstrap_servers=server, acks="all")
     sent = [
         producer.send(
@@ -144,7 +144,7 @@ def server(data: Path) -> Iterator[str]:
 real = [pytest.mark.real]
 
 
-class TestAgainstABroker:
+class TestWithBroker:
     pytestmark = real
 
     def test_offsets_are_described(self, server: str) -> None:
@@ -199,7 +199,7 @@ class TestAgainstABroker:
             refused = Typed(server, "offsets", "stats", topic, "--data", str(folder))
             assert (refused.code, words in refused.err) == (1, True)
 
-    def test_consume_begins_where_it_is_told(self, server: str) -> None:
+    def test_consume_starts_at_given_position(self, server: str) -> None:
         def values(*words: str) -> list[tuple[int, int]]:
             lines = Typed(server, "consume", "o", *words, "--json").lines
             return sorted((line["partition"], line["offset"]) for line in lines)
@@ -225,7 +225,7 @@ class TestAgainstABroker:
             "headers": [],
         }
 
-    def test_consume_resumes_where_its_group_was(self, server: str) -> None:
+    def test_consume_resumes_at_committed_offset(self, server: str) -> None:
         words = ("consume", "o", "--from", "resume", "--group", "r", "--json")
         first = Typed(server, *words, "--max", "7").lines
         rest = Typed(server, *words).lines
@@ -236,7 +236,7 @@ class TestAgainstABroker:
         assert [(row["committed"], row["lag"]) for row in rows] == [(10, 0), (3, 0)]
         assert Typed(server, *words).lines == []
 
-    def test_what_cannot_be_consumed_is_said(self, server: str) -> None:
+    def test_impossible_consume_is_reported(self, server: str) -> None:
         for words, code, sentence in [
             (("--from", "resume"), 2, "--group"),
             (("--from", "never"), 2, "earliest, latest"),

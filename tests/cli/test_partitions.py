@@ -1,4 +1,4 @@
-"""Partitions as commands take them, and what long commands print of their progress."""
+"""Partition arguments of commands, and the progress that long commands print."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafkawire.cli.tier import jobs as tier_jobs
 from tests.kit.cli import run
 
 
-def test_a_topic_or_some_of_its_partitions() -> None:
+def test_topic_or_partitions_are_parsed() -> None:
     assert parse_partitions("TOPIC", "clicks") == ("clicks", None)
     assert parse_partitions("TOPIC", "clicks:0") == ("clicks", [0])
     assert parse_partitions("TOPIC", "clicks:3,1") == ("clicks", [3, 1])
@@ -26,19 +26,19 @@ def test_a_topic_or_some_of_its_partitions() -> None:
 @pytest.mark.parametrize(
     "text", ["", ":", ":0", "t:", "t:x", "t:0,", "t:-1", "t:1:2", "t:99999999999"]
 )
-def test_what_is_none_is_named(text: str) -> None:
+def test_invalid_partition_argument_is_named(text: str) -> None:
     with pytest.raises(OptionError, match="it must be TOPIC or TOPIC:0,1"):
         parse_partitions("TOPIC", text)
 
 
 @pytest.mark.parametrize("command", ["describe", "validate", "stats"])
-def test_a_wrong_partition_is_refused_before_a_broker_is_asked(command: str) -> None:
+def test_invalid_partition_is_refused_without_broker(command: str) -> None:
     result = run(app, ["offsets", command, "t:x", "--server", "127.0.0.1:1"])
     assert result.exit_code == 2
     assert result.stderr == "kafkawire: TOPIC=t:x: it must be TOPIC or TOPIC:0,1,...\n"
 
 
-def test_progress_without_a_total_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_without_total(capsys: pytest.CaptureFixture[str]) -> None:
     with bars() as progress:
         for done in (1, 3, 3, 1000):
             progress("compared", done, 0)
@@ -47,7 +47,7 @@ def test_progress_without_a_total_has_none(capsys: pytest.CaptureFixture[str]) -
     assert lines == ["compared: 1", "compared: 3", "compared: 1000", "read: 5 of 10"]
 
 
-def test_objects_that_may_be_orphans_are_mentioned(capsys: pytest.CaptureFixture[str]) -> None:
+def test_possible_orphan_objects_are_mentioned(capsys: pytest.CaptureFixture[str]) -> None:
     report: dict[str, Any] = {"objects": 3, "bytes": 10, "rows": 1, "findings": [], "young": 2}
     tier_jobs._show_scrub({**report, "young_ms": 3_600_000, "more": 0, "repaired": False})
     shown = capsys.readouterr().out
@@ -63,7 +63,7 @@ PIECE = {
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_why_fails_when_something_waits_past_its_promise(
+def test_why_fails_when_upload_exceeds_lag_limit(
     late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = {"tier": {"error": None, "url": "s3://b"}, "pieces": [{**PIECE, "late": late}]}

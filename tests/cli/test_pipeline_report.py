@@ -1,4 +1,4 @@
-"""`kafkawire pipeline report`: what can be typed, and what is printed; without Spark."""
+"""`kafkawire pipeline report`: its arguments and its output; without Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafkawire.spark.reports.report import Report
 from kafkawire.spark.source.model import Source
 
 
-def test_sources_are_those_of_the_data_source() -> None:
+def test_report_sources_are_those_of_data_source() -> None:
     assert where("s3://b/p", "") == Source("s3://b/p")
     assert where("localhost:9092", "") == Source(bootstrap="localhost:9092")
     assert where("/data", "h:1,h:2") == Source("/data", "h:1,h:2")
@@ -45,7 +45,7 @@ def test_times_are_utc_unless_they_say_otherwise() -> None:
         (["lag", "--source", "h:1", "--bootstrap", "h:2", "--out", "o"], "two brokers'"),
     ],
 )
-def test_what_is_wrong_is_said_before_spark_is_started(
+def test_wrong_arguments_are_refused_before_spark_starts(
     words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def started(*_: object, **__: object) -> None:
@@ -65,7 +65,7 @@ def test_help_names_every_report() -> None:
 WORDS = ["pipeline", "report", "sizes", "--source", "/d"]
 
 
-def test_progress_is_told_in_lines_where_there_is_no_terminal(
+def test_progress_is_printed_as_lines_without_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def made(name: str, request: object, master: str, progress: Progress) -> Report:
@@ -80,7 +80,7 @@ def test_progress_is_told_in_lines_where_there_is_no_terminal(
     assert (len(lines), lines[-1]) == (10, "ranges read: 40 of 40")
 
 
-def test_an_interruption_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interruption_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def made(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -90,7 +90,7 @@ def test_an_interruption_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not list(tmp_path.iterdir())
 
 
-def test_long_tables_are_cut_and_times_readable(capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_tables_are_truncated_and_times_formatted(capsys: pytest.CaptureFixture[str]) -> None:
     made = Report("lag", ["A sentence."])
     rows = ROWS_PRINTED + 5
     data = pa.table({"group_id": [f"g{i}" for i in range(rows)], "deleted_ms": [0] * rows})
@@ -111,7 +111,7 @@ def test_long_tables_are_cut_and_times_readable(capsys: pytest.CaptureFixture[st
     )
 
 
-def test_what_does_not_fit_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_omitted_columns_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.spark.reports.report.ROWS_MAX", 3)
     made = Report("lag")
     assert made.add("lag", "Groups", pa.table({"x": [1, 2, 3, 4]})).num_rows == 3

@@ -1,4 +1,4 @@
-"""`kafkawire serve`: its plain form is read without typer, and it loads no more than it must."""
+"""`kafkawire serve`: its plain form is parsed without typer, and it imports no more than needed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WORDS = [
 
 @settings(max_examples=30)
 @given(st.lists(st.sampled_from([*WORDS, ""]), max_size=7))
-def test_both_readings_of_serve_agree(words: list[str]) -> None:
+def test_both_parsers_of_serve_agree(words: list[str]) -> None:
     plain = plain_serve(["serve", *words])
     with pytest.MonkeyPatch.context() as patch:
         seen: list[Given] = []
@@ -59,14 +59,14 @@ def test_both_readings_of_serve_agree(words: list[str]) -> None:
         assert result.exit_code == 2
 
 
-def test_other_commands_are_not_read_as_serve() -> None:
+def test_other_commands_are_not_parsed_as_serve() -> None:
     assert plain_serve([]) is None
     assert plain_serve(["topics", "list"]) is None
     assert plain_serve(["serve"]) == Given({}, [], None, False)
 
 
 def test_serve_imports_neither_tables_nor_messages() -> None:
-    """Each costs start-up time; what it costs is in docs/performance.md."""
+    """Each costs start-up time, measured in docs/performance.md."""
     code = (
         "import sys; import kafkawire.cli.main\n"
         "late = ('rich', 'typer', 'pydantic', 'asyncio', 'sqlalchemy', 'alembic', 'tomllib')\n"
@@ -79,9 +79,9 @@ def test_serve_imports_neither_tables_nor_messages() -> None:
 
 
 @pytest.mark.slow
-def test_what_serve_has_loaded_when_it_listens(tmp_path: Path) -> None:
-    """Neither handlers nor their messages nor groups: these come with the first request or once
-    the broker listens, whichever is sooner. Of SQLAlchemy no more than its Core."""
+def test_modules_loaded_when_serve_listens(tmp_path: Path) -> None:
+    """Neither handlers nor their messages nor groups: these are imported with the first request or
+    once the broker listens, whichever is sooner. Of SQLAlchemy no more than its Core."""
     code = (
         "import os, sys; import kafkawire.cli.main, kafkawire.server.run as run\n"
         "listen = run.listen\n"
@@ -93,7 +93,7 @@ def test_what_serve_has_loaded_when_it_listens(tmp_path: Path) -> None:
         "sys.argv[1:] = ['serve', '--listen', '127.0.0.1:0', '--data', sys.argv[1]]\n"
         "kafkawire.cli.main.main()"
     )
-    for _ in range(2):  # a folder that is made, and one that is there
+    for _ in range(2):  # a new folder, and an existing one
         words = [sys.executable, "-c", code, str(tmp_path / "data")]
         done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
         loaded = done.stdout.split()
@@ -121,7 +121,7 @@ def test_what_serve_has_loaded_when_it_listens(tmp_path: Path) -> None:
         }
 
 
-def test_the_plugin_loads_nothing_but_pytest() -> None:
+def test_plugin_imports_only_pytest() -> None:
     code = (
         "import pytest, sys; before = set(sys.modules); import kafkawire.testing.plugin\n"
         "print(sorted(name for name in set(sys.modules) - before))"

@@ -1,6 +1,6 @@
-"""What `kafkawire serve` refuses before it writes anything: places that cannot be used.
+"""Paths and addresses that `kafkawire serve` refuses before it writes anything.
 
-Each is one sentence that names the option and its value, and exit code 2.
+Each refusal is one sentence that names the option and its value, with exit code 2.
 
 Covers: kafkawire.cli.paths.
 """
@@ -36,7 +36,7 @@ def refusal(capsys: pytest.CaptureFixture[str], **options: str) -> str:
     return said
 
 
-def test_a_file_is_no_data_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_as_data_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "file"
     file.write_text("x")
     for path in (file, file / "below"):
@@ -49,7 +49,7 @@ def test_a_file_is_no_data_folder(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     "url", ["mysql://u:secret@h/db", "nonsense", "postgres://u:secret@h/db", "sqlite+pysqlite:///x"]
 )
-def test_metadata_is_sqlite_or_postgresql(
+def test_metadata_url_must_be_sqlite_or_postgresql(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refusal(capsys, data=str(tmp_path), metadata=url)
@@ -57,14 +57,16 @@ def test_metadata_is_sqlite_or_postgresql(
     assert "secret" not in said
 
 
-def test_a_folder_is_no_sqlite_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_as_sqlite_file_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "metadata=sqlite:///" in refusal(
         capsys, data=str(tmp_path / "d"), metadata=f"sqlite:///{tmp_path}"
     )
 
 
 @pytest.mark.parametrize("tier", ["data/tier", "data", ".", "link/tier", "{data}/../data/x"])
-def test_a_tier_and_the_data_folder_lie_apart(
+def test_tier_inside_data_folder_is_refused(
     tier: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = tmp_path / "data"
@@ -76,13 +78,13 @@ def test_a_tier_and_the_data_folder_lie_apart(
     assert "and must not contain it" in said
 
 
-def test_a_file_is_no_tier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_as_tier_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "file"
     file.write_text("x")
     assert "tier.url=" in refusal(capsys, data=str(tmp_path / "d"), tier=str(file))
 
 
-async def test_a_database_of_another_program_is_left_as_it_is(tmp_path: Path) -> None:
+async def test_database_of_other_program_is_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "other.db"
     with sqlite3.connect(file) as connection:
         connection.execute("CREATE TABLE users (name TEXT)")
@@ -101,7 +103,7 @@ def serve(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_addresses_that_cannot_be_listened_on(tmp_path: Path) -> None:
+def test_unusable_listen_addresses_are_refused(tmp_path: Path) -> None:
     data = f"--data={tmp_path / 'd'}"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -122,8 +124,8 @@ def test_addresses_that_cannot_be_listened_on(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [["serve"], ["topics", "list"]])
-def test_ctrl_c_while_importing_is_quiet(words: list[str], tmp_path: Path) -> None:
-    """The signal comes while the module of the command is imported, which takes a while here."""
+def test_ctrl_c_during_import_prints_no_traceback(words: list[str], tmp_path: Path) -> None:
+    """The signal arrives while the module of the command is imported, which takes a while here."""
     slow = "cli.serve" if words == ["serve"] else "cli.topics"
     code = (
         "import sys, time\n"
@@ -145,7 +147,7 @@ def test_ctrl_c_while_importing_is_quiet(words: list[str], tmp_path: Path) -> No
     )
     assert child.stdout is not None
     child.stdout.readline()
-    time.sleep(0.05)  # it is in the sleep by now, or just before it: both must be quiet
+    time.sleep(0.05)  # it is in the sleep by now, or just before it: neither may print a traceback
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=60)
     assert (child.returncode, said) == (130, b"")

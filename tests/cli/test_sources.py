@@ -1,4 +1,4 @@
-"""Where settings come from: command line, environment, file, defaults; and mistakes in each."""
+"""Sources of settings: command line, environment, file, defaults; and mistakes in each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafkawire.codec.configs.settings import BROKER_CONFIGS
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 
 
-def test_each_source_wins_over_the_next(tmp_path: Path) -> None:
+def test_precedence_of_sources(tmp_path: Path) -> None:
     file = tmp_path / "k.toml"
     file.write_text(
         'data = "from-file"\nlog-level = "error"\nlisten = ["A://h:1", "B://h:2"]\n'
@@ -51,17 +51,17 @@ def test_each_source_wins_over_the_next(tmp_path: Path) -> None:
     assert options.settings["num.partitions"] == "4"
 
 
-def test_lists_in_the_environment_have_commas() -> None:
+def test_lists_in_environment_are_comma_separated() -> None:
     found = collect({}, [], {"KAFKAWIRE_LISTEN": "A://h:1,B://h:2"}, None)
     assert [listener.port for listener in serve_options(found).listeners] == [1, 2]
 
 
-def test_the_last_of_equal_settings_wins() -> None:
+def test_last_of_repeated_settings_wins() -> None:
     found = collect({}, [("num.partitions", "4"), ("num.partitions", "5")], {}, None)
     assert found.settings["num.partitions"].text == "5"
 
 
-def test_a_tier_is_an_option_and_a_setting(tmp_path: Path) -> None:
+def test_tier_can_be_option_or_setting(tmp_path: Path) -> None:
     file = tmp_path / "k.toml"
     file.write_text(f'tier = "{tmp_path}/toml"\n[settings]\ntier.url = "s3://other"\n')
     environ = {"KAFKAWIRE_CONFIG": str(file)}
@@ -72,25 +72,25 @@ def test_a_tier_is_an_option_and_a_setting(tmp_path: Path) -> None:
 
     assert url({}, environ) == f"file://{tmp_path}/toml"
     environ["KAFKAWIRE_TIER"] = "s3://bucket/in/environment/"
-    assert url({}, environ) == "s3://bucket/in/environment"  # as it is always written
+    assert url({}, environ) == "s3://bucket/in/environment"  # in its canonical form
     assert url({}, environ, "s3://set/x") == "s3://set/x"
     assert url({"tier": ["s3://line"]}, environ, "s3://set/x") == "s3://line"
     assert url({"tier": ["folder"]}, {}) == f"file://{Path.cwd()}/folder"
     assert "tier.url" not in serve_options(collect({}, [], {}, None)).settings
 
 
-def test_variables_that_others_make_are_not_ours() -> None:
-    """Kubernetes: beside a service named kafkawire."""
+def test_service_variables_of_kubernetes_are_ignored() -> None:
+    """Kubernetes sets such variables for a service named kafkawire."""
     environ = {"KAFKAWIRE_PORT_9092_TCP": "tcp://10.0.0.1:9092", "KAFKAWIRE_SERVICE_HOST": "x"}
     assert collect({}, [], environ, None).settings == {}
 
 
-def test_no_two_settings_share_a_variable() -> None:
+def test_each_setting_has_its_own_variable() -> None:
     names = [name.upper().replace(".", "_") for name in BROKER_CONFIGS]
     assert len(set(names)) == len(names)
 
 
-def test_an_overridden_value_is_still_checked_by_its_own_source_only() -> None:
+def test_overridden_value_is_checked_by_its_own_source_only() -> None:
     found = collect({}, [("num.partitions", "4")], {"KAFKAWIRE_SET_NUM_PARTITIONS": "x"}, None)
     assert found.settings["num.partitions"].text == "4"
 
@@ -108,7 +108,7 @@ def test_an_overridden_value_is_still_checked_by_its_own_source_only() -> None:
         ("log-level = 'loud'", ["log-level", "loud", "warning"]),
     ],
 )
-def test_a_wrong_file_is_one_sentence(tmp_path: Path, content: str, names: list[str]) -> None:
+def test_invalid_file_is_one_sentence(tmp_path: Path, content: str, names: list[str]) -> None:
     file = tmp_path / "k.toml"
     file.write_text(content)
     result = run(app, ["serve", "--config", str(file)])
@@ -143,7 +143,7 @@ def test_a_wrong_file_is_one_sentence(tmp_path: Path, content: str, names: list[
         (["--config", "/nowhere/k.toml"], ["/nowhere/k.toml", "No such file"]),
     ],
 )
-def test_a_wrong_value_is_one_sentence(arguments: list[str], names: list[str]) -> None:
+def test_invalid_value_is_one_sentence(arguments: list[str], names: list[str]) -> None:
     result = run(app, ["serve", *arguments])
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -154,7 +154,7 @@ def test_a_wrong_value_is_one_sentence(arguments: list[str], names: list[str]) -
     assert "secret" not in result.stderr
 
 
-def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKAWIRE_SET_NUM_PARTITIONS", "many")
     result = run(app, ["serve"])
     assert result.exit_code == 2
@@ -162,7 +162,7 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "KAFKAWIRE_SET_NUM_PARTITIONS" in result.stderr
 
 
-def test_an_unknown_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKAWIRE_SET_NUM_PARTITION", "1")
     result = run(app, ["serve"])
     assert result.exit_code == 2
@@ -190,7 +190,7 @@ def test_show_config_names_every_setting_and_its_source() -> None:
     assert "command line, environment KAFKAWIRE_*, TOML file, default" in result.stdout
 
 
-def test_who_listens_everywhere_is_told_what_clients_are_told() -> None:
+def test_listening_on_all_addresses_prints_advertised_address() -> None:
     open_to_all = collect({"listen": ["0.0.0.0:1"]}, [], {}, None)
     (sentence,) = notes(serve_options(open_to_all), open_to_all)
     assert socket.gethostname() in sentence

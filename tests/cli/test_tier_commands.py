@@ -1,4 +1,4 @@
-"""`kafkawire tier ...` as a person types it, against a broker with a bucket in memory.
+"""`kafkawire tier ...` against a broker with a bucket in memory.
 
 Covers: kafkawire.handlers.tier, kafkawire.tiering.admin.commands.
 """
@@ -25,7 +25,7 @@ from tests.kit.tier.fake_bucket import FakeBucket
 
 
 @pytest.mark.real
-async def test_from_the_journal_to_the_bucket(
+async def test_states_of_records_from_journal_to_bucket(
     tmp_path: Path, buckets: dict[str, FakeBucket]
 ) -> None:
     async with tiered(tmp_path / "data", journal_roll_ms="600000") as tier:
@@ -52,7 +52,7 @@ async def test_from_the_journal_to_the_bucket(
 
 
 @pytest.mark.slow
-async def test_tables_for_people(tmp_path: Path, buckets: dict[str, FakeBucket]) -> None:
+async def test_tables_as_text(tmp_path: Path, buckets: dict[str, FakeBucket]) -> None:
     async with tiered(tmp_path / "data", journal_roll_ms="100") as tier:
         await tier.produce("t", 3)
         await tier.until(all_uploaded, "why")
@@ -68,7 +68,7 @@ async def test_tables_for_people(tmp_path: Path, buckets: dict[str, FakeBucket])
 
 
 @pytest.mark.slow
-async def test_paused_is_the_reason_and_survives_a_restart(
+async def test_pause_is_reported_and_survives_restart(
     tmp_path: Path, buckets: dict[str, FakeBucket]
 ) -> None:
     async with tiered(tmp_path / "data", journal_roll_ms="50") as tier:
@@ -85,7 +85,7 @@ async def test_paused_is_the_reason_and_survives_a_restart(
 
 
 @pytest.mark.slow
-async def test_a_bucket_that_is_down_is_the_reason(
+async def test_unreachable_bucket_is_reported_as_reason(
     tmp_path: Path, buckets: dict[str, FakeBucket]
 ) -> None:
     faults = buckets[URL].faults
@@ -115,12 +115,12 @@ async def test_a_bucket_that_is_down_is_the_reason(
 @pytest.mark.parametrize(
     ("refused", "reason"), [("AccessDenied", "error"), ("", "owned by another broker")]
 )
-async def test_a_bucket_that_cannot_be_used_is_the_reason_and_the_broker_serves(
+async def test_unusable_bucket_is_reported_while_broker_serves(
     tmp_path: Path, buckets: dict[str, FakeBucket], refused: str, reason: str
 ) -> None:
     buckets[URL].faults.refused = refused
     first = 0
-    if not refused:  # a tier that was this broker's, until another one claimed it
+    if not refused:  # a tier of this broker, until another one claimed it
         async with tiered(tmp_path / "data", journal_roll_ms="50") as tier:
             await tier.produce("t", 1)
             await tier.until(all_uploaded, "why")
@@ -137,7 +137,7 @@ async def test_a_bucket_that_cannot_be_used_is_the_reason_and_the_broker_serves(
         assert expected in await tier("status")
 
 
-async def test_topics_that_are_not_copied_say_so_when_they_are_asked_for(
+async def test_untiered_topics_are_shown_when_named(
     tmp_path: Path, buckets: dict[str, FakeBucket]
 ) -> None:
     async with tiered(tmp_path / "data", journal_roll_ms="50") as tier:
@@ -152,7 +152,7 @@ async def test_topics_that_are_not_copied_say_so_when_they_are_asked_for(
         assert tiers == {"local": "no", "read": "reads"}
 
 
-async def test_answers_come_in_pages(
+async def test_responses_are_paged(
     tmp_path: Path, buckets: dict[str, FakeBucket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafkawire.tiering.admin.status.PAGE", 1)
@@ -171,7 +171,7 @@ async def test_answers_come_in_pages(
 
 
 @pytest.mark.slow
-async def test_cost_is_counted_by_topic_and_kept_over_a_restart(
+async def test_cost_is_counted_by_topic_and_survives_restart(
     tmp_path: Path, buckets: dict[str, FakeBucket]
 ) -> None:
     settings = {"tier_prices": "PUT=1000,GB_MONTH=1", "tier_budget_month": "100"}
@@ -198,7 +198,9 @@ async def test_cost_is_counted_by_topic_and_kept_over_a_restart(
         assert "monthly budget: 100 USD" in await tier("cost")
 
 
-async def test_an_estimate_of_what_would_be(tmp_path: Path, buckets: dict[str, FakeBucket]) -> None:
+async def test_cost_estimate_of_future_settings(
+    tmp_path: Path, buckets: dict[str, FakeBucket]
+) -> None:
     async with tiered(tmp_path / "data", journal_roll_ms="600000") as tier:
         await tier.produce("t", 50, tiering_max_lag_ms="300000")
         wish = ("--set", "tiering.max.lag.ms=10000")
@@ -212,7 +214,7 @@ async def test_an_estimate_of_what_would_be(tmp_path: Path, buckets: dict[str, F
         assert "topic 'none' does not exist" in await tier("estimate", "--topic", "none", code=1)
 
 
-async def test_a_typed_rate_needs_no_broker() -> None:
+async def test_estimate_from_given_rate_needs_no_broker() -> None:
     def typed(*words: str) -> Any:
         result = CliRunner().invoke(app, ["tier", "estimate", "--json", *words])
         assert result.exit_code == 0, result.output
@@ -227,7 +229,7 @@ async def test_a_typed_rate_needs_no_broker() -> None:
 
 
 @pytest.mark.slow
-async def test_scrub_finds_what_is_gone(tmp_path: Path, buckets: dict[str, FakeBucket]) -> None:
+async def test_scrub_finds_missing_objects(tmp_path: Path, buckets: dict[str, FakeBucket]) -> None:
     async with tiered(tmp_path / "data", journal_roll_ms="50") as tier:
         await tier.produce("t", 3)
         await tier.until(all_uploaded, "why")

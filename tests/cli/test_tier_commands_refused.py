@@ -1,4 +1,5 @@
-"""`kafkawire tier ...` asked wrongly, of a broker without a tier, of another Kafka, of none."""
+"""`kafkawire tier ...` with wrong arguments, without a tier, against another Kafka, without a
+broker."""
 
 from __future__ import annotations
 
@@ -37,22 +38,22 @@ from tests.kit.tier.fake_bucket import FakeBucket
         (["move", "--to", URL], f"all objects are in {URL} already"),
     ],
 )
-async def test_what_is_asked_wrongly_is_one_sentence(
+async def test_wrong_arguments_are_one_sentence(
     tmp_path: Path, buckets: dict[str, FakeBucket], words: list[str], sentence: str
 ) -> None:
-    code = 2 if "s4://x" in words else 1  # seen before the broker is asked
+    code = 2 if "s4://x" in words else 1  # detected before the broker is asked
     async with tiered(tmp_path / "data") as tier:
         assert sentence in await tier(*words, code=code)
 
 
-async def test_a_broker_without_a_tier_says_so(tmp_path: Path) -> None:
+async def test_broker_without_tier_is_reported(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as server:
         tier = Typed(server)
         for command in ("status", "why", "cost", "pause", "resume", "scrub", "move", "estimate"):
             assert "no remote tier: start it with" in await tier(command, code=1)
 
 
-async def test_another_kafka_does_not_know_the_api() -> None:
+async def test_other_kafka_without_the_api_is_reported() -> None:
     """Apache Kafka closes the connection on an API key it does not know."""
 
     async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -93,7 +94,7 @@ async def test_another_kafka_does_not_know_the_api() -> None:
         ("status", b" " * 70_000, "65536 are allowed"),
     ],
 )
-async def test_garbage_from_clients_is_refused_in_a_sentence(
+async def test_invalid_requests_are_refused_with_a_sentence(
     tmp_path: Path,
     buckets: dict[str, FakeBucket],
     command: str,
@@ -112,12 +113,12 @@ async def test_garbage_from_clients_is_refused_in_a_sentence(
         assert answer.body == b""
 
 
-async def test_a_wrong_tier_ends_the_start(tmp_path: Path) -> None:
+async def test_invalid_tier_url_ends_start(tmp_path: Path) -> None:
     wrong: ServeOptions = options(tmp_path, tier_url="s4://bucket")
     with pytest.raises(ValueError, match="s4://bucket"):
         await Server.start(wrong, real_env())
 
 
-def test_no_broker_is_one_sentence() -> None:
+def test_unreachable_broker_is_one_sentence() -> None:
     with pytest.raises(ClientError, match="cannot connect"):
         Cluster("127.0.0.1:1")

@@ -1,7 +1,7 @@
 """Every command with a wrong, missing, huge or absent argument: one sentence, never a traceback.
 
-The commands and their parameters are read from the command line itself, so a new one is tried,
-too. Nothing listens where they are told a broker is, and the working folder is empty.
+The commands and their parameters are read from the command line itself, so new ones are included.
+No process listens on the broker address they are given, and the working folder is empty.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ WRONG = (
 SLOW = ("serve", "tier-restore")
 """They open folders and object stores before they find that a value is wrong."""
 NEEDS_SPARK = ("pipeline",)
-"""Their arguments are checked where Spark is (tests/spark/pipeline/test_command.py)."""
+"""Commands whose arguments are checked by tests that have Spark
+(tests/spark/pipeline/test_command.py)."""
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """(words, command) of everything that does something."""
+    """(words, command) of every command that is not a group."""
     if hasattr(command, "commands"):
         for name, child in sorted(command.commands.items()):
             yield from leaves(child, (*path, name))
@@ -43,7 +44,7 @@ COMMANDS = dict(leaves(typer.main.get_command(app)))
 def words_of(
     command: Any, changed: Any = None, value: str = "", server: str = NOWHERE
 ) -> list[str]:
-    """A command line with what must be there, and `changed` set to `value`."""
+    """A command line with the required arguments, and `changed` set to `value`."""
     words: list[str] = []
     for parameter in command.params:
         given = value if parameter is changed else None
@@ -75,7 +76,8 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(path: tuple[str, ...], words: list[str]) -> Any:
-    """It ends with a code of ours and a sentence or the usage, not with a traceback."""
+    """Check that it ends with one of our exit codes and a sentence or the usage, not with a
+    traceback."""
     extra = ["--show-config"] if path == ("serve",) else []
     result = run(app, [*path, *extra, *words])
     about = f"{path} {[word[:40] for word in words]}: {result.exception!r}\n{result.stderr}"
@@ -91,13 +93,13 @@ def check(path: tuple[str, ...], words: list[str]) -> Any:
 
 
 @pytest.mark.parametrize(("path", "parameter"), list(cases()))
-def test_a_wrong_value_is_one_sentence(path: tuple[str, ...], parameter: Any) -> None:
+def test_wrong_value_is_one_sentence(path: tuple[str, ...], parameter: Any) -> None:
     for value in WRONG:
         check(path, words_of(COMMANDS[path], parameter, value))
 
 
 @pytest.mark.parametrize("path", [path for path in COMMANDS if path[0] not in NEEDS_SPARK])
-def test_an_option_that_is_none_and_arguments_that_are_missing(path: tuple[str, ...]) -> None:
+def test_unknown_option_and_missing_arguments_are_refused(path: tuple[str, ...]) -> None:
     command = COMMANDS[path]
     assert check(path, [*words_of(command), "--no-such-option"]).exit_code == 2
     needed = [each for each in command.params if each.required]
@@ -106,7 +108,7 @@ def test_an_option_that_is_none_and_arguments_that_are_missing(path: tuple[str, 
     check(path, words_of(command))
 
 
-def test_every_group_without_a_command_shows_its_help() -> None:
+def test_command_group_without_command_shows_help() -> None:
     groups = {path[:1] for path in COMMANDS if len(path) > 1}
     for path in groups:
         assert "Usage:" in run(app, list(path)).output
@@ -115,7 +117,7 @@ def test_every_group_without_a_command_shows_its_help() -> None:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """One with a tier, so that every command has something to ask."""
+    """A broker with a tier, so that every command can ask it something."""
     folder = tmp_path_factory.mktemp("wrong")
     settings = {"group.initial.rebalance.delay.ms": "0", "tier.url": f"{folder}/tier"}
     with BrokerProcess(folder / "data", settings=settings) as running:
@@ -125,10 +127,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.mark.real
 @pytest.mark.parametrize(("path", "parameter"), list(cases()))
-def test_a_broker_is_asked_wrongly(
+def test_wrong_values_do_not_harm_broker(
     path: tuple[str, ...], parameter: Any, broker: BrokerProcess
 ) -> None:
-    """Numbers that no field holds, names that no topic may have: the broker goes on."""
+    """Numbers that no field holds, names that no topic may have: the broker still serves."""
     if path == ("tier", "move"):
         pytest.skip("would go where it is told: tests/tiering/test_move.py")
     if parameter.name == "server" or not any(p.name == "server" for p in COMMANDS[path].params):

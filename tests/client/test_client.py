@@ -1,4 +1,4 @@
-"""kafkawire.client without a broker: addresses, and finding one of several."""
+"""kafkawire.client without a broker: parsing addresses, and connecting to one of several."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 
 
-def test_servers_need_host_and_port() -> None:
+def test_server_requires_host_and_port() -> None:
     assert parse_servers("--server", "PLAINTEXT://h:1") == [("h", 1)]
     assert parse_servers("--server", "a:1, [::1]:2") == [("a", 1), ("::1", 2)]
     for text in ("", ":9092", "h:0", "h:99999", "h", "a:1,", "a:1,b"):
@@ -22,7 +22,7 @@ def test_servers_need_host_and_port() -> None:
         parse_servers("--server", ",".join(["a:1"] * (MAX_SERVERS + 1)))
 
 
-def test_the_first_broker_that_cannot_be_reached_is_named() -> None:
+def test_unreachable_broker_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         gone = f"127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(ClientError, match=f"cannot connect to {gone}"):

@@ -1,4 +1,4 @@
-"""Record batches: against kafka-python's and aiokafka's own code, round trips, damage."""
+"""Record batches: compared with kafka-python's and aiokafka's own code, round trips, damage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CODECS = range(5)
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("builder", [by_kafka_python, by_aiokafka])
-def test_batches_of_other_clients_are_read(builder: object, codec: int) -> None:
+def test_batches_of_other_clients_are_decoded(builder: object, codec: int) -> None:
     assert callable(builder)
     batch = builder(ROWS, codec)
     assert list(batches.records(batch)) == as_records(ROWS)
@@ -40,7 +40,7 @@ def test_batches_of_other_clients_are_read(builder: object, codec: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("reader", [KafkaPythonBatch, AiokafkaBatch])
-def test_our_batches_are_read_by_other_clients(reader: type, codec: int) -> None:
+def test_our_batches_are_decoded_by_other_clients(reader: type, codec: int) -> None:
     batch = reader(bytes(pack(as_records(ROWS, 40), codec=codec)))
     assert batch.validate_crc()
     assert [
@@ -48,7 +48,7 @@ def test_our_batches_are_read_by_other_clients(reader: type, codec: int) -> None
     ] == [(40 + i, *row) for i, row in enumerate(ROWS)]
 
 
-def test_an_uncompressed_batch_is_byte_for_byte_that_of_other_clients() -> None:
+def test_uncompressed_batch_equals_bytes_of_other_clients() -> None:
     """Only the leader epoch differs (kafka-python 0, aiokafka -1), outside the checksum."""
     ours = bytes(pack(as_records(ROWS), producer_id=7, producer_epoch=0, base_sequence=0))
     for theirs in (by_kafka_python(ROWS, 0, 7), by_aiokafka(ROWS, 0, 7)):
@@ -56,7 +56,7 @@ def test_an_uncompressed_batch_is_byte_for_byte_that_of_other_clients() -> None:
 
 
 @given(batch_rows.rows, st.integers(0, 4), st.integers(0, 1 << 40))
-def test_what_is_packed_is_read_again(rows: list[Row], codec: int, base: int) -> None:
+def test_compressed_batch_round_trips(rows: list[Row], codec: int, base: int) -> None:
     items = as_records(rows, base)
     batch = pack(items, codec=codec, leader_epoch=3, attributes=batches.TRANSACTIONAL)
     assert list(batches.records(batch)) == items
@@ -65,14 +65,14 @@ def test_what_is_packed_is_read_again(rows: list[Row], codec: int, base: int) ->
     assert (head.leader_epoch, head.attributes) == (3, batches.TRANSACTIONAL | codec)
 
 
-def test_offsets_may_have_gaps_as_after_compaction() -> None:
+def test_offset_gaps_of_compaction_are_allowed() -> None:
     items = [Record(10, 5, b"a", None), Record(14, 4, b"b", b"1"), Record(90, 9, b"c", b"2")]
     batch = pack(items)
     assert list(batches.records(batch)) == items
     assert (read_head(batch).last_delta, read_head(batch).max_timestamp) == (80, 9)
 
 
-def test_log_append_time_is_the_time_of_every_record() -> None:
+def test_log_append_time_applies_to_every_record() -> None:
     batch = build([(b"k", b"v")] * 3, timestamp_ms=5)
     batches.stamp(batch, 77, log_append=True)
     assert [r.timestamp for r in batches.records(batch)] == [77, 77, 77]
@@ -80,7 +80,7 @@ def test_log_append_time_is_the_time_of_every_record() -> None:
     assert [r.timestamp for r in KafkaPythonBatch(bytes(batch))] == [77, 77, 77]
 
 
-def test_several_batches_lie_behind_one_another_and_a_cut_off_last_is_left_out() -> None:
+def test_consecutive_batches_are_read_without_truncated_last() -> None:
     first, second = build([(b"a", b"1")], timestamp_ms=1), build([(b"b", b"2")] * 5, timestamp_ms=2)
     both = bytes(first + second)
     heads = list(iter_batches(both))
@@ -89,7 +89,7 @@ def test_several_batches_lie_behind_one_another_and_a_cut_off_last_is_left_out()
         assert len(list(iter_batches(both[: len(first) + cut]))) == 1
 
 
-def test_a_batch_anywhere_in_a_buffer() -> None:
+def test_batch_at_any_position_of_buffer() -> None:
     batch = build([(b"a", b"1")] * 4, base_offset=9, timestamp_ms=1, codec=2)
     buf = bytearray(b"x" * 100 + bytes(batch) + b"y" * 100)
     assert [r.offset for r in batches.records(memoryview(buf), 100)] == [9, 10, 11, 12]
@@ -98,7 +98,7 @@ def test_a_batch_anywhere_in_a_buffer() -> None:
     assert buf[100 : 100 + len(batch)] == batch
 
 
-def test_a_length_no_batch_can_have_is_an_error() -> None:
+def test_impossible_batch_length_is_an_error() -> None:
     broken = bytearray(build([(b"a", b"1")], timestamp_ms=1))
     broken[8:12] = (HEAD_BYTES - 13).to_bytes(4, "big")
     with pytest.raises(KafkaError) as caught:
@@ -107,8 +107,8 @@ def test_a_length_no_batch_can_have_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_any_damage_ends_in_one_kind_of_error(codec: int) -> None:
-    """Without the CRC between damage and reader: every field may say anything."""
+def test_any_damage_raises_the_same_error_type(codec: int) -> None:
+    """Without the CRC between damage and reader: every field may have any value."""
     rng = random.Random(codec)
     sound = bytes(pack(as_records(ROWS[:12]), codec=codec))
     outcomes = set()
@@ -153,6 +153,6 @@ def test_signed_varints(value: int) -> None:
 
 
 @pytest.mark.parametrize("raw", ["", "80", "ffffffff", "ffffffff10", "808080808001", "8080808080"])
-def test_varints_that_end_early_or_run_on(raw: str) -> None:
+def test_truncated_and_overlong_varints_are_refused(raw: str) -> None:
     with pytest.raises(IndexError):
         read_uvarint(bytes.fromhex(raw), 0)

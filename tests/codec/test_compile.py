@@ -1,4 +1,4 @@
-"""The message compiler and what declarations mean, on small messages made for the purpose.
+"""The message compiler and the meaning of declarations, on small example messages.
 
 Covers: kafkawire.codec.compile_encode.
 """
@@ -65,7 +65,7 @@ class Point:
 
 @request(key=1, versions=(0, 3), flexible_from=2)
 class Sample:
-    """One field of each kind."""
+    """A message with one field of each kind."""
 
     flag: bool = False
     small: int8 = 0
@@ -92,7 +92,7 @@ class Sample:
 
 @response(key=1, versions=(0, 1), flexible_from=1)
 class Carrier:
-    """Records between two numbers."""
+    """A message with records between two numbers."""
 
     before: int32 = 0
     records: Records | None = None
@@ -103,7 +103,7 @@ class Carrier:
 
 @stored(versions=(1, 2))
 class Kept:
-    """A value with a version in front."""
+    """A stored value that begins with its version."""
 
     number: int32 = 0
 
@@ -111,7 +111,7 @@ class Kept:
 # -- declared classes
 
 
-def test_a_declared_class_is_like_a_slotted_dataclass() -> None:
+def test_declared_class_behaves_like_slotted_dataclass() -> None:
     one, other = Sample(), Sample(name="a", numbers=[1])
     assert one == Sample()
     assert one != other
@@ -138,7 +138,7 @@ def test_fields_of_a_version() -> None:
     assert title.nullable(1)
 
 
-def test_a_field_without_a_default_is_refused() -> None:
+def test_field_without_default_is_refused() -> None:
     with pytest.raises(KeyError, match="x"):
 
         @declared
@@ -146,7 +146,7 @@ def test_a_field_without_a_default_is_refused() -> None:
             x: int32
 
 
-def test_an_annotation_that_is_no_wire_type_is_refused() -> None:
+def test_annotation_without_wire_type_is_refused() -> None:
     @request(key=1, versions=(0, 0), flexible_from=None)
     class Wrong:
         x: complex = 0j
@@ -158,7 +158,7 @@ def test_an_annotation_that_is_no_wire_type_is_refused() -> None:
 # -- bytes
 
 
-def test_old_versions_are_plain() -> None:
+def test_non_flexible_encoding() -> None:
     sample = Sample(True, -2, 65535, 2**32 - 1, 0.5, "é", "t", bytes(range(16)), b"b", [-1])
     expected = b"\x01\xfe\xff\xff\xff\xff\xff\xff" + struct.pack(">d", 0.5)
     expected += b"\x00\x02\xc3\xa9" + b"\x00\x01t" + bytes(range(16)) + b"\x00\x00\x00\x01b"
@@ -168,7 +168,7 @@ def test_old_versions_are_plain() -> None:
     assert decode(Sample, 0, expected) == sample
 
 
-def test_flexible_versions_are_compact_and_tagged() -> None:
+def test_flexible_encoding() -> None:
     point = Point(1, 2)
     sample = Sample(names=None, points=[point], centre=Point(), hint="h", place=point, many=[5])
     expected = b"\x00\x00\x00\x00\x00\x00\x00\x00" + bytes(8)
@@ -189,7 +189,7 @@ def test_unknown_tags_are_kept_and_sorted_among_the_known() -> None:
     assert decode(Sample, 3, data) == sample
 
 
-def test_a_tagged_struct_of_defaults_is_not_sent() -> None:
+def test_tagged_struct_of_defaults_is_not_encoded() -> None:
     assert encode(Sample(place=Point()), 2) == encode(Sample(), 2)
 
 
@@ -210,7 +210,7 @@ def test_arrays_and_strings_of_every_length_class(size: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_records_are_neither_copied_in_nor_out(version: int) -> None:
+def test_records_are_not_copied(version: int) -> None:
     records = memoryview(bytearray(b"r" * 500))
     parts: list[Buffer] = []
     encoder(Carrier, version)(Carrier(1, records, 2), parts)
@@ -221,11 +221,11 @@ def test_records_are_neither_copied_in_nor_out(version: int) -> None:
     assert isinstance(found.records, memoryview)
     assert found.records.obj is data
     assert found.records == records
-    found.records[0] = 0  # the produce path writes into the batch where it lies
+    found.records[0] = 0  # the produce path writes into the batch in place
     assert b"\0rrr" in data
 
 
-def test_records_from_several_buffers() -> None:
+def test_records_of_several_buffers() -> None:
     pieces: list[Buffer] = [b"ab", bytearray(b"cd"), memoryview(b"ef")]
     data = encode(Carrier(records=pieces, after=5), 1)
     assert decode(Carrier, 1, data) == Carrier(records=b"abcdef", after=5)
@@ -238,7 +238,7 @@ def test_records_from_several_buffers() -> None:
 # -- mistakes of the caller
 
 
-def test_a_request_does_not_drop_what_matters() -> None:
+def test_request_refuses_to_drop_non_ignorable_field() -> None:
     with pytest.raises(ValueError, match=r"Sample\.new is set but version 0 lacks it"):
         encode(Sample(new=1), 0)
     encode(Sample(old=1), 3)  # ignorable
@@ -257,12 +257,12 @@ def test_a_request_does_not_drop_what_matters() -> None:
         (Sample(corner=None), 3),  # type: ignore[arg-type]
     ],
 )
-def test_values_that_do_not_fit_are_refused(sample: Sample, version: int) -> None:
+def test_values_out_of_range_are_refused(sample: Sample, version: int) -> None:
     with pytest.raises((ValueError, TypeError, AttributeError, struct.error)):
         encode(sample, version)
 
 
-def test_versions_that_do_not_exist() -> None:
+def test_unknown_versions_are_refused() -> None:
     for made in (encoder, decoder):
         with pytest.raises(ValueError, match="no version 4"):
             made(Sample, 4)
@@ -282,7 +282,7 @@ FIXED = 16  # flag to ratio in Sample
         (0, b"\xff\xff"),  # null where null is not allowed
         (0, b"\xff\xfe"),  # length -2
         (0, b"\x00\x01\xff"),  # not UTF-8
-        (0, b"\x7f\xff"),  # more than is there
+        (0, b"\x7f\xff"),  # more than the available bytes
         (3, b"\x00"),
         (3, b"\x02\xff"),
         (3, b"\xff\xff\xff\xff\x7f"),  # varint over int32
@@ -298,7 +298,7 @@ def test_garbage_raises_decode_error(version: int, tail: bytes) -> None:
 
 @pytest.mark.parametrize("version", [0, 3])
 @pytest.mark.parametrize("name", ["numbers", "idents", "names", "points"])
-def test_array_counts_are_checked_before_memory_is_taken(version: int, name: str) -> None:
+def test_array_counts_are_checked_before_allocation(version: int, name: str) -> None:
     sample = Sample(numbers=[7], idents=[b"7" * 16], names=["7" * 7], points=[Point(7, 7)])
     data = encode(sample, version)
     content: dict[str, bytes] = {
@@ -320,7 +320,7 @@ def test_array_counts_are_checked_before_memory_is_taken(version: int, name: str
         tracemalloc.stop()
 
 
-def test_a_tagged_field_must_fill_its_size() -> None:
+def test_tagged_field_must_fill_its_size() -> None:
     data = encode(Sample(hint="h"), 2)
     assert data.endswith(b"\x01\x00\x02\x02h")
     for wrong in (b"\x01\x00\x01\x02h", b"\x01\x00\x03\x02hh", b"\x01\x00\x7f\x02h"):
@@ -329,7 +329,7 @@ def test_a_tagged_field_must_fill_its_size() -> None:
 
 
 @pytest.mark.parametrize("cls", [Sample, Carrier])
-def test_the_end_holds_inside_a_larger_buffer(cls: Any) -> None:
+def test_end_is_respected_inside_larger_buffer(cls: Any) -> None:
     version = 1
     message = cls()
     data = encode(message, version)
@@ -346,13 +346,13 @@ def test_the_end_holds_inside_a_larger_buffer(cls: Any) -> None:
 # -- parts and stored values
 
 
-def test_a_part_is_encoded_as_inside_its_message() -> None:
+def test_part_is_encoded_as_inside_its_message() -> None:
     parts: list[Buffer] = []
     part_encoder(Sample, Point, 3)(Point(1, 2), parts)
     assert b"".join(parts) == b"\x00\x00\x00\x01\x00\x00\x00\x02\x00"
 
 
-def test_stored_values_carry_their_version() -> None:
+def test_stored_values_contain_their_version() -> None:
     data = encode_versioned(Kept(5), 2)
     assert data == b"\x00\x02\x00\x00\x00\x05"
     assert version_of(data) == 2
@@ -365,7 +365,7 @@ def test_stored_values_carry_their_version() -> None:
 # -- uuids, start-up
 
 
-def test_uuid_text_is_kafkas() -> None:
+def test_uuid_text_is_kafkas_format() -> None:
     assert uuid_text(bytes(16)) == "A" * 22
     assert uuid_parse(uuid_text(bytes(range(16)))) == bytes(range(16))
     for wrong in ("", "A" * 21, "A" * 23, "!" * 22, "A" * 24):

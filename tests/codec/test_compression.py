@@ -31,12 +31,12 @@ def code_of_decompress(codec: int, data: bytes, limit: int = MIB) -> ErrorCode:
 
 @pytest.mark.parametrize("codec", range(5))
 @given(data=st.binary(max_size=5000) | st.binary(max_size=20).map(lambda b: b * 4000))
-def test_what_is_compressed_comes_back(codec: int, data: bytes) -> None:
+def test_compression_round_trips(codec: int, data: bytes) -> None:
     packed = compress(codec, bytearray(data))
     assert bytes(decompress(codec, memoryview(packed), len(data) or 1)) == data
 
 
-def test_other_libraries_read_ours() -> None:
+def test_other_libraries_decompress_ours() -> None:
     assert gzip.decompress(compress(GZIP, TEXT)) == TEXT
     assert lz4.frame.decompress(compress(LZ4, TEXT)) == TEXT
     assert zstandard.ZstdDecompressor().decompress(compress(ZSTD, TEXT), MIB) == TEXT
@@ -46,7 +46,7 @@ def test_other_libraries_read_ours() -> None:
     assert TEXT.startswith(snappy.uncompress(packed[20 : 20 + length]))
 
 
-def test_ours_are_read_from_other_libraries() -> None:
+def test_data_of_other_libraries_is_decompressed() -> None:
     compressor = zstandard.ZstdCompressor(write_content_size=False)
     theirs = {
         GZIP: [gzip.compress(TEXT), gzip.compress(TEXT[:999]) + gzip.compress(TEXT[999:])],
@@ -62,12 +62,14 @@ def test_ours_are_read_from_other_libraries() -> None:
             assert bytes(decompress(codec, form, MIB)) == TEXT, CODEC_NAMES[codec]
 
 
-def test_lz4_blocks_are_independent_as_kafkas_reader_wants() -> None:
+def test_lz4_blocks_are_independent_for_kafkas_reader() -> None:
     assert lz4.frame.get_frame_info(bytes(compress(LZ4, TEXT)))["block_linked"] is False
 
 
 @pytest.mark.parametrize(("codec", "least", "most"), [(GZIP, 1, 9), (LZ4, 1, 17), (ZSTD, -5, 19)])
-def test_levels_matter_and_minus_one_is_gzips_own(codec: int, least: int, most: int) -> None:
+def test_levels_change_size_and_minus_one_is_gzip_default(
+    codec: int, least: int, most: int
+) -> None:
     words = random.Random(1).choices([b"alpha ", b"beta ", b"gamma ", b"delta "], k=20_000)
     data = b"".join(words)
     small, large = compress(codec, data, most), compress(codec, data, least)
@@ -78,7 +80,7 @@ def test_levels_matter_and_minus_one_is_gzips_own(codec: int, least: int, most: 
 
 @pytest.mark.parametrize("codec", REAL)
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 70_000, 300_000])
-def test_the_limit_is_exact(codec: int, size: int) -> None:
+def test_decompression_limit_is_exact(codec: int, size: int) -> None:
     data = TEXT[:size]
     packed = bytes(compress(codec, data))
     assert bytes(decompress(codec, packed, max(size, 1))) == data
@@ -87,7 +89,7 @@ def test_the_limit_is_exact(codec: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
-def test_a_full_buffer_says_so_in_the_words_we_look_for(codec: int) -> None:
+def test_full_buffer_error_has_expected_text(codec: int) -> None:
     into = {
         GZIP: cramjam.gzip.decompress_into,
         LZ4: cramjam.lz4.decompress_into,
@@ -98,7 +100,7 @@ def test_a_full_buffer_says_so_in_the_words_we_look_for(codec: int) -> None:
 
 
 @pytest.mark.slow
-def test_bombs_stop_at_the_limit() -> None:
+def test_decompression_bombs_stop_at_limit() -> None:
     zeros = bytes(16 * MIB)
     for codec in REAL:
         bomb = bytes(compress(codec, zeros))
@@ -108,7 +110,7 @@ def test_bombs_stop_at_the_limit() -> None:
     assert code_of_decompress(GZIP, bomb) is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_sizes_that_lie_allocate_nothing() -> None:
+def test_false_sizes_allocate_nothing() -> None:
     huge = b"\xff\xff\xff\xff\x0f" + b"\0" * 10  # raw snappy that claims 4 GiB - 1
     assert code_of_decompress(SNAPPY, huge) is ErrorCode.MESSAGE_TOO_LARGE
     head = b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01"
@@ -116,12 +118,12 @@ def test_sizes_that_lie_allocate_nothing() -> None:
         assert code_of_decompress(SNAPPY, head + tail) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_an_unknown_codec() -> None:
+def test_unknown_codec_is_refused() -> None:
     assert code_of_decompress(5, b"x") is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 @pytest.mark.parametrize("codec", REAL)
-def test_damage_is_corrupt_or_goes_unseen_but_is_nothing_else(codec: int) -> None:
+def test_damage_raises_only_corrupt_error(codec: int) -> None:
     rng = random.Random(codec)
     sound = bytes(compress(codec, TEXT[:3000]))
     codes = set()

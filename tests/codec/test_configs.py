@@ -91,7 +91,7 @@ def test_topic_settings_are_kafkas() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_each_row_is_whole(row: Config) -> None:
+def test_each_row_is_complete(row: Config) -> None:
     assert row.about.endswith("."), row.about
     assert row.default is None or validate(row, text_of(row.default) or "") == row.default
     if row.type in (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG):
@@ -126,7 +126,7 @@ def test_each_row_is_whole(row: Config) -> None:
         ("journal.bytes", str(2 << 30), 2 << 30),
     ],
 )
-def test_texts_become_values(name: str, text: str, value: object) -> None:
+def test_texts_are_parsed(name: str, text: str, value: object) -> None:
     assert parse(name, text) == value
 
 
@@ -158,14 +158,14 @@ def test_texts_become_values(name: str, text: str, value: object) -> None:
          "PARTITION:BROKER"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_one_sentence(name: str, text: str, sentence: str) -> None:
+def test_invalid_value_is_one_sentence(name: str, text: str, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(name, text)
     assert str(caught.value) == f"{name}={text}: {sentence}"
     assert caught.value.name == name
 
 
-def test_an_unknown_name_gets_a_hint() -> None:
+def test_unknown_name_gets_suggestion() -> None:
     with pytest.raises(ConfigError, match=r"^retention\.mss: .*did you mean retention\.ms\?"):
         find("retention.mss", TOPIC_CONFIGS)
     with pytest.raises(ConfigError, match=r"^qqq: unknown setting$"):
@@ -173,7 +173,7 @@ def test_an_unknown_name_gets_a_hint() -> None:
 
 
 @given(st.sampled_from(ROWS), st.text(max_size=12) | st.integers().map(str))
-def test_no_text_does_more_than_raise(row: Config, text: str) -> None:
+def test_any_text_is_parsed_or_refused(row: Config, text: str) -> None:
     try:
         value = validate(row, text)
     except ConfigError:
@@ -187,7 +187,7 @@ NUMBERS = [row for row in ROWS if row.type in (ConfigType.INT, ConfigType.SHORT,
 
 
 @pytest.mark.parametrize("row", NUMBERS, ids=lambda row: row.name)
-def test_a_number_has_the_bounds_it_names_and_no_others(row: Config) -> None:
+def test_numbers_have_exactly_their_documented_bounds(row: Config) -> None:
     width = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}[row.type]
     low = -(2**width) if row.at_least is None else int(row.at_least)
     high = 2**width - 1 if row.at_most is None else int(row.at_most)
@@ -207,15 +207,15 @@ CHECKED = [r for r in ROWS if r.type not in (ConfigType.STRING, ConfigType.CLASS
 
 
 @pytest.mark.parametrize("row", CHECKED, ids=lambda row: row.name)
-def test_twenty_wrong_values_are_a_sentence_each(row: Config) -> None:
-    """A setting that is not any text refuses these and names itself."""
+def test_each_setting_refuses_wrong_values_with_a_sentence(row: Config) -> None:
+    """Text settings accept any text; all others refuse these values and name themselves."""
     for text in WRONG_VALUES:
         with pytest.raises(ConfigError) as caught:
             validate(row, text)
         assert str(caught.value).startswith(f"{row.name}={text}: it must be ")
 
 
-def test_lists_are_appended_to_and_subtracted_from() -> None:
+def test_append_and_subtract_of_lists() -> None:
     policy = TOPIC_CONFIGS["cleanup.policy"]
     assert append_items(policy, "delete", "compact, delete") == "delete,compact"
     assert append_items(policy, "", "compact") == "compact"
@@ -226,7 +226,7 @@ def test_lists_are_appended_to_and_subtracted_from() -> None:
             change(TOPIC_CONFIGS["retention.ms"], "1", "2")
 
 
-def test_the_typed_objects_have_an_attribute_for_each_row() -> None:
+def test_typed_objects_have_an_attribute_per_setting() -> None:
     ours = {field.name for field in dataclasses.fields(BrokerConfig)}
     ours -= {"texts", "file_delete_delay_ms"}  # the latter is a topic's on the broker
     assert ours == {row.attribute for row in BROKER_CONFIGS.values() if not row.of_topic}
@@ -237,7 +237,7 @@ def test_the_typed_objects_have_an_attribute_for_each_row() -> None:
 
 
 @pytest.mark.parametrize("typed", [BrokerConfig(), TopicConfig()])
-def test_the_attributes_have_the_types_they_claim(typed: BrokerConfig | TopicConfig) -> None:
+def test_attributes_have_declared_types(typed: BrokerConfig | TopicConfig) -> None:
     names = {"int": int, "float": float, "str": str, "bool": bool, "dict[str, str]": dict}
     names["TierLevel"] = TierLevel
     for field in dataclasses.fields(typed):
@@ -250,7 +250,7 @@ def test_the_attributes_have_the_types_they_claim(typed: BrokerConfig | TopicCon
             assert type(value) is names[claimed], field.name
 
 
-def test_a_topic_takes_its_own_setting_then_the_brokers_then_the_default() -> None:
+def test_topic_setting_precedence() -> None:
     topic = TopicConfig()
     assert (topic.retention_ms, topic.max_message_bytes) == (604_800_000, 1_048_588)
     topic.update({}, {"log.retention.hours": "2", "message.max.bytes": "7"})
@@ -266,7 +266,7 @@ def test_a_topic_takes_its_own_setting_then_the_brokers_then_the_default() -> No
     assert topic_default(TOPIC_CONFIGS["segment.ms"], {"log.roll.hours": "1"}) == 3_600_000
 
 
-def test_what_the_log_reads_of_a_topic() -> None:
+def test_settings_that_log_reads_of_a_topic() -> None:
     topic = TopicConfig(
         {
             "cleanup.policy": "compact",
@@ -287,7 +287,7 @@ def test_what_the_log_reads_of_a_topic() -> None:
     assert (topic.compression, topic.cleanup_delete) == (-1, True)
 
 
-def test_a_refused_update_changes_nothing() -> None:
+def test_refused_update_changes_nothing() -> None:
     topic, broker = TopicConfig({"retention.ms": "5"}), BrokerConfig({"flush": "os"})
     for texts in ({"retention.ms": "x"}, {"nonsense": "1"}, {"retention.ms": "6", "flush.ms": ""}):
         before = dataclasses.asdict(topic)
@@ -303,7 +303,7 @@ def test_a_refused_update_changes_nothing() -> None:
         assert (broker.flush, broker.commit_delay_ms, broker.texts) == ("os", 5, {"flush": "os"})
 
 
-def test_settings_that_contradict_each_other_are_refused() -> None:
+def test_contradicting_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms=11: .*which is 10"):
         check_topic({"min.compaction.lag.ms": "11", "max.compaction.lag.ms": "10"})
     with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms=11"):
@@ -318,7 +318,7 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
 TIER = {"tier.url": "s3://bucket/prefix"}
 
 
-def test_topics_are_tiered_where_there_is_a_tier_unless_they_say_no() -> None:
+def test_topics_are_tiered_by_default_where_there_is_a_tier() -> None:
     def of(overrides: dict[str, str], broker: dict[str, str]) -> tuple[bool, bool]:
         config = TopicConfig(overrides, broker)
         return config.tiered, config.copies
@@ -327,7 +327,7 @@ def test_topics_are_tiered_where_there_is_a_tier_unless_they_say_no() -> None:
     assert of({}, TIER) == (True, True)
     assert of({"remote.storage.enable": "false"}, TIER) == (False, False)
     assert of({"remote.log.copy.disable": "true"}, TIER) == (True, False)
-    assert of({"remote.storage.enable": "true"}, {}) == (False, False)  # the tier was taken away
+    assert of({"remote.storage.enable": "true"}, {}) == (False, False)  # the tier was removed
     assert topic_default(TOPIC_CONFIGS["remote.storage.enable"], TIER) is True
     config = TopicConfig({"tieredStorageLevel": "Force"}, TIER | {"tiering.max.lag.ms": "6000"})
     assert (config.tier_level, config.tier_lag_ms) == (TierLevel.FORCE, 6000)
@@ -338,16 +338,14 @@ def test_topics_are_tiered_where_there_is_a_tier_unless_they_say_no() -> None:
     ("local", "total", "comes_to"),
     [(-2, 5, 5), (-2, -1, -1), (-1, -1, -1), (-1, 5, 5), (3, 5, 3), (7, 5, 5), (7, -1, 7)],
 )
-def test_what_stays_local_is_never_more_than_what_stays(
-    local: int, total: int, comes_to: int
-) -> None:
+def test_local_retention_is_at_most_total_retention(local: int, total: int, comes_to: int) -> None:
     texts = {"local.retention.ms": str(local), "retention.ms": str(total)}
     assert TopicConfig(texts, TIER).local_retention_ms == comes_to
     texts = {"local.retention.bytes": str(local), "retention.bytes": str(total)}
     assert TopicConfig(texts, TIER).local_retention_bytes == comes_to
 
 
-def test_local_retention_is_checked_as_kafka_does() -> None:
+def test_local_retention_is_validated_like_kafka() -> None:
     for unit in ("ms", "bytes"):
         retention, local = f"retention.{unit}", f"local.retention.{unit}"
         with pytest.raises(ConfigError, match=rf"{local}=6: it must not be above {retention}"):
@@ -365,26 +363,26 @@ def test_local_retention_is_checked_as_kafka_does() -> None:
         check_topic({**copied_no_more, local: "-2"}, TIER)
 
 
-def test_tiering_is_switched_on_and_off_as_kafka_allows() -> None:
+def test_tiering_can_be_changed_only_as_kafka_allows() -> None:
     on, off = {"remote.storage.enable": "true"}, {"remote.storage.enable": "false"}
     with pytest.raises(ConfigError, match=r"remote\.storage\.enable=true: .*no remote tier"):
         check_topic(on, {})
-    check_topic(on, {}, on)  # was set while there was a tier: its other settings may be changed
+    check_topic(on, {}, on)  # set while there was a tier: its other settings may be changed
     check_topic(off, TIER)  # a new topic
     check_topic(off, TIER, off)
-    for before in (on, {}):  # said, or because the broker has a tier
+    for before in (on, {}):  # set explicitly, or because the broker has a tier
         with pytest.raises(ConfigError, match=r"enable=false: .*remote\.log\.delete\.on\.disable"):
             check_topic(off, TIER, before)
         check_topic(off | {"remote.log.delete.on.disable": "true"}, TIER, before)
     check_topic(off, {}, on)  # there is no tier any more
 
 
-def test_the_document_is_the_table() -> None:
+def test_document_matches_table() -> None:
     document = Path(__file__).parent.parent.parent / "docs" / "configs.md"
     assert document.read_text(encoding="utf-8").endswith(markdown_table())
 
 
-def test_the_document_names_every_setting_and_what_has_no_effect() -> None:
+def test_document_lists_every_setting_and_those_without_effect() -> None:
     lines = {line.split("`")[1]: line for line in markdown_table().splitlines() if "`" in line}
     for row in (r for r in ROWS if not r.of_topic):
         assert f"| {row.effect.value} |" in lines[row.name]
@@ -393,7 +391,7 @@ def test_the_document_names_every_setting_and_what_has_no_effect() -> None:
     assert {row.effect for row in ROWS} == set(Effect)
 
 
-def test_throttled_replicas_are_pairs_or_a_single_star() -> None:
+def test_throttled_replicas_are_pairs_or_star() -> None:
     name = "leader.replication.throttled.replicas"
     for text in ("", "*", "0:1", "0:1,1:2"):
         parse(name, text)

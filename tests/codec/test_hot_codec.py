@@ -1,4 +1,4 @@
-"""The flat Produce and Fetch codecs say byte for byte what the declarations say."""
+"""The flat Produce and Fetch codecs, compared byte for byte with the declarations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ tags = st.none() | st.just({7: b"kept", 300: b""})
 
 
 def topics(version: int) -> st.SearchStrategy[list[flat_produce.Topic]]:
-    """Some topics, as a version names them."""
+    """Some topics, identified as in this version."""
     if version >= 13:
         return st.lists(ids.map(_topic), max_size=3, unique=True)
     return st.lists(names.map(_topic), max_size=3, unique=True)
@@ -73,7 +73,7 @@ def produce_request(draw: st.DrawFn, version: int) -> ProduceRequest:
 
 @pytest.mark.parametrize("version", range(3, 14))
 @given(data=st.data())
-def test_produce_requests_read_the_same(version: int, data: st.DataObject) -> None:
+def test_produce_requests_are_decoded_the_same(version: int, data: st.DataObject) -> None:
     request = data.draw(st.composite(produce_request)(version))
     raw = memoryview(b"head" + encode(request, version) + b"next")
     transactional_id, acks, items = flat_produce.read_request(raw, 4, len(raw) - 4, version)
@@ -115,7 +115,7 @@ def produce_results(draw: st.DrawFn, version: int) -> list[flat_produce.ProduceR
 
 @pytest.mark.parametrize("version", range(3, 14))
 @given(data=st.data())
-def test_produce_responses_write_the_same(version: int, data: st.DataObject) -> None:
+def test_produce_responses_are_encoded_the_same(version: int, data: st.DataObject) -> None:
     results = data.draw(st.composite(produce_results)(version))
     response = ProduceResponse()
     response.responses = []
@@ -180,7 +180,7 @@ def fetch_request(draw: st.DrawFn, version: int) -> FetchRequest:
 
 @pytest.mark.parametrize("version", range(4, 19))
 @given(data=st.data())
-def test_fetch_requests_read_the_same(version: int, data: st.DataObject) -> None:
+def test_fetch_requests_are_decoded_the_same(version: int, data: st.DataObject) -> None:
     request = data.draw(st.composite(fetch_request)(version))
     raw = memoryview(b"head" + encode(request, version) + b"next")
     ask = flat_fetch.read_request(raw, 4, len(raw) - 4, version)
@@ -228,7 +228,9 @@ def fetch_results(draw: st.DrawFn, version: int) -> list[flat_fetch.FetchResult]
 
 @pytest.mark.parametrize("version", range(4, 19))
 @given(data=st.data(), committed=st.booleans())
-def test_fetch_responses_write_the_same(version: int, data: st.DataObject, committed: bool) -> None:
+def test_fetch_responses_are_encoded_the_same(
+    version: int, data: st.DataObject, committed: bool
+) -> None:
     results = data.draw(st.composite(fetch_results)(version))
     response = FetchResponse()
     response.responses = []
@@ -255,7 +257,7 @@ def test_fetch_responses_write_the_same(version: int, data: st.DataObject, commi
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_garbage_is_a_decode_error_or_a_request(seed: int) -> None:
+def test_garbage_raises_decode_error_or_is_a_request(seed: int) -> None:
     rng = random.Random(seed)
     version = rng.randrange(4, 14)
     rows = [PartitionProduceData(n, rng.randbytes(50)) for n in range(3)]

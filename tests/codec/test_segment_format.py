@@ -1,4 +1,4 @@
-"""The bytes of segments: written, read, skipped, refused; and damaged, where every bit counts."""
+"""The bytes of segments: written, read, skipped, refused; and damage to every bit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STATE_OF_3 = PartitionState(
 
 
 def sample() -> bytes:
-    """Three partitions: of several blocks with a gap, empty, of one batch that begins early."""
+    """Three partitions: several blocks with a gap, an empty one, one batch that begins early."""
     first = [batch(n * 2 + (n > 30), 2, size=200, stamp=1000 + n % 40) for n in range(60)]
     return segment(
         [
@@ -57,7 +57,7 @@ def sample() -> bytes:
 SAMPLE = sample()
 
 
-def test_what_was_written_is_read() -> None:
+def test_segment_round_trips() -> None:
     data = sample()
     whole = everything(data)
     assert (whole.header.uuid, whole.header.node_id, whole.header.created_ms) == (UUID, 1, 5)
@@ -76,7 +76,7 @@ def test_what_was_written_is_read() -> None:
     assert set(whole.states) == {3, 5, 1 << 40}
 
 
-def test_every_byte_belongs_to_something() -> None:
+def test_every_byte_belongs_to_a_section() -> None:
     data = sample()
     trailer = read_trailer(data[-TAIL_BYTES:], len(data))
     at = trailer.batches_end
@@ -86,7 +86,7 @@ def test_every_byte_belongs_to_something() -> None:
     assert at + len(trailer.sections) * layout.SECTION.size + TRAILER_BYTES == len(data)
 
 
-def test_an_empty_segment() -> None:
+def test_empty_segment() -> None:
     whole = everything(segment([]))
     assert (whole.entries, whole.trailer.batches, whole.states) == ([], 0, {})
 
@@ -114,7 +114,7 @@ def test_blocks_are_whole_batches_of_at_least_4_kib() -> None:
 
 
 @given(st.integers(-5, 140), st.integers(0, 40_000))
-def test_a_span_has_the_batch_of_an_offset(offset: int, limit: int) -> None:
+def test_span_contains_batch_of_offset(offset: int, limit: int) -> None:
     data = SAMPLE
     index, entry = index_of(data), everything(data).entries[0]
     position, length = index.span(offset, limit)
@@ -135,7 +135,7 @@ def test_a_span_has_the_batch_of_an_offset(offset: int, limit: int) -> None:
 
 
 @given(st.integers(995, 1045))
-def test_since_is_the_first_block_that_may_have_a_time(stamp: int) -> None:
+def test_since_is_first_block_that_may_contain_timestamp(stamp: int) -> None:
     data = SAMPLE
     index = index_of(data)
     blocks = [index.block(at) for at in range(len(index))]
@@ -157,7 +157,7 @@ def everything_between(data: bytes, start: int, length: int) -> list[bytes]:
 
 
 @given(st.integers(0, 30_000), st.integers(0, 30_000), st.integers(1, 20_000))
-def test_runs_cover_a_range_once(one: int, other: int, limit: int) -> None:
+def test_runs_cover_range_exactly_once(one: int, other: int, limit: int) -> None:
     index = index_of(SAMPLE)
     entry = everything(SAMPLE).entries[0]
     start, stop = sorted(entry.start + min(n, entry.length) for n in (one, other))
@@ -171,7 +171,7 @@ def test_runs_cover_a_range_once(one: int, other: int, limit: int) -> None:
         assert a + n == b
 
 
-def test_blocks_tell_which_bytes_are_bad() -> None:
+def test_blocks_report_damaged_bytes() -> None:
     data = bytearray(SAMPLE)
     index, entry = index_of(SAMPLE), everything(SAMPLE).entries[0]
     second = index.block(1)
@@ -183,7 +183,7 @@ def test_blocks_tell_which_bytes_are_bad() -> None:
     assert index.damaged(after, data[after : entry.start + entry.length]) is None
 
 
-def test_batches_that_are_none_are_refused_and_taken_back() -> None:
+def test_invalid_batches_are_refused_and_rolled_back() -> None:
     builder = SegmentBuilder(UUID, 1, 5)
     good, wrong = batch(5, 2), bytearray(batch(7))
     wrong[-1] ^= 1
@@ -225,7 +225,7 @@ def parts(draw: st.DrawFn) -> list[Part]:
 
 @given(parts())
 @settings(max_examples=3 * settings().max_examples, deadline=None)
-def test_any_segment_is_read_as_written(given_parts: list[Part]) -> None:
+def test_any_segment_round_trips(given_parts: list[Part]) -> None:
     for part in given_parts:
         part.number %= 1 << 60
     given_parts = sorted({p.number: p for p in given_parts}.values(), key=lambda p: p.number)
@@ -251,7 +251,7 @@ def _named(given_parts: list[Part]):  # type: ignore[no-untyped-def]
     return everything(bytes(data + builder.finish()))
 
 
-def test_no_flipped_bit_goes_unseen() -> None:
+def test_every_flipped_bit_is_detected() -> None:
     """One bit of each byte: some check of the format fails, and only as a FormatError."""
     rng = random.Random(1)
     small = segment([Part(3, [batch(0, 2), batch(2)], state=STATE_OF_3), Part(4, [batch(7)])])
@@ -262,7 +262,7 @@ def test_no_flipped_bit_goes_unseen() -> None:
             everything(bytes(data))
 
 
-def test_no_truncation_goes_unseen() -> None:
+def test_every_truncation_is_detected() -> None:
     small = segment([Part(3, [batch(0, 2), batch(2)], state=STATE_OF_3), Part(4, [batch(7)])])
     for size in range(len(small)):
         with pytest.raises(FormatError):
@@ -273,8 +273,8 @@ def test_no_truncation_goes_unseen() -> None:
 
 @given(st.data())
 @settings(max_examples=10 * settings().max_examples, deadline=None)
-def test_garbage_with_right_checksums_is_refused_in_words(data: st.DataObject) -> None:
-    """Sections of random bytes whose checksums hold: lengths in them must not be believed."""
+def test_garbage_with_valid_checksums_is_refused_with_message(data: st.DataObject) -> None:
+    """Sections of random bytes with valid checksums: lengths in them must not be trusted."""
     trailer = read_trailer(SAMPLE[-TAIL_BYTES:], len(SAMPLE))
     section = trailer.section(data.draw(st.sampled_from([DIRECTORY, STATE])))
     body = bytearray(SAMPLE[section.body_start : section.stop])
@@ -288,7 +288,7 @@ def test_garbage_with_right_checksums_is_refused_in_words(data: st.DataObject) -
 
 
 @given(st.binary(max_size=300), st.integers(0, 300))
-def test_noise_is_no_segment(noise: bytes, size: int) -> None:
+def test_random_bytes_are_refused(noise: bytes, size: int) -> None:
     for read in (directory.read_directory, directory.read_state):
         with suppress(FormatError):
             read(noise)
@@ -316,7 +316,7 @@ def with_section(kind: int, version: int, flags: int) -> bytes:
     return data[:table_at] + head + body + layout.write_trailer(more)
 
 
-def test_a_section_of_the_future_is_skipped_unless_it_must_be_known() -> None:
+def test_unknown_section_is_skipped_unless_required() -> None:
     plain = everything(SAMPLE)
     for kind, version in ((6, 1), (9, 7), (LOST, 2), (STATE, 2), (ORIGIN, 2)):
         whole = everything(with_section(kind, version, 0))
@@ -326,14 +326,14 @@ def test_a_section_of_the_future_is_skipped_unless_it_must_be_known() -> None:
             everything(with_section(kind, version, 1))
 
 
-def test_a_missing_section_is_said_to_be_missing() -> None:
+def test_missing_section_is_reported() -> None:
     trailer = read_trailer(SAMPLE[-TAIL_BYTES:], len(SAMPLE))
     trailer.sections[:] = [s for s in trailer.sections if s.kind != INDEX]
     with pytest.raises(FormatError, match="no index this program can read"):
         trailer.section(INDEX)
 
 
-def test_a_newer_format_is_refused_in_one_sentence() -> None:
+def test_newer_format_is_refused_in_one_sentence() -> None:
     header = bytearray(SAMPLE[:HEADER_BYTES])
     struct.pack_into("<I", header, 8, 2)
     struct.pack_into("<I", header, 12, crc32c(header[16:], crc32c(header[:12])))
@@ -346,7 +346,7 @@ def test_a_newer_format_is_refused_in_one_sentence() -> None:
         read_trailer(tail, len(SAMPLE))
 
 
-def test_a_trailer_must_fit_its_file() -> None:
+def test_trailer_must_fit_its_file() -> None:
     trailer = read_trailer(SAMPLE[-TAIL_BYTES:], len(SAMPLE))
     with pytest.raises(FormatError, match="its trailer says"):
         read_trailer(SAMPLE[-TAIL_BYTES:], len(SAMPLE) + 1)

@@ -1,7 +1,7 @@
-"""Segments as they are on disks already, read by ours and by a reader made from the page alone.
+"""Segments stored by earlier versions, read by our reader and by one written from the page alone.
 
-`Plain` knows docs/segment-format.md and nothing of kafkawire.codec.segment.format: were the page
-wrong, it could not read what we write.
+`Plain` follows docs/segment-format.md and uses nothing of kafkawire.codec.segment.format: if the
+page were wrong, it could not read what we write.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PAGE = (ROOT / "docs" / "segment-format.md").read_text(encoding="utf-8")
 
 
 class Plain:
-    """A reader made from docs/segment-format.md. AssertionError for what it says cannot be."""
+    """A reader written from docs/segment-format.md. AssertionError for what the page excludes."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -134,7 +134,7 @@ class Plain:
         return said
 
     def batches_of(self, entry: dict[str, Any]) -> list[bytes]:
-        """All batches, by way of the index's blocks."""
+        """All batches, found through the index's blocks."""
         at, size = entry["index_at"], entry["index_length"]
         assert crc32c(self.data[at : at + size]) == entry["index_sum"]
         n = size // 28
@@ -163,11 +163,11 @@ def golden(name: str) -> tuple[bytes, dict[str, Any]]:
 
 
 NAMES = ["v1", "v1-origin"]
-"""Without and with the section `origin`, which a reader may do without: no other version."""
+"""Without and with the section `origin`, which is optional for readers: the same version."""
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_files_ever_written_are_read(name: str) -> None:
+def test_golden_segments_are_read(name: str) -> None:
     data, says = golden(name)
     whole = everything(data)
     assert (whole.header.uuid.hex(), whole.header.node_id) == (says["uuid"], says["node"])
@@ -189,7 +189,7 @@ def test_files_ever_written_are_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_files_ever_written_are_sound(name: str) -> None:
+def test_golden_segments_pass_all_checks(name: str) -> None:
     arguments = ScrubArguments(str(GOLDEN / f"segment-{name}.segment"))
     assert find_job("scrub")(DiskFileSystem(), arguments, no_pace).problems == []
 
@@ -197,20 +197,20 @@ def test_files_ever_written_are_sound(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "build"), [("v1", make_segment_v1.build), ("v1-origin", make_segment_v1_origin.build)]
 )
-def test_the_same_bytes_are_written_today(
+def test_golden_segment_is_written_byte_for_byte(
     name: str, build: Callable[[], tuple[bytes, dict[str, Any]]]
 ) -> None:
-    """Should this fail, the format has changed: raise its version, keep the old file."""
+    """If this fails, the format has changed: raise its version, keep the old file."""
     data, says = build()
     assert (data, json.loads(json.dumps(says))) == golden(name)
 
 
-def test_every_version_has_its_golden_file() -> None:
+def test_every_version_has_a_golden_file() -> None:
     assert {f"v{n}" for n in range(1, layout.VERSION + 1)} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_reader_made_from_the_page_reads_our_files(name: str) -> None:
+def test_reader_written_from_page_reads_our_files(name: str) -> None:
     data, says = golden(name)
     plain = Plain(data)
     assert plain.origin == says.get("origin")
@@ -225,13 +225,13 @@ def test_a_reader_made_from_the_page_reads_our_files(name: str) -> None:
 
 
 def example() -> bytes:
-    """The bytes drawn at the end of the page."""
+    """The bytes of the example at the end of the page."""
     lines = re.findall(r"^([0-9a-f]{4})  ((?:[0-9a-f]{2} ?){1,16})", PAGE, re.MULTILINE)
     assert [int(at, 16) for at, _ in lines] == list(range(0, 16 * len(lines), 16))
     return bytes.fromhex("".join(text for _, text in lines))
 
 
-def test_the_example_of_the_page_is_a_segment() -> None:
+def test_example_of_page_is_a_segment() -> None:
     data = example()
     assert len(data) == 558
     plain, whole = Plain(data), everything(data)
@@ -246,7 +246,7 @@ def test_the_example_of_the_page_is_a_segment() -> None:
     assert (plain.node, plain.created_ms) == (1, 1_700_000_000_000)
 
 
-def test_the_page_says_the_numbers_of_the_code() -> None:
+def test_numbers_on_page_match_code() -> None:
     for said in (
         f"header, {codec.HEADER_BYTES} bytes", f"trailer, {codec.TRAILER_BYTES} bytes",
         f"{layout.SECTION.size} bytes for each section", f"{directory.ENTRY.size} bytes * n",

@@ -1,4 +1,4 @@
-"""What producers may send: each refusal with Kafka's code, fuzz, and the stored form."""
+"""Validation of produced batches: each refusal with Kafka's code, fuzzing, and the stored form."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def resummed(batch: bytearray) -> bytearray:
 
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("builder", [by_kafka_python, by_aiokafka])
-def test_what_clients_build_passes(
+def test_batches_built_by_clients_are_valid(
     builder: Callable[[list[Row], int, int], bytes], codec: int
 ) -> None:
     for producer_id in (-1, 5):
@@ -66,7 +66,7 @@ def test_what_clients_build_passes(
 
 
 @given(batch_rows.rows, st.integers(0, 4))
-def test_whatever_is_well_formed_passes(rows: list[Row], codec: int) -> None:
+def test_any_well_formed_batch_is_valid(rows: list[Row], codec: int) -> None:
     assert walked(pack(as_records(rows), codec=codec)) == max(row[0] for row in rows)
 
 
@@ -100,13 +100,13 @@ def put(at: int, size: int, value: int) -> Change:
         (put(16, 1, 3), ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_each_wrong_field_has_its_code(change: Change, code: ErrorCode) -> None:
+def test_each_wrong_field_has_its_error_code(change: Change, code: ErrorCode) -> None:
     batch = build([(b"k", b"v")] * 3, timestamp_ms=NOW)
     change(batch)
     assert refusal(resummed(batch)) is code
 
 
-def test_a_wrong_checksum_is_corrupt_and_tried_before_the_fields_it_covers() -> None:
+def test_checksum_is_checked_before_fields_it_covers() -> None:
     batch = build([(b"k", b"v")], timestamp_ms=NOW)
     batch[-1] ^= 1
     assert refusal(batch) is ErrorCode.CORRUPT_MESSAGE
@@ -114,12 +114,12 @@ def test_a_wrong_checksum_is_corrupt_and_tried_before_the_fields_it_covers() -> 
     assert refusal(batch) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_leader_epoch_is_the_brokers_and_not_looked_at() -> None:
+def test_leader_epoch_of_client_is_ignored() -> None:
     batch = build([(b"k", b"v")], timestamp_ms=NOW, leader_epoch=12345)
     assert check_batch(memoryview(batch), LIMIT)[2] == 12345
 
 
-def test_exactly_one_batch() -> None:
+def test_exactly_one_batch_is_required() -> None:
     batch = build([(b"k", b"v")], timestamp_ms=NOW)
     assert refusal(b"") is ErrorCode.INVALID_RECORD
     assert refusal(batch + batch) is ErrorCode.INVALID_RECORD
@@ -128,7 +128,7 @@ def test_exactly_one_batch() -> None:
         assert refusal(batch[:cut]) is ErrorCode.INVALID_RECORD
 
 
-def test_size_bound_is_exact_and_before_the_checksum() -> None:
+def test_size_limit_is_exact_and_checked_before_checksum() -> None:
     batch = build([(b"k", b"v" * 100)], timestamp_ms=NOW)
     check_batch(memoryview(batch), len(batch))
     assert refusal(batch, len(batch) - 1) is ErrorCode.MESSAGE_TOO_LARGE
@@ -136,7 +136,7 @@ def test_size_bound_is_exact_and_before_the_checksum() -> None:
     assert refusal(batch, len(batch) - 1) is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_zstd_needs_produce_7() -> None:
+def test_zstd_requires_produce_v7() -> None:
     batch = build([(b"k", b"v")], timestamp_ms=NOW, codec=ZSTD)
     check_batch(memoryview(batch), LIMIT)
     assert refusal(batch, zstd=False) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
@@ -144,15 +144,16 @@ def test_zstd_needs_produce_7() -> None:
 
 
 @pytest.mark.parametrize("codec", [NONE, GZIP])
-def test_more_records_than_can_be_there(codec: int) -> None:
-    """Unwalked batches take offsets by their count, so it must at least be possible."""
+def test_impossible_record_count_is_refused(codec: int) -> None:
+    """Batches whose records are not parsed get offsets by their count, so it must at least be
+    possible."""
     batch = build([(None, None)] * 3, timestamp_ms=NOW, codec=codec)
     put(57, 4, 1 << 30)(batch)
     put(23, 4, (1 << 30) - 1)(batch)
     assert refusal(resummed(batch)) is ErrorCode.INVALID_RECORD
 
 
-def test_the_smallest_records_are_possible() -> None:
+def test_smallest_possible_records_are_accepted() -> None:
     assert walked(build([(None, None)] * 60, timestamp_ms=NOW)) == NOW
 
 
@@ -163,7 +164,7 @@ def bad_records(batch: bytes | bytearray, **bounds: int | bool) -> KafkaError:
 
 
 @pytest.mark.parametrize("codec", [NONE, SNAPPY])
-def test_a_compacted_topic_names_each_record_without_a_key(codec: int) -> None:
+def test_records_without_key_are_named_for_compacted_topic(codec: int) -> None:
     pairs = [(b"k", b"v"), (None, b"v"), (b"", None), (None, None)]
     batch = build(pairs, timestamp_ms=NOW, codec=codec)
     walked(batch)
@@ -173,7 +174,7 @@ def test_a_compacted_topic_names_each_record_without_a_key(codec: int) -> None:
     assert "record 1" in str(error.message)
 
 
-def test_times_outside_the_bounds_are_named() -> None:
+def test_records_with_timestamps_out_of_bounds_are_named() -> None:
     times = [NOW, NOW - 101, NOW + 50, NOW + 51, -1, NOW - 100]
     batch = pack([Record(i, t, None, b"v") for i, t in enumerate(times)])
     assert walked(batch, before_ms=101, after_ms=51) == NOW + 51
@@ -183,20 +184,20 @@ def test_times_outside_the_bounds_are_named() -> None:
     assert bad_records(batch, before_ms=100, after_ms=EVER).record_errors[0][0] == 1
 
 
-def test_a_bad_time_outweighs_a_missing_key() -> None:
+def test_invalid_timestamp_takes_precedence_over_missing_key() -> None:
     batch = pack([Record(0, NOW, None, b"v"), Record(1, NOW + 9, b"k", b"v")])
     error = bad_records(batch, compacted=True, after_ms=8)
     assert error.code is ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in error.record_errors] == [0, 1]
 
 
-def test_the_list_of_bad_records_is_bounded() -> None:
+def test_list_of_invalid_records_is_bounded() -> None:
     error = bad_records(build([(None, b"")] * 5000, timestamp_ms=NOW, codec=GZIP), compacted=True)
     assert len(error.record_errors) == 1000
     assert "5000 of" in str(error.message)
 
 
-def test_the_newest_time_is_found_whatever_the_head_says() -> None:
+def test_newest_timestamp_is_found_regardless_of_header() -> None:
     batch = pack([Record(0, NOW, b"k", b"v"), Record(1, NOW + 70, b"k", b"v")])
     put(35, 8, NOW + 999)(batch)
     newest = walked(resummed(batch))
@@ -208,7 +209,7 @@ def test_the_newest_time_is_found_whatever_the_head_says() -> None:
 
 @pytest.mark.parametrize("codec", [NONE, LZ4])
 @pytest.mark.parametrize("shift", [-1, 1])
-def test_every_length_must_fit(codec: int, shift: int) -> None:
+def test_wrong_length_in_record_is_refused(codec: int, shift: int) -> None:
     """Each byte of a record that is a length, count or delta, changed by one: never accepted."""
     body = bytes(build([(b"abc", b"defg")], timestamp_ms=NOW)[61:])
     record = Record(0, NOW, b"abc", b"defg", [("h", b"x")])
@@ -222,7 +223,7 @@ def test_every_length_must_fit(codec: int, shift: int) -> None:
 
 
 def with_payload(payload: bytes, count: int, codec: int) -> bytearray:
-    """A batch with a sound head over any records."""
+    """A batch with a valid header over any records."""
     from kafkawire.codec.compression import compress
 
     out = build([(None, None)] * count, timestamp_ms=NOW)[:61]
@@ -244,7 +245,7 @@ def with_payload(payload: bytes, count: int, codec: int) -> bytearray:
         ("9f80c0000000010100", 1),  # a length of three bytes made to look like two
     ],
 )
-def test_records_that_do_not_fill_their_batch(payload: str, count: int) -> None:
+def test_records_that_do_not_fill_batch_are_refused(payload: str, count: int) -> None:
     batch = with_payload(bytes.fromhex(payload), count, NONE)
     if len(batch) - 61 >= 7 * count:
         assert bad_records(batch).code is ErrorCode.INVALID_RECORD
@@ -255,8 +256,8 @@ def test_records_that_do_not_fill_their_batch(payload: str, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_one_record_is_looked_at_as_many_are() -> None:
-    """The short way for a batch of one record accepts what the long one does, and only that."""
+def test_single_record_path_matches_general_path() -> None:
+    """The fast path for a batch of one record accepts what the general one does, and only that."""
     rng = random.Random(7)
     lengths = [*range(70), *range(120, 136), 8100, *range(8170, 8200), 20_000]
     accepted = refused = 0
@@ -286,7 +287,7 @@ def test_one_record_is_looked_at_as_many_are() -> None:
     assert refused > 1000
 
 
-def test_records_with_wrong_offset_deltas() -> None:
+def test_wrong_offset_deltas_are_refused() -> None:
     batch = pack([Record(0, NOW, b"a", b""), Record(2, NOW, b"b", b"")])
     put(23, 4, 1)(batch)
     assert bad_records(resummed(batch)).code is ErrorCode.INVALID_RECORD
@@ -294,7 +295,7 @@ def test_records_with_wrong_offset_deltas() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-def test_bombs_and_damaged_streams(codec: int) -> None:
+def test_bombs_and_damaged_streams_are_refused(codec: int) -> None:
     bomb = build([(None, bytes(65 * 1024 * 1024))], timestamp_ms=NOW, codec=codec)
     assert bad_records(bomb).code is ErrorCode.MESSAGE_TOO_LARGE
     broken = build([(None, b"x" * 500)], timestamp_ms=NOW, codec=codec)
@@ -304,7 +305,8 @@ def test_bombs_and_damaged_streams(codec: int) -> None:
 
 @contextmanager
 def suppress_bad_header_keys() -> Iterator[None]:
-    """The walk does not decode the keys of headers; a reader does, and may find no UTF-8."""
+    """The validation does not decode the keys of headers; a reader does, and may find invalid
+    UTF-8."""
     try:
         yield
     except KafkaError as error:
@@ -314,8 +316,8 @@ def suppress_bad_header_keys() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", range(5))
-def test_any_garbage_ends_in_a_kafka_error(codec: int) -> None:
-    """Damage under a fresh checksum; what is accepted must then also be readable."""
+def test_garbage_raises_kafka_error(codec: int) -> None:
+    """Damage under a recomputed checksum; what is accepted must then also be readable."""
     rng = random.Random(codec)
     sound = bytes(pack(as_records(ROWS[:9]), codec=codec))
     accepted = 0
@@ -340,13 +342,13 @@ def test_any_garbage_ends_in_a_kafka_error(codec: int) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_random_bytes_end_in_a_kafka_error(data: bytes) -> None:
+def test_random_bytes_raise_kafka_error(data: bytes) -> None:
     with pytest.raises(KafkaError):
         check_batch(memoryview(data), LIMIT)
 
 
 @given(st.binary(max_size=100), st.integers(1, 9))
-def test_random_records_under_a_sound_head(payload: bytes, count: int) -> None:
+def test_random_records_with_valid_header_raise_kafka_error(payload: bytes, count: int) -> None:
     code = ErrorCode.INVALID_RECORD
     try:
         walked(with_payload(payload, count, NONE))
@@ -358,7 +360,7 @@ def test_random_records_under_a_sound_head(payload: bytes, count: int) -> None:
 @pytest.mark.parametrize("source", range(5))
 @pytest.mark.parametrize("target", range(5))
 @pytest.mark.parametrize("time", [None, 42])
-def test_the_stored_form_holds_the_same_records(source: int, target: int, time: int | None) -> None:
+def test_stored_form_has_the_same_records(source: int, target: int, time: int | None) -> None:
     sent = by_aiokafka(ROWS, source, 7)
     before = bytes(sent)
     head = check_batch(memoryview(sent), LIMIT)
@@ -371,7 +373,9 @@ def test_the_stored_form_holds_the_same_records(source: int, target: int, time: 
         record.timestamp = time or 0
     assert list(batches.records(stored)) == expected
     assert again.max_timestamp == (head[8] if time is None else time)
-    assert sent == before, "the original is left alone"  # made anew, gzip's head has another time
+    assert sent == before, (
+        "the original is unchanged"
+    )  # compressed again, gzip's header has another time
 
 
 def check_head_of_stored(stored: bytearray) -> batches.BatchHead:
@@ -383,8 +387,8 @@ def check_head_of_stored(stored: bytearray) -> batches.BatchHead:
     return head
 
 
-def test_the_stored_form_keeps_a_corrected_time() -> None:
-    """The log corrects a head that lies about its newest time before it compresses the batch."""
+def test_stored_form_keeps_corrected_timestamp() -> None:
+    """The log corrects a header with a wrong newest timestamp before it compresses the batch."""
     sent = pack([Record(0, NOW, b"k", b"v")])
     put(35, 8, NOW + 999)(sent)
     head = check_batch(memoryview(resummed(sent)), LIMIT)
@@ -392,7 +396,7 @@ def test_the_stored_form_keeps_a_corrected_time() -> None:
     assert read_head(convert(sent, head, ZSTD, None, None)).max_timestamp == NOW
 
 
-def test_levels_reach_the_codec() -> None:
+def test_compression_level_is_passed_to_codec() -> None:
     words = random.Random(3).choices([b"alpha ", b"beta ", b"gamma "], k=3000)
     sent = build([(None, b"".join(words))], timestamp_ms=NOW)
     head = check_batch(memoryview(sent), LIMIT)

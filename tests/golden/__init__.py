@@ -1,1 +1,1 @@
-"""Files as earlier and present versions of the project wrote them, opened by tests for ever."""
+"""Files written by earlier and current versions, which every later version must open."""

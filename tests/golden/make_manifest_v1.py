@@ -1,8 +1,8 @@
-"""Writes manifest-v1.delta, manifest-v1.snapshot, and what is in them as manifest-v1.json. Run
-once, for a new version.
+"""Write manifest-v1.delta, manifest-v1.snapshot, and their content as manifest-v1.json.
 
-A golden file is never written again: it is what users have in their buckets. `python -m
-tests.golden.make_manifest_v1` from the root; the files of earlier versions stay.
+Run once, for a new version: `python -m tests.golden.make_manifest_v1` from the root. A golden file
+is never written again, because it is what users have in their buckets; the files of earlier
+versions stay.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TWO_EPOCHS = ONE_EPOCH + bytes.fromhex("00000004 0000000000000008")
 
 
 def add(delta: Delta, uuid: bytes, generation: int, kind: str, entries: list[Entry]) -> None:
-    """An object."""
+    """Add an object."""
     row = ManifestObject(
         uuid, uuid[::-1], generation, 3, 8_000_000, 1_700_000_000_456, 1_700_000_000_001,
         delta.objects.class_at(kind), len(entries),
@@ -36,7 +36,7 @@ def add(delta: Delta, uuid: bytes, generation: int, kind: str, entries: list[Ent
 
 
 def build_delta() -> Delta:
-    """One with something of everything."""
+    """A delta with rows of every kind."""
     delta = Delta(1, CLUSTER, 3, 2, 1_700_000_000_123)
     delta.cluster = ClusterFacts(1 << 34, 2000, {"log.retention.ms": "86400000"})
     delta.topics = [
@@ -60,7 +60,7 @@ def build_delta() -> Delta:
 
 
 def build_snapshot() -> bytes:
-    """Of that delta, and one with enough entries for them to be stored packed."""
+    """A snapshot of that delta, and of one with enough entries for compressed sections."""
     more = Delta(2, CLUSTER, 3, 2, 1_700_000_000_999)
     for n in range(60):
         base = 20 + 10 * n
@@ -71,7 +71,7 @@ def build_snapshot() -> bytes:
 
 
 def says(content: Delta) -> dict[str, Any]:
-    """What is in a delta or snapshot, as JSON has it."""
+    """The content of a delta or snapshot, in the form of the JSON."""
     return {
         "sequence": content.sequence, "cluster_id": content.cluster_id, "node": content.node_id,
         "epoch": content.epoch, "created_ms": content.created_ms,

@@ -1,7 +1,8 @@
-"""Writes segment-v1.segment, and what is in it as segment-v1.json. Run once, for a new version.
+"""Write segment-v1.segment, and its content as segment-v1.json.
 
-A golden file is never written again: it is what users have on their disks. `python -m
-tests.golden.make_segment_v1` from the root; the files of earlier versions stay.
+Run once, for a new version: `python -m tests.golden.make_segment_v1` from the root. A golden file
+is never written again, because it is what users have on their disks; the files of earlier versions
+stay.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def partitions() -> list[tuple[int, str, int, int, int, PartitionState, list[byt
 
 
 def build(origin: Origin | None = None) -> tuple[bytes, dict[str, Any]]:
-    """The file, and what is in it."""
+    """The file, and its content."""
     builder = SegmentBuilder(UUID, 3, 1_700_000_000_123)
     data = bytearray(builder.header())
     said: list[dict[str, Any]] = []

@@ -1,6 +1,6 @@
-"""Writes segment-v1-origin.segment: the partitions of segment-v1 and where they come from.
+"""Write segment-v1-origin.segment: the partitions of segment-v1 and their origin.
 
-Run once, as make_segment_v1: `python -m tests.golden.make_segment_v1_origin` from the root.
+Run once, like make_segment_v1: `python -m tests.golden.make_segment_v1_origin` from the root.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ORIGIN = Origin(
 
 
 def build() -> tuple[bytes, dict[str, Any]]:
-    """The file, and what is in it."""
+    """The file, and its content."""
     data, says = make_segment_v1.build(ORIGIN)
     says["origin"] = {
         "cluster_id": ORIGIN.cluster_id,

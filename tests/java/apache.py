@@ -1,7 +1,7 @@
-"""Apache Kafka itself, from the jars of the tools: the oracle of answers.
+"""Apache Kafka itself, from the jars of the tools: the reference for responses.
 
-One node serves all workers of a test run: the first that needs it starts it, the last that has
-finished with it ends it. (`--dist worksteal` may split these tests between workers.)
+One node serves all workers of a test run: the first that needs it starts it, the last one ends it.
+(`--dist worksteal` may split these tests between workers.)
 """
 
 from __future__ import annotations
@@ -86,8 +86,10 @@ def answers(address: str) -> bool:
 
 
 def stop(pid: int) -> None:
-    """End the node that `start` made, here or in another worker of this run. Its data is no
-    longer wanted, and it may take half a minute to end otherwise."""
+    """End the node that `start` started, here or in another worker of this run.
+
+    It is killed: its data is not needed any more, and a clean stop may take half a minute.
+    """
     try:
         node = psutil.Process(pid)
         assert "kafka.Kafka" in node.cmdline()

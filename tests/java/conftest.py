@@ -1,5 +1,5 @@
-"""Apache Kafka's own command line tools as clients: each call is a JVM of its own, 1-2 s. And
-Apache Kafka itself, to be compared with.
+"""Apache Kafka's own command line tools as clients, each call in a JVM of its own (1-2 s), and
+Apache Kafka itself for comparisons.
 
 Skipped where there is no Java or no Maven. In CI a machine with both must also have the jars.
 """
@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """The workers of one run, and other runs, take turns."""
+    """Serialise the workers of one run, and other runs."""
     place = Path(tempfile.gettempdir()) / f"kafkawire-tests-java-{os.getuid()}.lock"
     with place.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -67,7 +67,7 @@ def one_at_a_time() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def jars() -> Path:
-    """The folder of jars; fetched by the first who asks."""
+    """The folder of jars, downloaded by the first test that needs it."""
     if shutil.which("java") is None:
         pytest.skip("there is no java here")
     return kafka_jars()
@@ -75,10 +75,12 @@ def jars() -> Path:
 
 @pytest.fixture(scope="session")
 def java(jars: Path, bootstrap: str) -> list[str]:  # noqa: F811
-    """How the JVM of a tool is started: with an archive of loaded classes, which halves its cost.
+    """The command that starts the JVM of a tool: with an archive of loaded classes, which halves
+    its cost.
 
-    The first tool ever run leaves the archive beside the jars. A JVM that cannot use it does
-    without."""
+    The first tool that is run writes the archive next to the jars. A JVM that cannot use it runs
+    without.
+    """
     version = subprocess.run(["java", "-version"], capture_output=True, timeout=30, check=True)
     digest = hashlib.sha256(version.stderr).hexdigest()[:12]
     archive = jars.parent / f"classes-{digest}.jsa"
@@ -137,7 +139,7 @@ def kafka(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 @pytest.fixture(scope="module")
 def twins(kafka: str, bootstrap: str) -> Iterator[Twins]:  # noqa: F811
-    """Both brokers, once they give coordinators and producer ids."""
+    """Both brokers, once they return coordinators and producer ids."""
     if OTHER_BROKER:
         pytest.skip("compares ours with Apache Kafka")
     both = []

@@ -1,4 +1,4 @@
-"""`kafkawire offsets` and `consume` against Apache Kafka: they speak to any broker."""
+"""`kafkawire offsets` and `consume` against Apache Kafka: the commands work with any broker."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def kafka(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
         yield address
 
 
-def test_the_commands_work_against_apache_kafka(kafka: str) -> None:
+def test_offset_commands_work_with_apache_kafka(kafka: str) -> None:
     topic = f"commands-{uuid.uuid4()}"
-    # Apache Kafka deletes what is older than retention.ms, also while a test reads it.
+    # Apache Kafka deletes records older than retention.ms, also while a test reads them.
     made = Typed(kafka, "topics", "create", topic, "--partitions", "2", "--config",
                  "retention.ms=-1")  # fmt: skip
     assert (made.code, made.err) == (0, "")

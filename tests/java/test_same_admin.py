@@ -1,4 +1,4 @@
-"""What admin tools ask of any broker, in Apache Kafka without security and in ours: compared."""
+"""Requests of admin tools to Apache Kafka without security and to ours: responses are compared."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BROKER = 4
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_access_rules(twins: Twins, version: int) -> None:
+def test_acl_requests_match(twins: Twins, version: int) -> None:
     find = DescribeAclsRequest(1, None, 1, None, None, 1, 1)
     twins.ask("DescribeAcls", find, version)
     rule = AclCreation(2, "t", 3, "User:a", "*", 3, 3)
@@ -58,18 +58,18 @@ def test_access_rules(twins: Twins, version: int) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("version", [0, 1])
-def test_client_quotas(twins: Twins, components: list[Any], version: int) -> None:
+def test_client_quota_requests_match(twins: Twins, components: list[Any], version: int) -> None:
     asked = DescribeClientQuotasRequest([ComponentData(*each) for each in components])
     twins.ask("DescribeClientQuotas", asked, version)
 
 
-def test_scram_credentials(twins: Twins) -> None:
+def test_scram_credential_requests_match(twins: Twins) -> None:
     for users in (None, [], ["a"], ["b", "b"]):
         rows = None if users is None else [UserName(name) for name in users]
         twins.ask("DescribeUserScramCredentials", DescribeUserScramCredentialsRequest(rows), 0)
 
 
-def test_reassignments_and_transactions(twins: Twins, topic: str) -> None:
+def test_reassignment_and_transaction_requests_match(twins: Twins, topic: str) -> None:
     some = [
         ListPartitionReassignmentsTopics(topic, [0]),
         ListPartitionReassignmentsTopics("x", [3]),
@@ -79,13 +79,13 @@ def test_reassignments_and_transactions(twins: Twins, topic: str) -> None:
         twins.ask("ListPartitionReassignments", request, 0)
     for version in (0, 1, 2):
         twins.ask("ListTransactions", ListTransactionsRequest(["Ongoing", "Odd"]), version)
-    # NOT_COORDINATOR until Kafka has made __transaction_state, which nobody has asked it to.
+    # NOT_COORDINATOR until Kafka has created __transaction_state, which no client has requested.
     asked = DescribeTransactionsRequest(["no-such"])
     twins.ask("DescribeTransactions", asked, 0, but=("error_code",))
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_elections(twins: Twins, topic: str, version: int) -> None:
+def test_elect_leaders_requests_match(twins: Twins, topic: str, version: int) -> None:
     some = [TopicPartitions(topic, [0, 1, 7]), TopicPartitions("none", [0])]
     twins.ask("ElectLeaders", ElectLeadersRequest(0, some, 10_000), version)
     # Of all partitions each broker lists its topics, without partitions: none needs an election.
@@ -98,7 +98,7 @@ def test_elections(twins: Twins, topic: str, version: int) -> None:
 
 
 def ask_until_same(twins: Twins, asked: DescribeConfigsRequest) -> None:
-    """Compare settings of a broker: Kafka applies a change some time after its answer."""
+    """Compare settings of a broker: Kafka applies a change some time after its response."""
     for _ in range(100):
         try:
             twins.ask("DescribeConfigs", asked, 4, but=("synonyms",))
@@ -130,7 +130,7 @@ def ask_until_same(twins: Twins, asked: DescribeConfigsRequest) -> None:
         ("x", "background.threads", 0, "20"),
     ],
 )
-def test_alter_broker_configs(
+def test_alter_broker_configs_requests_match(
     twins: Twins, name: str, setting: str, operation: int, value: str | None
 ) -> None:
     row = AlterableConfig(setting, operation, value)

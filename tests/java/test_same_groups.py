@@ -1,6 +1,7 @@
-"""Groups in Apache Kafka and in ours: each answer compared, field by field.
+"""Groups in Apache Kafka and in ours: each response compared, field by field.
 
-What is not compared stands beside the request as `but`: the list of differences in the answers.
+Fields that are not compared are given with the request as `but`: the list of differences in
+responses.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.java.twins import Twins
 
 
 class Group:
-    """One group in both; member ids are each broker's own."""
+    """One group in both brokers; each assigns its own member ids."""
 
     def __init__(self, twins: Twins, topic: str) -> None:
         self.twins = twins
@@ -123,10 +124,10 @@ class Group:
         )
 
 
-def test_the_life_of_a_group(twins: Twins, topic: str) -> None:
+def test_group_requests_match(twins: Twins, topic: str) -> None:
     group = Group(twins, topic)
     group.describe()
-    group.join()  # MEMBER_ID_REQUIRED; whether there is a group yet, Kafka says now so, now so
+    group.join()  # MEMBER_ID_REQUIRED; Kafka varies in whether the group exists yet
     group.join()
     for say in (group.beat, group.commit):
         say(1)
@@ -166,7 +167,8 @@ def test_the_life_of_a_group(twins: Twins, topic: str) -> None:
 
 
 def offsets(group: Group) -> None:
-    """What is committed, and that it cannot be deleted while the topic is read, or then can."""
+    """Check committed offsets, and that they cannot be deleted while the topic is subscribed, or
+    can be."""
     for version in (2, 5, 7):
         ask = offset_fetch.OffsetFetchRequest(group_id=group.id, topics=None)
         group.twins.ask("OffsetFetch", ask, version)
@@ -176,12 +178,12 @@ def offsets(group: Group) -> None:
     group.twins.ask("OffsetDelete", request, 0)
 
 
-def test_the_life_of_a_static_member(twins: Twins, topic: str) -> None:
+def test_static_member_requests_match(twins: Twins, topic: str) -> None:
     group = Group(twins, topic)
     group.join(group_instance_id="one")
     group.sync(1, group_instance_id="one")
     first = list(group.members)
-    group.join(member="", group_instance_id="one")  # back, without a rebalance
+    group.join(member="", group_instance_id="one")  # restarted, without a rebalance
     group.join(7, member="", group_instance_id="one")
     for members in (first, group.members):
         group.members = list(members)

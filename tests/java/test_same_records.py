@@ -1,6 +1,7 @@
-"""Records and offsets in Apache Kafka and in ours: each answer compared, field by field.
+"""Records and offsets in Apache Kafka and in ours: each response compared, field by field.
 
-What is not compared stands beside the request as `but`: the list of differences in the answers.
+Fields that are not compared are given with the request as `but`: the list of differences in
+responses.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from tests.real.conftest import START_MS
 
 
 @pytest.mark.parametrize("after_start_ms", [1, 1000, 2001, 9999])
-def test_list_offsets_by_time(twins: Twins, topic: str, after_start_ms: int) -> None:
+def test_list_offsets_by_timestamp_matches(twins: Twins, topic: str, after_start_ms: int) -> None:
     for version in (1, 4, 11):
         request = list_offsets_request(topic, START_MS + after_start_ms, 0, 1, 7)
         twins.ask("ListOffsets", request, version)
 
 
 @pytest.mark.parametrize("stamp", [-1, -2, -3, -4, -5, -6, -7, 0])
-def test_list_offsets(twins: Twins, topic: str, stamp: int) -> None:
+def test_list_offsets_matches(twins: Twins, topic: str, stamp: int) -> None:
     for version in (1, 4, 11):
         twins.ask("ListOffsets", list_offsets_request(topic, stamp, 0, 1, 7), version)
 
 
 @pytest.mark.parametrize("epoch", [-1, 0, 5])
-def test_leader_epochs(twins: Twins, topic: str, epoch: int) -> None:
+def test_leader_epoch_requests_match(twins: Twins, topic: str, epoch: int) -> None:
     twins.ask("ListOffsets", list_offsets_request(topic, -1, epoch=epoch), 6)
     for asked in (-1, 0, 5):
         rows = [
@@ -53,7 +54,7 @@ def fetch_request(topic: str, offset: int, index: int = 0, **partition: int) -> 
     return fetch.FetchRequest(replica_id=-1, max_bytes=1 << 20, session_epoch=-1, topics=[named])
 
 
-# Beside an error Kafka leaves out what we know of the partition.
+# With an error Kafka leaves out what we know of the partition.
 STATE = ("high_watermark", "last_stable_offset", "log_start_offset")
 
 
@@ -61,7 +62,7 @@ ABORTED = ("aborted_transactions",)  # null or empty where there can be none
 
 
 @pytest.mark.parametrize("version", [4, 5, 7, 11, 12])
-def test_fetch(twins: Twins, topic: str, version: int) -> None:
+def test_fetch_matches(twins: Twins, topic: str, version: int) -> None:
     """The batches themselves are compared, too: stored, they are the same bytes."""
     for offset in (0, 4, 8, 9):
         twins.ask("Fetch", fetch_request(topic, offset), version)
@@ -74,7 +75,7 @@ def test_fetch(twins: Twins, topic: str, version: int) -> None:
         twins.ask("Fetch", fetch_request(topic, 0, current_leader_epoch=7), version, but=ABORTED)
 
 
-def test_delete_records(twins: Twins, topic: str) -> None:
+def test_delete_records_matches(twins: Twins, topic: str) -> None:
     for offset in (2, 1, 99, -5, -1):
         rows = [
             delete_records.DeleteRecordsPartition(partition_index=p, offset=offset) for p in (0, 9)
@@ -85,7 +86,7 @@ def test_delete_records(twins: Twins, topic: str) -> None:
         twins.ask("ListOffsets", list_offsets_request(topic, -2), 9)
 
 
-def test_idempotent_producers(twins: Twins, topic: str) -> None:
+def test_idempotent_produce_matches(twins: Twins, topic: str) -> None:
     """Sequences in order, again, with gaps, too old, of another epoch, of an unknown producer."""
     ask = init_producer_id.InitProducerIdRequest(transactional_id=None)
     ids = [answer.producer_id for answer in twins.ask("InitProducerId", ask, 4)]
@@ -94,8 +95,8 @@ def test_idempotent_producers(twins: Twins, topic: str) -> None:
         *((0, 0), (2, 0), (0, 0), (9, 0), (1, 0), (4, 0), (6, 0), (8, 0), (10, 0)),
         *((0, 0), (2, 0), (4, 0), (5, 1), (0, 1), (12, 0)),
     ):
-        # Kafka gives a duplicate the time of the original even under CreateTime, and names the
-        # log start beside some errors.
+        # Kafka returns the original's timestamp for a duplicate even under CreateTime, and the log
+        # start with some errors.
         twins.ask(
             "Produce",
             lambda index, sequence=sequence, epoch=epoch: send(  # type: ignore[misc]

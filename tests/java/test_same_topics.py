@@ -1,6 +1,7 @@
-"""Topics, settings, the cluster in Apache Kafka and in ours: each answer compared by field.
+"""Topics, settings, the cluster in Apache Kafka and in ours: each response compared by field.
 
-What is not compared stands beside the request as `but`: the list of differences in the answers.
+Fields that are not compared are given with the request as `but`: the list of differences in
+responses.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ SETTING = create_topics.CreatableTopicConfig
     ids=str,
 )
 @pytest.mark.parametrize("version", [2, 5, 7])
-def test_create_topics(twins: Twins, fields: dict[str, Any], version: int) -> None:
+def test_create_topics_matches(twins: Twins, fields: dict[str, Any], version: int) -> None:
     name = fields.get("name", f"c-{uuid.uuid4().hex[:8]}")
     rest = {key: value for key, value in fields.items() if key != "name"}
     kafka, _ = twins.ask("CreateTopics", create(name, **rest), version, but=ELR)
@@ -60,7 +61,7 @@ def test_create_topics(twins: Twins, fields: dict[str, Any], version: int) -> No
         twins.ask("CreateTopics", create(name, **rest), version)
 
 
-def test_describe_topic_configs(twins: Twins, topic: str) -> None:
+def test_describe_topic_configs_matches(twins: Twins, topic: str) -> None:
     """Synonyms apart: Kafka leaves out some broker settings a topic's default comes from."""
     for version in (1, 4):
         place = describe_configs.DescribeConfigsResource(
@@ -71,7 +72,9 @@ def test_describe_topic_configs(twins: Twins, topic: str) -> None:
 
 
 @pytest.mark.parametrize("place", [(4, "99"), (4, "x"), (2, ""), (2, "none"), (99, "q")])
-def test_describe_configs_of_what_is_not_there(twins: Twins, place: tuple[int, str]) -> None:
+def test_describe_configs_of_missing_resources_matches(
+    twins: Twins, place: tuple[int, str]
+) -> None:
     resource = describe_configs.DescribeConfigsResource(
         resource_type=place[0], resource_name=place[1], configuration_keys=["zzz"]
     )
@@ -79,18 +82,18 @@ def test_describe_configs_of_what_is_not_there(twins: Twins, place: tuple[int, s
 
 
 @pytest.mark.parametrize("version", [0, 1, 4, 7, 8, 9, 10, 12, 13])
-def test_metadata(twins: Twins, topic: str, version: int) -> None:
+def test_metadata_matches(twins: Twins, topic: str, version: int) -> None:
     names = [topic, "bad/name"] if version < 4 else [topic, "bad/name", "not-there"]
     request = metadata.MetadataRequest(
         topics=[metadata.MetadataRequestTopic(name=n) for n in names],
-        allow_auto_topic_creation=version < 4,  # before that asking makes a topic
+        allow_auto_topic_creation=version < 4,  # in earlier versions the request creates a topic
         include_topic_authorized_operations=version >= 8,
         include_cluster_authorized_operations=8 <= version <= 10,
     )
     twins.ask("Metadata", request, version)
 
 
-def test_describe_cluster_and_topic_partitions(twins: Twins, topic: str) -> None:
+def test_describe_cluster_and_topic_partitions_match(twins: Twins, topic: str) -> None:
     for version in (0, 1, 2):
         ask = DescribeClusterRequest(include_cluster_authorized_operations=True)
         twins.ask("DescribeCluster", ask, version)
@@ -99,7 +102,7 @@ def test_describe_cluster_and_topic_partitions(twins: Twins, topic: str) -> None
     twins.ask("DescribeTopicPartitions", request, 0)
 
 
-def test_create_partitions(twins: Twins, topic: str) -> None:
+def test_create_partitions_matches(twins: Twins, topic: str) -> None:
     def asked(count: int, *nodes: int) -> Any:
         rows = [create_partitions.CreatePartitionsAssignment(broker_ids=[n]) for n in nodes]
         row = create_partitions.CreatePartitionsTopic(
@@ -124,13 +127,13 @@ def test_create_partitions(twins: Twins, topic: str) -> None:
         ("cleanup.policy", 3, "delete"),
     ],
 )
-def test_incremental_alter_configs(
+def test_incremental_alter_configs_matches(
     twins: Twins, topic: str, setting: str, operation: int, value: str | None
 ) -> None:
     row = incremental_alter_configs.AlterableConfig(
         name=setting, config_operation=operation, value=value
     )
-    # Of two things wrong, a bad setting for no topic, each broker names another.
+    # Of two errors, a wrong setting and a missing topic, each broker reports another.
     for name in (topic, "none") if value == "50000000" else (topic,):
         place = incremental_alter_configs.AlterConfigsResource(
             resource_type=2, resource_name=name, configs=[row]
@@ -139,7 +142,7 @@ def test_incremental_alter_configs(
         twins.ask("IncrementalAlterConfigs", request, 1)
 
 
-def test_delete_topics(twins: Twins, topic: str) -> None:
+def test_delete_topics_matches(twins: Twins, topic: str) -> None:
     for names in ([topic, "none"], [topic], [""]):
         request = delete_topics.DeleteTopicsRequest(topic_names=names, timeout_ms=10_000)
         twins.ask("DeleteTopics", request, 5)

@@ -16,7 +16,7 @@ from tests.real.conftest import START_MS, MakeTopic
 
 
 def fill(bootstrap: str, topic: str, count: int, partitions: int = 1) -> None:
-    """Quick records from librdkafka, where the tool under test is another one."""
+    """Produce records quickly with librdkafka, where the tool under test is another one."""
     producer = Producer({"bootstrap.servers": bootstrap})
     for i in range(count):
         producer.produce(topic, b"%d" % i, partition=i % partitions, timestamp=START_MS + i)
@@ -30,13 +30,13 @@ def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
 
 
 def rows(table: str) -> list[dict[str, str]]:
-    """The rows of a tool's table by its head line."""
+    """The rows of a tool's table by its header line."""
     lines = [line.split() for line in table.splitlines() if line.strip()]
     head = next(i for i, line in enumerate(lines) if line[0] == "GROUP")
     return [dict(zip(lines[head], line, strict=False)) for line in lines[head + 1 :]]
 
 
-def test_topics(tool: Tool, name: str) -> None:
+def test_topics_tool(tool: Tool, name: str) -> None:
     config = ("--config", "retention.ms=3600000", "--config", "cleanup.policy=compact")
     tool("TopicCommand", "--create", "--topic", name, "--partitions", "3", *config)
     refused = tool("TopicCommand", "--create", "--topic", name, code=1, stderr=True)
@@ -57,7 +57,7 @@ def test_topics(tool: Tool, name: str) -> None:
 
 
 def test_console_producer_and_consumer(tool: Tool, name: str) -> None:
-    """The producer makes the topic by asking for it; the consumer is a member of a group."""
+    """The producer creates the topic by asking for it; the consumer is a member of a group."""
     lines = "".join(f"h:{i}\tkey{i}\tvalue {i}\n" for i in range(50))
     parse = ("--reader-property", "parse.key=true", "--reader-property", "parse.headers=true")
     tool("ConsoleProducer", "--topic", name, "--compression-codec", "zstd", *parse, data=lines)
@@ -90,7 +90,7 @@ def events(output: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
-def test_groups(tool: Tool, make_topic: MakeTopic, bootstrap: str, name: str) -> None:
+def test_consumer_groups_tool(tool: Tool, make_topic: MakeTopic, bootstrap: str, name: str) -> None:
     topic = make_topic()
     fill(bootstrap, topic, 10)
     commit(bootstrap, name, topic, 7)
@@ -113,7 +113,7 @@ def test_groups(tool: Tool, make_topic: MakeTopic, bootstrap: str, name: str) ->
     assert name not in tool("ConsumerGroupCommand", "--list").split()
 
 
-def test_members_are_described(
+def test_consumer_groups_tool_describes_members(
     tool: Tool, make_topic: MakeTopic, bootstrap: str, name: str
 ) -> None:
     topic = make_topic(3)
@@ -129,7 +129,7 @@ def test_members_are_described(
     consumer.close()
 
 
-def test_configs(tool: Tool, make_topic: MakeTopic) -> None:
+def test_configs_tool(tool: Tool, make_topic: MakeTopic) -> None:
     topic = make_topic()
     place = ("--entity-type", "topics", "--entity-name", topic)
     added = "retention.ms=123456,max.message.bytes=5000"
@@ -145,7 +145,7 @@ def test_configs(tool: Tool, make_topic: MakeTopic) -> None:
     assert "InvalidConfigurationException" in tool("ConfigCommand", *bad, code=1, stderr=True)
 
 
-def test_a_brokers_dynamic_settings(tool: Tool) -> None:
+def test_configs_tool_changes_broker_settings(tool: Tool) -> None:
     place = ("--entity-type", "brokers", "--entity-default")
     tool("ConfigCommand", "--alter", *place, "--add-config", "log.index.interval.bytes=4097")
     assert "log.index.interval.bytes=4097" in tool("ConfigCommand", "--describe", *place)
@@ -153,7 +153,7 @@ def test_a_brokers_dynamic_settings(tool: Tool) -> None:
     assert "log.index.interval.bytes=4097" not in tool("ConfigCommand", "--describe", *place)
 
 
-def test_offsets_and_deleted_records(
+def test_get_offsets_and_delete_records_tools(
     tool: Tool, make_topic: MakeTopic, bootstrap: str, tmp_path: Path
 ) -> None:
     topic = make_topic(2)
@@ -174,7 +174,7 @@ def test_offsets_and_deleted_records(
     assert tool("GetOffsetShell", "--topic", topic, "--time", str(START_MS + 20)).strip() == ""
 
 
-def test_what_the_cluster_says_of_itself(tool: Tool, make_topic: MakeTopic) -> None:
+def test_cluster_tools(tool: Tool, make_topic: MakeTopic) -> None:
     topic = make_topic()
     assert "Cluster ID" in tool("ClusterTool", "cluster-id")
     described = tool("LogDirsCommand", "--describe", "--topic-list", topic)
@@ -187,7 +187,7 @@ def test_what_the_cluster_says_of_itself(tool: Tool, make_topic: MakeTopic) -> N
         assert line in versions
 
 
-def test_the_groups_own_topic_is_in_kafkas_format(
+def test_offsets_topic_is_in_kafkas_format(
     tool: Tool, make_topic: MakeTopic, bootstrap: str, name: str
 ) -> None:
     """Its offsets, members and tombstones as Kafka's own formatters print them."""
@@ -218,7 +218,7 @@ def test_the_groups_own_topic_is_in_kafkas_format(
 
 
 def formatted(tool: Tool, formatter: str, group: str) -> list[dict[str, Any]]:
-    """What a formatter prints of `group`. It ends when nothing more comes for a while."""
+    """The output of a formatter for `group`. It ends when no record arrives for a while."""
     output = tool(
         "ConsoleConsumer",
         "--topic",
@@ -239,7 +239,7 @@ def formatted(tool: Tool, formatter: str, group: str) -> list[dict[str, Any]]:
     return [row for row in parsed if row["key"]["data"].get("group") == group]
 
 
-def test_a_transactional_producer_is_told_why_not(
+def test_transactional_producer_is_refused(
     ours_only: BrokerProcess, tool: Tool, make_topic: MakeTopic, name: str, bootstrap: str
 ) -> None:
     topic = make_topic()

@@ -1,6 +1,6 @@
-"""The same request to two brokers; their answers must be equal, field by field.
+"""The same request to two brokers, whose responses must be equal, field by field.
 
-With the requests that several tests of this make.
+With the requests that several test modules need.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ KEYS = {spec.name: key for key, spec in APIS.items()}
 LEFT_OUT = {"unknown_tags", "throttle_time_ms", "error_message", "batch_index_error_message"}
 LEFT_OUT |= {"documentation", "client_host"}
 EACH_ITS_OWN = {"host", "port", "cluster_id", "topic_id", "member_id", "leader", "producer_id"}
-"""Fields that differ by nature: only whether they are set is compared."""
+"""Fields that always differ: only whether they are set is compared."""
 UNSET = (-1, "", None, bytes(16))
 NAMES = ("name", "topic", "partition_index", "partition", "api_key", "group_id", "node_id")
 OUR_SETTINGS = {"tieredStorageLevel", "tiering.max.lag.ms", "tiering.min.object.bytes"}
-"""Of topics; Kafka has none of the kind."""
+"""Settings of topics that Kafka does not have."""
 ELR = ("min.insync.replicas",)  # KRaft stores a cluster-wide default of its own (KIP-966)
 
 
@@ -49,7 +49,7 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 class Twins:
-    """Apache Kafka and ours, asked alike."""
+    """Apache Kafka and our broker, which receive the same requests."""
 
     def __init__(self, kafka: ClientConnection, ours: ClientConnection) -> None:
         self.both = (kafka, ours)
@@ -62,8 +62,8 @@ class Twins:
         *,
         but: tuple[str, ...] = (),
     ) -> tuple[Any, Any]:
-        """Both answers. They are equal, but for paths with one of `but` in them: differences
-        that are meant, or that nothing depends on. `request` may be made for broker 0 and 1."""
+        """Both responses. They must be equal, except at paths that contain an item of `but`:
+        intended or irrelevant differences. `request` may be built for broker 0 and 1."""
         answers: list[Any] = []
         for index, connection in enumerate(self.both):
             message = request(index) if callable(request) else request

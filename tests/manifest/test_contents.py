@@ -1,4 +1,4 @@
-"""Where records lie, by the one rule for readers; and reading a manifest that changes meanwhile."""
+"""Locating records by the one rule for readers; reading a manifest that changes meanwhile."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def world(objects: list[tuple[int, int, int, int]], log_start: int, end: int) ->
 
 
 @given(st.lists(_ranges, max_size=12), st.integers(0, 20), st.integers(0, 40))
-def test_each_offset_is_where_the_highest_generation_has_it(
+def test_offset_is_located_by_highest_generation(
     objects: list[tuple[int, int, int, int]], log_start: int, end: int
 ) -> None:
     manifest = world(objects, log_start, end)
@@ -68,11 +68,11 @@ def test_each_offset_is_where_the_highest_generation_has_it(
         for offset in range(span.base, span.end):
             found[offset] = span.object
     assert found == expected
-    assert manifest.spans(2) == [], "nothing of it was ever uploaded, as far as is said"
+    assert manifest.spans(2) == [], "according to the manifest nothing of it was ever uploaded"
     assert manifest.spans(3) == []
 
 
-def test_what_a_manifest_answers() -> None:
+def test_queries_of_manifest() -> None:
     delta = sample()
     delta.sequence = 1
     manifest = Manifest(fold(START, [delta]))
@@ -91,7 +91,7 @@ def test_what_a_manifest_answers() -> None:
 
 
 def bucket(snapshot: int, deltas: int) -> dict[str, bytes]:
-    """A manifest with a snapshot of so many deltas, and more behind it; delta n adds offset n."""
+    """A manifest with a snapshot of this many deltas, and more after it; delta n adds offset n."""
     all_of_them = [one_delta(n) for n in range(1, snapshot + deltas + 1)]
     folded = fold(START, all_of_them[:snapshot])
     objects = {
@@ -118,7 +118,7 @@ def ends(manifest: Manifest) -> int:
 
 
 @pytest.mark.parametrize(("snapshot", "deltas"), [(0, 0), (0, 5), (5, 0), (4, 3)])
-def test_reading(snapshot: int, deltas: int) -> None:
+def test_read_snapshot_and_deltas(snapshot: int, deltas: int) -> None:
     objects = bucket(snapshot, deltas)
     assert ends(read_manifest(objects.__getitem__)) == snapshot + deltas
 
@@ -144,7 +144,7 @@ def changing(at: int, change: Callable[[dict[str, bytes]], None]) -> Callable[[s
 
 
 @pytest.mark.parametrize("at", range(10))
-def test_a_fold_that_comes_in_between_does_no_harm(at: int) -> None:
+def test_concurrent_fold_does_not_affect_reader(at: int) -> None:
     """Even one that removes at once what it folded."""
 
     def folded(objects: dict[str, bytes]) -> None:
@@ -154,7 +154,7 @@ def test_a_fold_that_comes_in_between_does_no_harm(at: int) -> None:
     assert ends(read_manifest(changing(at, folded))) >= 5
 
 
-def test_what_is_missing_or_damaged_is_named() -> None:
+def test_missing_and_damaged_files_are_named() -> None:
     objects: dict[str, bytes] = {}
     with pytest.raises(NoManifest):
         read_manifest(objects.__getitem__)
@@ -175,7 +175,7 @@ def test_what_is_missing_or_damaged_is_named() -> None:
         read_manifest(objects.__getitem__)
 
 
-def test_files_may_be_missing_in_a_folder_too() -> None:
+def test_files_missing_in_folder_are_named() -> None:
     objects = bucket(2, 3)
 
     def get(key: str) -> bytes:
@@ -186,7 +186,7 @@ def test_files_may_be_missing_in_a_folder_too() -> None:
     assert ends(read_manifest(get)) == 5
 
 
-def test_reading_brings_nothing_of_a_broker() -> None:
+def test_reading_imports_no_broker_module() -> None:
     code = (
         "import sys, kafkawire.manifest.reader as r; r.read_manifest; "
         "print([m for m in sys.modules if m.split('.')[0] in ('log', 'offsets', 'groups', "
@@ -197,7 +197,7 @@ def test_reading_brings_nothing_of_a_broker() -> None:
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
-def test_current() -> None:
+def test_current_file_format() -> None:
     current = Current(9, (Obsolete(0, 1, 4, 77), Obsolete(4, 5, 9, 99)))
     assert unpack_current(pack_current(current)) == current
     assert current.obsolete[0].keys() == [delta_key(n) for n in (1, 2, 3, 4)] + [snapshot_key(0)]

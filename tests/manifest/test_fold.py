@@ -1,4 +1,4 @@
-"""Folding deltas: the same whoever does it, however often, in whatever portions."""
+"""Folding deltas: the result does not depend on who folds, how often, or in which portions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ START = empty(CLUSTER, 1, 1, 0, 0)
 
 
 def stored(snapshot: Snapshot) -> Snapshot:
-    """As it is read back."""
+    """The manifest as it is read back."""
     found = unpack(pack(snapshot))
     assert isinstance(found, Snapshot)
     return found
 
 
 @given(histories(6), st.integers(0, 6), st.integers(0, 6))
-def test_portions_do_not_matter(deltas: list[Delta], one: int, two: int) -> None:
+def test_fold_is_independent_of_portions(deltas: list[Delta], one: int, two: int) -> None:
     whole = pack(fold(START, deltas))
     single = START
     for delta in deltas:
@@ -31,13 +31,13 @@ def test_portions_do_not_matter(deltas: list[Delta], one: int, two: int) -> None
     assert pack(single) == whole
     low, high = sorted((one, two))
     part = stored(fold(START, deltas[:high]))
-    assert pack(fold(part, deltas[low:])) == whole, "some of them once more"
+    assert pack(fold(part, deltas[low:])) == whole, "some of them repeated"
     assert pack(fold(single, deltas)) == whole
     assert pack(stored(single)) == whole
 
 
 @given(histories(5))
-def test_a_snapshot_says_what_a_plain_model_does(deltas: list[Delta]) -> None:
+def test_snapshot_matches_plain_model(deltas: list[Delta]) -> None:
     topics: dict[bytes, ManifestTopic] = {}
     objects: dict[bytes, tuple[object, ...]] = {}
     for delta in deltas:
@@ -65,12 +65,12 @@ def test_a_snapshot_says_what_a_plain_model_does(deltas: list[Delta]) -> None:
     assert set(found.partitions.number) <= numbers
 
 
-def test_a_gap_is_told() -> None:
+def test_gap_between_deltas_is_reported() -> None:
     with pytest.raises(GapError, match="delta 1 is missing"):
         fold(START, [Delta(2, CLUSTER, 1, 1, 1)])
 
 
-def test_log_starts_ends_and_numbers_never_fall() -> None:
+def test_log_starts_ends_and_numbers_never_decrease() -> None:
     first, second = sample(), sample()
     first.sequence, second.sequence = 1, 2
     second.cluster = ClusterFacts(1, 1, {})
@@ -80,7 +80,7 @@ def test_log_starts_ends_and_numbers_never_fall() -> None:
     assert next(iter(found.partitions)) == ManifestPartition(3, 5, 20, EPOCHS + EPOCHS)
 
 
-def test_a_deleted_topic_takes_its_partitions_along() -> None:
+def test_topic_deletion_removes_its_partitions() -> None:
     first = sample()
     first.sequence = 1
     second = Delta(2, CLUSTER, 1, 1, 1, deleted_topics=[uuid(1)])
@@ -91,7 +91,7 @@ def test_a_deleted_topic_takes_its_partitions_along() -> None:
     assert len(found.objects) == 3, "they are deleted one by one"
 
 
-def test_deleted_objects_are_named_for_a_while() -> None:
+def test_deleted_objects_are_listed_for_a_while() -> None:
     first = Delta(1, CLUSTER, 1, 1, 1000, deleted={uuid(1): 5000})
     add(first, 1, [entry(3, 0, 10)])
     found = fold(START, [first])

@@ -1,4 +1,4 @@
-"""The bytes of manifest files: written, read, skipped, refused; damaged, where every bit counts."""
+"""The bytes of manifest files: written, read, skipped, refused; and damage to every bit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LARGE = pack(large())
 
 
 def resummed(data: bytes | bytearray) -> bytes:
-    """The same file with checksums that hold, as far as it has sections."""
+    """The same file with valid checksums, as far as it has sections."""
     made = bytearray(data)
     count = struct.unpack_from("<I", made, 28)[0] if len(made) >= 32 else 0
     table_end = min(len(made), 32 + 32 * min(count, 100))
@@ -41,35 +41,35 @@ def resummed(data: bytes | bytearray) -> bytes:
 
 
 @pytest.mark.parametrize("content", [sample(), large(), Delta(1, "", 0, 0, 0)])
-def test_what_was_written_is_read(content: Delta) -> None:
+def test_delta_round_trips(content: Delta) -> None:
     found = unpack(pack(content))
     assert found == content
     assert type(found) is Delta
     assert found.objects.retention_class(len(found.objects) - 1) if len(found.objects) else True
 
 
-def test_a_snapshot_is_one() -> None:
+def test_snapshot_round_trips() -> None:
     snapshot = Snapshot(5, CLUSTER, 1, 1, 1)
     assert type(unpack(pack(snapshot))) is Snapshot
     assert unpack(pack(snapshot)) == snapshot
 
 
 @given(deltas())
-def test_made_up_deltas_are_read_as_they_were_written(delta: Delta) -> None:
+def test_random_deltas_round_trip(delta: Delta) -> None:
     data = pack(delta)
     assert unpack(data) == delta
     assert pack(unpack(data)) == data
     assert unpack(memoryview(data)) == delta
 
 
-def test_large_sections_are_packed_and_small_ones_are_not() -> None:
+def test_only_large_sections_are_compressed() -> None:
     flags = {row.name: row.flags for row in layout.read_table(LARGE)[1]}
     assert flags["entries section"] == layout.REQUIRED | layout.PACKED
     assert flags["head section"] == layout.REQUIRED
     assert len(LARGE) < len(large().entries) * 76
 
 
-def test_numbers_that_do_not_fit_are_not_written() -> None:
+def test_numbers_out_of_range_are_refused() -> None:
     delta = sample()
     with pytest.raises(OverflowError):
         add(delta, 9, [entry(-1, 0, 1)])
@@ -95,8 +95,8 @@ def test_every_truncation_is_found() -> None:
 
 
 @given(st.data())
-def test_rubbish_under_checksums_that_hold_is_refused_or_read(data: st.DataObject) -> None:
-    """What somebody else wrote: whatever it is, nothing but FormatError comes of it."""
+def test_garbage_with_valid_checksums_is_refused_or_read(data: st.DataObject) -> None:
+    """Arbitrary content never raises anything but FormatError."""
     rng = data.draw(st.randoms(use_true_random=False))
     for source in (SAMPLE, LARGE):
         for _ in range(40):
@@ -108,7 +108,7 @@ def test_rubbish_under_checksums_that_hold_is_refused_or_read(data: st.DataObjec
                 unpack(resummed(made))
 
 
-def test_rows_are_checked_against_the_bytes_that_are_there() -> None:
+def test_row_counts_are_checked_against_available_bytes() -> None:
     table = layout.read_table(SAMPLE)[1]
     for at, row in enumerate(table):
         if row.kind == layout.HEAD:
@@ -120,7 +120,7 @@ def test_rows_are_checked_against_the_bytes_that_are_there() -> None:
                 unpack(resummed(made))
 
 
-def test_a_packed_section_cannot_claim_what_it_likes() -> None:
+def test_false_size_of_compressed_section_is_refused() -> None:
     table = layout.read_table(LARGE)[1]
     at = next(n for n, row in enumerate(table) if row.flags & layout.PACKED)
     for length in (0, table[at].length - 1, table[at].length + 1, 1 << 31, 1 << 62):
@@ -130,7 +130,7 @@ def test_a_packed_section_cannot_claim_what_it_likes() -> None:
             unpack(resummed(made))
 
 
-def test_a_newer_version_is_refused_in_a_sentence() -> None:
+def test_newer_version_is_refused_in_one_sentence() -> None:
     made = bytearray(SAMPLE)
     struct.pack_into("<I", made, 8, 2)
     with pytest.raises(NewerFormatError, match="version 2, this kafkawire reads up to 1"):
@@ -140,7 +140,7 @@ def test_a_newer_version_is_refused_in_a_sentence() -> None:
         unpack(resummed(made))
 
 
-def test_new_sections_are_skipped_unless_they_must_be_known() -> None:
+def test_unknown_section_is_skipped_unless_required() -> None:
     body = b"of the future"
     _, table = layout.read_table(SAMPLE)
     sections = [(row.kind, row.rows, bytes(row.body())) for row in table]
@@ -165,12 +165,12 @@ def test_new_sections_are_skipped_unless_they_must_be_known() -> None:
      b'{"sequence":1,"node_id":1,"epoch":1,"created_ms":1,"cluster_id":"c","cluster":{}}',
      b'{"sequence":1,"node_id":1,"epoch":1,"created_ms":1,"cluster_id":"c","cluster":[]}'],
 )  # fmt: skip
-def test_heads_that_cannot_be(head: bytes) -> None:
+def test_invalid_headers_are_refused(head: bytes) -> None:
     with pytest.raises(FormatError):
         unpack(layout.write_file(layout.DELTA, [(layout.HEAD, 1, head)]))
 
 
-def test_a_head_may_say_more_than_we_know() -> None:
+def test_header_may_have_unknown_fields() -> None:
     head = b'{"sequence":1,"node_id":1,"epoch":1,"created_ms":1,"cluster_id":"c","new":{"a":[1]}}'
     assert unpack(layout.write_file(1, [(layout.HEAD, 1, head)])) == Delta(1, "c", 1, 1, 1)
     with pytest.raises(FormatError, match="no head"):
@@ -181,7 +181,7 @@ def test_a_head_may_say_more_than_we_know() -> None:
         unpack(layout.write_file(3, [(layout.HEAD, 1, head)]))
 
 
-def test_keys() -> None:
+def test_object_keys() -> None:
     assert keys.delta_key(7) == "manifest/delta-00000000000000000007"
     assert keys.snapshot_key(12) == "manifest/snapshot-00000000000000000012"
     assert keys.sequence_of(keys.delta_key(7)) == 7

@@ -1,7 +1,7 @@
-"""Manifest files as they are in buckets already, read by ours and by a reader made from the page.
+"""Manifest files stored by earlier versions, read by our reader and by one written from the page.
 
-`Plain` knows docs/manifest-format.md and nothing of kafkawire.manifest: were the page wrong, it
-could not read what we write.
+`Plain` follows docs/manifest-format.md and uses nothing of kafkawire.manifest: if the page were
+wrong, it could not read what we write.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def golden(version: int, kind: str) -> tuple[bytes, dict[str, Any]]:
 
 
 class Plain:
-    """A reader made from docs/manifest-format.md. AssertionError for what it says cannot be."""
+    """A reader written from docs/manifest-format.md. AssertionError for what the page excludes."""
 
     def __init__(self, data: bytes) -> None:
         self.bodies: dict[int, tuple[int, bytes]] = {}
@@ -57,7 +57,8 @@ class Plain:
         self.head = json.loads(self.bodies[1][1])
 
     def table(self, section: int, forms: str) -> tuple[list[list[Any]], bytes]:
-        """Rows of a section whose columns have these forms (u: 16 bytes), and what follows."""
+        """Rows of a section whose columns have these forms (u: 16 bytes), and the bytes after
+        them."""
         rows, body = self.bodies.get(section, (0, b""))
         columns: list[list[Any]] = []
         at = 0
@@ -70,7 +71,7 @@ class Plain:
         return [list(row) for row in zip(*columns, strict=True)], body[at:]
 
     def says(self) -> dict[str, Any]:
-        """All of it, as the golden JSON has it."""
+        """The whole content, in the form of the golden JSON."""
         deleted, rest = self.table(7, "uq")
         left, more = self.table(3, "u")
         entries, none = self.table(6, "QqqQQQIIqIQ")
@@ -118,33 +119,33 @@ def text_of(uuid: bytes) -> str:
 
 @pytest.mark.parametrize("kind", ["delta", "snapshot"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_files_of_every_version_are_read(version: int, kind: str) -> None:
+def test_golden_manifests_of_every_version_are_read(version: int, kind: str) -> None:
     data, says = golden(version, kind)
     assert json.loads(json.dumps(maker.says(unpack(data)))) == says
 
 
 @pytest.mark.parametrize("kind", ["delta", "snapshot"])
-def test_a_reader_made_from_the_page_reads_our_files(kind: str) -> None:
+def test_reader_written_from_page_reads_our_files(kind: str) -> None:
     data, says = golden(1, kind)
     plain = Plain(data)
     assert (plain.kind, plain.says()) == (kind, says)
 
 
-def test_the_same_is_written_today() -> None:
-    """Should this fail, the format has changed: raise its version, keep the old file. What is
-    stored packed may differ from one zstd to the next."""
+def test_golden_manifest_is_written_the_same() -> None:
+    """If this fails, the format has changed: raise its version, keep the old file. Compressed
+    sections may differ from one zstd version to the next."""
     assert pack(maker.build_delta()) == golden(1, "delta")[0]
     assert unpack(maker.build_snapshot()) == unpack(golden(1, "snapshot")[0])
 
 
 def example() -> bytes:
-    """The bytes drawn at the end of the page."""
+    """The bytes of the example at the end of the page."""
     lines = re.findall(r"^([0-9a-f]{4})  ((?:[0-9a-f]{2} ?){1,16})", PAGE, re.MULTILINE)
     assert [int(at, 16) for at, _ in lines] == list(range(0, 16 * len(lines), 16))
     return bytes.fromhex("".join(text for _, text in lines))
 
 
-def test_the_example_of_the_page_is_a_manifest() -> None:
+def test_example_of_page_is_a_manifest() -> None:
     data = example()
     assert len(data) == 674
     assert f"{len(data)} bytes" in PAGE
@@ -160,7 +161,7 @@ def test_the_example_of_the_page_is_a_manifest() -> None:
     assert says["objects"][0][1] == "00112233445566778899aabbccddeeff"
 
 
-def test_the_page_says_the_numbers_of_the_code() -> None:
+def test_numbers_on_page_match_code() -> None:
     for said in (
         f"header, {layout.HEADER_BYTES} bytes", f"{layout.ROW.size} bytes for each section",
         f"at most {layout.MAX_SECTIONS} |", f"bodies of {layout.PACKED_FROM_BYTES} bytes",

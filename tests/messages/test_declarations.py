@@ -59,7 +59,7 @@ def span(text: str | None) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_fields_are_kafkas(name: str) -> None:
+def test_fields_match_kafkas(name: str) -> None:
     theirs = published(name)
     assert theirs is not None
     info = info_of(CLASSES[name])
@@ -74,7 +74,7 @@ def test_fields_are_kafkas(name: str) -> None:
 
 
 def ours(cls: type, info: MessageInfo, version: int) -> list[Any]:
-    """The fields of one version, nested ones in place of their struct."""
+    """The fields of one version, with nested ones in place of their struct."""
     shown = []
     for field in fields_of(cls):
         if field.present(version):
@@ -85,7 +85,7 @@ def ours(cls: type, info: MessageInfo, version: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if name.endswith("Request")])
-def test_what_a_request_may_drop_is_kafkas(name: str) -> None:
+def test_ignorable_fields_match_kafkas(name: str) -> None:
     theirs = published(name)
     assert theirs is not None
     common = {struct["name"]: struct["fields"] for struct in theirs.get("commonStructs", ())}
@@ -96,7 +96,7 @@ def compare_ignorable(cls: type, fields: list[dict[str, Any]], common: dict[str,
     by_name = {snake(field["name"]): field for field in fields}
     for field in fields_of(cls):
         theirs = by_name.get(field.name)
-        if theirs is None:  # newer than their file
+        if theirs is None:  # newer than the file of kafka-python
             continue
         limited = field.since > 0 or field.until < _ALL
         if limited and theirs["versions"] != "0+":
@@ -133,7 +133,7 @@ def within(versions: str | None, version: int) -> bool:
 
 
 def kafka_default(field: dict[str, Any], is_array: bool) -> Any:
-    """The default named in the file, or the one Kafka implies."""
+    """The default given in the file, or the one that Kafka implies."""
     text = str(field.get("default", ""))
     if text == "null" or field["type"] == "records":
         return None
@@ -159,7 +159,7 @@ def snake(name: str) -> str:
 
 
 @pytest.mark.parametrize("key", [*APIS, *OWN])
-def test_the_registry_says_what_the_declarations_say(key: int) -> None:
+def test_registry_matches_declarations(key: int) -> None:
     spec = registry.spec_of(key)
     assert spec.key == key
     for kind, cls in (("request", request_class(key)), ("response", response_class(key))):
@@ -174,12 +174,12 @@ def test_the_hand_written_codecs_are_flexible_from_the_declared_version() -> Non
     assert info_of(request_class(1)).flexible_from == fetch.FLEXIBLE_FROM
 
 
-def test_our_own_keys_are_none_of_kafkas() -> None:
+def test_own_api_keys_are_not_kafkas() -> None:
     assert not set(OWN) & set(APIS)
     assert min(OWN) > 100 * max(APIS)
 
 
-def test_every_declared_name_is_a_module() -> None:
+def test_every_declared_api_has_a_module() -> None:
     """Every module declares an API, but for those that several of them share."""
     folder = importlib.resources.files("kafkawire.messages")
     names = {

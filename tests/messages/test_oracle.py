@@ -1,4 +1,4 @@
-"""The compiled codec against kio and against the slow reference codec, for every (API, version).
+"""The compiled codec compared with kio and with the slow reference codec, for every (API, version).
 
 Covers: kafkawire.messages.*.
 """
@@ -42,7 +42,7 @@ def name_of(case: tuple[int, str]) -> str:
 
 
 @pytest.mark.slow
-def test_the_list_of_what_kio_lacks_is_right() -> None:
+def test_list_of_messages_missing_in_kio_is_correct() -> None:
     missing = {
         (key, version)
         for key, kind in MESSAGES
@@ -53,7 +53,7 @@ def test_the_list_of_what_kio_lacks_is_right() -> None:
 
 
 @pytest.mark.parametrize("case", MESSAGES, ids=name_of)
-def test_bytes_equal_kios_and_the_reference_codecs(case: tuple[int, str]) -> None:
+def test_encoding_matches_kio_and_reference_codec(case: tuple[int, str]) -> None:
     key, kind = case
     cls = message_class(key, kind)
     kios = {version: kio_bridge.kio_class(key, kind, version) for version in versions(key)}
@@ -77,8 +77,8 @@ def equals_both(message: Any, spec: ApiSpec, kios: dict[int, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", [*MESSAGES, *OURS], ids=name_of)
-def test_bytes_equal_the_reference_codecs_with_unknown_tags(case: tuple[int, str]) -> None:
-    """Values kio cannot hold, and tags nobody knows, in the oldest and the newest version."""
+def test_encoding_with_unknown_tags_matches_reference_codec(case: tuple[int, str]) -> None:
+    """Values that kio cannot hold, and unknown tags, in the oldest and the newest version."""
     few(Messages(unknown_tags=True).of(message_class(*case)), equals_at_the_ends, spec_of(case[0]))
 
 
@@ -122,7 +122,7 @@ def spoil(data: bytes) -> list[bytes]:
 
 
 def agree(cls: type, version: int, data: bytes) -> None:
-    """Both codecs take the bytes and read the same, or both refuse them."""
+    """Check that both codecs read the same from the bytes, or both refuse them."""
     try:
         expected = refcodec.decode(cls, version, data)
     except DecodeError:
@@ -132,7 +132,7 @@ def agree(cls: type, version: int, data: bytes) -> None:
     assert found == expected or repr(found) == repr(expected)
 
 
-def test_one_codec_is_made_for_each_version() -> None:
+def test_one_codec_is_compiled_per_version() -> None:
     cls = request_class(3)
     assert decoder(cls, 9) is decoder(cls, 9)
     assert encoder(cls, 9) is encoder(cls, 9)

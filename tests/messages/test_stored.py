@@ -1,4 +1,5 @@
-"""Headers, stored records and the newest versions: bytes written out by hand or made by kio."""
+"""Headers, stored records and the newest versions: compared with bytes written by hand or by
+kio."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ TOPIC_ID = bytes(range(1, 17))
         (ConsumerProtocolAssignment, "data"),
     ],
 )
-def test_bytes_equal_kios(cls: Any, kind: str) -> None:
+def test_header_encoding_matches_kio(cls: Any, kind: str) -> None:
     info = info_of(cls)
     name = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", cls.__name__).lower()
     for version in range(info.min_version, info.max_version + 1):
@@ -74,7 +75,7 @@ def test_header_versions() -> None:
     )
 
 
-def test_the_client_id_keeps_its_old_form() -> None:
+def test_client_id_is_never_compact() -> None:
     header = RequestHeader(18, 5, 7, "kcat")
     expected = b"\x00\x12\x00\x05\x00\x00\x00\x07\x00\x04kcat"
     assert encode(header, 1) == expected
@@ -119,7 +120,7 @@ def test_the_client_id_keeps_its_old_form() -> None:
         ),
     ],
 )
-def test_stored_records_are_kafkas(message: Any, version: int, expected: bytes) -> None:
+def test_stored_records_match_kafkas(message: Any, version: int, expected: bytes) -> None:
     assert encode_versioned(message, version) == expected
     assert decode_versioned(type(message), expected) == message
 
@@ -172,7 +173,7 @@ def test_stored_records_are_kafkas(message: Any, version: int, expected: bytes) 
         ),
     ],
 )  # fmt: skip
-def test_what_kafka_44_adds(message: Any, version: int, expected: bytes) -> None:
+def test_messages_new_in_kafka_44(message: Any, version: int, expected: bytes) -> None:
     """Newer than kio and kafka-python, so written out by hand."""
     assert encode(message, version) == expected
     assert decode(type(message), version, expected) == message

@@ -1,7 +1,7 @@
-"""Transactions whose caller is cancelled, at each point where it waits: the next starts at once.
+"""Transactions whose caller is cancelled, at each await: the next transaction starts at once.
 
 A broker that stops cancels its background tasks in the middle of transactions, and then stores its
-last checkpoint. The exceptions are kept, as reference cycles keep them until the next collection.
+last checkpoint. The exceptions are kept, like reference cycles keep them until the next collection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Write = Callable[[SqlMetadata], Awaitable[Any]]
 
 
 class Cancelling:
-    """A call that is cancelled when it waits for the n-th time."""
+    """A call that is cancelled at its n-th await."""
 
     def __init__(self, work: Awaitable[Any], at: int) -> None:
         self._work, self._left = work, at
@@ -38,7 +38,7 @@ class Cancelling:
         self.failure: BaseException | None = None
 
     async def run(self) -> bool:
-        """Whether it was cancelled: False for one that has ended before."""
+        """Whether it was cancelled: False if it ended before."""
         self._task = asyncio.ensure_future(self._run())
         await asyncio.wait([self._task])
         return self.failure is not None
@@ -98,7 +98,7 @@ async def opened(url: str) -> SqlMetadata:
 
 
 async def at_once(work: Awaitable[Any], patience_s: float | None = None) -> Any:
-    """`engine.completed` whose patience is over: the driver itself is cancelled."""
+    """Make `engine.completed` wait no longer: the driver itself is cancelled."""
     return await work
 
 
@@ -118,7 +118,7 @@ def is_free(path: Path) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("connected", [True, False])
 @pytest.mark.parametrize("write", WRITES)
-async def test_no_lock_outlives_a_transaction_that_is_cancelled(
+async def test_cancelled_transaction_releases_its_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str, connected: bool
 ) -> None:
     monkeypatch.setattr(engine, "completed", at_once)
@@ -133,7 +133,7 @@ async def test_no_lock_outlives_a_transaction_that_is_cancelled(
         kept.append(call)
         cancelled = await call.run()
         assert await asyncio.to_thread(is_free, tmp_path / "metadata.db"), step
-        await store.transact(change_and_read)  # the store itself goes on
+        await store.transact(change_and_read)  # the store itself is still usable
         await store.close()
         if not cancelled:
             break
@@ -141,7 +141,7 @@ async def test_no_lock_outlives_a_transaction_that_is_cancelled(
 
 
 @pytest.mark.real
-async def test_no_lock_outlives_a_cancelled_transaction_in_postgresql(
+async def test_cancelled_transaction_releases_its_lock_in_postgresql(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "completed", at_once)
@@ -165,7 +165,7 @@ async def test_no_lock_outlives_a_cancelled_transaction_in_postgresql(
     assert 5 < step < MAX_STEPS - 1
 
 
-def test_closing_a_connection_in_the_middle_of_a_query_ends_its_transaction(tmp_path: Path) -> None:
+def test_closing_connection_during_query_ends_transaction(tmp_path: Path) -> None:
     path = tmp_path / "some.db"
     connection = sqlite3.connect(path, isolation_level=None, factory=engine.SqliteConnection)
     connection.execute("PRAGMA journal_mode=WAL")
@@ -194,7 +194,7 @@ async def _cancel_while_it_runs(
     assert task.cancelled()
 
 
-async def test_a_cancelled_write_is_not_overtaken_by_the_next(tmp_path: Path) -> None:
+async def test_cancelled_write_completes_before_next(tmp_path: Path) -> None:
     started, go_on, order = threading.Event(), threading.Event(), []
 
     def first(*_: Any) -> None:
@@ -211,14 +211,14 @@ async def test_a_cancelled_write_is_not_overtaken_by_the_next(tmp_path: Path) ->
     await storage.close()
 
 
-async def test_a_call_on_a_thread_gives_its_result_or_its_failure() -> None:
+async def test_call_on_thread_returns_result_or_raises() -> None:
     assert await engine.aside(lambda: 1) == 1
     with pytest.raises(KeyError):
         await engine.aside(lambda: dict[str, int]()["a"])
 
 
 @pytest.mark.slow
-async def test_a_transaction_that_is_cancelled_twice_leaves_the_connection_sound(
+async def test_connection_is_usable_after_transaction_cancelled_twice(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A driver that was cancelled in its rollback was reported by SQLAlchemy, with a traceback."""
@@ -238,7 +238,7 @@ async def test_a_transaction_that_is_cancelled_twice_leaves_the_connection_sound
     assert [record.getMessage() for record in caplog.records] == []
 
 
-async def test_a_transaction_whose_server_does_not_answer_is_cancelled_with_its_caller() -> None:
+async def test_transaction_of_unresponsive_server_is_cancelled() -> None:
     ended: list[str] = []
 
     async def never() -> None:

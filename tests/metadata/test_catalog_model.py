@@ -1,4 +1,5 @@
-"""The catalog in columns against plain dicts: whatever is done to both, both say the same."""
+"""The catalog in columns compared with plain dicts: the same operations on both give the same
+content."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), chosen=leaders, skip=st.integers(0, 2), flag=st.booleans())
     def add(self, name: str, chosen: list[int], skip: int, flag: bool) -> None:
         if any(alike_key(other) == alike_key(name) for other in self.model):
-            return  # such a topic is refused before it comes here
-        self.next_number += skip  # numbers of topics this broker never heard of
+            return  # such a topic is refused before it reaches the catalog
+        self.next_number += skip  # numbers of topics unknown to this broker
         topic_id = self.next_id.to_bytes(16, "big")
         self.next_id += 1
         configs = {"k": "v"} if flag else {}
@@ -98,7 +99,7 @@ class CatalogMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """What is stored in rows comes back the same."""
+        """Rows that are stored and loaded give the same catalog."""
         topics = [(t.id, t.name, t.internal, t.created_ms) for t in self.model.values()]
         stored = sorted(
             (p.number, t.id, p.leader, p.leader_epoch)
@@ -120,7 +121,7 @@ class CatalogMachine(RuleBasedStateMachine):
         return [partition for topic in self.model.values() for partition in topic.partitions]
 
     @invariant()
-    def both_say_the_same(self) -> None:
+    def both_have_the_same_content(self) -> None:
         if not hasattr(self, "catalog"):
             return
         catalog = self.catalog
@@ -152,7 +153,7 @@ TestCatalog = CatalogMachine.TestCase
 TestCatalog.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
 
 
-def test_a_snapshot_does_not_change_and_a_new_one_does() -> None:
+def test_snapshot_is_immutable() -> None:
     catalog = Catalog("c")
     catalog.add_topic(TopicInfo(b"i" * 16, "a", False, rows.new_partitions([1], 1, 0), {}))
     held = catalog.by_name["a"]
@@ -163,7 +164,7 @@ def test_a_snapshot_does_not_change_and_a_new_one_does() -> None:
     assert (again.configs, len(again.partitions)) == ({"k": "v"}, 2)
 
 
-def test_what_the_log_notes_of_a_topic_goes_with_it() -> None:
+def test_log_data_of_topic_is_removed_with_topic() -> None:
     catalog = Catalog("c")
     topic = TopicInfo(b"i" * 16, "a", False, rows.new_partitions([1], 1, 0), {})
     catalog.add_topic(topic)

@@ -1,4 +1,5 @@
-"""What `Metadata` promises, asked of every store: SQLite, PostgreSQL, the simulation's memory."""
+"""The contract of `Metadata`, checked for every store: SQLite, PostgreSQL, the simulation's
+memory."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ HERE = {"PLAIN": ("localhost", 9092), "INSIDE": ("broker", 29092)}
 async def process(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[Callable[[], Metadata]]:
-    """Makes a store for one process; all of a test share what is durable."""
+    """Start stores that share the durable state of a test, one per process."""
     made: list[Metadata] = []
     if request.param == "memory":
         durable = MemoryDatabase()
@@ -59,7 +60,7 @@ async def process(
 
 
 class Node:
-    """A store that is open, and its catalog."""
+    """An open store, and its catalog."""
 
     def __init__(self, store: Metadata, catalog: Catalog) -> None:
         self.store = store
@@ -80,7 +81,7 @@ async def opened(process: Callable[[], Metadata], node_id: int = 1) -> Node:
 
 
 async def stored(process: Callable[[], Metadata]) -> Catalog:
-    """What a process that starts now would find."""
+    """The state that a process started now would find."""
     store = process()
     catalog = await store.open()
     await store.close()
@@ -93,7 +94,7 @@ async def refused(code: ErrorCode, call: object) -> None:
     assert caught.value.code is code
 
 
-async def test_a_new_database_has_a_name_and_nothing_else(
+async def test_new_database_has_only_cluster_id(
     process: Callable[[], Metadata],
 ) -> None:
     catalog = await stored(process)
@@ -102,7 +103,7 @@ async def test_a_new_database_has_a_name_and_nothing_else(
     assert (await stored(process)).cluster_id == catalog.cluster_id
 
 
-async def test_brokers_are_found_again(process: Callable[[], Metadata]) -> None:
+async def test_registered_brokers_are_stored(process: Callable[[], Metadata]) -> None:
     node = await opened(process)
     version = node.catalog.version
     await node.store.register_broker(2, {"X": ("h", 1)}, "rack-b")
@@ -113,7 +114,7 @@ async def test_brokers_are_found_again(process: Callable[[], Metadata]) -> None:
     assert (await stored(process)).brokers[2] == BrokerInfo(2, {"X": ("h", 2)}, None)
 
 
-async def test_topics_are_found_again_as_they_were_returned(
+async def test_created_topics_are_stored_as_returned(
     process: Callable[[], Metadata],
 ) -> None:
     node = await opened(process)
@@ -133,7 +134,7 @@ async def test_topics_are_found_again_as_they_were_returned(
     assert found.version > 0
 
 
-async def test_a_taken_name_makes_none_of_the_topics(process: Callable[[], Metadata]) -> None:
+async def test_existing_name_creates_no_topic_of_request(process: Callable[[], Metadata]) -> None:
     node = await opened(process)
     (old,) = await node.create(NewTopic("a", [1]))
     both = [NewTopic("new", [1]), NewTopic("a", [1])]
@@ -144,7 +145,7 @@ async def test_a_taken_name_makes_none_of_the_topics(process: Callable[[], Metad
     assert await node.store.create_topics([]) == []
 
 
-async def test_a_topic_made_again_is_another_one(process: Callable[[], Metadata]) -> None:
+async def test_recreated_topic_is_a_new_one(process: Callable[[], Metadata]) -> None:
     node = await opened(process)
     seen_ids: set[bytes] = set()
     seen_numbers: set[int] = set()
@@ -163,7 +164,7 @@ async def test_a_topic_made_again_is_another_one(process: Callable[[], Metadata]
     assert (await stored(process)).by_name["a"].configs == {}
 
 
-async def test_topics_are_deleted_together_or_not(process: Callable[[], Metadata]) -> None:
+async def test_topics_are_deleted_atomically(process: Callable[[], Metadata]) -> None:
     node = await opened(process)
     a, b = await node.create(NewTopic("a", [1]), NewTopic("b", [1]))
     await refused(ErrorCode.UNKNOWN_TOPIC_ID, node.store.delete_topics([a.id, bytes(16)]))
@@ -173,7 +174,7 @@ async def test_topics_are_deleted_together_or_not(process: Callable[[], Metadata
     await refused(ErrorCode.UNKNOWN_TOPIC_ID, node.store.delete_topics([a.id]))
 
 
-async def test_partitions_are_added_behind_the_others(process: Callable[[], Metadata]) -> None:
+async def test_partitions_are_added_after_existing_ones(process: Callable[[], Metadata]) -> None:
     node = await opened(process)
     a, b = await node.create(NewTopic("a", [1]), NewTopic("b", [1]))
     added = await node.store.create_partitions(a.id, 3)
@@ -189,7 +190,7 @@ async def test_partitions_are_added_behind_the_others(process: Callable[[], Meta
     assert found == [*a.partitions, *added, *more]
 
 
-async def test_settings_are_kept_by_topic_and_broker(process: Callable[[], Metadata]) -> None:
+async def test_settings_are_stored_by_topic_and_broker(process: Callable[[], Metadata]) -> None:
     node = await opened(process)
     await node.create(NewTopic("a", [1], {"retention.ms": "5"}), NewTopic("b", [1]))
     await node.store.alter_configs(
@@ -221,7 +222,7 @@ async def test_settings_are_kept_by_topic_and_broker(process: Callable[[], Metad
     assert found.broker_configs(1) == {"max.connections": "10"}
 
 
-async def test_settings_change_together_or_not(process: Callable[[], Metadata]) -> None:
+async def test_settings_change_atomically(process: Callable[[], Metadata]) -> None:
     node = await opened(process)
     await node.create(NewTopic("a", [1]))
     changes = [
@@ -233,7 +234,7 @@ async def test_settings_change_together_or_not(process: Callable[[], Metadata]) 
     assert (await stored(process)).by_name["a"].configs == {}
 
 
-async def test_producer_ids_are_leased_once(process: Callable[[], Metadata]) -> None:
+async def test_producer_id_blocks_are_leased_once(process: Callable[[], Metadata]) -> None:
     one, other = await opened(process), await opened(process, 2)
     taken: set[int] = set()
     for node in (one, other, one, await opened(process)):
@@ -244,7 +245,7 @@ async def test_producer_ids_are_leased_once(process: Callable[[], Metadata]) -> 
         taken |= block
 
 
-async def test_leader_epochs_rise_where_this_broker_leads(
+async def test_leader_epochs_rise_for_led_partitions_only(
     process: Callable[[], Metadata],
 ) -> None:
     node = await opened(process)
@@ -275,7 +276,7 @@ async def test_all_leader_epochs_of_a_broker_rise_at_once(
     assert b.partitions[0].leader_epoch == 0  # a snapshot stays what it was
 
 
-async def test_what_does_not_fit_into_one_statement(
+async def test_more_rows_than_fit_into_one_statement(
     process: Callable[[], Metadata], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statements, "IN_LIMIT", 7)
@@ -294,7 +295,7 @@ async def test_what_does_not_fit_into_one_statement(
     assert (await stored(process)).by_id == {}
 
 
-async def test_calls_at_the_same_time_take_turns(process: Callable[[], Metadata]) -> None:
+async def test_concurrent_calls_are_serialised(process: Callable[[], Metadata]) -> None:
     nodes = [await opened(process, 1), await opened(process, 2)]
     calls = [nodes[i % 2].store.create_topics([NewTopic(f"t{i}", [1, 1])]) for i in range(10)]
     same = [node.store.create_topics([NewTopic("same", [1])]) for node in nodes]
@@ -306,7 +307,7 @@ async def test_calls_at_the_same_time_take_turns(process: Callable[[], Metadata]
     assert len((await stored(process)).by_name) == 11
 
 
-async def test_a_cancelled_call_leaves_the_store_usable(process: Callable[[], Metadata]) -> None:
+async def test_store_is_usable_after_cancelled_call(process: Callable[[], Metadata]) -> None:
     node = await opened(process)
     for steps in range(12):
         call = asyncio.ensure_future(node.store.create_topics([NewTopic(f"t{steps}", [1])]))
@@ -318,7 +319,7 @@ async def test_a_cancelled_call_leaves_the_store_usable(process: Callable[[], Me
     assert (await stored(process)).by_name["after"] == info
 
 
-async def test_a_closed_store_says_so(process: Callable[[], Metadata]) -> None:
+async def test_closed_store_raises(process: Callable[[], Metadata]) -> None:
     node = await opened(process)
     await node.store.close()
     await node.store.close()
@@ -326,7 +327,9 @@ async def test_a_closed_store_says_so(process: Callable[[], Metadata]) -> None:
         await node.store.lease_producer_ids(1)
 
 
-async def test_partitions_need_a_registered_broker(process: Callable[[], Metadata]) -> None:
+async def test_creating_partitions_requires_registered_broker(
+    process: Callable[[], Metadata],
+) -> None:
     node = await opened(process)
     (a,) = await node.create(NewTopic("a", [1]))
     store = process()

@@ -1,8 +1,8 @@
-"""Kill -9 while topics, settings, epochs and checkpoints are written: what was answered is there.
+"""Kill -9 while topics, settings, epochs and checkpoints are written: answered writes are stored.
 
-The child prints each step before it begins (`do`) and after it has returned (`ok`). It is killed
-at seeded moments; then the database must hold every step that was answered, and of the one that
-was not, all or nothing. Numbers and ids must never be given twice, over all the rounds.
+The child prints each step before it begins (`do`) and after it has returned (`ok`). It is killed at
+seeded moments; then the database must hold every answered step completely, and the unanswered one
+completely or not at all. Numbers and ids must never be assigned twice, over all the rounds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ State = dict[str, Any]  # {"topics": {name: topic}, "place": place, "offsets": {
 
 
 async def stored_state(store: SqlStore) -> State:
-    """What a database holds, in the words of the model."""
+    """The content of a database, in the form of the model."""
     catalog = await store.open()
     storage = SqlStorage(store, 1, lambda: 0)
     numbers = [p.number for info in catalog.by_id.values() for p in info.partitions]
@@ -53,7 +53,7 @@ async def stored_state(store: SqlStore) -> State:
 
 
 def next_step(rng: random.Random, state: State, count: int) -> Step:
-    """Something to do to a database in this state."""
+    """A step for a database in this state."""
     topics = state["topics"]
     if len(topics) < 3 or (rng.random() < 0.3 and len(topics) < 30):
         names = [f"t{count}.{i}" for i in range(rng.randint(1, 4))]
@@ -99,7 +99,7 @@ def apply(state: State, step: Step, result: Any) -> None:
 
 
 async def perform(store: SqlStore, state: State, step: Step) -> Any:
-    """Does a step to the database."""
+    """Apply a step to the database."""
     topic = state["topics"].get(step.get("name"))
     if step["what"] == "create":
         leaders = [1] * step["partitions"]
@@ -131,7 +131,7 @@ async def perform(store: SqlStore, state: State, step: Step) -> Any:
 
 
 async def child(folder: str, seed: int) -> None:
-    """Works until it is killed."""
+    """Work until killed."""
     store = open_metadata("", folder)
     state = await stored_state(store)
     await store.register_broker(1, {"P": ("h", 1)}, None)
@@ -145,7 +145,7 @@ async def child(folder: str, seed: int) -> None:
 
 
 class Model:
-    """What the parent knows must be there."""
+    """The state that the parent knows must be stored."""
 
     def __init__(self) -> None:
         self.state: State = {"topics": {}, "place": 0, "offsets": {}}
@@ -165,7 +165,7 @@ class Model:
         self.note(step, said["ok"])
 
     def note(self, step: Step, result: Any) -> None:
-        """What is given must never have been given before."""
+        """Check that a number or id was never assigned before."""
         if step["what"] == "create":
             for topic in result:
                 assert topic["id"] not in self.ids
@@ -182,11 +182,11 @@ class Model:
         self.numbers |= set(numbers)
 
     def settle(self, found: State) -> bool:
-        """Compares with the database; whether the unanswered step had come true there."""
+        """Compare with the database; return whether the unanswered step was stored."""
         step, self.doubtful = self.doubtful, None
         if found == self.state:
             return False
-        assert step is not None, "what was answered is not what is there"
+        assert step is not None, "answered steps and stored state differ"
         expected = copy.deepcopy(self.state)
         apply(expected, step, None)
         for name, topic in expected["topics"].items():
@@ -205,7 +205,7 @@ class Model:
 
 
 def run_and_kill(folder: Path, seed: int, model: Model) -> int:
-    """One life of the child; how many steps were answered."""
+    """One life of the child; return the number of answered steps."""
     rng = random.Random(seed)
     steps, delay_s = rng.randint(1, 40), rng.uniform(0, 0.02)
     command = [sys.executable, __file__, str(folder), str(seed)]
@@ -227,7 +227,7 @@ def run_and_kill(folder: Path, seed: int, model: Model) -> int:
 
 
 @pytest.mark.real
-async def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
+async def test_answered_steps_survive_kill_9(tmp_path: Path) -> None:
     model, answered = Model(), 0
     for seed in range(ROUNDS):
         answered += await asyncio.to_thread(run_and_kill, tmp_path, seed, model)
@@ -237,7 +237,7 @@ async def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
     assert answered > 5 * ROUNDS
 
 
-def test_the_model_sees_what_it_must() -> None:
+def test_model_detects_lost_and_repeated_values() -> None:
     """A comparison that accepts everything proves nothing."""
     create = {"what": "create", "names": ["a"], "partitions": 2}
     model = Model()
@@ -253,7 +253,7 @@ def test_the_model_sees_what_it_must() -> None:
     there["topics"]["a"]["epochs"].append(0)
     assert model.settle(there) is True
     model.read(json.dumps({"do": {"what": "partitions", "name": "a", "total": 4}}))
-    with pytest.raises(AssertionError):  # a number that was given before
+    with pytest.raises(AssertionError):  # a number that was assigned before
         model.read(json.dumps({"ok": [2]}))
 
 

@@ -1,4 +1,4 @@
-"""Metadata when the world fails: a full disk, another writer, a lost connection."""
+"""Metadata when its environment fails: a full disk, another writer, a lost connection."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def opened(folder: Path) -> SqlStore:
     return store
 
 
-async def test_a_full_disk_refuses_whole_changes_and_is_forgotten(
+async def test_full_disk_refuses_changes_and_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await (await opened(tmp_path)).close()
@@ -50,7 +50,7 @@ async def test_a_full_disk_refuses_whole_changes_and_is_forgotten(
         await fill()
     assert code_of(caught.value) is ErrorCode.KAFKA_STORAGE_ERROR
     assert made > 0
-    await store.lease_producer_ids(1)  # fits into the pages that are there
+    await store.lease_producer_ids(1)  # fits into the allocated pages
     await store.close()
     monkeypatch.setattr(engine, "PRAGMAS", whole)
     store = await opened(tmp_path)
@@ -62,7 +62,7 @@ async def test_a_full_disk_refuses_whole_changes_and_is_forgotten(
     await again.close()
 
 
-async def test_a_file_another_process_writes_is_waited_for_and_then_named(
+async def test_file_locked_by_other_process_is_waited_for_then_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "BUSY_TIMEOUT_S", 0.05)
@@ -83,7 +83,7 @@ async def test_a_file_another_process_writes_is_waited_for_and_then_named(
     await store.close()
 
 
-async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+async def test_unwritable_file_is_named(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     await store.close()
     os.remove(tmp_path / "metadata.db")
@@ -127,7 +127,7 @@ def test_a_refused_file_leaves_no_thread_to_a_closed_loop(
 
 
 @pytest.mark.real
-async def test_a_lost_connection_is_made_again() -> None:
+async def test_lost_connection_is_reopened() -> None:
     with postgres() as url:
         admin = await asyncpg.connect(f"{url}/postgres")
         store = SqlMetadata(f"{url}/postgres")
@@ -155,7 +155,7 @@ async def test_a_lost_connection_is_made_again() -> None:
         "UPDATE brokers SET listeners = 'none'",
     ],
 )
-async def test_rows_that_no_version_has_written_are_damage(tmp_path: Path, damage: str) -> None:
+async def test_invalid_rows_are_reported_as_damage(tmp_path: Path, damage: str) -> None:
     """SQLite has no checksums: a page that is zeroed in part is found by what its rows say."""
     store = await opened(tmp_path)
     await store.create_topics([NewTopic("t", [1], configs={"retention.ms": "5"})])

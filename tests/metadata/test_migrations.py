@@ -43,7 +43,7 @@ def upgrade() -> None:
 
 
 def schema(connection: Connection) -> dict[str, object]:
-    """Everything the database says of its tables."""
+    """The whole schema of a database."""
     found = inspect(connection)
     described: dict[str, object] = {
         name: (
@@ -55,7 +55,9 @@ def schema(connection: Connection) -> dict[str, object]:
         )
         for name in sorted(found.get_table_names())
     }
-    if connection.dialect.name == "sqlite":  # also what SQLAlchemy does not see: WITHOUT ROWID
+    if (
+        connection.dialect.name == "sqlite"
+    ):  # also options that SQLAlchemy does not reflect: WITHOUT ROWID
         rows = connection.execute(text("SELECT name, sql FROM sqlite_master ORDER BY name")).all()
         described["sql"] = [(name, " ".join((sql or "").split())) for name, sql in rows]
     return described
@@ -83,13 +85,13 @@ async def both_ways_agree(fresh: str, stepped: str) -> None:
     assert await made_by(stepped, migrate.upgrade) == made
 
 
-async def test_the_steps_lead_to_the_tables_of_today(tmp_path: Path) -> None:
+async def test_migrations_give_current_tables(tmp_path: Path) -> None:
     base = f"sqlite+aiosqlite:///{tmp_path}"
     await both_ways_agree(f"{base}/fresh.db", f"{base}/stepped.db")
 
 
 @pytest.mark.real
-async def test_the_steps_lead_to_the_tables_of_today_in_postgres(postgres_url: str) -> None:
+async def test_migrations_give_current_tables_in_postgres(postgres_url: str) -> None:
     fresh, stepped = [
         (await new_database(postgres_url)).replace("postgresql://", "postgresql+asyncpg://")
         for _ in range(2)
@@ -104,9 +106,7 @@ async def some_topics(path: Path) -> None:
     await store.close()
 
 
-async def test_an_old_database_is_brought_up_to_date(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_old_database_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await some_topics(tmp_path)
     steps = tmp_path / "migrations"
     shutil.copytree(migrate.STEPS, steps)
@@ -125,7 +125,7 @@ async def test_an_old_database_is_brought_up_to_date(
     connection.close()
 
 
-async def test_a_step_that_fails_changes_nothing(
+async def test_failed_migration_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await some_topics(tmp_path)
@@ -155,7 +155,7 @@ async def refusal(url: str, folder: Path) -> str:
     return str(caught.value)
 
 
-async def test_a_newer_database_is_refused_in_one_sentence(tmp_path: Path) -> None:
+async def test_newer_database_is_refused_in_one_sentence(tmp_path: Path) -> None:
     await some_topics(tmp_path)
     stamped(tmp_path, "10417")
     assert await refusal("", tmp_path) == (
@@ -167,13 +167,13 @@ async def test_a_newer_database_is_refused_in_one_sentence(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("size_bytes", [50, 5000])
-async def test_a_damaged_file_is_named_in_one_sentence(tmp_path: Path, size_bytes: int) -> None:
+async def test_damaged_file_is_named_in_one_sentence(tmp_path: Path, size_bytes: int) -> None:
     (tmp_path / "metadata.db").write_bytes(b"\x07" * size_bytes)
     sentence = await refusal("", tmp_path)
     assert sentence.startswith(f"{tmp_path}/metadata.db is damaged or no metadata of kafkawire")
 
 
-async def test_damage_inside_is_named_when_it_is_met(tmp_path: Path) -> None:
+async def test_damage_inside_file_is_named_when_read(tmp_path: Path) -> None:
     await some_topics(tmp_path)
     path = tmp_path / "metadata.db"
     whole = bytearray(path.read_bytes())
@@ -184,7 +184,7 @@ async def test_damage_inside_is_named_when_it_is_met(tmp_path: Path) -> None:
     assert "damaged" in await refusal("", tmp_path)
 
 
-async def test_what_cannot_be_opened_is_said_in_one_sentence(tmp_path: Path) -> None:
+async def test_unopenable_database_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     assert "file/data cannot be made" in await refusal("", tmp_path / "file" / "data")
     (tmp_path / "data" / "metadata.db").mkdir(parents=True)
@@ -196,11 +196,11 @@ async def test_what_cannot_be_opened_is_said_in_one_sentence(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("url", ["nonsense", "mysql://h/d", "://"])
-async def test_a_url_of_something_else_is_refused(url: str, tmp_path: Path) -> None:
+async def test_unsupported_url_is_refused(url: str, tmp_path: Path) -> None:
     assert repr(url) in await refusal(url, tmp_path)
 
 
-async def test_sqlite_keeps_what_it_has_committed(tmp_path: Path) -> None:
+async def test_sqlite_settings_make_commits_durable(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path}/metadata.db")
     await database.open()
     for pragma, value in [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1)]:
@@ -210,7 +210,7 @@ async def test_sqlite_keeps_what_it_has_committed(tmp_path: Path) -> None:
     await database.close()
 
 
-def test_ids_are_uuids_that_do_not_begin_with_a_dash() -> None:
+def test_topic_ids_do_not_begin_with_dash() -> None:
     ids = {random_id() for _ in range(2000)}
     assert len(ids) == 2000
     assert {uuid_text(each)[0] for each in ids}.isdisjoint("-")
@@ -218,7 +218,7 @@ def test_ids_are_uuids_that_do_not_begin_with_a_dash() -> None:
 
 
 @pytest.mark.slow
-def test_a_start_imports_neither_alembic_nor_the_orm(tmp_path: Path) -> None:
+def test_start_imports_neither_alembic_nor_orm(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\n"
         "from kafkawire.metadata.open import open_metadata\n"
@@ -235,12 +235,12 @@ def test_a_start_imports_neither_alembic_nor_the_orm(tmp_path: Path) -> None:
         "    await store.close()\n"
         "asyncio.run(start())"
     )
-    for _ in range(2):  # a new file, and one that is there
+    for _ in range(2):  # a new file, and an existing one
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
-async def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+async def test_folder_may_have_any_name(tmp_path: Path) -> None:
     folder = tmp_path / "a?b#c%20 d"
     await some_topics(folder)
     assert (folder / "metadata.db").is_file()

@@ -40,16 +40,16 @@ entries = st.builds(
 
 
 @given(st.lists(st.tuples(int32, int64)))
-def test_epochs_come_back(epochs: list[tuple[int, int]]) -> None:
+def test_epochs_round_trip(epochs: list[tuple[int, int]]) -> None:
     assert unpack_epochs(pack_epochs(epochs)) == epochs
 
 
 @given(st.lists(entries))
-def test_producers_come_back(producers: list[ProducerEntry]) -> None:
+def test_producers_round_trip(producers: list[ProducerEntry]) -> None:
     assert unpack_producers(pack_producers(producers)) == producers
 
 
-def test_the_formats_are_those_drawn() -> None:
+def test_formats_match_documented_bytes() -> None:
     assert pack_epochs([]) == b"\x01"
     assert pack_epochs([(7, 9)]).hex() == "01" + "00000007" + "0000000000000009"
     packed = pack_producers([ProducerEntry(5, 2, [(0, 1, 2, 3)])])
@@ -60,7 +60,7 @@ def test_the_formats_are_those_drawn() -> None:
 
 
 @given(st.lists(st.tuples(int32, int64), min_size=1), st.lists(entries, min_size=1), st.data())
-def test_what_is_cut_off_is_refused(
+def test_truncated_bytes_are_refused(
     epochs: list[tuple[int, int]], producers: list[ProducerEntry], data: st.DataObject
 ) -> None:
     packed = pack_epochs(epochs)
@@ -73,7 +73,7 @@ def test_what_is_cut_off_is_refused(
 
 
 @given(st.binary(max_size=60))
-def test_garbage_only_raises(garbage: bytes) -> None:
+def test_garbage_raises_only_format_error(garbage: bytes) -> None:
     for unpack in (unpack_epochs, unpack_producers):
         try:
             unpack(garbage)
@@ -83,7 +83,7 @@ def test_garbage_only_raises(garbage: bytes) -> None:
 
 
 @pytest.mark.parametrize("packed", [b"", b"\x00", b"\x02" + bytes(12)])
-def test_another_format_is_refused(packed: bytes) -> None:
+def test_unknown_format_is_refused(packed: bytes) -> None:
     for unpack in (unpack_epochs, unpack_producers):
         with pytest.raises(FormatError, match="does not know"):
             unpack(packed)
@@ -94,7 +94,7 @@ def topic(name: str, number: int, count: int = 1) -> TopicInfo:
     return TopicInfo(number.to_bytes(16, "big"), name, False, partitions, {})
 
 
-def test_each_change_raises_the_version() -> None:
+def test_each_change_increments_version() -> None:
     catalog = Catalog("c")
     a = topic("a", 1)
     versions = [catalog.version]
@@ -111,7 +111,7 @@ def test_each_change_raises_the_version() -> None:
     assert versions == sorted(set(versions))
 
 
-def test_a_topic_is_found_by_name_and_id_until_it_is_removed() -> None:
+def test_topic_is_found_by_name_and_id_until_removed() -> None:
     catalog = Catalog("c")
     a, b = topic("a", 1), topic("b", 2)
     catalog.add_topic(a)
@@ -139,7 +139,7 @@ def test_partitions_are_added_in_order() -> None:
     assert [p.leader_epoch for p in catalog.by_name["a"].partitions] == [0, 0, 4, 0]
 
 
-def test_a_brokers_own_settings_win() -> None:
+def test_broker_settings_override_cluster_default() -> None:
     catalog = Catalog("c")
     for of, value in ((ALL_BROKERS, "1"), ("7", "2")):
         catalog.apply_config(ConfigChange(BROKER_RESOURCE, of, "k", value))
@@ -150,13 +150,13 @@ def test_a_brokers_own_settings_win() -> None:
     assert catalog.broker_configs(7) == catalog.broker_configs(8)
 
 
-def test_a_setting_of_a_topic_that_is_gone_is_dropped() -> None:
+def test_setting_of_deleted_topic_is_dropped() -> None:
     catalog = Catalog("c")
     catalog.apply_config(ConfigChange(TOPIC_RESOURCE, "gone", "k", "v"))
     assert (len(catalog.by_name), catalog.broker_overrides) == (0, {})
 
 
-def test_rows_become_the_catalog_they_came_from() -> None:
+def test_catalog_round_trips_through_rows() -> None:
     topic = NewTopic("a", [1, 2], {"k": "v"}, internal=True)
     made = rows.new_topic(topic, b"i" * 16, 5, created_ms=7)
     broker = BrokerInfo(1, {"P": ("h", 9092)}, "r")

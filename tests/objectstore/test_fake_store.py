@@ -1,4 +1,4 @@
-"""The faults of the object storage in memory: what no provider can be asked to do."""
+"""The faults of the object store in memory, which no real provider can be asked to produce."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bucket(**faults: float | bool | str | tuple[float, float]) -> FakeBucket:
 
 
 async def code_of(store: FakeStore, key: str = "k") -> str:
-    """The code of the error of a PUT; empty if it was answered well."""
+    """The error code of a PUT; empty if it succeeded."""
     try:
         await store.put(key, b"data")
     except StoreError as failure:
@@ -36,7 +36,7 @@ def test_delays_take_virtual_time_only() -> None:
     assert [(call.kind, call.key, call.code) for call in store.bucket.calls] == [("put", "k", "")]
 
 
-async def test_each_fault_has_its_error() -> None:
+async def test_each_fault_raises_its_error() -> None:
     store = FakeStore(bucket(error_rate=1.0))
     assert await code_of(store) == "InternalError"
     store.bucket.faults = StoreFaults(slow_down_rate=1.0)
@@ -51,7 +51,7 @@ async def test_each_fault_has_its_error() -> None:
     assert store.requests["put"] == 4
 
 
-async def test_what_was_done_may_be_reported_as_failed() -> None:
+async def test_completed_request_may_be_reported_as_failed() -> None:
     store = FakeStore(bucket(lost_rate=1.0))
     with pytest.raises(StoreError) as caught:
         await store.put("k", b"data", if_absent=True)
@@ -61,7 +61,7 @@ async def test_what_was_done_may_be_reported_as_failed() -> None:
     assert await store.get("k") == (b"data", store.bucket.held["k"].etag)
 
 
-async def test_a_body_ends_early() -> None:
+async def test_body_ends_early() -> None:
     store = FakeStore(bucket(partial_rate=1.0))
     store.bucket.store("k", b"0123456789")
     with pytest.raises(StoreError):
@@ -71,7 +71,7 @@ async def test_a_body_ends_early() -> None:
         await store.get("k")
 
 
-async def test_objects_are_lost_and_cut_behind_our_back() -> None:
+async def test_objects_can_be_lost_and_truncated() -> None:
     store = FakeStore(bucket())
     for key in ("a", "b"):
         await store.put(key, b"0123456789")
@@ -85,7 +85,7 @@ async def test_objects_are_lost_and_cut_behind_our_back() -> None:
 
 
 @pytest.mark.parametrize("how", ["crash", "cancel"])
-def test_a_request_that_was_sent_may_be_done_without_its_caller(how: str) -> None:
+def test_sent_request_may_complete_after_cancellation(how: str) -> None:
     done = set()
     for seed in range(20):
         loop, world = SimLoop(), bucket(delay_s=(0.1, 0.1))
@@ -106,7 +106,7 @@ def test_a_request_that_was_sent_may_be_done_without_its_caller(how: str) -> Non
     assert done == ({True} if how == "cancel" else {True, False})
 
 
-async def test_the_hook_sees_every_moment_and_files_come_from_the_disk_in_memory() -> None:
+async def test_hook_is_called_at_every_moment_and_files_are_in_memory() -> None:
     fs, world = MemFileSystem(), bucket()
     fs.makedirs("/data")
     file = fs.open("/data/a", create=True)

@@ -1,4 +1,4 @@
-"""Files that go to any object storage and come back; copies from one to another.
+"""Files uploaded to any object store and downloaded; copies between stores.
 
 Covers: kafkawire.objectstore.folder_errors, kafkawire.objectstore.keys.
 """
@@ -26,7 +26,7 @@ from tests.kit.tier.stores import (
 
 
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, 2 * PART_BYTES + 12345])
-async def test_files_go_there_and_back(store: ObjectStore, tmp_path: Path, size: int) -> None:
+async def test_files_round_trip(store: ObjectStore, tmp_path: Path, size: int) -> None:
     data = os.urandom(size)
     (tmp_path / "here").write_bytes(data)
     stored = await store.upload("segments/k", str(tmp_path / "here"))
@@ -43,7 +43,7 @@ async def test_files_go_there_and_back(store: ObjectStore, tmp_path: Path, size:
     assert bytes(store.memory[5 : 5 + length]) == data[size - length :]
 
 
-async def test_files_that_cannot_be(world: World, tmp_path: Path) -> None:
+async def test_unreadable_and_unwritable_files_are_errors(world: World, tmp_path: Path) -> None:
     store, path = world.store, tmp_path / "here"
     await store.put("k", TEN)
     path.write_bytes(b"do not touch")
@@ -60,7 +60,7 @@ async def test_files_that_cannot_be(world: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-async def test_a_rate_is_kept_to(world: World, tmp_path: Path) -> None:
+async def test_upload_rate_is_limited(world: World, tmp_path: Path) -> None:
     if not world.real:
         pytest.skip("the fake's time is the loop's")
     (tmp_path / "here").write_bytes(bytes(3 << 20))
@@ -100,7 +100,7 @@ async def test_copies_from_another_tier(world: World, tmp_path: Path) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("into", ["folder", "process-s3"])
-async def test_copies_between_kinds(tier_url: str, tmp_path: Path, into: str) -> None:
+async def test_copies_between_providers(tier_url: str, tmp_path: Path, into: str) -> None:
     urls = {"folder": f"{tmp_path}/tier", "process-s3": tier_url}
     kinds = [into, *(kind for kind in urls if kind != into)]
     target, source = (opened(kind, urls[kind]) for kind in kinds)

@@ -1,10 +1,11 @@
-"""What kafkawire.tiering.store.port.ObjectStore promises of objects, held by every implementation.
+"""The contract of kafkawire.tiering.store.port.ObjectStore for objects, checked for every
+implementation.
 
-Both providers, the storage process over each of them, and the fake of the simulation. Files are in
-test_tier_store_files; ways of failing that cannot be asked of all of them are in test_tier_process,
-test_tier_s3 and test_tier_fakestore.
+Both providers, the storage process over each of them, and the fake of the simulation.
+tests/objectstore/test_files.py covers files; failures that not every implementation can produce are
+in tests/tiering/store/test_process.py, test_s3.py and test_fake_store.py.
 
-Covers: kafkawire.objectstore.keys,
+Covers: kafkawire.objectstore.keys, kafkawire.objectstore.rate_limit,
 kafkawire.objectstore.s3_body.
 """
 
@@ -34,7 +35,7 @@ from tests.kit.tier.stores import (
 # Objects
 
 
-async def test_what_was_put_is_there(store: ObjectStore) -> None:
+async def test_put_object_can_be_read(store: ObjectStore) -> None:
     stored = await store.put("manifest/current", TEN)
     assert (stored.size_bytes, stored.requests) == (10, 1)
     assert await store.get("manifest/current") == (TEN, stored.etag)
@@ -52,13 +53,13 @@ RANGES: list[tuple[int, int | None, bytes]] = [
 ]  # fmt: skip
 
 
-async def test_ranges(store: ObjectStore) -> None:
+async def test_get_range(store: ObjectStore) -> None:
     stored = await store.put("k", TEN)
     for start, length, found in RANGES:
         assert await store.get("k", start, length) == (found, stored.etag), (start, length)
 
 
-async def test_an_empty_object(store: ObjectStore, tmp_path: Path) -> None:
+async def test_empty_object(store: ObjectStore, tmp_path: Path) -> None:
     stored = await store.put("k", b"")
     assert stored.size_bytes == 0
     for start, length in ((0, None), (0, 5), (3, 5), (-5, None)):
@@ -70,7 +71,7 @@ async def test_an_empty_object(store: ObjectStore, tmp_path: Path) -> None:
     assert (tmp_path / "new").read_bytes() == b""
 
 
-async def test_what_is_not_there(store: ObjectStore, tmp_path: Path) -> None:
+async def test_missing_object_is_no_such_object(store: ObjectStore, tmp_path: Path) -> None:
     await store.put("folder/k", TEN)
     for key in ("none", "folder/none", "folder/k/none", "folder"):
         asked: list[Awaitable[Any]] = [store.get(key), store.get(key, 2, 3), store.get(key, 0, 0)]
@@ -84,7 +85,7 @@ async def test_what_is_not_there(store: ObjectStore, tmp_path: Path) -> None:
     assert not NoSuchObject.retryable
 
 
-async def test_deleting(store: ObjectStore) -> None:
+async def test_delete(store: ObjectStore) -> None:
     await asyncio.gather(*(store.put(f"a/{n}", TEN) for n in range(4)))
     assert await store.delete(["a/0", "a/2", "none", "none/at/all"]) >= 1
     assert [found.key for found in await store.list("")] == ["a/1", "a/3"]
@@ -121,7 +122,7 @@ async def test_unusual_keys(store: ObjectStore, tmp_path: Path) -> None:
 NO_KEYS = ["", "/a", "a/", "a//b", "../a", "a/../b", ".", "a/.b", "line\nfeed", "\0", "x" * 1025]
 
 
-async def test_keys_that_are_none(world: World, tmp_path: Path) -> None:
+async def test_invalid_keys_are_refused(world: World, tmp_path: Path) -> None:
     if not world.real:
         pytest.skip("the fake is asked by our own code only")
     store, path = world.store, str(tmp_path / "new")
@@ -134,7 +135,7 @@ async def test_keys_that_are_none(world: World, tmp_path: Path) -> None:
 # Conditions
 
 
-async def test_only_where_there_is_none(store: ObjectStore) -> None:
+async def test_put_if_absent(store: ObjectStore) -> None:
     await store.put("owner", b"first", if_absent=True)
     with pytest.raises(ConditionFailed) as caught:
         await store.put("owner", b"second", if_absent=True)
@@ -144,7 +145,7 @@ async def test_only_where_there_is_none(store: ObjectStore) -> None:
     await store.put("owner", b"third", if_absent=True)
 
 
-async def test_only_over_the_one_expected(store: ObjectStore) -> None:
+async def test_put_if_match(store: ObjectStore) -> None:
     with pytest.raises(ConditionFailed):
         await store.put("owner", b"x", if_match="0123456789abcdef0123456789abcdef")
     first = await store.put("owner", b"first")
@@ -158,8 +159,8 @@ async def test_only_over_the_one_expected(store: ObjectStore) -> None:
     assert await store.list("") == []
 
 
-async def test_of_many_at_once_one_wins(store: ObjectStore) -> None:
-    await store.put("other", b"")  # the bucket is there
+async def test_one_of_concurrent_conditional_puts_succeeds(store: ObjectStore) -> None:
+    await store.put("other", b"")  # the bucket exists
     made = await outcomes([store.put("owner", b"%d" % n, if_absent=True) for n in range(8)])
     (winner,) = [n for n, outcome in enumerate(made) if not isinstance(outcome, Exception)]
     assert (await store.get("owner"))[0] == b"%d" % winner
@@ -174,10 +175,10 @@ async def test_of_many_at_once_one_wins(store: ObjectStore) -> None:
 # Listing
 
 
-async def test_listing_is_by_key(world: World) -> None:
+async def test_list_is_ordered_by_key(world: World) -> None:
     store = world.store
     keys = ["a-b/x", "a/b", "a/b/c0", "a/c", "a0", "ab", "b/1", "ä"]
-    keys.remove("a/b")  # an object and a folder of the same name is not for every storage
+    keys.remove("a/b")  # not every store allows an object and a folder of the same name
     stored = dict(zip(keys, [await store.put(key, key.encode()) for key in keys], strict=True))
     found = await store.list("")
     assert [one.key for one in found] == sorted(keys)
@@ -196,7 +197,7 @@ async def test_listing_is_by_key(world: World) -> None:
 
 
 @pytest.mark.slow
-async def test_a_thousand_at_a_time(store: ObjectStore) -> None:
+async def test_list_is_paged_by_a_thousand(store: ObjectStore) -> None:
     keys = [f"segments/{n:05}" for n in range(1003)]
     await store.put(keys[0], TEN)
     for first in range(1, len(keys), 100):
@@ -212,7 +213,7 @@ async def test_a_thousand_at_a_time(store: ObjectStore) -> None:
     assert [one.key for one in await store.list("")] == keys[1000:]
 
 
-async def test_bounds_are_kept(world: World) -> None:
+async def test_request_bounds_are_enforced(world: World) -> None:
     if world.kind not in ("folder", "s3"):
         with pytest.raises(ValueError, match="1001 "):
             await world.store.delete([str(n) for n in range(1001)])
@@ -225,7 +226,7 @@ async def test_bounds_are_kept(world: World) -> None:
 # Reading
 
 
-async def test_reading_into_memory(store: ObjectStore, tmp_path: Path) -> None:
+async def test_read_into_memory(store: ObjectStore, tmp_path: Path) -> None:
     data = os.urandom(900_000)
     (tmp_path / "here").write_bytes(data)
     await store.upload("k", str(tmp_path / "here"))
@@ -245,7 +246,7 @@ async def test_reading_into_memory(store: ObjectStore, tmp_path: Path) -> None:
     assert bytes(store.memory[:64_000]) == data[:64_000]
 
 
-async def test_an_object_that_ends_too_early(store: ObjectStore) -> None:
+async def test_object_shorter_than_requested_is_an_error(store: ObjectStore) -> None:
     await store.put("k", bytes(100_000))
     await store.read("k", [Part(99_999, 1, 0)])
     await store.put("k", bytes(50_000))  # it was truncated
@@ -256,7 +257,7 @@ async def test_an_object_that_ends_too_early(store: ObjectStore) -> None:
     await store.read("k", [Part(0, 50_000, 0)])
 
 
-async def test_parts_that_are_none(world: World) -> None:
+async def test_invalid_parts_are_refused(world: World) -> None:
     if not world.kind.startswith("process"):
         pytest.skip("checked in the broker's end")
     await world.store.put("k", bytes(100))
@@ -271,7 +272,7 @@ async def test_parts_that_are_none(world: World) -> None:
 # The end
 
 
-async def test_nothing_is_done_once_it_is_closed(world: World) -> None:
+async def test_closed_store_refuses_calls(world: World) -> None:
     if isinstance(world.store, DirectStore):
         pytest.skip("a provider is not closed")
     await world.store.put("k", TEN)

@@ -1,4 +1,4 @@
-"""Tiers and data folders that share files or keys are told from those that do not."""
+"""Detection of tiers and data folders that share files or keys."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from kafkawire.objectstore.overlap import overlap, same_place, tier_in_data
         ("none of these\n", "/a", False),
     ],
 )
-def test_tiers_in_one_another(one: str, other: str, expected: bool) -> None:
+def test_nested_tiers_overlap(one: str, other: str, expected: bool) -> None:
     assert overlap(one, other) is expected
     assert overlap(other, one) is expected
 
 
-def test_links_are_followed(tmp_path: Path) -> None:
+def test_symbolic_links_are_followed(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "link").symlink_to("data")
     assert overlap(str(tmp_path / "link" / "old"), str(tmp_path / "data"))
@@ -41,7 +41,7 @@ def test_links_are_followed(tmp_path: Path) -> None:
     assert not tier_in_data("s3://bucket", str(tmp_path))
 
 
-def test_options_make_no_other_tier() -> None:
+def test_url_options_do_not_make_another_tier() -> None:
     assert same_place("s3://bucket/p?region=eu-west-1", "s3://bucket/p?sse=AES256")
     assert not same_place("s3://bucket/p", "s3://bucket/p/q")
     assert not same_place("s3://bucket/p", "/bucket/p")

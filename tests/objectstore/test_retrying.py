@@ -1,4 +1,4 @@
-"""Calls that failed are repeated while that may help, and no more often than said."""
+"""Failed calls are repeated where that may help, up to the configured number of attempts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT = StoreError("Timeout", "no answer")
 
 
 class Failing:
-    """Objects of a folder; the first calls fail with `failures`, after they were done if `late`."""
+    """Objects of a folder; the first calls raise `failures`, after they were done if `late`."""
 
     def __init__(self, inner: Objects, failures: list[StoreError], late: bool = False) -> None:
         self._inner, self._failures, self._late = inner, failures, late
@@ -71,14 +71,14 @@ def test_each_kind_of_call_is_repeated(tmp_path: Path) -> None:
         assert len(inner.calls) == 3
 
 
-def test_what_no_attempt_repairs_is_not_repeated(tmp_path: Path) -> None:
+def test_permanent_errors_are_not_repeated(tmp_path: Path) -> None:
     store, inner, waits = objects(tmp_path, [])
     with pytest.raises(NoSuchObject):
         store.get("k", 0, None, Call())
     assert (inner.calls, waits) == (["get"], [])
 
 
-def test_a_put_whose_answer_was_lost_has_succeeded(tmp_path: Path) -> None:
+def test_put_with_lost_response_has_succeeded(tmp_path: Path) -> None:
     """Only if what is there is what was put."""
     store, inner, _ = objects(tmp_path, [TIMEOUT], late=True)
     stored = store.put("k", b"data", None, True, Call())
@@ -91,7 +91,7 @@ def test_a_put_whose_answer_was_lost_has_succeeded(tmp_path: Path) -> None:
         objects(tmp_path, [])[0].put("k", b"data", None, True, Call())
 
 
-def test_a_shared_folder_holds_nothing_but_its_objects(tmp_path: Path) -> None:
+def test_folder_contains_only_objects(tmp_path: Path) -> None:
     """No lock, no unfinished file; reading makes no folder."""
     folder = FolderProvider(str(tmp_path / "table"), SharedStaging())
     with pytest.raises(NoSuchObject):
@@ -104,7 +104,7 @@ def test_a_shared_folder_holds_nothing_but_its_objects(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "table").rglob("*")] == ["a", "k"]
 
 
-def test_a_prefix_leads_out_of_no_folder(tmp_path: Path) -> None:
+def test_prefix_cannot_leave_folder(tmp_path: Path) -> None:
     (tmp_path / "beside").write_bytes(b"")
     folder = FolderProvider(str(tmp_path / "table"), SharedStaging())
     folder.put("a/k", b"data", None, False, Call())

@@ -1,6 +1,6 @@
-"""S3's ways of failing: what they are taken for, against a server that says what a test wants.
+"""Failures of S3 and their classification, against a server whose responses a test controls.
 
-MinIO's are in test_tier_s3_minio. What S3 promises when all is well is in test_tier_store.
+test_s3_minio.py covers MinIO's failures, test_object_store.py the contract without failures.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from tests.kit.tier.stores import PART_BYTES
         (409, "ConditionalRequestConflict", ConditionFailed),
     ],
 )  # fmt: skip
-def test_kinds_of_answers(status: int, code: str, kind: type[StoreError]) -> None:
+def test_classification_of_responses(status: int, code: str, kind: type[StoreError]) -> None:
     assert kind_of(status, code) is kind
 
 
@@ -74,7 +74,7 @@ def test_kinds_of_answers(status: int, code: str, kind: type[StoreError]) -> Non
         (KeyError("a bug"), StoreError),
     ],
 )
-def test_kinds_of_exceptions(failure: Exception, kind: type[StoreError]) -> None:
+def test_classification_of_exceptions(failure: Exception, kind: type[StoreError]) -> None:
     made = failure_of("segments/k", failure)
     assert type(made) is kind
     assert made.code == type(failure).__name__
@@ -86,7 +86,8 @@ def test_kinds_of_exceptions(failure: Exception, kind: type[StoreError]) -> None
 
 @pytest.fixture(scope="module")
 def module_stub() -> Iterator[Stub]:
-    """One for all: a client takes a while to make, and finds the endpoint once."""
+    """One server for the module: creating a client takes a while, and it reads the endpoint
+    once."""
     with pytest.MonkeyPatch.context() as patched, serving(lambda *asked: Reply()) as server:
         patched.setenv("AWS_ACCESS_KEY_ID", "key")
         patched.setenv("AWS_SECRET_ACCESS_KEY", "secret")
@@ -96,14 +97,14 @@ def module_stub() -> Iterator[Stub]:
 
 @pytest.fixture
 def stub(module_stub: Stub) -> Stub:
-    """With nothing asked yet."""
+    """The server without recorded requests."""
     module_stub.asked.clear()
     return module_stub
 
 
 @pytest.fixture(scope="module")
 def made(module_stub: Stub) -> S3Provider:
-    """A provider that tries everything once, parts too."""
+    """A provider that tries every request once, parts too."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(s3, "PART_ATTEMPTS", 1)
         return provider(module_stub)
@@ -121,7 +122,7 @@ def always(stub: Stub, reply: Reply) -> None:
 
 
 def calls(made: S3Provider, path: str) -> list[Callable[[], Any]]:
-    """One of each."""
+    """One call of each kind."""
     memory, call = memoryview(bytearray(10)), Call()
     return [
         lambda: made.put("k", b"x", None, False, call),
@@ -147,7 +148,7 @@ def calls(made: S3Provider, path: str) -> list[Callable[[], Any]]:
         (Reply(403, b"<html>a proxy says no</html>"), Refused, None),
     ],
 )
-def test_every_call_says_what_happened(
+def test_every_call_raises_classified_error(
     stub: Stub, made: S3Provider, tmp_path: Path,
     reply: Reply, kind: type[StoreError], code: str | None,
 ) -> None:  # fmt: skip
@@ -160,12 +161,12 @@ def test_every_call_says_what_happened(
             assert caught.value.code == code
         unranged = reply.status == 200 and number in (2, 6)
         assert type(caught.value) is (Refused if unranged else kind), number
-        # Who asked knows when to try again; a download asks for the size first.
+        # The caller decides on retries; a download asks for the size first.
         assert len(stub.asked) == (2 if reply.status == 200 and number == 8 else 1), number
     assert not (tmp_path / "new").exists()
 
 
-def test_a_body_that_ends_early(stub: Stub, made: S3Provider) -> None:
+def test_truncated_body_is_an_error(stub: Stub, made: S3Provider) -> None:
     memory = memoryview(bytearray(100))
     always(stub, ranged(b"x" * 40, 0, 1000, length=100))
     with pytest.raises(StoreError, match=r"IncompleteRead|ResponseStreaming"):
@@ -174,17 +175,17 @@ def test_a_body_that_ends_early(stub: Stub, made: S3Provider) -> None:
     with pytest.raises(StoreError, match=r"IncompleteRead|ResponseStreaming"):
         made.get("k", 0, None, Call())
     always(stub, ranged(b"y" * 100, 0, 1000))
-    made.read("k", 0, [memory], Call())  # the connection after a broken one is another
+    made.read("k", 0, [memory], Call())  # a new connection is used after a broken one
     assert bytes(memory) == b"y" * 100
 
 
-def test_an_object_too_large_to_be_got(stub: Stub, made: S3Provider) -> None:
+def test_object_too_large_for_get_is_refused(stub: Stub, made: S3Provider) -> None:
     always(stub, Reply(200, b"x", {"ETag": '"e"'}, length=1 << 40))
     with pytest.raises(Refused, match="EntityTooLarge"):
         made.get("k", 0, None, Call())
 
 
-def test_a_slow_read_can_be_given_up(stub: Stub, made: S3Provider) -> None:
+def test_slow_read_can_be_cancelled(stub: Stub, made: S3Provider) -> None:
     call, hold = Call(), threading.Event()
     always(stub, ranged(b"x" * 100, 0, 1000, hold=hold))
     memory, failures = memoryview(bytearray(100)), []
@@ -209,7 +210,7 @@ def test_a_slow_read_can_be_given_up(stub: Stub, made: S3Provider) -> None:
     assert bytes(memory[50:]) == bytes(50)
 
 
-def test_a_read_given_up_before_its_answer_writes_nothing(stub: Stub, made: S3Provider) -> None:
+def test_read_cancelled_before_response_writes_nothing(stub: Stub, made: S3Provider) -> None:
     call = Call()
     memory = memoryview(bytearray(100))
 
@@ -223,7 +224,7 @@ def test_a_read_given_up_before_its_answer_writes_nothing(stub: Stub, made: S3Pr
     assert bytes(memory) == bytes(100)
 
 
-def test_segments_have_the_storage_class_and_nothing_else(stub: Stub, tmp_path: Path) -> None:
+def test_only_segments_have_the_storage_class(stub: Stub, tmp_path: Path) -> None:
     made = provider(stub, storage_class="STANDARD_IA")
     begun = (
         b'<?xml version="1.0"?><InitiateMultipartUploadResult><UploadId>u1</UploadId>'
@@ -262,7 +263,7 @@ def test_segments_have_the_storage_class_and_nothing_else(stub: Stub, tmp_path: 
     }
 
 
-def test_a_multipart_upload_that_fails_is_aborted(
+def test_failed_multipart_upload_is_aborted(
     stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3, "PART_ATTEMPTS", 2)
@@ -289,7 +290,7 @@ def test_a_multipart_upload_that_fails_is_aborted(
     assert not any(method == "POST" and "uploadId" in path for method, path in asked)
 
 
-def test_encryption_and_sums_are_asked_for(stub: Stub) -> None:
+def test_encryption_and_checksums_are_requested(stub: Stub) -> None:
     always(stub, Reply(200, b"", {"ETag": '"e"'}))
     made = provider(stub, "&sse=aws:kms&sse_kms_key_id=k1")
     made.put("k", b"x", '"e"', False, Call())
@@ -301,7 +302,7 @@ def test_encryption_and_sums_are_asked_for(stub: Stub) -> None:
 
 
 @pytest.mark.slow
-def test_the_bucket_is_looked_for_once(stub: Stub) -> None:
+def test_bucket_is_checked_once(stub: Stub) -> None:
     made = provider(stub, seen=False)
     always(stub, Reply(200, b"", {"ETag": '"e"'}))
     for _ in range(3):
@@ -309,7 +310,7 @@ def test_the_bucket_is_looked_for_once(stub: Stub) -> None:
     assert [method for method, _, _ in stub.asked] == ["HEAD", "PUT", "PUT", "PUT"]
 
 
-def test_who_may_not_look_for_the_bucket_may_use_it(stub: Stub) -> None:
+def test_bucket_is_usable_without_permission_to_check_it(stub: Stub) -> None:
     made = provider(stub, seen=False)
     ok = Reply(200, b"", {"ETag": '"e"'})
     stub.answer = lambda method, path, headers: error(403, "x") if method == "HEAD" else ok
@@ -318,7 +319,7 @@ def test_who_may_not_look_for_the_bucket_may_use_it(stub: Stub) -> None:
     assert [method for method, _, _ in stub.asked] == ["HEAD", "PUT", "PUT"]
 
 
-def test_a_region_is_named_when_the_bucket_is_made(stub: Stub) -> None:
+def test_region_is_sent_when_bucket_is_created(stub: Stub) -> None:
     made = provider(stub, "&region=eu-central-1", seen=False)
     ok = Reply(200, b"", {"ETag": '"e"'})
     stub.answer = lambda method, path, headers: error(404, "x") if method == "HEAD" else ok
@@ -329,7 +330,7 @@ def test_a_region_is_named_when_the_bucket_is_made(stub: Stub) -> None:
     assert int(stub.asked[1][2]["content-length"]) > 0
 
 
-def test_no_credentials(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
@@ -342,7 +343,7 @@ def test_no_credentials(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-async def test_the_endpoint_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endpoint_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")

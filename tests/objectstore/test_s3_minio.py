@@ -1,4 +1,4 @@
-"""S3's ways of failing as MinIO has them, and that nothing is left behind in a bucket."""
+"""Failures of S3 as MinIO produces them; no unfinished upload is left in a bucket."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ async def test_wrong_credentials(
 
 
 @pytest.mark.real
-async def test_a_bucket_that_may_not_be_made(minio: Minio, tier_url: str) -> None:
+async def test_bucket_that_cannot_be_created(minio: Minio, tier_url: str) -> None:
     store = StoreProcess(parse_tier(tier_url + "?create=false"), 100)
     try:
         for ask in (store.get("k"), store.head("k"), store.put("k", b""), store.list("")):
             with pytest.raises(Refused, match="does not exist, and create=false forbids"):
                 await ask
         minio.client().create_bucket(Bucket=parse_tier(tier_url).bucket)
-        await store.put("k", b"")  # it is there now, and nobody had to start anything again
+        await store.put("k", b"")  # the bucket exists now, and no restart was needed
     finally:
         await store.close()
 
 
 @pytest.mark.real
-async def test_a_bucket_that_is_gone(minio: Minio, tier_url: str, tmp_path: Path) -> None:
+async def test_deleted_bucket_is_created_again(minio: Minio, tier_url: str, tmp_path: Path) -> None:
     store, bucket, client = StoreProcess(parse_tier(tier_url), 100), "", minio.client()
     bucket = parse_tier(tier_url).bucket
     try:
@@ -83,7 +83,7 @@ async def test_a_bucket_that_is_gone(minio: Minio, tier_url: str, tmp_path: Path
 
 
 @pytest.mark.real
-async def test_many_make_the_bucket_at_once(tier_url: str) -> None:
+async def test_bucket_is_created_concurrently(tier_url: str) -> None:
     stores = [StoreProcess(parse_tier(tier_url)) for _ in range(3)]
     try:
         await asyncio.gather(*(store.put(f"k{n}", b"") for n, store in enumerate(stores)))
@@ -94,7 +94,7 @@ async def test_many_make_the_bucket_at_once(tier_url: str) -> None:
 
 
 @pytest.mark.real
-async def test_encryption_that_cannot_be(tier_url: str) -> None:
+async def test_unsupported_encryption_is_reported(tier_url: str) -> None:
     store = StoreProcess(parse_tier(tier_url + "?sse=AES256"))
     try:
         with pytest.raises(Refused):  # this MinIO has no keys
@@ -104,7 +104,7 @@ async def test_encryption_that_cannot_be(tier_url: str) -> None:
 
 
 @pytest.mark.real
-async def test_the_storage_class_is_the_buckets_business(
+async def test_unsupported_storage_class_is_reported(
     minio: Minio, tier_url: str, tmp_path: Path
 ) -> None:
     (tmp_path / "here").write_bytes(b"x" * 100)
@@ -133,7 +133,9 @@ def unfinished(minio: Minio, url: str) -> list[Any]:
 
 
 @pytest.mark.real
-async def test_uploads_given_up_leave_nothing(minio: Minio, tier_url: str, tmp_path: Path) -> None:
+async def test_cancelled_uploads_leave_no_parts(
+    minio: Minio, tier_url: str, tmp_path: Path
+) -> None:
     (tmp_path / "here").write_bytes(bytes(3 * PART_BYTES))
     store = StoreProcess(parse_tier(tier_url), 0, PART_BYTES)
     await store.put("k", b"")
@@ -153,7 +155,9 @@ async def test_uploads_given_up_leave_nothing(minio: Minio, tier_url: str, tmp_p
 
 
 @pytest.mark.real
-async def test_a_killed_child_leaves_no_upload(minio: Minio, tier_url: str, tmp_path: Path) -> None:
+async def test_uploads_of_killed_child_are_aborted(
+    minio: Minio, tier_url: str, tmp_path: Path
+) -> None:
     (tmp_path / "here").write_bytes(bytes(3 * PART_BYTES))
     store = StoreProcess(parse_tier(tier_url), 0, PART_BYTES)
     await store.put("k", b"")
@@ -185,7 +189,7 @@ asyncio.run(main())
 
 
 @pytest.mark.real
-def test_a_killed_broker_leaves_no_upload(minio: Minio, tier_url: str, tmp_path: Path) -> None:
+def test_uploads_of_killed_broker_are_aborted(minio: Minio, tier_url: str, tmp_path: Path) -> None:
     (tmp_path / "here").write_bytes(bytes(3 * PART_BYTES))
     command = [sys.executable, "-c", PARENT, tier_url, str(tmp_path / "here")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:

@@ -1,4 +1,4 @@
-"""A tier's URL: what it may be, one way to write it, and a sentence for everything else."""
+"""A tier's URL: valid forms, its one canonical form, and a sentence for everything else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from kafkawire.tiering.store.open import open_store
         ("/data/50%?", TierUrl(folder="/data/50%?"), "file:///data/50%25%3F"),
     ],
 )
-def test_urls(url: str, tier: TierUrl, written: str | None) -> None:
+def test_valid_urls(url: str, tier: TierUrl, written: str | None) -> None:
     found = parse_tier(url, "/base")
     assert found == tier
     assert parse_tier(found.url) == tier
@@ -76,7 +76,7 @@ def test_urls(url: str, tier: TierUrl, written: str | None) -> None:
         ("S4:bucket", "no tier that is known"),
     ],
 )
-def test_what_is_none(url: str, words: str) -> None:
+def test_invalid_urls_are_refused(url: str, words: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         parse_tier(url)
     assert words in str(caught.value)
@@ -84,13 +84,13 @@ def test_what_is_none(url: str, words: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["s3://AKIA:hush@bucket/p", "https://AKIA:hush@bucket"])
-def test_credentials_are_not_repeated(url: str) -> None:
+def test_credentials_are_not_in_error_messages(url: str) -> None:
     with pytest.raises(ValueError, match=r"credentials|no tier") as caught:
         parse_tier(url)
     assert "hush" not in str(caught.value)
 
 
-async def test_the_brokers_settings_reach_the_store() -> None:
+async def test_broker_settings_are_passed_to_store() -> None:
     config = BrokerConfig({"tier.cache.bytes": str(16 << 20)})
     store = open_store("s3://bucket/p", config)
     assert len(store.memory) == 16 << 20

@@ -25,7 +25,7 @@ PAIRS = [(b"k", b"%d" % at) for at in range(10)]
 
 
 async def against_a_broker(folder: Path, work: Callable[[str], T]) -> T:
-    """`work` with the address of a broker that has the topic `t` of two partitions."""
+    """Run `work` with the address of a broker that has the topic `t` of two partitions."""
     async with running(folder) as server:
         address = f"127.0.0.1:{port_of(server)}"
 
@@ -65,7 +65,7 @@ async def test_publish_subscribe_commit_and_resume(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_what_cannot_be(tmp_path: Path) -> None:
+async def test_invalid_operations_are_refused(tmp_path: Path) -> None:
     def work(address: str) -> None:
         with OffsetIntegration(address) as offsets:
             for call in (
@@ -87,7 +87,7 @@ async def test_what_cannot_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_live_source_sees_the_log_as_it_is(tmp_path: Path) -> None:
+async def test_live_source_reflects_current_log(tmp_path: Path) -> None:
     def work(address: str) -> None:
         with Cluster(address) as cluster, OffsetIntegration(address) as offsets:
             source = LiveSource(cluster, ("t", 0))

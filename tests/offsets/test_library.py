@@ -1,4 +1,4 @@
-"""Subscriptions, the registry and its assigner, statistics: what kafkawire.offsets offers."""
+"""Subscriptions, the registry and its assigner, statistics: the public API of kafkawire.offsets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Source:
         return self.group_offset if group == "g" else None
 
 
-def test_the_types_have_the_numbers_of_the_protocol() -> None:
+def test_types_have_protocol_numbers() -> None:
     assert {each.name: each.value for each in OffsetType} == {
         "RESUME_OR_EARLIEST": 0,
         "RESET_TO_EARLIEST": 5,
@@ -71,7 +71,7 @@ def test_the_types_have_the_numbers_of_the_protocol() -> None:
         (OffsetType.RESUME_OR_EARLIEST, 0, 3, 5),  # deleted meanwhile
         (OffsetType.RESUME_OR_LATEST, 0, None, 20),
         (OffsetType.RESUME_OR_LATEST, 0, 12, 12),
-        (OffsetType.RESUME_OR_LATEST, 0, 21, 20),  # of a log that was there before
+        (OffsetType.RESUME_OR_LATEST, 0, 21, 20),  # of a log that existed before
         (OffsetType.RESET_TO_EARLIEST, 0, 12, 5),
         (OffsetType.RESET_TO_LATEST, 0, 12, 20),
         (OffsetType.EXACT_TS_NS, 100 * NS, 12, 10),
@@ -85,23 +85,23 @@ def test_the_types_have_the_numbers_of_the_protocol() -> None:
         (OffsetType.RESET_TO_OFFSET, 99, 12, 20),
     ],
 )
-def test_where_a_subscription_begins(
+def test_start_position_of_subscription(
     offset_type: OffsetType, value: int, committed: int | None, expected: int
 ) -> None:
     assert Subscription(Source(committed), offset_type, value, "g").position == expected
 
 
-def test_without_a_group_nothing_is_resumed() -> None:
+def test_subscription_without_group_does_not_resume() -> None:
     assert Subscription(Source(12), OffsetType.RESUME_OR_LATEST).position == 20
 
 
 @pytest.mark.parametrize("offset", [-1, 4, 21])
-def test_an_exact_offset_must_be_there(offset: int) -> None:
+def test_exact_offset_must_exist(offset: int) -> None:
     with pytest.raises(OffsetOutOfRange, match=rf"offset {offset} is not within 5\.\.20"):
         Subscription(Source(), OffsetType.EXACT_OFFSET, offset)
 
 
-def test_reading_advances_and_seeking_moves() -> None:
+def test_read_advances_and_seek_moves_position() -> None:
     source = Source()
     reader = Subscription(source, OffsetType.RESET_TO_EARLIEST)
     assert (reader.next_range(10), reader.lag, reader.at_end) == (OffsetRange(5, 15), 15, False)
@@ -119,12 +119,12 @@ def test_reading_advances_and_seeking_moves() -> None:
         reader.seek_to_offset(31)
     assert reader.position == 30
     reader.seek(OffsetType.RESET_TO_EARLIEST)
-    source.low = 9  # retention went past the reader
+    source.low = 9  # retention deleted beyond the reader's position
     with pytest.raises(OffsetOutOfRange, match="offset 5 is not within 9"):
         reader.next_range(1)
 
 
-def test_ranges_are_checked() -> None:
+def test_invalid_ranges_are_refused() -> None:
     seeker = Seeker(Source())
     assert seeker.check_range(5, 20) == (5, 20)
     assert (seeker.check_range(7, 7).size, OffsetRange(5, 20).last) == (0, 19)
@@ -154,7 +154,7 @@ def storage_of(rows: MemoryRows) -> MemoryStorage:
     return MemoryStorage(rows, 1, lambda: 7)
 
 
-async def test_offsets_survive_and_are_never_given_twice() -> None:
+async def test_offsets_survive_restart_and_are_unique() -> None:
     rows = MemoryRows()
     registry = OffsetRegistry()
     registry.add(1)
@@ -182,7 +182,7 @@ async def test_offsets_survive_and_are_never_given_twice() -> None:
         OffsetAssigner(again).assign(2)
 
 
-async def test_a_checkpoint_keeps_the_log_start() -> None:
+async def test_checkpoint_keeps_log_start() -> None:
     rows = MemoryRows()
     saved = PartitionCheckpoint(1, 10, 4)
     await storage_of(rows).save_checkpoint(Checkpoint(1, 0, [saved]))
@@ -197,7 +197,7 @@ async def test_a_checkpoint_keeps_the_log_start() -> None:
     ("checkpoint", "segment_end", "scanned", "expected"),
     [(None, 0, 0, 0), (10, 0, 0, 10), (10, 12, 0, 12), (10, 12, 15, 15), (20, 12, 15, 20)],
 )
-def test_the_next_offset_is_the_furthest_that_is_known(
+def test_next_offset_is_highest_known(
     checkpoint: int | None, segment_end: int, scanned: int, expected: int
 ) -> None:
     row = PartitionRow(1)
@@ -216,7 +216,7 @@ def test_statistics_add_up() -> None:
     assert total_lag([(5, 10), (12, 10), (0, 1)]) == 6
 
 
-def test_everything_that_is_promised_can_be_imported() -> None:
+def test_public_names_can_be_imported() -> None:
     for name in kafkawire.offsets.__all__:
         assert getattr(kafkawire.offsets, name) is not None
 

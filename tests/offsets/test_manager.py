@@ -1,4 +1,5 @@
-"""Native offsets: whatever is assigned, applied and rolled back, none is given twice or skipped."""
+"""Native offsets: whatever is assigned, applied and rolled back, no offset is assigned twice or
+skipped."""
 
 import pytest
 from hypothesis import strategies as st
@@ -8,7 +9,7 @@ from kafkawire.offsets.manager import PartitionOffsetManager
 
 
 class Offsets(RuleBasedStateMachine):
-    """A model that writes every applied record down by its offset."""
+    """A model that records every applied record by its offset."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,12 +41,12 @@ class Offsets(RuleBasedStateMachine):
         self.manager = PartitionOffsetManager(len(self.stored))
 
     @invariant()
-    def stored_offsets_have_no_gap_and_no_double(self) -> None:
+    def stored_offsets_have_no_gap_or_duplicate(self) -> None:
         assert self.stored == list(range(len(self.stored)))
         assert self.manager.next_offset == len(self.stored)
 
     @invariant()
-    def pending_is_what_is_queued(self) -> None:
+    def pending_equals_queued_batches(self) -> None:
         waiting = sum(count for _, count in self.queued)
         assert self.manager.pending - self.manager.next_offset == waiting
 
@@ -53,7 +54,7 @@ class Offsets(RuleBasedStateMachine):
 TestOffsets = Offsets.TestCase
 
 
-def test_a_batch_gets_the_offsets_after_the_ones_before_it() -> None:
+def test_batch_gets_offsets_after_previous_batches() -> None:
     manager = PartitionOffsetManager(10)
     assert (manager.assign(3), manager.assign(1)) == (10, 13)
     assert (manager.next_offset, manager.pending) == (10, 14)
@@ -61,7 +62,7 @@ def test_a_batch_gets_the_offsets_after_the_ones_before_it() -> None:
     assert (manager.next_offset, manager.pending) == (13, 14)
 
 
-def test_nothing_can_be_applied_twice_or_before_it_is_assigned() -> None:
+def test_apply_requires_assignment_and_happens_once() -> None:
     manager = PartitionOffsetManager(5)
     manager.assign(2)
     manager.apply(7)
@@ -72,7 +73,7 @@ def test_nothing_can_be_applied_twice_or_before_it_is_assigned() -> None:
         manager.assign(0)
 
 
-def test_a_rollback_gives_the_same_offsets_again() -> None:
+def test_rolled_back_offsets_are_assigned_again() -> None:
     manager = PartitionOffsetManager()
     assert [manager.assign(2), manager.assign(3)] == [0, 2]
     manager.apply(2)
@@ -81,7 +82,7 @@ def test_a_rollback_gives_the_same_offsets_again() -> None:
     assert manager.assign(1) == 2
 
 
-def test_several_batches_are_assigned_at_once() -> None:
+def test_several_batches_are_assigned_in_one_call() -> None:
     manager = PartitionOffsetManager(5)
     assert manager.assign_each([2, 1, 3]) == [5, 7, 8]
     assert manager.assign_each([]) == []

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 ROOT = Path(__file__).parent.parent.parent
 TIMEOUT_S = 120
-"""For one child process of these tests; each takes seconds on a quiet machine."""
+"""Time limit of one child process; each takes seconds on a quiet machine."""
 
 PROJECT = {
     "log/__init__.py": "MINE = 'log'\n",
@@ -87,13 +87,13 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @dataclass(frozen=True)
 class Built:
-    """What `make dist` makes."""
+    """The files that `make dist` builds."""
 
     sdist: Path
     wheel: Path
 
     def metadata(self) -> Message:
-        """The wheel's metadata: what a package index would show."""
+        """The wheel's metadata, which a package index would show."""
         with zipfile.ZipFile(self.wheel) as archive:
             (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
             return Parser().parsestr(archive.read(name).decode())
@@ -145,7 +145,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def test_the_wheel_has_every_module_and_no_package_besides(built: Built) -> None:
+def test_wheel_has_every_module_and_no_other_package(built: Built) -> None:
     with zipfile.ZipFile(built.wheel) as archive:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
     wanted = {
@@ -156,7 +156,7 @@ def test_the_wheel_has_every_module_and_no_package_besides(built: Built) -> None
     assert inside == wanted
 
 
-def test_the_metadata_is_complete(built: Built) -> None:
+def test_metadata_is_complete(built: Built) -> None:
     found = built.metadata()
     assert found["Name"] == "kafkawire"
     assert found["License-Expression"] == "Apache-2.0"
@@ -170,20 +170,20 @@ def test_the_metadata_is_complete(built: Built) -> None:
         assert archive.read(name) == (ROOT / "LICENSE").read_bytes()
 
 
-def test_the_sdist_has_what_its_readers_need(built: Built) -> None:
+def test_sdist_has_required_files(built: Built) -> None:
     with tarfile.open(built.sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
     assert {"LICENSE", "README.md", "CHANGELOG.md", "docs/tiering.md", "pyproject.toml"} <= inside
     assert {name.partition("/")[0] for name in inside}.isdisjoint({"tests", "bench", "log"})
 
 
-def test_version(python: Path, project: Path) -> None:
+def test_installed_version(python: Path, project: Path) -> None:
     printed = run(python, "-m", "kafkawire", "version", cwd=project)
     assert printed.startswith("kafkawire 0.")
     assert run(python.with_name("kafkawire"), "version", cwd=project) == printed
 
 
-def test_serve_next_to_packages_of_the_same_names(
+def test_serve_next_to_packages_of_same_names(
     python: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`python -m kafkawire serve` puts the working folder first on the path, also in the child
@@ -202,6 +202,6 @@ def test_serve_next_to_packages_of_the_same_names(
     assert "Traceback" not in broker.output
 
 
-def test_the_pytest_plugin(python: Path, project: Path) -> None:
+def test_pytest_plugin_of_installed_wheel(python: Path, project: Path) -> None:
     printed = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=project)
     assert "2 passed" in printed

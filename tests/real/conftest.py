@@ -24,12 +24,13 @@ from tests.real.members import wait_for
 HERE = Path(__file__).parent
 OTHER_BROKER = os.environ.get("KAFKAWIRE_TEST_BOOTSTRAP")
 SETTINGS = {
-    "group.initial.rebalance.delay.ms": "0",  # three seconds per group otherwise
+    "group.initial.rebalance.delay.ms": "0",  # otherwise three seconds per group
     "group.min.session.timeout.ms": "1000",
 }
 
 START_MS = int(time.time() * 1000) - 3_600_000
-"""The time of the first record of a test: an hour ago, as retention.ms takes what is old."""
+"""The timestamp of a test's first record: only an hour ago, because retention.ms deletes old
+records."""
 
 MakeTopic = Callable[..., str]
 
@@ -42,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """A failure shows the end of what the broker wrote."""
+    """Add the end of the broker's output to the report of a failure."""
     outcome: Any = yield
     report = outcome.get_result()
     broker = getattr(item, "funcargs", {}).get("broker")
@@ -67,7 +68,7 @@ def bootstrap(broker: BrokerProcess | None) -> str:
 
 @pytest.fixture
 def ours_only(broker: BrokerProcess | None) -> BrokerProcess:
-    """For what only our broker answers so."""
+    """Skip tests of behaviour that only our broker has."""
     if broker is None:
         pytest.skip("states the behaviour of kafkawire alone")
     return broker
@@ -75,14 +76,14 @@ def ours_only(broker: BrokerProcess | None) -> BrokerProcess:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A name no other test uses, for topics and groups."""
+    """A name for topics and groups that no other test uses."""
     base = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name)[:60].strip("-")
     return f"{base}-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture(scope="session")
 def admin(bootstrap: str) -> AdminClient:
-    quiet = 2  # it outlives the broker at the end, and would say so
+    quiet = 2  # it outlives the broker at the end, and would log that
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": quiet})
 
 
@@ -103,6 +104,6 @@ def make_topic(admin: AdminClient, name: str) -> MakeTopic:
 
 
 def is_seen(admin: AdminClient, topic: str, partitions: int) -> bool:
-    """Whether metadata shows the topic: in Kafka that is a little after the answer."""
+    """Whether metadata contains the topic: in Kafka that is a little after the response."""
     found = admin.list_topics(topic, timeout=10).topics[topic]
     return found.error is None and len(found.partitions) == partitions

@@ -1,4 +1,5 @@
-"""confluent-kafka in a line: consumers that are closed in the end, records sent and read."""
+"""Short forms of confluent-kafka calls: consumers that are closed at the end, records sent and
+read."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def consumers(bootstrap: str) -> Iterator[Callable[..., Consumer]]:
 
 
 def produce(bootstrap: str, topic: str, rows: list[dict[str, Any]], **config: Any) -> list[int]:
-    """Send `rows` and wait; the offsets, in the order of the answers. Raises the first error."""
+    """Send `rows` and wait; return the offsets, in the order of the responses. Raises the first
+    error."""
     settings = {key.replace("_", "."): value for key, value in config.items()}
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **settings})
     offsets: list[int] = []

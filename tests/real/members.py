@@ -1,4 +1,5 @@
-"""Group members in threads of their own, as in life: one that polls late stops a rebalance."""
+"""Group members in threads of their own, like real ones: a member that polls late delays a
+rebalance."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 
 
 class Member(threading.Thread):
-    """Polls `consumer` until told to leave, keeps what it read; closes it in its own thread."""
+    """Polls `consumer` until asked to leave, keeps what it read; closes it in its own thread."""
 
     def __init__(self, consumer: Any, poll: Callable[[Any], list[Any]]) -> None:
         super().__init__(daemon=True)
@@ -39,17 +40,17 @@ class Member(threading.Thread):
 
 
 def poll_kafka_python(consumer: Any) -> list[Any]:
-    """What a kafka-python member read, waiting long enough for a rebalance to end in one poll.
+    """Poll a kafka-python member, waiting long enough for a rebalance to end in one poll.
 
-    When poll() gives up in the middle of one, kafka-python 3.0.12 can lose the assignment that
-    comes after: it stays REBALANCING without heartbeats, and holds nothing for ever. With 100 ms
-    on a busy machine that happened once in some 15 rounds, with 2 s in none of 48.
+    When poll() returns in the middle of one, kafka-python 3.0.12 can lose the assignment that
+    follows: it stays REBALANCING without heartbeats, and never gets partitions. With 100 ms on a
+    busy machine that happened once in some 15 rounds, with 2 s in none of 48.
     """
     return [record for batch in consumer.poll(timeout_ms=2000).values() for record in batch]
 
 
 def wait_for(done: Callable[[], bool], limit_s: float = 90, what: Callable[[], Any] = str) -> None:
-    """Until `done()`; fails with what `what()` says."""
+    """Wait until `done()`; fail with the text of `what()`."""
     end = time.monotonic() + limit_s
     while not done():
         assert time.monotonic() < end, what()

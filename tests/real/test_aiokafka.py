@@ -65,7 +65,7 @@ async def wait_for(done: Callable[[], bool | Awaitable[bool]], limit_s: float = 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-async def test_codecs_and_acks(
+async def test_produce_with_each_codec_and_acks(
     bootstrap: str, make_topic: MakeTopic, codec: str | None, acks: int | str
 ) -> None:
     topic = make_topic()
@@ -79,7 +79,7 @@ async def test_codecs_and_acks(
     assert [r.value for r in records] == [b"value %d " % i * 30 for i in range(100)]
 
 
-async def test_idempotence(bootstrap: str, make_topic: MakeTopic) -> None:
+async def test_idempotent_producer(bootstrap: str, make_topic: MakeTopic) -> None:
     topic = make_topic(3)
     async with producing(bootstrap, enable_idempotence=True, max_batch_size=500) as producer:
         sent = [await producer.send(topic, b"%d" % i, partition=i % 3) for i in range(900)]
@@ -89,7 +89,9 @@ async def test_idempotence(bootstrap: str, make_topic: MakeTopic) -> None:
     ]
 
 
-async def test_headers_nulls_and_timestamps(bootstrap: str, make_topic: MakeTopic) -> None:
+async def test_headers_nulls_and_timestamps_round_trip(
+    bootstrap: str, make_topic: MakeTopic
+) -> None:
     topic = make_topic()
     async with producing(bootstrap) as producer:
         await producer.send_and_wait(topic, None, key=b"k", timestamp_ms=START_MS)
@@ -111,7 +113,7 @@ async def test_large_messages(bootstrap: str, make_topic: MakeTopic) -> None:
         assert (await read(consumer, 1))[0].value == big
 
 
-async def test_offsets_and_times(bootstrap: str, make_topic: MakeTopic) -> None:
+async def test_offsets_by_timestamp(bootstrap: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
     at = TopicPartition(topic, 0)
     start = START_MS
@@ -131,7 +133,7 @@ async def test_offsets_and_times(bootstrap: str, make_topic: MakeTopic) -> None:
         assert [r.offset for r in await read(consumer, 5)] == [25, 26, 27, 28, 29]
 
 
-async def test_a_consumer_waits_for_what_is_produced(bootstrap: str, make_topic: MakeTopic) -> None:
+async def test_consumer_waits_for_produced_records(bootstrap: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
     async with consuming(bootstrap, topic) as consumer, producing(bootstrap) as producer:
         waiting = asyncio.create_task(consumer.getone())
@@ -141,7 +143,9 @@ async def test_a_consumer_waits_for_what_is_produced(bootstrap: str, make_topic:
         assert (await asyncio.wait_for(waiting, 60)).value == b"here"
 
 
-async def test_members_share_and_resume(bootstrap: str, make_topic: MakeTopic, name: str) -> None:
+async def test_members_share_partitions_and_resume(
+    bootstrap: str, make_topic: MakeTopic, name: str
+) -> None:
     topic = make_topic(4)
     async with producing(bootstrap) as producer:
         for i in range(40):
@@ -163,7 +167,7 @@ async def test_members_share_and_resume(bootstrap: str, make_topic: MakeTopic, n
     ]
 
 
-async def test_admin(bootstrap: str, name: str) -> None:
+async def test_admin_client(bootstrap: str, name: str) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:
@@ -198,7 +202,7 @@ async def is_gone(admin: AIOKafkaAdminClient, topic: str) -> bool:
     return topic not in await admin.list_topics()
 
 
-async def test_a_transactional_producer_is_told_why_not(
+async def test_transactional_producer_is_refused(
     ours_only: BrokerProcess, bootstrap: str, name: str
 ) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=name)
@@ -207,7 +211,7 @@ async def test_a_transactional_producer_is_told_why_not(
     await producer.stop()
 
 
-async def test_commits_of_a_member_that_was_thrown_out(
+async def test_commit_of_removed_member_is_refused(
     bootstrap: str, make_topic: MakeTopic, name: str
 ) -> None:
     """A commit from outside while the group has members is refused."""

@@ -1,4 +1,4 @@
-"""Real clients reading compacted topics: rewritten batches, gaps, empty batches, horizons."""
+"""Real clients reading compacted topics: rewritten batches, gaps, empty batches, tombstones."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def by_confluent(broker: BrokerProcess, topic: str, start: int = 0) -> list[Row]
     try:
         while True:
             message = consumer.poll(20)
-            assert message is not None, "neither a record nor the end came"
+            assert message is not None, "received neither a record nor the end of the partition"
             if message.error() is not None:
                 return rows
             rows.append(_row(message))
@@ -109,7 +109,7 @@ def by_kafka_python(broker: BrokerProcess, topic: str, start: int = 0) -> list[R
 
 
 def by_aiokafka(broker: BrokerProcess, topic: str, count: int) -> list[Row]:
-    """So many records: its position does not pass what has no record."""
+    """Read this many records: its position does not advance over offsets without a record."""
 
     async def read() -> list[Row]:
         consumer = AIOKafkaConsumer(topic, bootstrap_servers=broker.bootstrap,
@@ -128,7 +128,7 @@ def by_aiokafka(broker: BrokerProcess, topic: str, count: int) -> list[Row]:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_clients_read_what_is_left(broker: BrokerProcess, name: str, codec: str) -> None:
+def test_clients_read_remaining_records(broker: BrokerProcess, name: str, codec: str) -> None:
     make(broker, name)
     sender = producer(broker, **{"enable.idempotence": True, "compression.type": codec})
     expected: dict[bytes, Row] = {}
@@ -153,10 +153,10 @@ def test_clients_read_what_is_left(broker: BrokerProcess, name: str, codec: str)
     assert by_confluent(broker, name, 100) == rows, "from an offset that is no longer there"
     assert by_kafka_python(broker, name, 396) == rows[3:]
     sender.produce(name, b"more", b"key-0")
-    assert sender.flush(20) == 0, "its sequence goes on"
+    assert sender.flush(20) == 0, "its sequence numbers continue"
 
 
-def test_clients_pass_over_empty_batches_and_their_producer_goes_on(
+def test_clients_skip_empty_batches_and_producer_continues(
     broker: BrokerProcess, name: str
 ) -> None:
     make(broker, name)
@@ -179,7 +179,7 @@ def test_clients_pass_over_empty_batches_and_their_producer_goes_on(
     assert by_confluent(broker, name)[-1][0] == 25
 
 
-def test_tombstones_are_read_until_they_go(broker: BrokerProcess, name: str) -> None:
+def test_tombstones_are_read_until_removed(broker: BrokerProcess, name: str) -> None:
     make(broker, name, delete_retention_ms="1500")
     sender = producer(broker)
     for value in (b"1", b"2", None):
@@ -193,7 +193,7 @@ def test_tombstones_are_read_until_they_go(broker: BrokerProcess, name: str) -> 
 
     def tombstone_is_gone() -> bool:
         nonlocal count
-        count += 1  # a cleaning comes when there is something new
+        count += 1  # cleaning runs when there are new records
         sender.produce(name, b"%d" % count, b"other")
         assert sender.flush(20) == 0
         return all(row[2] != b"gone" for row in by_confluent(broker, name))
@@ -202,7 +202,7 @@ def test_tombstones_are_read_until_they_go(broker: BrokerProcess, name: str) -> 
     assert by_kafka_python(broker, name)[0] == rows[1]
 
 
-def test_committed_offsets_outlive_the_cleaning_of_their_topic(
+def test_committed_offsets_survive_cleaning_of_offsets_topic(
     broker: BrokerProcess, name: str
 ) -> None:
     make(broker, name)
@@ -244,7 +244,7 @@ def test_records_without_a_key_are_refused_in_batches_of_any_size(
     assert {row[3] for row in by_confluent(broker, name)} == stored
 
 
-def test_a_topic_that_becomes_compacted_is_cleaned(broker: BrokerProcess, name: str) -> None:
+def test_topic_changed_to_compacted_is_cleaned(broker: BrokerProcess, name: str) -> None:
     make(broker, name, cleanup_policy="delete")
     sender = producer(broker)
     for n in range(50):

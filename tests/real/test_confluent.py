@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka): produce, consume, groups of every kind; what is refused."""
+"""confluent-kafka (librdkafka): produce, consume, groups of every kind; refusals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_codecs_and_acks(
+def test_produce_with_each_codec_and_acks(
     bootstrap: str, make_topic: MakeTopic, make_consumer: Any, name: str, codec: str, acks: str
 ) -> None:
     topic = make_topic()
@@ -36,7 +36,7 @@ def test_codecs_and_acks(
     ]
 
 
-def test_idempotence_with_many_batches_in_flight(
+def test_idempotent_producer_with_many_batches_in_flight(
     bootstrap: str, make_topic: MakeTopic, make_consumer: Any, name: str
 ) -> None:
     topic = make_topic(2)
@@ -49,7 +49,7 @@ def test_idempotence_with_many_batches_in_flight(
         assert ordered == sorted(ordered)
 
 
-def test_headers_nulls_and_timestamps(
+def test_headers_nulls_and_timestamps_round_trip(
     bootstrap: str, make_topic: MakeTopic, make_consumer: Any, name: str
 ) -> None:
     topic = make_topic()
@@ -64,7 +64,7 @@ def test_headers_nulls_and_timestamps(
     assert (second.key(), second.value(), second.headers()) == (None, b"", headers)
 
 
-def test_a_compacted_topic_wants_keys(bootstrap: str, make_topic: MakeTopic) -> None:
+def test_compacted_topic_refuses_records_without_key(bootstrap: str, make_topic: MakeTopic) -> None:
     topic = make_topic(cleanup_policy="compact")
     assert produce(bootstrap, topic, [{"key": b"k", "value": b"v"}]) == [0]
     with pytest.raises(KafkaException) as caught:
@@ -72,7 +72,7 @@ def test_a_compacted_topic_wants_keys(bootstrap: str, make_topic: MakeTopic) -> 
     assert caught.value.args[0].code() == KafkaError.INVALID_RECORD
 
 
-def test_timestamps_outside_the_bounds(bootstrap: str, make_topic: MakeTopic) -> None:
+def test_timestamps_out_of_bounds_are_refused(bootstrap: str, make_topic: MakeTopic) -> None:
     topic = make_topic(message_timestamp_before_max_ms="10000")
     now = int(time.time() * 1000)
     assert produce(bootstrap, topic, [{"value": b"v", "timestamp": now}]) == [0]
@@ -81,7 +81,7 @@ def test_timestamps_outside_the_bounds(bootstrap: str, make_topic: MakeTopic) ->
     assert caught.value.args[0].code() == KafkaError.INVALID_TIMESTAMP
 
 
-def test_many_partitions(
+def test_produce_to_many_partitions(
     bootstrap: str, make_topic: MakeTopic, make_consumer: Any, name: str
 ) -> None:
     topic = make_topic(200)
@@ -93,7 +93,7 @@ def test_many_partitions(
     }
 
 
-def test_commit_resume_and_metadata(
+def test_commit_with_metadata_and_resume(
     bootstrap: str, make_topic: MakeTopic, make_consumer: Any, name: str
 ) -> None:
     topic = make_topic()
@@ -124,7 +124,7 @@ def test_offsets_for_times_and_watermarks(
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
-def test_members_come_and_go(
+def test_members_join_and_leave(
     bootstrap: str, make_topic: MakeTopic, make_consumer: Any, name: str, strategy: str
 ) -> None:
     topic = make_topic(6)
@@ -141,8 +141,10 @@ def test_members_come_and_go(
     members.pop().leave()
 
 
-def test_a_member_that_dies_is_missed(make_topic: MakeTopic, make_consumer: Any, name: str) -> None:
-    """One whose process stops polling is out when max.poll.interval.ms is over."""
+def test_member_that_stops_polling_is_removed(
+    make_topic: MakeTopic, make_consumer: Any, name: str
+) -> None:
+    """A member whose process stops polling is removed when max.poll.interval.ms is over."""
     topic = make_topic(2)
     dead = make_consumer(name, topic, max_poll_interval_ms=6000, session_timeout_ms=6000)
     wait_for(lambda: not poll(dead) and len(dead.assignment()) == 2)
@@ -151,7 +153,7 @@ def test_a_member_that_dies_is_missed(make_topic: MakeTopic, make_consumer: Any,
     living.leave()
 
 
-def test_a_static_member_returns_without_a_rebalance(
+def test_static_member_restarts_without_rebalance(
     admin: AdminClient, make_topic: MakeTopic, make_consumer: Any, name: str
 ) -> None:
     topic = make_topic(4)
@@ -162,12 +164,12 @@ def test_a_static_member_returns_without_a_rebalance(
     wait_for_shares(statics, [2, 2])
     held = statics[0].assigned
     before = members_of(admin, name)
-    statics[0].leave()  # a static member leaves no word
+    statics[0].leave()  # a static member sends no LeaveGroup
     again = Member(make_consumer(name, topic, group_instance_id="i0", client_id="c0"), poll)
     wait_for(lambda: again.assigned == held)
     after = members_of(admin, name)
     assert set(after) == {"i0", "i1"}
-    assert after["i1"] == before["i1"]  # the other kept its member id, ours is new
+    assert after["i1"] == before["i1"]  # the other member kept its id, the restarted one is new
     assert after["i0"] != before["i0"]
     for member in (again, statics[1]):
         member.leave()
@@ -178,7 +180,7 @@ def members_of(admin: AdminClient, group: str) -> dict[str, str]:
     return {m.group_instance_id: m.member_id for m in described.members}
 
 
-def test_a_second_static_member_of_one_id_fences_the_first(
+def test_second_static_member_with_same_id_fences_first(
     make_topic: MakeTopic, make_consumer: Any, name: str
 ) -> None:
     topic = make_topic(1)
@@ -192,7 +194,7 @@ def test_a_second_static_member_of_one_id_fences_the_first(
     second.leave()
 
 
-def test_a_transactional_producer_is_told_why_not(
+def test_transactional_producer_is_refused(
     ours_only: BrokerProcess, bootstrap: str, name: str
 ) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
@@ -203,7 +205,7 @@ def test_a_transactional_producer_is_told_why_not(
     assert error.fatal()
 
 
-def test_an_unknown_topic_without_auto_creation(make_consumer: Any, name: str) -> None:
+def test_unknown_topic_without_auto_creation_is_an_error(make_consumer: Any, name: str) -> None:
     consumer = make_consumer(name, name, allow_auto_create_topics=False)
     message = None
     end = time.monotonic() + 60

@@ -64,7 +64,7 @@ def test_admin_topics(admin: AdminClient, name: str) -> None:
         ((None, 1, 1, {"cleanup.policy": "burn"}), KafkaError.INVALID_CONFIG),
     ],
 )
-def test_topics_that_cannot_be(admin: AdminClient, name: str, new: Any, code: int) -> None:
+def test_invalid_topics_are_refused(admin: AdminClient, name: str, new: Any, code: int) -> None:
     topic = new[0] or name
     futures = admin.create_topics([NewTopic(topic, new[1], new[2], config=new[3])])
     assert code_of(futures[topic]) == code
@@ -95,7 +95,7 @@ def test_admin_configs(admin: AdminClient, make_topic: MakeTopic, name: str) -> 
     assert code_of(admin.incremental_alter_configs([bad])[bad]) == KafkaError.INVALID_CONFIG
 
 
-def test_a_changed_setting_counts_at_once(
+def test_changed_setting_takes_effect_at_once(
     admin: AdminClient, bootstrap: str, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()

@@ -1,4 +1,4 @@
-"""Hostile clients against a broker of its own: its memory is bounded, and others are served."""
+"""Misbehaving clients against a broker of its own: its memory is bounded, and others are served."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ MIB = 1 << 20
 SETTINGS = {"hot.bytes": str(MIB), "journal.bytes": str(16 * MIB), "journal.roll.ms": "3600000"}
 OLD_BYTES = 60 * MIB
 PATIENCE_S = 60.0
-"""For an answer while the machine is busy with others; without its bounds a broker needs minutes,
-or is killed for its memory."""
+"""Limit for a response on a loaded machine; without its bounds a broker needs minutes, or is killed
+for its memory."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 class Good:
-    """A client whose requests are small, and its slowest answer."""
+    """A client with small requests, and the time of its slowest response."""
 
     def __init__(self, port: int) -> None:
         self.connection = ClientConnection("127.0.0.1", port)
@@ -89,7 +89,7 @@ def fill(broker: BrokerProcess, stack: ExitStack) -> Good:
     return good
 
 
-def test_clients_that_never_read_cost_bounded_memory(broker: BrokerProcess) -> None:
+def test_memory_for_clients_that_never_read_is_bounded(broker: BrokerProcess) -> None:
     largest = 0
     with ExitStack() as stack:
         good = fill(broker, stack)
@@ -107,7 +107,7 @@ def test_clients_that_never_read_cost_bounded_memory(broker: BrokerProcess) -> N
             assert good.fetch("old", number % 50, 1000)  # not hot any more
             largest = max(largest, anonymous_bytes(broker.pid) - before)
             number += 1
-        # Others waited for what they held, so those who held it went first.
+        # Other clients waited for the memory, so the clients that held it were closed first.
         wait_until(lambda: sum(each.closed for each in readers) > 20, "slow readers are closed")
     print(f"memory grew by {largest / MIB:.0f} MiB; slowest answer {good.slowest_s * 1000:.0f} ms")
     assert largest < 600 * MIB  # inflight.answer.bytes is 256 MiB; sockets and what malloc keeps
@@ -115,7 +115,7 @@ def test_clients_that_never_read_cost_bounded_memory(broker: BrokerProcess) -> N
     assert "that it has not read" in broker.output
 
 
-def test_requests_that_do_not_arrive_stop_nobody(broker: BrokerProcess) -> None:
+def test_incomplete_requests_do_not_block_other_clients(broker: BrokerProcess) -> None:
     with ExitStack() as stack:
         good = fill(broker, stack)
         before = anonymous_bytes(broker.pid)
@@ -125,7 +125,7 @@ def test_requests_that_do_not_arrive_stop_nobody(broker: BrokerProcess) -> None:
             stack.callback(sender.close)
             senders.append(sender)
         for number in range(20):
-            good.produce("new", bytes(50_000))  # comes in several pieces
+            good.produce("new", bytes(50_000))  # arrives in several pieces
             assert good.fetch("new", number, 1000)
         largest = anonymous_bytes(broker.pid) - before
         for sender in senders:
@@ -138,7 +138,7 @@ def test_requests_that_do_not_arrive_stop_nobody(broker: BrokerProcess) -> None:
     assert "bytes of requests that it sends" in broker.output
 
 
-def test_connections_that_send_nothing_give_way(tmp_path: Path) -> None:
+def test_connections_without_request_are_closed_for_new_ones(tmp_path: Path) -> None:
     with (
         BrokerProcess(tmp_path, settings={"max.connections": "20"}) as broker,
         ExitStack() as stack,

@@ -71,7 +71,7 @@ def read(consumer: KafkaConsumer, count: int, timeout_s: float = 60) -> list[Any
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-def test_codecs_and_acks(
+def test_produce_with_each_codec_and_acks(
     bootstrap: str, make_topic: MakeTopic, make_consumer: Any, codec: str | None, acks: int | str
 ) -> None:
     topic = make_topic()
@@ -87,7 +87,7 @@ def test_codecs_and_acks(
     assert [r.value for r in records] == [b"value %d" % i * 20 for i in range(100)]
 
 
-def test_headers_nulls_and_timestamps(
+def test_headers_nulls_and_timestamps_round_trip(
     producer: KafkaProducer, make_topic: MakeTopic, make_consumer: Any
 ) -> None:
     topic = make_topic()
@@ -113,7 +113,7 @@ def test_log_append_time(
     assert (record.timestamp, record.timestamp_type) == (metadata.timestamp, 1)
 
 
-def test_a_topic_compresses_for_its_producers(
+def test_topic_compression_type_applies_to_produced_batches(
     producer: KafkaProducer, make_topic: MakeTopic, make_consumer: Any
 ) -> None:
     topic = make_topic(compression_type="zstd")
@@ -138,7 +138,7 @@ def test_large_messages(bootstrap: str, make_topic: MakeTopic, make_consumer: An
     assert (first.value, second.value) == (big, b"after")
 
 
-def test_a_topic_is_made_when_a_producer_asks(
+def test_producer_auto_creates_topic(
     producer: KafkaProducer, name: str, make_consumer: Any
 ) -> None:
     assert producer.send(name, b"x").get(30).offset == 0
@@ -195,7 +195,7 @@ def test_commit_and_resume(
     assert both == [(p, o) for p in range(3) for o in range(10)]
 
 
-def test_members_share_and_take_over(
+def test_members_share_and_take_over_partitions(
     producer: KafkaProducer, make_topic: MakeTopic, make_consumer: Any, name: str
 ) -> None:
     topic = make_topic(6)
@@ -229,7 +229,7 @@ def test_admin_topics(py_admin: KafkaAdminClient, name: str) -> None:
     assert name not in py_admin.list_topics()
 
 
-def test_a_topic_made_again_is_empty_and_its_offsets_are_gone(
+def test_recreated_topic_is_empty_without_offsets(
     py_admin: KafkaAdminClient, bootstrap: str, make_consumer: Any, name: str
 ) -> None:
     py_admin.create_topics([NewTopic(name, 1, 1)])
@@ -287,7 +287,7 @@ def test_admin_groups(
 
 
 def raise_first(results: Any) -> None:
-    """delete_groups gives one result or error per group."""
+    """Raise the first error: delete_groups returns one result or error per group."""
     values = results.values() if isinstance(results, dict) else results
     for value in values:
         error = value[1] if isinstance(value, tuple) else value
@@ -299,7 +299,7 @@ def raise_first(results: Any) -> None:
             raise GroupIdNotFoundError() if "NotFound" in error else KafkaError(error)
 
 
-def test_delete_records_moves_the_start(
+def test_delete_records_moves_log_start(
     py_admin: KafkaAdminClient, producer: KafkaProducer, make_topic: MakeTopic, make_consumer: Any
 ) -> None:
     topic = make_topic()

@@ -1,4 +1,4 @@
-"""kcat: what the README tells people to type."""
+"""kcat: the commands of the README."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def run(kcat: str, bootstrap: str, *arguments: str, data: str = "") -> str:
     return done.stdout
 
 
-def test_what_goes_in_comes_out(kcat: str, bootstrap: str, name: str) -> None:
-    """Also makes the topic."""
+def test_produced_records_are_consumed(kcat: str, bootstrap: str, name: str) -> None:
+    """Also creates the topic."""
     run(kcat, bootstrap, "-P", "-t", name, data="one\ntwo\nthree\n")
     assert run(kcat, bootstrap, "-C", "-t", name, "-e", "-q") == "one\ntwo\nthree\n"
 
@@ -49,7 +49,7 @@ def test_keys_headers_and_offsets(kcat: str, bootstrap: str, make_topic: MakeTop
     assert found == "1 1 k2 v2 h=1\n"
 
 
-def test_metadata(kcat: str, bootstrap: str, make_topic: MakeTopic) -> None:
+def test_list_metadata(kcat: str, bootstrap: str, make_topic: MakeTopic) -> None:
     topic = make_topic(3)
     found = json.loads(run(kcat, bootstrap, "-L", "-J", "-t", topic))
     assert [len(t["partitions"]) for t in found["topics"]] == [3]
@@ -64,7 +64,9 @@ def test_offsets_by_time(kcat: str, bootstrap: str, make_topic: MakeTopic) -> No
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_codecs(kcat: str, bootstrap: str, make_topic: MakeTopic, codec: str) -> None:
+def test_produce_with_each_codec(
+    kcat: str, bootstrap: str, make_topic: MakeTopic, codec: str
+) -> None:
     topic = make_topic()
     lines = "".join(f"a line that repeats itself, number {i}\n" for i in range(500))
     run(kcat, bootstrap, "-P", "-t", topic, "-z", codec, data=lines)

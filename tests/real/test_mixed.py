@@ -1,4 +1,5 @@
-"""Different clients in one group and on one topic: what one writes the others read and share."""
+"""Different clients in one group and on one topic: they share partitions and read each other's
+records."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def poll_python(consumer: KafkaConsumer) -> list[tuple[int, int]]:
     return [(record.partition, record.offset) for record in poll_kafka_python(consumer)]
 
 
-def test_one_group_of_two_clients(bootstrap: str, make_topic: MakeTopic, name: str) -> None:
+def test_two_clients_share_one_group(bootstrap: str, make_topic: MakeTopic, name: str) -> None:
     """Either may be the leader: they know the same strategy and the same subscription format."""
     topic = make_topic(6)
     theirs = Consumer(
@@ -62,7 +63,7 @@ def test_one_group_of_two_clients(bootstrap: str, make_topic: MakeTopic, name: s
 
 
 @pytest.mark.parametrize("codec", CODECS)
-async def test_what_one_client_writes_the_others_read(
+async def test_records_of_one_client_are_read_by_others(
     bootstrap: str, make_topic: MakeTopic, name: str, codec: str | None
 ) -> None:
     topic = make_topic()

@@ -1,6 +1,6 @@
-"""What no client library sends: bad batches and odd requests, written by hand.
+"""Batches and requests that no client library sends, written by hand.
 
-Each row has Apache Kafka 4.3.1's answer and, where we differ on purpose, ours: the table is the
+Each row has Apache Kafka 4.3.1's error code and, where we differ on purpose, ours: the table is the
 list of those differences.
 """
 
@@ -51,7 +51,7 @@ def send(connection: ClientConnection, topic: str, records: Any, **options: int)
         timeout_ms=10_000,
         topic_data=[TopicProduceData(name=topic, partition_data=[partition])],
     )
-    for _ in range(50):  # in Kafka the leader of a new topic learns of it a little later
+    for _ in range(50):  # in Kafka the leader of a new topic receives it a little later
         answer = connection.request(PRODUCE, request, at_most=options.get("version", 12))
         found = answer.responses[0].partition_responses[0]
         if options.get("known") or found.error_code not in NOT_YET:
@@ -88,7 +88,7 @@ def garbage(codec: int) -> bytearray:
     return batch
 
 
-# what, batch, Kafka's code, ours where it is another one
+# name, batch, Kafka's code, ours where it differs
 BATCHES: list[tuple[str, bytes | bytearray, ErrorCode, ErrorCode | None]] = [
     ("sound", three(), E.NONE, None),
     ("a base offset", put(0, 8, 3), E.INVALID_RECORD, None),
@@ -136,7 +136,7 @@ BATCHES: list[tuple[str, bytes | bytearray, ErrorCode, ErrorCode | None]] = [
 @pytest.mark.parametrize(
     ("batch", "kafkas", "ours"), [row[1:] for row in BATCHES], ids=[row[0] for row in BATCHES]
 )
-def test_batches(
+def test_invalid_batches_are_refused_with_kafkas_code(
     connection: ClientConnection,
     make_topic: MakeTopic,
     batch: bytes | bytearray,
@@ -148,7 +148,7 @@ def test_batches(
     answer = send(connection, topic, batch)
     assert ErrorCode(answer.error_code) is expected
     assert answer.base_offset == (0 if expected is E.NONE else -1)
-    # Nothing of a refused batch is stored, and the partition lives on.
+    # Nothing of a refused batch is stored, and the partition is still usable.
     after = send(connection, topic, three())
     assert (after.error_code, after.base_offset) == (
         0,
@@ -160,7 +160,7 @@ def stored(batch: bytes | bytearray) -> int:
     return batches.read_head(batch).count
 
 
-def test_records_at_fault_are_named(connection: ClientConnection, make_topic: MakeTopic) -> None:
+def test_invalid_records_are_named(connection: ClientConnection, make_topic: MakeTopic) -> None:
     pairs = [(b"k", b"v"), (None, b"v"), (b"k", b"v"), (None, b"v")]
     compacted = make_topic(cleanup_policy="compact")
     for codec in range(5):
@@ -175,13 +175,17 @@ def test_records_at_fault_are_named(connection: ClientConnection, make_topic: Ma
     assert [row.batch_index for row in answer.record_errors] == [1]
 
 
-def test_zstd_below_version_7(connection: ClientConnection, make_topic: MakeTopic) -> None:
+def test_zstd_below_produce_v7_is_refused(
+    connection: ClientConnection, make_topic: MakeTopic
+) -> None:
     batch = three(codec=4)
     answer = send(connection, make_topic(), batch, version=6)
     assert ErrorCode(answer.error_code) is E.UNSUPPORTED_COMPRESSION_TYPE
 
 
-def test_places_that_do_not_exist(connection: ClientConnection, make_topic: MakeTopic) -> None:
+def test_missing_topics_and_partitions_are_refused(
+    connection: ClientConnection, make_topic: MakeTopic
+) -> None:
     topic = make_topic()
     assert send(connection, topic, three()).base_offset == 0
     answer = send(connection, topic, three(), partition=7, known=1)
@@ -193,7 +197,7 @@ def test_places_that_do_not_exist(connection: ClientConnection, make_topic: Make
     assert send(connection, topic, three()).base_offset == 3
 
 
-def test_a_head_that_lies_about_the_newest_time_is_put_right(
+def test_wrong_newest_timestamp_in_header_is_corrected(
     connection: ClientConnection, make_topic: MakeTopic, bootstrap: str
 ) -> None:
     from confluent_kafka import Consumer, TopicPartition
@@ -207,7 +211,7 @@ def test_a_head_that_lies_about_the_newest_time_is_put_right(
 
 
 def raw(bootstrap: str, data: bytes, limit_s: float = 10) -> bytes:
-    """What comes back until the broker closes or has sent one whole frame."""
+    """The bytes received until the broker closes or has sent one whole frame."""
     with socket.create_connection(address(bootstrap), limit_s) as connection:
         connection.sendall(data)
         received = b""
@@ -224,7 +228,7 @@ def frame(*parts: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0(bootstrap: str) -> None:
+def test_unknown_api_versions_version_is_answered_in_v0(bootstrap: str) -> None:
     """KIP-511; Java 4.4 depends on it. The body is not parsed: here it is garbage."""
     answer = raw(bootstrap, frame(struct.pack(">hhih", 18, 99, 7, -1), b"\0" + b"\xff" * 40))
     _, correlation, code, count, key, _, newest = struct.unpack_from(">iihihhh", answer)
@@ -244,15 +248,15 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(bootstrap: 
     ],
     ids=["version", "api", "empty", "negative", "huge", "http"],
 )
-def test_garbage_ends_its_own_connection_only(bootstrap: str, data: bytes) -> None:
+def test_garbage_closes_its_own_connection_only(bootstrap: str, data: bytes) -> None:
     assert raw(bootstrap, data) == b""
     assert raw(bootstrap, frame(struct.pack(">hhih", 18, 0, 1, -1)))[4:8] == b"\0\0\0\x01"
 
 
-def test_an_unknown_fetch_session_is_named_so_that_clients_start_over(
+def test_unknown_fetch_session_is_refused(
     connection: ClientConnection,
 ) -> None:
-    """A client whose session was another broker's sends no partitions: it must be told."""
+    """A client whose session was another broker's sends no partitions: it must get an error."""
     for session_id, epoch in ((77, 3), (0, 5)):
         request = FetchRequest(max_bytes=1 << 20, session_id=session_id, session_epoch=epoch)
         answer = connection.request(FETCH, request, at_most=12)

@@ -1,4 +1,4 @@
-"""Clients that live through restarts and kills of the broker, as they do in life."""
+"""Clients during restarts and kills of the broker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 class Stream(threading.Thread):
-    """Sends 0, 1, 2, ... until told to stop; what was acked is in `acked`."""
+    """Sends 0, 1, 2, ... until stopped; the acknowledged ones are in `acked`."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)
@@ -86,7 +86,7 @@ def subscribed(topic: str, settings: Settings) -> Consumer:
 
 
 def poll(consumer: Consumer) -> list[Message]:
-    """Records; errors of a broker that is away are for librdkafka to mend."""
+    """Return records; librdkafka itself handles errors while the broker is down."""
     return [m for m in consumer.consume(500, 0.1) if m.error() is None]
 
 
@@ -97,10 +97,10 @@ def make(bootstrap: str, topic: str, partitions: int, **config: str) -> AdminCli
     return admin
 
 
-def test_an_idempotent_stream_is_whole_after_restarts_and_kills(
+def test_idempotent_stream_is_complete_after_restarts_and_kills(
     broker: BrokerProcess, name: str
 ) -> None:
-    """Every record once, in order; what was acked before a kill is there after it."""
+    """Every record once, in order; records acknowledged before a kill are there after it."""
     make(broker.bootstrap, name, 1)
     settings: Settings = {"group.id": name, "auto.offset.reset": "earliest"}
     settings |= {"bootstrap.servers": broker.bootstrap, "reconnect.backoff.max.ms": 200}
@@ -124,8 +124,8 @@ def test_an_idempotent_stream_is_whole_after_restarts_and_kills(
 
 
 class Committer:
-    """Polls, and commits 7 + partition for what it holds when told: librdkafka wants both done
-    by one thread."""
+    """Polls, and commits 7 + partition for its assignment on request: librdkafka needs both in one
+    thread."""
 
     def __init__(self) -> None:
         self.wanted = False
@@ -143,7 +143,9 @@ class Committer:
 
 
 @pytest.mark.parametrize("how", ["restart", "kill"])
-def test_a_group_goes_on_where_it_was(broker: BrokerProcess, name: str, how: str) -> None:
+def test_group_continues_without_rebalance_after_restart(
+    broker: BrokerProcess, name: str, how: str
+) -> None:
     """Same members, same shares, no rebalance; commits are there."""
     admin = make(broker.bootstrap, name, 4)
     settings: Settings = {"group.id": name, "heartbeat.interval.ms": 300}
@@ -184,7 +186,7 @@ def members_of(admin: AdminClient, group: str) -> set[str]:
     return {member.member_id for member in described.members}
 
 
-def test_topics_and_settings_are_there_after_a_kill(broker: BrokerProcess, name: str) -> None:
+def test_topics_and_settings_survive_kill(broker: BrokerProcess, name: str) -> None:
     admin = make(broker.bootstrap, name, 3, retention_ms="1234567", cleanup_policy="compact")
     make(broker.bootstrap, name + "-gone", 1)
     admin.delete_topics([name + "-gone"])[name + "-gone"].result(20)
@@ -198,9 +200,7 @@ def test_topics_and_settings_are_there_after_a_kill(broker: BrokerProcess, name:
     assert (found["retention.ms"].value, found["cleanup.policy"].value) == ("1234567", "compact")
 
 
-def test_a_transactional_kafka_python_producer_is_told_why_not(
-    broker: BrokerProcess, name: str
-) -> None:
+def test_transactional_kafka_python_producer_is_refused(broker: BrokerProcess, name: str) -> None:
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=name)
     with pytest.raises(TransactionalIdAuthorizationFailedError):
         producer.init_transactions()

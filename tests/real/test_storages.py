@@ -1,4 +1,5 @@
-"""A whole broker on each offset storage: cut into segments, killed, started, every offset there."""
+"""A whole broker on each offset storage: segments are cut, it is killed and restarted, every offset
+is there."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def segments(data: Path) -> list[Path]:
 
 
 def produce(server: str, count: int) -> int:
-    """Records to one partition; the offset of the last."""
+    """Append records to one partition; return the offset of the last."""
     producer = KafkaProducer(bootstrap_servers=server, acks="all")
     sent = [producer.send("cut", VALUE, partition=0) for _ in range(count)]
     producer.flush()
@@ -34,7 +35,7 @@ def produce(server: str, count: int) -> int:
 
 
 def offsets(server: str) -> list[int]:
-    """All offsets a consumer is given."""
+    """All offsets that a consumer reads."""
     consumer = KafkaConsumer(bootstrap_servers=server, auto_offset_reset="earliest")
     place = TopicPartition("cut", 0)
     consumer.assign([place])
@@ -48,7 +49,7 @@ def offsets(server: str) -> list[int]:
 
 
 @pytest.mark.parametrize("storage", ["sql", "rocksdb"])
-def test_offsets_outlive_the_broker(storage: str, tmp_path: Path) -> None:
+def test_offsets_survive_kill_and_clean_stop(storage: str, tmp_path: Path) -> None:
     settings = {
         "offset.storage": storage,
         "journal.bytes": str(1 << 20),
@@ -62,7 +63,7 @@ def test_offsets_outlive_the_broker(storage: str, tmp_path: Path) -> None:
         wait_for(lambda: bool(segments(tmp_path)))
         broker.kill()
     with BrokerProcess(tmp_path, settings=settings) as broker:
-        assert produce(broker.bootstrap, 10) == 3_009, "an offset was given twice, or left out"
+        assert produce(broker.bootstrap, 10) == 3_009, "an offset was assigned twice or skipped"
         assert offsets(broker.bootstrap) == list(range(3_010))
         (row,) = Typed(broker.bootstrap, "offsets", "validate", "cut", "--json").json
         assert (row["end"], row["missing"], row["problems"]) == (3_010, 0, [])

@@ -1,7 +1,7 @@
 """kill -9 of a tiered broker under load, several times; then the data folder is lost.
 
-Whatever was acknowledged is there after each kill. Once the tier has settled, `kafkawire tier
-restore` makes a broker of the bucket alone, and everything below the commit offsets is there again.
+Acknowledged records are there after each kill. Once the tier has settled, `kafkawire tier restore`
+builds a broker from the bucket alone, with everything below the commit offsets.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def write(port: int, writer: int, life: int, acked: Acked) -> None:
             row = (await client.receive()).responses[0].partition_responses[0]
             assert row.error_code == 0
             for n, value in enumerate(values):
-                assert (partition, row.base_offset + n) not in acked, "an offset given twice"
+                assert (partition, row.base_offset + n) not in acked, "an offset was assigned twice"
                 acked[partition, row.base_offset + n] = value
             await asyncio.sleep(0.01)
     with contextlib.suppress(OSError):
@@ -76,7 +76,7 @@ async def write(port: int, writer: int, life: int, acked: Acked) -> None:
 
 
 async def read_all(port: int, partition: int) -> dict[int, bytes]:
-    """Everything in a partition, cold or not."""
+    """All records of a partition, cold or not."""
     client = await Client.connect(port)
     found: dict[int, bytes] = {}
     offset, empty = 0, 0
@@ -101,7 +101,7 @@ async def read_all(port: int, partition: int) -> dict[int, bytes]:
 
 
 async def check(port: int, acked: Acked) -> dict[int, int]:
-    """Everything acknowledged is there; where each partition ends."""
+    """Check that every acknowledged record is there; return the end of each partition."""
     ends = {}
     for partition in range(PARTITIONS):
         found = await read_all(port, partition)
@@ -113,12 +113,12 @@ async def check(port: int, acked: Acked) -> dict[int, int]:
 
 
 def manifest_of(tier: Path) -> Manifest:
-    """What the bucket says."""
+    """The manifest in the bucket."""
     return read_manifest(lambda key: (tier / key).read_bytes())
 
 
 async def settled(tier: Path, ends: dict[int, int]) -> Manifest:
-    """Wait until the manifest has everything, and the folder nothing else."""
+    """Wait until the manifest has everything, and the folder has no other objects."""
     for _ in range(SETTLED_WITHIN_S * 2):
         await asyncio.sleep(0.5)
         with contextlib.suppress(LookupError, FileNotFoundError):
@@ -144,7 +144,8 @@ async def write_and_kill(broker: BrokerProcess, life: int, acked: Acked, after_s
 
 
 async def lives(broker: BrokerProcess, acked: Acked) -> dict[int, int]:
-    """Start, check, write, die; at last start again and check. Where the partitions end."""
+    """Start, check, write, die, repeatedly; in the end start and check. Return the ends of the
+    partitions."""
     rng = random.Random(6)
     broker.start()
     client = await Client.connect(broker.port)
@@ -162,14 +163,14 @@ async def lives(broker: BrokerProcess, acked: Acked) -> dict[int, int]:
 
 
 def restore(tier: Path, data: Path) -> None:
-    """`kafkawire tier restore`, as somebody types it."""
+    """Run `kafkawire tier restore`."""
     command = [sys.executable, "-P", "-m", "kafkawire", "tier", "restore", "--yes"]
     command += ["--tier", str(tier), "--data", str(data)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-async def test_a_tiered_broker_survives_kills_and_the_loss_of_its_disk(tmp_path: Path) -> None:
+async def test_tiered_broker_survives_kills_and_loss_of_disk(tmp_path: Path) -> None:
     tier = tmp_path / "tier"
     acked: Acked = {}
     broker = BrokerProcess(tmp_path / "data", settings=SETTINGS, arguments=["--tier", str(tier)])

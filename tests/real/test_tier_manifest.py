@@ -29,7 +29,7 @@ def folder_of(path: Path) -> Get:
 
 
 def bucket_of(minio: Minio, url: str) -> Get:
-    """Objects of a tier in MinIO, by boto3 alone."""
+    """Objects of a tier in MinIO, read by boto3 alone."""
     bucket, _, prefix = url.removeprefix("s3://").partition("?")[0].partition("/")
     client = minio.client()
 
@@ -43,20 +43,20 @@ def bucket_of(minio: Minio, url: str) -> Get:
     return get
 
 
-async def test_a_folder_is_read_without_a_broker(tmp_path: Path) -> None:
+async def test_manifest_in_folder_is_read_without_broker(tmp_path: Path) -> None:
     folder = tmp_path / "tier"
     await live_and_read(f"file://{folder}", folder_of(folder), tmp_path)
     assert (folder / snapshot_key(6)).is_file()
 
 
-async def test_a_bucket_is_read_without_a_broker(
+async def test_manifest_in_bucket_is_read_without_broker(
     minio: Minio, tier_url: str, tmp_path: Path
 ) -> None:
     await live_and_read(tier_url, bucket_of(minio, tier_url), tmp_path)
 
 
 async def live_and_read(url: str, get: Get, tmp_path: Path) -> None:
-    """Two lives of a broker, with folds in the first, and what a reader finds."""
+    """Two lives of a broker, with folds in the first, and the manifest that a reader finds."""
     config = BrokerConfig({"tier.url": url, "tier.manifest.fold": "3"})
     catalog = Catalog("cluster-of-the-tests00")
     env = real_env()

@@ -1,4 +1,4 @@
-"""A move from MinIO into another bucket of it, and into a folder, with a real storage process."""
+"""Moves from a MinIO bucket to another bucket and to a folder, with a real storage process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def consume(address: str, topic: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("to", ["bucket", "folder"])
-async def test_everything_is_read_from_where_it_was_moved_to(
+async def test_moved_objects_are_read_from_new_tier(
     minio: Minio, tier_url: str, tmp_path: Path, to: str
 ) -> None:
     target = f"{tier_url}-moved" if to == "bucket" else f"file://{tmp_path}/moved"

@@ -62,8 +62,9 @@ def test_settings(kafkawire_broker_factory):
 
 
 @pytest.mark.real
-def test_another_project_uses_it(tmp_path: Path) -> None:
-    """With folders named as our flat packages beside its tests: they must not get in the way."""
+def test_plugin_in_another_project(tmp_path: Path) -> None:
+    """With folders named like our former top-level packages next to its tests: they must not
+    interfere."""
     for name in ("log", "groups", "offsets"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise ImportError('the wrong package')\n")
@@ -80,7 +81,7 @@ def test_another_project_uses_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-def test_the_port_is_kept_over_a_restart_and_a_kill(tmp_path: Path) -> None:
+def test_port_is_kept_over_restart_and_kill(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         first, pid = broker.bootstrap, broker.pid
         broker.restart()
@@ -96,7 +97,7 @@ def test_the_port_is_kept_over_a_restart_and_a_kill(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-def test_a_data_folder_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_folder_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the default is."""
     monkeypatch.chdir(tmp_path)
     with BrokerProcess("a/b") as broker:
@@ -105,7 +106,7 @@ def test_a_data_folder_may_be_relative(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.real
-def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_broker_that_cannot_start_reports_reason(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, settings={"num.partitions": "none"})
     with pytest.raises(BrokerFailed) as caught:
         broker.start()
@@ -115,7 +116,7 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-def test_a_second_broker_on_the_same_folder_refuses(tmp_path: Path) -> None:
+def test_second_broker_on_same_folder_is_refused(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data"):
         second = BrokerProcess(tmp_path / "data")
         with pytest.raises(BrokerFailed) as caught:
@@ -125,14 +126,14 @@ def test_a_second_broker_on_the_same_folder_refuses(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-def test_stopping_ends_this_child_only(tmp_path: Path) -> None:
+def test_stop_ends_only_this_child(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "a") as one, BrokerProcess(tmp_path / "b") as two:
         one.stop()
         assert two.running
         assert one.output.count("kafkawire listens on") == 1
 
 
-def test_variables_of_the_surroundings_do_not_reach_the_broker(
+def test_environment_variables_are_not_passed_to_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """KAFKAWIRE_LISTEN of a developer's shell would move the broker of every test."""
@@ -150,7 +151,9 @@ def test_variables_of_the_surroundings_do_not_reach_the_broker(
 
 
 @pytest.mark.slow
-def test_one_that_never_serves_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_that_never_serves_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = "import time; print('thinking', flush=True); time.sleep(600)"
     monkeypatch.setattr(BrokerProcess, "command", lambda self: [sys.executable, "-c", code])
     broker = BrokerProcess(tmp_path, start_timeout_s=3)  # Python itself must start in this time

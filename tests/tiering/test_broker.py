@@ -1,7 +1,7 @@
-"""A broker with a remote tier from end to end: produce, upload, restart, delete.
+"""A broker with a remote tier end to end: produce, upload, restart, delete.
 
-The tier is a folder behind the real storage process; the same life against MinIO is marked real.
-What is in the bucket is read by kafkawire.manifest alone, as Spark and a restore do.
+The tier is a folder accessed through the real storage process; the same life with MinIO is marked
+real. The bucket is read by kafkawire.manifest alone, like Spark and a restore do.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ QUICK = {
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deletions gather for less long than they do."""
+    """Shorten the time for which deletions are collected."""
     monkeypatch.setattr(removal, "SCAN_INTERVAL_S", 0.2)
 
 
@@ -64,7 +64,7 @@ def finished_objects(data: Path) -> int:
 
 
 class Folder:
-    """The bucket as somebody sees it who has nothing else."""
+    """The bucket as a reader without a broker sees it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,7 +74,7 @@ class Folder:
         return {file.stem: file.read_bytes() for file in sorted(found)}
 
     def end(self, topic: str) -> int:
-        """Up to where the manifest has a partition 0; -1: it does not know it."""
+        """The end of partition 0 according to the manifest; -1: unknown."""
         row = self._row(topic)
         return -1 if row is None else row[1]
 
@@ -99,7 +99,7 @@ def files(data: Path) -> dict[str, bytes]:
 
 
 async def uploaded(server: Server, end: int, topic: str = "t") -> None:
-    """Partition 0 of a topic is in the tier up to `end`."""
+    """Wait until partition 0 of a topic is in the tier up to `end`."""
     number = server.broker.catalog.by_name[topic].partitions[0].number
     partition = server.broker.log.partitions[number]
     await until(lambda: partition.commit_offset == end, f"commit offset {end}")
@@ -118,7 +118,7 @@ def trim(topic: str, offset: int, timeout_ms: int = 10_000) -> DeleteRecordsRequ
 
 
 @pytest.mark.real
-async def test_the_whole_life_of_records(tmp_path: Path) -> None:
+async def test_life_cycle_of_records(tmp_path: Path) -> None:
     bucket, data = Folder(tmp_path / "bucket"), tmp_path / "data"
     written = [b"%d" % at for at in range(100)]
     async with running(data, tier_url=str(bucket.path), **QUICK) as server:
@@ -142,7 +142,7 @@ async def test_the_whole_life_of_records(tmp_path: Path) -> None:
         assert bucket.segments() == before  # a start uploads nothing twice
         await client.call(produce("t", batch(b"more")), 9)
         await uploaded(server, 101)
-        # Of the answer on, the bucket cannot bring back what was deleted.
+        # After the response, deleted records cannot be restored from the bucket.
         answer = await client.call(trim("t", 100), 2)
         assert answer.topics[0].partitions[0].low_watermark == 100
         assert bucket.start("t") == 100
@@ -159,7 +159,7 @@ async def test_the_whole_life_of_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_topics_choose_whether_they_are_tiered(tmp_path: Path) -> None:
+async def test_tiering_can_be_disabled_per_topic(tmp_path: Path) -> None:
     bucket, data = Folder(tmp_path / "bucket"), tmp_path / "data"
     async with running(data, tier_url=str(bucket.path), **QUICK) as server:
         client = await Client.connect(port_of(server))
@@ -176,7 +176,7 @@ async def test_topics_choose_whether_they_are_tiered(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_pausing_holds_uploads_and_says_so(tmp_path: Path) -> None:
+async def test_pause_stops_uploads_and_is_reported(tmp_path: Path) -> None:
     bucket, data = Folder(tmp_path / "bucket"), tmp_path / "data"
     async with running(data, tier_url=str(bucket.path), tier_paused="true", **QUICK) as server:
         client = await Client.connect(port_of(server))
@@ -195,8 +195,8 @@ async def test_pausing_holds_uploads_and_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_start_does_not_wait_for_the_tier(tmp_path: Path) -> None:
-    """What should be the folder is a file: the broker serves, and says what is in the way."""
+async def test_start_does_not_wait_for_tier(tmp_path: Path) -> None:
+    """The tier's path is a file instead of a folder: the broker serves, and reports the problem."""
     (tmp_path / "bucket").write_text("no folder")
     data = tmp_path / "data"
     async with running(data, tier_url=str(tmp_path / "bucket" / "x"), **QUICK) as server:
@@ -215,7 +215,7 @@ async def test_a_start_does_not_wait_for_the_tier(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_delete_records_gives_up_at_its_timeout_and_the_bucket_follows(
+async def test_delete_records_times_out_and_bucket_follows(
     tmp_path: Path,
 ) -> None:
     bucket, data = Folder(tmp_path / "bucket"), tmp_path / "data"
@@ -227,11 +227,11 @@ async def test_delete_records_gives_up_at_its_timeout_and_the_bucket_follows(
         manifest = bucket.path / "manifest"
         away = bucket.path / "away"
         manifest.rename(away)
-        manifest.write_text("no folder")  # nothing can be put there
+        manifest.write_text("no folder")  # nothing can be stored there
         answer = (await client.call(trim("t", 2, timeout_ms=200), 2)).topics[0].partitions[0]
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
         number = server.broker.catalog.by_name["t"].partitions[0].number
-        assert server.broker.log.partitions[number].log_start == 2  # it has moved all the same
+        assert server.broker.log.partitions[number].log_start == 2  # it has moved nevertheless
         manifest.unlink()
         away.rename(manifest)
         await until(lambda: bucket.start("t") == 2, "the manifest follows")
@@ -239,7 +239,7 @@ async def test_delete_records_gives_up_at_its_timeout_and_the_bucket_follows(
 
 
 @pytest.mark.slow
-def test_a_broker_without_a_tier_imports_nothing_of_it(tmp_path: Path) -> None:
+def test_broker_without_tier_imports_no_tiering(tmp_path: Path) -> None:
     code = f"""
 import asyncio, sys
 from pathlib import Path
@@ -259,7 +259,7 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
-async def test_a_tier_of_another_cluster_or_without_the_objects_refuses_the_start(
+async def test_start_is_refused_with_wrong_tier(
     tmp_path: Path,
 ) -> None:
     bucket, empty = Folder(tmp_path / "bucket"), Folder(tmp_path / "empty")
@@ -285,13 +285,13 @@ async def test_a_tier_of_another_cluster_or_without_the_objects_refuses_the_star
             async with running(tmp_path / data, tier_url=str(tier.path), **QUICK):
                 pass
     moved = tmp_path / "moved"
-    bucket.path.rename(moved)  # the same objects, somewhere else: the owner tells
+    bucket.path.rename(moved)  # the same objects under another URL: the owner file shows it
     async with running(tmp_path / "one", tier_url=str(moved), **QUICK) as server:
         await until(lambda: tier_of(server).state == "attached", "attached")
 
 
 @pytest.mark.slow
-async def test_another_clusters_bucket_is_left_alone(tmp_path: Path) -> None:
+async def test_bucket_of_other_cluster_is_unchanged(tmp_path: Path) -> None:
     bucket = Folder(tmp_path / "bucket")
     async with running(tmp_path / "one", tier_url=str(bucket.path), **QUICK) as server:
         await until(lambda: tier_of(server).state == "attached", "attached")
@@ -299,7 +299,7 @@ async def test_another_clusters_bucket_is_left_alone(tmp_path: Path) -> None:
     bucket.path.rename(taken)
     async with running(tmp_path / "two", tier_url=str(bucket.path), **QUICK) as server:
         await until(lambda: tier_of(server).state == "attached", "attached")
-    shutil.rmtree(bucket.path)  # another cluster gets the place of a broker that is stopped
+    shutil.rmtree(bucket.path)  # another cluster takes the bucket of a stopped broker
     taken.rename(bucket.path)
     before = {file: file.read_bytes() for file in bucket.path.rglob("*") if file.is_file()}
     async with running(tmp_path / "two", tier_url=str(bucket.path), **QUICK) as server:
@@ -312,7 +312,7 @@ async def test_another_clusters_bucket_is_left_alone(tmp_path: Path) -> None:
         (held,) = tiering.dispatcher.candidates
         why = tiering.dispatcher.why(held, server.broker.env.clock.monotonic())
         assert why.reason is Reason.OWNED_BY_OTHER
-        # Nobody is to be told of a log start there, so nobody waits.
+        # The log start is not to be published there, so no request waits for it.
         answer = await client.call(trim("t", 1), 2)
         assert answer.topics[0].partitions[0].low_watermark == 1
         await client.close()
@@ -321,7 +321,7 @@ async def test_another_clusters_bucket_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-async def test_objects_in_minio_are_segments_byte_for_byte(
+async def test_objects_in_minio_equal_segments(
     tmp_path: Path, tier_url: str, minio: object
 ) -> None:
     from tests.kit.minio import Minio

@@ -17,8 +17,8 @@ LIVES = 3
 
 
 def stopped(seed: int) -> tuple[Life, Lines]:
-    """A broker that is stopped while it attaches, uploads, publishes or removes, and what it
-    logs from then on."""
+    """Stop a broker while it attaches, uploads, publishes or removes; return what it logs from then
+    on."""
     random, world = Random(seed), TierWorld(seed, tier_upload_threads=1)
     world.bucket.faults = StoreFaults(delay_s=(0.01, 1.0))
     life = Life(world)
@@ -44,7 +44,7 @@ def stopped(seed: int) -> tuple[Life, Lines]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_stop_at_any_moment_is_no_failure(seed: int) -> None:
+def test_stop_at_any_moment_logs_no_failure(seed: int) -> None:
     for each in range(LIVES):
         life, lines = stopped(seed * LIVES + each)
         assert not [record.getMessage() for record in lines.records]

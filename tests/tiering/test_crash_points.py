@@ -3,11 +3,11 @@ claim, topic deletion and cleaning: each request to the bucket (before it is sen
 and not yet answered, when it is answered), each transaction, each change of a segment's file.
 
 A scenario runs once to count its points, then once for each of them with the process killed there.
-The next process must find everything that was acknowledged, finish what was begun, and leave
-nothing over; tests.kit.tier.checks looks at rows, files and manifest at every request.
+The next process must find everything that was acknowledged, finish interrupted work, and leave
+nothing over; tests.kit.tier.checks checks rows, files and manifest at every request.
 
-A run tries every fourth point; with SIM_SEEDS=500 each of them, and a power cut there too. `-s`
-prints how many there were.
+A run tries every fourth point; with SIM_SEEDS=500 each of them, and a power failure there too. `-s`
+prints the number of points.
 
 Covers: kafkawire.tiering.log_listener, kafkawire.tiering.upload.uploader,
 kafkawire.tiering.upload.finisher, kafkawire.tiering.upload.candidates,
@@ -50,7 +50,7 @@ async def upload(life: Life) -> None:
 
 
 async def retrying(life: Life) -> None:
-    """Requests fail, done or not, so there are uploads in vain and deltas of unknown fate."""
+    """Requests fail, done or not, so there are unused uploads and deltas of unknown state."""
     await life.start()
     await life.topic("a", 2)
     await life.produce("a", 1)
@@ -62,7 +62,7 @@ async def retrying(life: Life) -> None:
 
 
 async def deletion(life: Life) -> None:
-    """Records are deleted, so objects go after their grace."""
+    """Records are deleted, so objects are deleted after their delay."""
     await life.start()
     await life.topic("a", 2)
     await life.produce("a", 3)
@@ -74,7 +74,7 @@ async def deletion(life: Life) -> None:
 
 
 async def local_retention(life: Life) -> None:
-    """What is uploaded goes from the disk."""
+    """Uploaded files are deleted from the disk."""
     await life.start()
     await life.topic("a", 2, local_retention_ms="1")
     await life.produce("a", 1)
@@ -93,13 +93,13 @@ async def folding(life: Life) -> None:
     await life.topic("a")
     life.points.on = True
     await life.produce("a", 5)
-    await life.env.sleep(KEPT_S)  # what was folded goes at a later fold
+    await life.env.sleep(KEPT_S)  # folded deltas are removed at a later fold
     await life.produce("a", 4)
     await life.env.sleep(SETTLE_S / 3)
 
 
 async def claiming(life: Life) -> None:
-    """A bucket is taken, and taken again by the next process."""
+    """A bucket is claimed, and claimed again by the next process."""
     life.points.on = True
     await life.start()
     await life.topic("a")
@@ -108,7 +108,7 @@ async def claiming(life: Life) -> None:
 
 
 async def topic_deletion(life: Life) -> None:
-    """A topic goes with all its objects; its neighbour in shared segments stays."""
+    """A topic is deleted with all its objects; its neighbour in shared segments is kept."""
     await life.start()
     await life.topic("a", 2)
     await life.topic("b", 2, local_retention_ms="1")
@@ -121,7 +121,7 @@ async def topic_deletion(life: Life) -> None:
 
 
 async def cleaning(life: Life) -> None:
-    """A compacted topic is cleaned, from what is local and what is not; new objects replace old
+    """A compacted topic is cleaned, from local and remote segments; new objects replace old
     ones."""
     await life.start()
     configs = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
@@ -136,7 +136,7 @@ async def cleaning(life: Life) -> None:
 
 
 async def merging(life: Life) -> None:
-    """Small segments become one, of which the older ones have left the local disk."""
+    """Small segments are merged, of which the older ones have left the local disk."""
     await life.start()
     await life.topic("a", 2, local_retention_ms="1")
     await life.produce("a", 1)
@@ -151,7 +151,7 @@ async def merging(life: Life) -> None:
 
 
 async def disabling(life: Life) -> None:
-    """Tiering ends for a topic, with what is in the bucket only."""
+    """Tiering is disabled for a topic that has records only in the bucket."""
     await life.start()
     await life.topic("a", 2, local_retention_ms="1")
     await life.produce("a")
@@ -213,13 +213,13 @@ def _run_until(act: Act, fatal: int, how: str) -> Points:
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes an hour takes seconds."""
+    """Shorten what takes an hour to seconds."""
     monkeypatch.setattr("kafkawire.tiering.manifest.compactor.KEPT_MS", int(KEPT_S * 500))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("act", SCENARIOS, ids=lambda act: act.__name__)
-def test_a_kill_at_every_step(act: Act) -> None:
+def test_kill_at_every_step(act: Act) -> None:
     logging.disable(logging.CRITICAL)
     try:
         points = run_until(act, -1, "kill")
@@ -232,7 +232,7 @@ def test_a_kill_at_every_step(act: Act) -> None:
                     name = points.names[fatal]
                     failure.add_note(f"{act.__name__}: {how} at point {fatal}, {name!r}")
                     raise
-                assert died.dead, f"point {fatal} did not come by again"
+                assert died.dead, f"point {fatal} was not reached again"
                 tried[points.names[fatal]] += 1
     finally:
         logging.disable(logging.NOTSET)
@@ -240,8 +240,8 @@ def test_a_kill_at_every_step(act: Act) -> None:
     print(f"{act.__name__}: {sum(tried.values())} of {len(points.names)} points {dict(tried)}")
 
 
-def test_a_point_ends_a_process_at_once() -> None:
-    """Nothing after a fatal point has an effect."""
+def test_fatal_point_ends_process_at_once() -> None:
+    """After a fatal point no step has an effect."""
     points = Points(1)
     points.on = True
     points.hit("first")

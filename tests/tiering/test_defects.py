@@ -1,4 +1,4 @@
-"""Exceptions that no storage explains: the tier goes on all the same, and says what happened."""
+"""Unexpected exceptions: the tier continues, and the exception is reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.tiering.test_broker import QUICK, tier_of
 pytestmark = pytest.mark.slow
 
 
-async def test_a_defect_while_attaching_or_uploading_is_tried_again(
+async def test_unexpected_exception_while_attaching_or_uploading_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened, uploaded = Rounds.open, StoreProcess.upload

@@ -1,4 +1,5 @@
-"""docs/tiering.md names commands, options and settings that exist, and figures that come out."""
+"""docs/tiering.md names commands, options and settings that exist, and figures that can be
+computed."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def test_commands_and_their_options_exist() -> None:
         assert set(re.findall(r"--[a-z-]+", words)) <= known, name
 
 
-def test_every_reason_and_price_table_is_told() -> None:
+def test_every_reason_and_price_table_is_documented() -> None:
     for reason in Reason:
         assert f"| {reason.value} |" in TEXT
     for name in TABLES:
@@ -44,7 +45,7 @@ def test_every_reason_and_price_table_is_told() -> None:
     assert parse_prices(own).currency == "EUR"
 
 
-def test_the_estimate_comes_out_as_it_stands_there() -> None:
+def test_documented_estimate_is_computed() -> None:
     line, output = re.findall(
         r"\$ kafkawire (tier estimate --rate .*?) \|.*?\n(.*?)```", TEXT, re.S
     )[0]
@@ -54,7 +55,7 @@ def test_the_estimate_comes_out_as_it_stands_there() -> None:
         assert " ".join(row.split()) in lines
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_have_targets() -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", TEXT):
         assert (DOCS / target).exists(), target
     titles = re.findall(r"^## (.+)$", TEXT, re.M)

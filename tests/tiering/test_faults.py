@@ -1,9 +1,9 @@
-"""What goes wrong with a bucket, one thing at a time, in virtual time: unreachable for an hour,
-slow, throttling, erring, refusing, gone; objects deleted, cut and changed behind our back; clocks
-that jump; a full disk meanwhile.
+"""Faults of a bucket, one at a time, in virtual time: unreachable for an hour, slow, throttling,
+failing, refusing, deleted; objects deleted, truncated and changed without the broker; clocks that
+jump; a full disk meanwhile.
 
-Each time: nothing acknowledged is lost, nothing is served wrong, the broker goes on, what it says
-of itself is true, its log is no flood, and afterwards everything due is in the bucket.
+Each time: nothing acknowledged is lost, nothing wrong is served, the broker continues, its reports
+are true, its log is not flooded, and afterwards everything due is in the bucket.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.kit.tier.world import read_partition
 
 
 async def says_error(life: Life, code: str) -> None:
-    """`tier why` names the error and when it is tried again, but for a moment of trying."""
+    """Whether `tier why` names the error and the time of the next try, except during a try."""
     reported: dict[str, dict[str, Any]] = {}
     for _ in range(60):
         reported = {line["reason"]: line for line in await life.why()}
@@ -50,7 +50,7 @@ OUTAGES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("attached", [True, False], ids=["later", "from the start"])
 @pytest.mark.parametrize("code", list(OUTAGES) if SEEDS >= 50 else list(OUTAGES)[:2])
-def test_an_hour_without_the_bucket(code: str, attached: bool) -> None:
+def test_bucket_unreachable_for_an_hour(code: str, attached: bool) -> None:
     faults = OUTAGES[code]
 
     async def act(life: Life) -> None:
@@ -77,7 +77,7 @@ def test_an_hour_without_the_bucket(code: str, attached: bool) -> None:
 
 
 @pytest.mark.slow
-def test_a_slow_bucket_gets_everything_all_the_same() -> None:
+def test_slow_bucket_gets_everything() -> None:
     async def act(life: Life) -> None:
         await life.topic("t", 2, tiering_max_lag_ms="60000")
         life.world.bucket.faults = StoreFaults(delay_s=(0.5, 1.5), bytes_per_second=2000)
@@ -90,8 +90,8 @@ def test_a_slow_bucket_gets_everything_all_the_same() -> None:
 
 
 @pytest.mark.slow
-def test_some_errors_are_made_good_within_the_promise() -> None:
-    """A few failures are a few lines at WARNING, and nobody's promise is missed."""
+def test_transient_errors_do_not_exceed_lag_limit() -> None:
+    """A few failures are a few lines at WARNING, and no lag limit is exceeded."""
 
     async def act(life: Life) -> None:
         await life.topic("t", 2, tiering_max_lag_ms="60000")
@@ -107,8 +107,8 @@ def test_some_errors_are_made_good_within_the_promise() -> None:
 
 
 @pytest.mark.slow
-def test_every_record_is_in_the_bucket_in_time() -> None:
-    """The promise itself, record by record: acknowledged at t, in the bucket by t + lag."""
+def test_every_record_is_in_bucket_within_lag() -> None:
+    """The lag limit, record by record: acknowledged at t, in the bucket by t + lag."""
 
     async def act(life: Life) -> None:
         await life.topic("t", 2, tiering_max_lag_ms="20000", tiering_min_object_bytes="100000000")
@@ -126,7 +126,7 @@ def test_every_record_is_in_the_bucket_in_time() -> None:
     assert not live(act, journal_roll_ms=3_600_000, cut_interval_ms=1000).texts(logging.ERROR)
 
 
-def test_an_idle_broker_asks_for_nothing() -> None:
+def test_idle_broker_makes_no_requests() -> None:
     async def act(life: Life) -> None:
         await life.topic("t", 2)
         await life.produce("t", 1)
@@ -147,7 +147,7 @@ HARM: dict[str, Callable[[Life, str], None]] = {
 
 
 def change(life: Life, key: str) -> None:
-    """Some bits of the batches are others."""
+    """The same batches with some bits changed."""
     data = bytearray(life.world.bucket.held[key].data)
     for at in range(200, len(data) // 2, 97):
         data[at] ^= 0x55
@@ -156,8 +156,8 @@ def change(life: Life, key: str) -> None:
 
 
 @pytest.mark.parametrize("harm", HARM)
-def test_an_object_harmed_behind_our_back(harm: str) -> None:
-    """Readers of it get an error, all others what they ask for; nobody gets anything wrong."""
+def test_damaged_object_is_error_for_its_readers_only(harm: str) -> None:
+    """Its readers get an error, all others their records; no reader gets wrong data."""
 
     async def act(life: Life) -> None:
         await life.topic("t", 1, local_retention_ms="1", segment_bytes="1048576")
@@ -193,7 +193,7 @@ def test_an_object_harmed_behind_our_back(harm: str) -> None:
 
 
 @pytest.mark.parametrize("jump_ms", [86_400_000, -86_400_000, 3_600_000, -3_600_000])
-def test_the_clock_jumps(jump_ms: int) -> None:
+def test_wall_clock_jumps(jump_ms: int) -> None:
     async def act(life: Life) -> None:
         await life.topic("t", 2, local_retention_ms="1")
         await life.produce("t", 2)
@@ -212,8 +212,8 @@ def test_the_clock_jumps(jump_ms: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_disk_fills_while_the_bucket_is_away() -> None:
-    """Produces are refused, reads go on; with the bucket back all is uploaded."""
+def test_full_disk_while_bucket_is_unreachable() -> None:
+    """Produces are refused, reads continue; once the bucket is reachable everything is uploaded."""
 
     async def act(life: Life) -> None:
         world = life.world
@@ -232,7 +232,7 @@ def test_the_disk_fills_while_the_bucket_is_away() -> None:
                     expect(failure, ErrorCode.KAFKA_STORAGE_ERROR)
                     refused += 1
             await life.env.sleep(1)
-        for partition in await life.partitions():  # what is uploaded may have left the disk
+        for partition in await life.partitions():  # uploaded files may have been deleted
             start = max(partition.log_start, partition.commit_offset)
             found = await read_partition(partition, start)
             world.promises.check(partition.number, start, partition.high_watermark, found)
@@ -247,7 +247,7 @@ def test_the_disk_fills_while_the_bucket_is_away() -> None:
     live(act)
 
 
-def test_cold_reads_fail_while_the_bucket_is_away_and_come_back() -> None:
+def test_cold_reads_fail_only_while_bucket_is_unreachable() -> None:
     async def act(life: Life) -> None:
         await life.topic("t", 1, local_retention_ms="1")
         await life.produce("t", 3)
@@ -257,7 +257,7 @@ def test_cold_reads_fail_while_the_bucket_is_away_and_come_back() -> None:
         with pytest.raises(KafkaError) as caught:
             await read_partition(partition, 0)
         assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-        life.append(partition, 2)  # and what is hot goes on
+        life.append(partition, 2)  # and hot reads continue
         await life.log.commit_log.committed()
         assert len(await read_partition(partition, partition.cut_offset)) == 2
         life.world.bucket.faults = StoreFaults()

@@ -1,5 +1,6 @@
-"""Moving a tier while the broker runs, in virtual time: nothing is lost at any crash, reads go on,
-the new bucket is whole before the old one is left, and what cannot be copied is named.
+"""Moving a tier while the broker runs, in virtual time: nothing is lost at any crash, reads
+continue, the new bucket is complete before the old one is abandoned, and objects that cannot be
+copied are named.
 
 Covers: kafkawire.tiering.store.tiers.
 """
@@ -28,11 +29,11 @@ SETTLE_S = 60.0
 GRACE_S = 30.0
 MOVED_S = 600.0
 CRASH_EVERY = int(os.environ.get("MOVE_POINTS_EVERY", "13"))
-"""Of the points of a move so many are left out between two that are tried."""
+"""One of this many points of a move is tried."""
 
 
 class Moving(TierProcess):
-    """A life in a world with two buckets; `now`: the last that began."""
+    """A life in a world with two buckets; `now`: the last one started."""
 
     now: Moving
 
@@ -44,7 +45,7 @@ class Moving(TierProcess):
             bucket.hook = self._on_request
 
     def open_store(self, url: str) -> FakeStore:
-        """Instead of kafkawire.tiering.store.open's."""
+        """Replaces kafkawire.tiering.store.open's function."""
         store = FakeStore(fakestore.BUCKETS[url], self.env.fs, MEMORY_BYTES)
         self.opened.append(store)
         return store
@@ -55,13 +56,13 @@ class Moving(TierProcess):
             store.crash()
 
     def _bury(self) -> None:
-        """A copy that died takes with it who waits for it."""
+        """End the tasks that wait for a copy that died."""
         while not self.loop.is_closed():
             with suppress(Died):
                 super()._bury()
 
     async def fill(self, rounds: int = 4) -> None:
-        """A topic whose records are in the bucket and nowhere else."""
+        """A topic whose records are in the bucket only."""
         lag = {"tiering_max_lag_ms": "5000", "tiering_min_object_bytes": "1"}
         if "t" not in self.catalog.by_name:
             await self.create("t", 2, retention_ms="-1", local_retention_ms="1", **lag)
@@ -72,14 +73,14 @@ class Moving(TierProcess):
             await self.env.sleep(2.5)
 
     async def check(self) -> None:
-        """All that was acknowledged can be read."""
+        """Check that everything acknowledged can be read."""
         for partition in await self.partitions():
             found = await read_partition(partition, partition.log_start)
             promises = self.world.promises
             promises.check(partition.number, partition.log_start, partition.high_watermark, found)
 
     async def moved(self, *states: str) -> None:
-        """Wait for the move to get there."""
+        """Wait for the end of the move."""
         until = self.loop.now + MOVED_S
         while self.tiering.mover.progress.state not in states:
             assert self.loop.now < until, self.tiering.mover.reported()
@@ -103,7 +104,7 @@ def two_buckets(monkeypatch: pytest.MonkeyPatch) -> TierWorld:
 def live(
     world: TierWorld, act: Callable[[Moving], Awaitable[None]], points: Points | None = None
 ) -> Moving:
-    """A life; ended cleanly unless it dies at a point."""
+    """Run a life; it ends cleanly unless it dies at a point."""
     process = Moving(world, points)
 
     async def main() -> None:
@@ -130,14 +131,14 @@ def tiers_of(world: TierWorld) -> list[TierRow]:
 
 
 def started_with(world: TierWorld, url: str) -> None:
-    """The next start has this `tier.url`, and the store that belongs to it."""
+    """The next start has this `tier.url`, and its store."""
     world.config.tier_url = url
     world.config.texts["tier.url"] = url
     world.bucket = fakestore.BUCKETS[url]
 
 
 def check_moved(world: TierWorld) -> None:
-    """Everything is in the new bucket, and nothing else."""
+    """Check that everything is in the new bucket, and nothing else."""
     new = fakestore.BUCKETS[NEW]
     rows = objects_in(world, COPY_FINISHED)
     tiers = tiers_of(world)
@@ -146,19 +147,19 @@ def check_moved(world: TierWorld) -> None:
     assert {row.tier for row in rows} == {next(row.id for row in tiers if row.url == NEW)}
     assert segments_in(new) == {segment_key(row.uuid) for row in rows}
     assert not [key for key in new.objects if key.startswith("probe")]
-    world.bucket = new  # what is checked of a bucket is of this one
+    world.bucket = new  # the bucket checks apply to this one
     assert check_bucket(world)
     check_settled(world)
 
 
-def test_everything_is_moved_and_the_old_bucket_is_left_empty(world: TierWorld) -> None:
+def test_move_copies_everything_and_empties_old_bucket(world: TierWorld) -> None:
     async def act(process: Moving) -> None:
         await filled(process)
         before = segments_in(world.bucket)
         assert len(before) >= 2
         await process.tiering.mover.begin(NEW)
         await process.moved("waiting")
-        assert segments_in(world.bucket) == before  # somebody may be reading there
+        assert segments_in(world.bucket) == before  # a reader may still use it
         state = process.tiering.mover.reported()
         assert (state["objects"], state["left"], state["failed"]) == (len(before), 0, [])
         assert state["bytes"] == sum(len(world.bucket.objects[key]) for key in before)
@@ -179,7 +180,7 @@ def test_everything_is_moved_and_the_old_bucket_is_left_empty(world: TierWorld) 
     check_moved(world)
 
 
-def test_a_start_with_the_old_url_uploads_nothing_and_serves(world: TierWorld) -> None:
+def test_start_with_old_url_serves_without_uploading(world: TierWorld) -> None:
     async def move(process: Moving) -> None:
         await filled(process)
         await process.tiering.mover.begin(NEW)
@@ -203,7 +204,7 @@ def test_a_start_with_the_old_url_uploads_nothing_and_serves(world: TierWorld) -
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("world")
-def test_a_crash_at_any_point_of_a_move_loses_nothing() -> None:
+def test_crash_at_any_point_of_move_loses_nothing() -> None:
     """Every CRASH_EVERY-th point is tried in worlds that are the same up to there."""
     fatal = tried = 0
     while True:
@@ -220,7 +221,7 @@ def test_a_crash_at_any_point_of_a_move_loses_nothing() -> None:
         if not live(again, act, points).points.dead:
             break
         if any(row.state == LEFT for row in tiers_of(again)):
-            started_with(again, NEW)  # as the command has told whoever ran it
+            started_with(again, NEW)  # as the command reported to its caller
         live(again, _resumed)
         check_moved(again)
         fatal, tried = fatal + CRASH_EVERY, tried + 1
@@ -236,7 +237,7 @@ def _fresh() -> TierWorld:
 
 
 async def _resumed(process: Moving) -> None:
-    """The next life: the move goes on by itself once it was begun, else it is begun."""
+    """The next life: a move that has begun continues by itself, otherwise it is started."""
     if not process.tiering.tiers.moving:
         await process.env.sleep(5)
         await process.tiering.mover.begin(NEW)
@@ -247,7 +248,7 @@ async def _resumed(process: Moving) -> None:
 
 
 @pytest.mark.parametrize("harm", ["forget", "truncate", "change"])
-def test_what_cannot_be_copied_is_named_and_all_else_is_moved(world: TierWorld, harm: str) -> None:
+def test_uncopyable_object_is_named_and_others_are_moved(world: TierWorld, harm: str) -> None:
     async def act(process: Moving) -> None:
         await filled(process)
         bucket = world.bucket
@@ -275,7 +276,7 @@ def test_what_cannot_be_copied_is_named_and_all_else_is_moved(world: TierWorld, 
 
 
 @pytest.mark.slow
-def test_the_new_bucket_may_be_down_for_a_while(world: TierWorld) -> None:
+def test_move_continues_after_outage_of_new_bucket(world: TierWorld) -> None:
     new = fakestore.BUCKETS[NEW]
 
     async def act(process: Moving) -> None:
@@ -295,7 +296,7 @@ def test_the_new_bucket_may_be_down_for_a_while(world: TierWorld) -> None:
     check_moved(world)
 
 
-def test_a_pause_holds_the_move_too(world: TierWorld) -> None:
+def test_pause_also_stops_move(world: TierWorld) -> None:
     async def act(process: Moving) -> None:
         await filled(process)
         world.config.tier_paused = True
@@ -310,7 +311,7 @@ def test_a_pause_holds_the_move_too(world: TierWorld) -> None:
 
 
 @pytest.mark.parametrize("why", ["refused", "foreign", "url"])
-def test_a_tier_that_cannot_be_used_is_not_moved_to(world: TierWorld, why: str) -> None:
+def test_move_to_unusable_tier_is_refused(world: TierWorld, why: str) -> None:
     new = fakestore.BUCKETS[NEW]
     expected = {"refused": "AccessDenied", "foreign": "the cluster other", "url": "no tier"}[why]
     if why == "refused":
@@ -331,7 +332,7 @@ def test_a_tier_that_cannot_be_used_is_not_moved_to(world: TierWorld, why: str) 
 
 
 @pytest.mark.slow
-def test_a_changed_url_leaves_the_old_tier_readable_until_it_is_moved(world: TierWorld) -> None:
+def test_old_tier_is_readable_after_url_change_until_moved(world: TierWorld) -> None:
     async def after(process: Moving) -> None:
         await process.env.sleep(SETTLE_S)
         assert process.tiering.state == "attached"
@@ -353,7 +354,7 @@ def test_a_changed_url_leaves_the_old_tier_readable_until_it_is_moved(world: Tie
     check_moved(world)
 
 
-def test_a_tier_within_another_or_in_the_data_folder_is_not_moved_to(world: TierWorld) -> None:
+def test_move_to_nested_tier_or_data_folder_is_refused(world: TierWorld) -> None:
     """A scrub of the outer one would delete the objects of the inner one."""
 
     async def act(process: Moving) -> None:
@@ -367,7 +368,7 @@ def test_a_tier_within_another_or_in_the_data_folder_is_not_moved_to(world: Tier
     live(world, act)
 
 
-def test_a_start_with_a_tier_within_the_old_one_uploads_nothing(world: TierWorld) -> None:
+def test_start_with_nested_tier_uploads_nothing(world: TierWorld) -> None:
     async def after(process: Moving) -> None:
         await process.env.sleep(SETTLE_S)
         assert "lie in one another" in str(process.tiering.error)
@@ -381,7 +382,7 @@ def test_a_start_with_a_tier_within_the_old_one_uploads_nothing(world: TierWorld
     assert fakestore.BUCKETS[f"{OLD}/new"].objects == {}
 
 
-def test_other_options_of_a_url_are_the_same_tier(world: TierWorld) -> None:
+def test_changed_url_options_are_the_same_tier(world: TierWorld) -> None:
     async def after(process: Moving) -> None:
         await process.env.sleep(SETTLE_S)
         assert process.tiering.state == "attached"
@@ -395,7 +396,7 @@ def test_other_options_of_a_url_are_the_same_tier(world: TierWorld) -> None:
     live(world, after)
 
 
-def test_copies_have_names_that_follow_from_where_they_go() -> None:
+def test_keys_of_copies_are_derived_from_target() -> None:
     uuid = bytes(range(16))
     assert copy_uuid(uuid, NEW) == copy_uuid(uuid, NEW) != copy_uuid(uuid, OLD)
     assert len(copy_uuid(uuid, NEW)) == 16

@@ -1,4 +1,4 @@
-"""Moves of a tier with damaged objects: nothing is moved as if it were sound."""
+"""Moves of a tier with damaged objects: damage is never moved as if it were sound."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from tests.tiering.test_move import (
 
 
 @pytest.mark.parametrize("skip_lost", [False, True])
-def test_a_damaged_batch_is_not_moved_as_if_it_were_sound(
-    world: TierWorld, skip_lost: bool
-) -> None:
+def test_damaged_batch_is_not_moved(world: TierWorld, skip_lost: bool) -> None:
     async def act(process: Moving) -> None:
         await filled(process)
         key = min(segments_in(world.bucket))
@@ -49,7 +47,7 @@ def test_a_damaged_batch_is_not_moved_as_if_it_were_sound(
     live(world, act)
 
 
-def test_a_sound_file_is_uploaded_in_place_of_a_damaged_object(world: TierWorld) -> None:
+def test_sound_file_is_uploaded_instead_of_damaged_object(world: TierWorld) -> None:
     async def act(process: Moving) -> None:
         await process.create("t", 1, retention_ms="-1", tiering_min_object_bytes="1")
         await process.fill(1)

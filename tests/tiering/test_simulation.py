@@ -1,12 +1,12 @@
 """A tiered broker in a seeded simulation: several lives on one disk and one bucket.
 
-Topics of all kinds are made, changed and deleted while clients produce, read at random offsets and
-delete records; segments are cut, merged, cleaned, uploaded, and removed here and there; the bucket
-is slow, throttles, fails, is unreachable or refuses; then the power goes, the process dies, or it
-is closed. After each start and at the end, every record that was acknowledged above the log start
-is readable as it was, from wherever it lies by then; nothing deleted is back. At every request to
-the bucket, tests.kit.tier.checks looks at rows, files and manifest. In the end, when everything had
-its time, all that is due is uploaded and nothing is left over.
+Topics of all kinds are created, changed and deleted while clients produce, read at random offsets
+and delete records; segments are cut, merged, cleaned, uploaded, and removed locally and remotely;
+the bucket is slow, throttles, fails, is unreachable or refuses; then the power fails, the process
+dies, or it is closed. After each start and at the end, every acknowledged record above the log
+start can be read unchanged, wherever it is stored by then; no deleted record can be read. At every
+request to the bucket, tests.kit.tier.checks checks rows, files and manifest. In the end, when
+everything had its time, all that is due is uploaded and nothing is left over.
 
 `SIM_SEEDS=500 pytest tests/tiering/test_simulation.py` runs more; a failing seed is in the message,
 and `simulate(seed)` runs it again.
@@ -42,7 +42,7 @@ LIVES = 3
 MAX_TOPICS = 4
 LAG_MS = 5000
 SETTLED_S = 120.0
-"""Twice the lag, the graces, the longest wait after failures, and retention's looks in between."""
+"""Twice the lag, the delays, the longest wait after failures, and retention's scans in between."""
 TRIES = 60
 READ_ERRORS = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.OFFSET_OUT_OF_RANGE)
 
@@ -87,7 +87,7 @@ class Life(Watched):
         check_bucket(self.world)
 
     async def check(self) -> None:
-        """Everything promised so far is readable, while the bucket is well."""
+        """Check that every guarantee given so far holds, while the bucket is well."""
         self.world.bucket.faults = StoreFaults(delay_s=(0.001, 0.02))
         self.sql_fails = 0.0
         promises = self.world.promises
@@ -99,7 +99,8 @@ class Life(Watched):
             assert most < partition.high_watermark, f"{partition.topic} ends before {most}"
 
     async def read(self, partition: Partition) -> tuple[int, list[Any]]:
-        """The log start and all from there on; again while the storage errs, or that moves."""
+        """The log start and all records from there on; repeated while the store fails, or the log
+        start moves."""
         for _ in range(TRIES):
             start = partition.log_start
             try:
@@ -113,7 +114,7 @@ class Life(Watched):
     # --- clients
 
     async def any_partition(self) -> Partition | None:
-        """One partition of a topic that is there."""
+        """One partition of an existing topic."""
         numbers = [row.number for info in self.catalog.by_id.values() for row in info.partitions]
         return await self.partition(self.rng.choice(numbers)) if numbers else None
 
@@ -207,7 +208,7 @@ class Life(Watched):
         await self.create(name, rng.randrange(1, 4), **configs)
 
     async def change_topic(self, name: str) -> None:
-        """What the config service would let through."""
+        """Change settings in a way that the config service allows."""
         rng = self.rng
         config = TopicConfig(self.catalog.by_name[name].configs, self.world.config.texts)
         match rng.randrange(6):
@@ -232,7 +233,7 @@ class Life(Watched):
     # --- the world
 
     async def weather(self) -> None:
-        """How the bucket is, which changes every few seconds."""
+        """The state of the bucket, which changes every few seconds."""
         rng = self.rng
         while True:
             await self.env.sleep(rng.random() * 4)
@@ -274,10 +275,10 @@ class Life(Watched):
 
 
 class LastLife(Life):
-    """Nobody writes any more, and everything that is owed gets its time."""
+    """A life without writers, in which all outstanding work gets its time."""
 
     async def main(self) -> None:
-        self.world.clock_ms = self.world.clock_most_ms  # graces end by the wall clock
+        self.world.clock_ms = self.world.clock_most_ms  # delays end by the wall clock
         await self.start()
         await self.check()
         config = self.world.config
@@ -320,16 +321,16 @@ def simulate(seed: int) -> TierWorld:
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
-def test_promises_hold_through_any_end(first: int) -> None:
+def test_acknowledged_records_survive_any_end(first: int) -> None:
     run_seeds(simulate, first, SEEDS)
 
 
 @pytest.mark.slow
-def test_a_seed_repeats_itself_and_tiers() -> None:
+def test_same_seed_gives_same_run_with_uploads() -> None:
     with quiet():
         once, again = simulate(7), simulate(7)
     assert once.rng.random() == again.rng.random()
-    # What ends with its process ends in any order.
+    # Tasks that end with their process end in any order.
     assert sorted(once.bucket.calls) == sorted(again.bucket.calls)
     assert once.bucket.objects == again.bucket.objects
     assert once.bucket.requests["put"] > 10

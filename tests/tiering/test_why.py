@@ -1,4 +1,4 @@
-"""Reasons and progress as a broker tells them in virtual time, while things go wrong."""
+"""Reasons and progress that a broker reports in virtual time, while faults happen."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LAG = {"tiering_max_lag_ms": "20000", "retention_ms": "-1"}
 
 
 class Asked(TierProcess):
-    """A life that is asked how it is."""
+    """A life that is asked for its state."""
 
     async def ask(self, command: str, **arguments: Any) -> Any:
-        """A command's answer."""
+        """The response to a command."""
         return await self.tiering.commands.run(command, arguments)
 
     async def reasons(self) -> list[tuple[str, str]]:
@@ -35,7 +35,7 @@ class Asked(TierProcess):
         return found
 
     async def produce(self, **configs: str) -> None:
-        """Records in the one partition of a topic."""
+        """Append records to the one partition of a topic."""
         if "t" not in self.catalog.by_name:
             await self.create("t", 1, **{**LAG, **configs})
         (partition,) = await self.partitions()
@@ -43,7 +43,7 @@ class Asked(TierProcess):
         await self.log.commit_log.committed()
 
     async def until(self, reason: Reason) -> list[tuple[str, str]]:
-        """Wait until the only reason there is is this one."""
+        """Wait until this is the only reason."""
         until = self.loop.now + 120
         while True:
             found = await self.reasons()
@@ -64,7 +64,7 @@ def live(world: TierWorld, act: Callable[[Asked], Awaitable[None]]) -> None:
     process.run(main)
 
 
-def test_a_small_segment_is_active_then_waits_for_its_age_then_is_there() -> None:
+def test_reasons_of_small_segment_until_uploaded() -> None:
     async def act(process: Asked) -> None:
         await process.produce(tiering_min_object_bytes="1000000")
         await process.until(Reason.ACTIVE)
@@ -89,7 +89,7 @@ def test_a_small_segment_is_active_then_waits_for_its_age_then_is_there() -> Non
     live(TierWorld(1), act)
 
 
-def test_a_rate_that_is_used_up_is_the_reason() -> None:
+def test_exhausted_rate_is_reported_as_reason() -> None:
     async def act(process: Asked) -> None:
         await process.produce(tiering_min_object_bytes="1")
         await process.env.sleep(15)
@@ -107,7 +107,7 @@ def test_a_rate_that_is_used_up_is_the_reason() -> None:
     live(TierWorld(1), act)
 
 
-def test_a_manifest_that_cannot_be_written_is_the_reason() -> None:
+def test_unwritable_manifest_is_reported_as_reason() -> None:
     async def act(process: Asked) -> None:
         bucket = process.world.bucket
         await process.produce(tiering_min_object_bytes="1")
@@ -128,7 +128,7 @@ def test_a_manifest_that_cannot_be_written_is_the_reason() -> None:
 
 
 @pytest.mark.slow
-def test_an_hour_without_the_bucket_is_told_truly() -> None:
+def test_reasons_during_outage_of_an_hour() -> None:
     async def act(process: Asked) -> None:
         await process.produce(tiering_min_object_bytes="1")
         await process.env.sleep(20)
@@ -157,7 +157,7 @@ def test_an_hour_without_the_bucket_is_told_truly() -> None:
     live(TierWorld(1, **CALM), act)
 
 
-def test_what_is_paused_says_since_when_and_is_late_in_the_end() -> None:
+def test_pause_is_reported_with_time_and_lateness() -> None:
     world = TierWorld(1, **CALM)
     world.config.tier_paused = True
 
@@ -176,7 +176,7 @@ def test_what_is_paused_says_since_when_and_is_late_in_the_end() -> None:
     live(world, act)
 
 
-def test_empty_partitions_of_internal_topics_are_left_out_unless_they_are_named() -> None:
+def test_empty_internal_partitions_are_shown_only_if_named() -> None:
     async def act(process: Asked) -> None:
         await process.create("__consumer_offsets", 3)
         process.catalog.by_name["__consumer_offsets"].internal = True
@@ -189,7 +189,7 @@ def test_empty_partitions_of_internal_topics_are_left_out_unless_they_are_named(
     live(TierWorld(1, **CALM), act)
 
 
-def test_partitions_that_are_not_in_memory_are_told_of_too() -> None:
+def test_unloaded_partitions_are_reported() -> None:
     world, seen = TierWorld(1), []
 
     async def fill(process: Asked) -> None:
@@ -211,7 +211,7 @@ def test_partitions_that_are_not_in_memory_are_told_of_too() -> None:
 
 
 @pytest.mark.parametrize("detail", ["", "AccessDenied"])
-def test_neighbours_with_one_reason_are_one_piece(detail: str) -> None:
+def test_adjacent_ranges_with_same_reason_are_merged(detail: str) -> None:
     error, other = Why(Reason.ERROR, 9.0, detail), Why(Reason.QUEUED)
     soon = Why(Reason.ERROR, 5.0, detail)
     found = merged(
@@ -219,7 +219,7 @@ def test_neighbours_with_one_reason_are_one_piece(detail: str) -> None:
             LocalOnlyRange(0, 3, 10, error, 7.0),
             LocalOnlyRange(3, 5, 20, soon, 8.0),
             LocalOnlyRange(5, 6, 1, other, 9.0),
-            LocalOnlyRange(8, 9, 1, other, 9.0),  # behind a hole: what lies between is uploaded
+            LocalOnlyRange(8, 9, 1, other, 9.0),  # after a gap: the records between are uploaded
             LocalOnlyRange(9, 12, 4, Why(Reason.QUEUED), 9.0, 0),  # in the journals
         ]
     )

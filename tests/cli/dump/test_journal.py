@@ -1,4 +1,4 @@
-"""`kafkawire dump`: every frame is shown, and what is no frame is said to be none.
+"""`kafkawire dump` of a journal: every frame is shown, and bytes that are not a frame are reported.
 
 Covers: kafkawire.cli.dump.journal.
 """
@@ -24,7 +24,7 @@ TOPIC_ID = bytes(range(16))
 
 
 class Written:
-    """A journal made by hand; `at` is where each frame begins."""
+    """A journal built by hand; `at` is the position of each frame."""
 
     def __init__(self, number: int = NUMBER) -> None:
         self.number = number
@@ -80,33 +80,33 @@ def test_every_frame_is_shown(written: Written) -> None:
     assert [(b.head.base_offset, b.head.count, b.sound) for b in batch.batches] == [(10, 2, True)]
 
 
-def test_what_follows_the_last_frame_is_its_end(written: Written) -> None:
+def test_bytes_after_last_frame_are_reported_as_end(written: Written) -> None:
     end = len(written.data)
     written.data += bytes(1000)
     assert written.walk()[-1] == GapShown(end, end + 1000, True)
 
 
-def test_a_damaged_frame_is_a_gap(written: Written) -> None:
+def test_damaged_frame_is_reported_as_gap(written: Written) -> None:
     written.data[written.at[2] + 50] ^= 1
     shown = written.walk()
     assert shown[2] == GapShown(written.at[2], written.at[3], False)
     assert isinstance(shown[3], FrameShown)
 
 
-def test_damaged_records_in_a_sound_frame_are_told(written: Written) -> None:
+def test_damaged_records_in_valid_frame_are_reported(written: Written) -> None:
     written.data[written.at[2] + HEAD_BYTES + 65] ^= 1
     item = written.walk()[2]
     assert isinstance(item, FrameShown)
     assert [batch.sound for batch in item.batches] == [False]
 
 
-def test_frames_of_another_life_of_the_file_are_not_shown(written: Written) -> None:
+def test_frames_of_previous_use_of_file_are_not_shown(written: Written) -> None:
     end = len(written.data)
     written.data += Written(number=3).batch(1, 0).data[HEADER_BYTES:]
     assert written.walk()[-1] == GapShown(end, len(written.data), True)
 
 
-def test_a_frame_of_an_older_run_is_not_taken() -> None:
+def test_frame_of_older_run_is_not_shown() -> None:
     journal = Written().batch(1, 0, run=5 << 32).batch(1, 2, run=4 << 32).batch(1, 2, run=6 << 32)
     first, gap, last = journal.walk()
     assert gap == GapShown(journal.at[1], journal.at[2], False)
@@ -115,7 +115,7 @@ def test_a_frame_of_an_older_run_is_not_taken() -> None:
     assert last.position == journal.at[2]
 
 
-def test_the_command_for_people(written: Written, tmp_path: Path) -> None:
+def test_dump_journal_as_text(written: Written, tmp_path: Path) -> None:
     file = tmp_path / "7.journal"
     file.write_bytes(written.data + bytes(64))
     result = CliRunner().invoke(app, ["dump", str(file)])
@@ -128,7 +128,7 @@ def test_the_command_for_people(written: Written, tmp_path: Path) -> None:
     assert result.stdout.rstrip().endswith("64 bytes: no valid frame up to the end of the file")
 
 
-def test_the_command_as_json(written: Written, tmp_path: Path) -> None:
+def test_dump_journal_as_json(written: Written, tmp_path: Path) -> None:
     file = tmp_path / "7.journal"
     file.write_bytes(written.data)
     result = CliRunner().invoke(app, ["dump", str(file), "--json"])
@@ -148,7 +148,9 @@ def test_the_command_as_json(written: Written, tmp_path: Path) -> None:
         (b"KWJOURN\0\0\0\0\x09" + bytes(60), "format version 9"),
     ],
 )
-def test_what_is_no_journal(tmp_path: Path, content: bytes | None, sentence: str) -> None:
+def test_file_that_is_not_a_journal_is_refused(
+    tmp_path: Path, content: bytes | None, sentence: str
+) -> None:
     file = tmp_path / "x"
     if content is not None:
         file.write_bytes(content)
@@ -159,7 +161,7 @@ def test_what_is_no_journal(tmp_path: Path, content: bytes | None, sentence: str
     assert str(file) in result.stderr
 
 
-def test_the_records_of_a_journal(written: Written, tmp_path: Path) -> None:
+def test_dump_records_of_journal(written: Written, tmp_path: Path) -> None:
     path = tmp_path / "a.journal"
     path.write_bytes(written.data)
     text = CliRunner().invoke(app, ["dump", str(path), "--records"]).output

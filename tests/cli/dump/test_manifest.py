@@ -1,4 +1,4 @@
-"""`kafkawire dump` of a manifest's files, for people and for programs; damage is said.
+"""`kafkawire dump` of manifest files, as text and as JSON; damage is reported.
 
 Covers: kafkawire.cli.dump.manifest.
 """
@@ -24,7 +24,7 @@ def dumped(path: Path, *options: str, code: int = 0) -> str:
     return result.output
 
 
-def test_for_people() -> None:
+def test_dump_manifest_as_text() -> None:
     text = dumped(GOLDEN / "manifest-v1.delta")
     assert "delta 1 of cluster MkU3OEVBNTcwNTJENDM2Qk, written by node 3 in epoch 2" in text
     assert "2 topics, 2 objects with 3 entries" in text
@@ -36,7 +36,7 @@ def test_for_people() -> None:
     assert "snapshot 2 of cluster" in dumped(GOLDEN / "manifest-v1.snapshot")
 
 
-def test_for_programs() -> None:
+def test_dump_manifest_as_json() -> None:
     text = dumped(GOLDEN / "manifest-v1.delta", "--json", "--records")
     lines = [json.loads(line) for line in text.splitlines()]
     assert lines[0]["kind"] == "delta"
@@ -51,7 +51,7 @@ def test_for_programs() -> None:
     assert lines[-4]["delete_after"] == 1_700_003_600_000
 
 
-def test_damage(tmp_path: Path) -> None:
+def test_damaged_manifest_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "delta"
     data = bytearray((GOLDEN / "manifest-v1.delta").read_bytes())
     data[-1] ^= 1
@@ -62,7 +62,7 @@ def test_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_one_with_nothing_in_it(tmp_path: Path, options: list[str]) -> None:
+def test_empty_manifest(tmp_path: Path, options: list[str]) -> None:
     path = tmp_path / "delta"
     path.write_bytes(pack(Delta(1, "c", 1, 1, 1)))
     assert "delta" in dumped(path, *options)

@@ -1,4 +1,4 @@
-"""`kafkawire dump FILE.segment`: what is in it, for people and for programs; damage is said.
+"""`kafkawire dump FILE.segment`, as text and as JSON; damage is reported.
 
 Covers: kafkawire.cli.dump.segment.
 """
@@ -48,7 +48,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a.segment"
 
 
-def test_for_people(path: Path) -> None:
+def test_dump_segment_as_text(path: Path) -> None:
     text = dumped(path, sample())
     assert f"segment {UUID.hex()}, written by node 1" in text
     for word in ("index", "state", "directory", "t3-2", "t4-2", "2-8", "1970-01-02T00:00:00.000"):
@@ -60,7 +60,7 @@ def test_for_people(path: Path) -> None:
     assert "key=None value=0xff00" in text
 
 
-def test_for_programs(path: Path) -> None:
+def test_dump_segment_as_json(path: Path) -> None:
     data = sample()
     whole = everything(data)
     said = lines(dumped(path, data, "--json"))
@@ -83,7 +83,7 @@ def test_for_programs(path: Path) -> None:
     assert [line["value"] for line in said if "value" in line][:2] == ["value", "0xff00"]
 
 
-def test_damage_is_said_and_the_rest_is_shown(path: Path) -> None:
+def test_damage_is_reported_and_rest_is_shown(path: Path) -> None:
     data = sample()
     whole = everything(data)
     for section in whole.trailer.sections[:2]:
@@ -105,12 +105,12 @@ def test_damage_is_said_and_the_rest_is_shown(path: Path) -> None:
     assert "is damaged" in dumped(path, bytes(hurt), "--records", code=1)
 
 
-def test_a_file_that_is_neither(path: Path) -> None:
+def test_file_that_is_not_a_segment_is_refused(path: Path) -> None:
     assert "not a journal, segment or manifest" in dumped(path, bytes(100), code=1)
     assert "not a journal, segment or manifest" in dumped(path, b"", code=1)
 
 
-def test_the_golden_file() -> None:
+def test_golden_segment_is_shown() -> None:
     result = CliRunner().invoke(app, ["dump", str(GOLDEN), "--records", "--json"])
     assert result.exit_code == 0
     said = lines(result.output)

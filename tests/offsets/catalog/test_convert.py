@@ -27,7 +27,7 @@ from tests.kit.server import port_of, running
 
 
 async def filled(storage: SegmentCatalog) -> None:
-    """Something of each kind, in each state."""
+    """A storage with rows of each kind, in each state."""
     await storage.save_checkpoint(Checkpoint(1, 77, [state(number) for number in MINE]))
     await storage.save_tier(TierRow(0, "s3://one/x", 1, 5))
     await uploaded(storage, 1, mapping(1, 0, 10, due_ms=9_000), mapping(2, 5, 9))
@@ -57,7 +57,7 @@ async def facts(storage: SegmentCatalog) -> list[Any]:
     return found
 
 
-async def test_all_rows_are_the_same_on_the_other_side_and_back(tmp_path: Path) -> None:
+async def test_conversion_round_trip_keeps_all_rows(tmp_path: Path) -> None:
     world, other = await sql_world(tmp_path / "one"), await sql_world(tmp_path / "other")
     storage = await world.start()
     await filled(storage)
@@ -78,7 +78,7 @@ async def test_all_rows_are_the_same_on_the_other_side_and_back(tmp_path: Path) 
     assert other.store is not None
     await other.store.transact(lambda session: convert.write_sql(session, 1, stored, 5))
     assert await facts(back) == before
-    # The next segment has an id that was never given, although the one with the last is gone.
+    # The next segment gets an unused id, although the segment with the last id is deleted.
     assert await back.start_segments([segment(7)]) == await memory.start_segments([segment(7)])
     with pytest.raises(convert.ConversionError, match="same numbers"):
         await other.store.transact(lambda session: convert.write_sql(session, 1, stored, 5))
@@ -89,7 +89,7 @@ async def test_all_rows_are_the_same_on_the_other_side_and_back(tmp_path: Path) 
     await other.close()
 
 
-async def test_partitions_that_sql_does_not_know_are_refused(tmp_path: Path) -> None:
+async def test_partitions_unknown_to_sql_are_refused(tmp_path: Path) -> None:
     world = await sql_world(tmp_path / "one")
     await world.start()
     assert world.store is not None
@@ -121,9 +121,7 @@ async def produced(data: Path, storage: str, count: int) -> int:
 
 
 @pytest.mark.slow
-async def test_a_stopped_broker_is_converted_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_converted_broker_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     data = tmp_path / "data"
     assert await produced(data, "sql", 3) == 2
@@ -137,7 +135,7 @@ async def test_a_stopped_broker_is_converted_and_goes_on(
     def stopped(*_: object) -> None:
         raise OSError("the power went")
 
-    with monkeypatch.context() as patch:  # SQL has all, and RocksDB has not gone yet
+    with monkeypatch.context() as patch:  # SQL has all rows, and RocksDB is not removed yet
         patch.setattr(command.shutil, "rmtree", stopped)
         assert (await asyncio.to_thread(typed, "--data", str(data), "--to", "sql"))[0] == 1
     assert (await asyncio.to_thread(typed, "--data", str(data), "--to", "sql"))[0] == 0
@@ -145,7 +143,7 @@ async def test_a_stopped_broker_is_converted_and_goes_on(
 
 
 @pytest.mark.slow
-async def test_a_running_broker_is_left_alone(tmp_path: Path) -> None:
+async def test_running_broker_is_not_converted(tmp_path: Path) -> None:
 
     async with running(tmp_path / "data"):
         words = ("--data", str(tmp_path / "data"), "--to", "rocksdb")
@@ -153,7 +151,7 @@ async def test_a_running_broker_is_left_alone(tmp_path: Path) -> None:
     assert (code, "another kafkawire process" in said) == (1, True)
 
 
-def test_what_is_given_wrongly(tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     assert typed("--data", str(tmp_path), "--to", "memory")[0] == 2
     assert "is not a data folder" in typed("--data", str(tmp_path), "--to", "sql")[1]
     assert open_metadata("", str(tmp_path)).absent()

@@ -1,8 +1,8 @@
-"""Kill -9 while segments are cut, merged and dropped: each swap is there whole or not at all.
+"""Kill -9 while segments are cut, merged and dropped: each swap is stored completely or not at all.
 
-The child (this file, run as a program) says what it has been answered; the parent kills it at a
-seeded moment, opens the storage, and compares. At most the one call that was not answered may
-have come true. `sqlite` goes through SQLAlchemy, `rocksdb` through rocksdict.
+The child (this file, run as a program) prints what has been answered; the parent kills it at a
+seeded moment, opens the storage, and compares. At most the one unanswered call may have been
+stored. `sqlite` goes through SQLAlchemy, `rocksdb` through rocksdict.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MERGE_AT = 4
 
 
 def world_of(kind: str, folder: Path) -> World:
-    """Where the child and the parent meet."""
+    """The storage that the child and the parent open."""
     if kind == "rocksdb":
         return KeyValueWorld(folder)
     return SqlWorld(f"sqlite:///{folder}/metadata.db")
@@ -43,7 +43,8 @@ def mapping(number: int, base: int, end: int) -> SegmentRange:
 
 
 async def work(storage: SegmentCatalog) -> None:
-    """Cuts ten offsets of every partition at a time, merges what has become many; for ever."""
+    """Cut ten offsets of every partition at a time, merge when there are many segments;
+    endlessly."""
     count = time.time_ns()
     while True:
         rows = [row.mappings for row in await storage.load_partitions(MINE)]
@@ -64,12 +65,12 @@ async def work(storage: SegmentCatalog) -> None:
 
 
 async def child(kind: str, folder: str) -> None:
-    """Works until it is killed."""
+    """Work until killed."""
     await work(await world_of(kind, Path(folder)).start())
 
 
 def run_and_kill(kind: str, folder: Path, seed: int) -> int:
-    """One life of the child: the last end it was answered."""
+    """One life of the child: the last end that was answered."""
     rng = random.Random(seed)
     command = [sys.executable, "-m", "tests.offsets.catalog.test_crash", kind, str(folder)]
     answers, delay_s = rng.randint(3, 30), rng.uniform(0, 0.02)
@@ -89,10 +90,10 @@ def run_and_kill(kind: str, folder: Path, seed: int) -> int:
 
 
 async def check(storage: SegmentCatalog, answered: int) -> None:
-    """Nothing is lost, half or twice."""
+    """Check that nothing is lost, partial or duplicated."""
     rows = [row.mappings for row in await storage.load_partitions(MINE)]
     ends = {mappings[-1].end_offset for mappings in rows}
-    assert len(ends) == 1, "a swap is there in part"
+    assert len(ends) == 1, "a swap is stored partially"
     assert ends <= {answered, answered + 10}
     assert len({len(mappings) for mappings in rows}) == 1
     for mappings in rows:
@@ -112,7 +113,7 @@ async def check(storage: SegmentCatalog, answered: int) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("kind", ["sqlite", "rocksdb"])
-async def test_a_swap_survives_a_kill_whole_or_not_at_all(kind: str, tmp_path: Path) -> None:
+async def test_swap_is_atomic_across_kill_9(kind: str, tmp_path: Path) -> None:
     world = world_of(kind, tmp_path)
     if isinstance(world, SqlWorld):
         await world.make()

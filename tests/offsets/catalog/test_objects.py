@@ -1,4 +1,4 @@
-"""The life of an object in the remote tier, as every `SegmentCatalog` keeps it.
+"""The life cycle of an object in the remote tier, for every `SegmentCatalog`.
 
 Covers: kafkawire.offsets.catalog.kv.objects, kafkawire.offsets.catalog.object_rules.
 """
@@ -39,7 +39,7 @@ from tests.kit.offsets.worlds import (
 )
 
 
-def test_ranges_are_packed_and_read_again() -> None:
+def test_packed_ranges_round_trip() -> None:
     ranges = [(2**63, 0, 2**62), (1, 5, 9)]
     assert unpack_ranges(pack_ranges(ranges)) == ranges
     assert unpack_ranges(b"") == []
@@ -64,7 +64,7 @@ async def test_a_new_storage_has_no_objects(world: World) -> None:
     await storage.save_tiering_offsets({})
 
 
-async def test_an_object_is_started_then_finished(world: World) -> None:
+async def test_object_is_started_then_finished(world: World) -> None:
     storage = await world.start()
     one = await finished(storage, mapping(1, 0, 10), mapping(2, 0, 10))
     two = await finished(storage, mapping(1, 10, 20))
@@ -83,7 +83,7 @@ async def test_an_object_is_started_then_finished(world: World) -> None:
     assert [await ends(storage, number) for number in (1, 2)] == [(20, 20), (10, 10)]
 
 
-async def test_what_may_not_be_uploaded_is_left_out(world: World) -> None:
+async def test_segments_not_allowed_to_be_uploaded_are_excluded(world: World) -> None:
     storage = await world.start()
     new = segment(1)
     (new.id,) = await storage.start_segments([new])
@@ -99,10 +99,10 @@ async def test_what_may_not_be_uploaded_is_left_out(world: World) -> None:
     assert await everything(storage) == before
     assert await storage.start_objects([thing(7, there, tier=1), thing(8, away, tier=1)], {}) == [
         uuid(7)
-    ], "another tier needs an object of its own, made of a file"
+    ], "another tier needs an object of its own, made from a file"
 
 
-async def test_an_upload_that_came_too_late_is_never_finished(world: World) -> None:
+async def test_upload_finished_too_late_is_refused(world: World) -> None:
     storage = await world.start()
     kept = await finished(storage, mapping(1, 0, 10))
     gone = await finished(storage, mapping(2, 0, 10))
@@ -122,7 +122,7 @@ async def test_an_upload_that_came_too_late_is_never_finished(world: World) -> N
     assert await ends(storage, 1) == (10, 10)
 
 
-async def test_an_object_in_another_tier_takes_the_place_of_the_one_there_is(world: World) -> None:
+async def test_object_in_other_tier_replaces_existing_one(world: World) -> None:
     storage = await world.start()
     row = await uploaded(storage, 1, mapping(1, 0, 10))
     assert await storage.start_objects([thing(2, row, tier=5)], {}) == [uuid(2)]
@@ -132,7 +132,7 @@ async def test_an_object_in_another_tier_takes_the_place_of_the_one_there_is(wor
     assert await ends(storage, 1) == (10, 10)
 
 
-async def test_an_object_goes_in_two_steps(world: World) -> None:
+async def test_object_is_deleted_in_two_steps(world: World) -> None:
     storage = await world.start()
     row = await uploaded(storage, 1, mapping(1, 0, 10))
     other = await finished(storage, mapping(1, 10, 20))
@@ -147,14 +147,14 @@ async def test_an_object_goes_in_two_steps(world: World) -> None:
     (now,) = await storage.segments_by_id([row.id])
     assert (now.object, now.tier, now.state, now.local) == (b"", 0, LIVE, True)
     await storage.delete_objects([uuid(1)], 200)
-    assert await storage.objects_by_uuid([uuid(1)]) == found[:1], "the first word counts"
-    assert await storage.finish_objects([uuid(2)], {}) == [], "it is never taken up again"
+    assert await storage.objects_by_uuid([uuid(1)]) == found[:1], "the first request counts"
+    assert await storage.finish_objects([uuid(2)], {}) == [], "it is never resumed"
     await storage.drop_objects([uuid(1)])
     assert await storage.objects(1, ALL, 9) == found[1:]
-    assert await storage.start_objects([thing(4, row)], {}) == [uuid(4)], "it may be tried anew"
+    assert await storage.start_objects([thing(4, row)], {}) == [uuid(4)], "it may be tried again"
 
 
-async def test_what_a_scrub_found_is_entered_to_be_deleted(world: World) -> None:
+async def test_objects_found_by_scrub_are_scheduled_for_deletion(world: World) -> None:
     storage = await world.start()
     await uploaded(storage, 1, mapping(1, 0, 10))
     (known,) = await storage.objects_by_uuid([uuid(1)])
@@ -170,7 +170,7 @@ async def test_what_a_scrub_found_is_entered_to_be_deleted(world: World) -> None
     assert await states(storage) == {1: COPY_FINISHED}
 
 
-async def test_a_deleted_topic_leaves_its_objects_to_be_deleted(world: World) -> None:
+async def test_objects_of_deleted_topic_are_scheduled_for_deletion(world: World) -> None:
     storage = await world.start()
     await uploaded(storage, 1, mapping(8, 0, 10), mapping(9, 0, 10))
     await storage.save_tiering_offsets({8: (10, 10), 9: (10, 0), 1: (1, 1)})
@@ -184,7 +184,7 @@ async def test_a_deleted_topic_leaves_its_objects_to_be_deleted(world: World) ->
     assert await ends(storage, 1) == (2, 1)
 
 
-async def test_tiers_are_entered_and_changed(world: World) -> None:
+async def test_tiers_are_stored_and_changed(world: World) -> None:
     storage = await world.start()
     rows = [TierRow(300, "s3://b/ü?x=1", CURRENT, 5), TierRow(2, "file:///d", BEING_LEFT, 2**40)]
     for row in rows:
@@ -196,7 +196,7 @@ async def test_tiers_are_entered_and_changed(world: World) -> None:
     assert await storage.tiers() == [changed, rows[0]]
 
 
-async def test_a_copy_in_another_tier_takes_the_place_of_the_old_object(world: World) -> None:
+async def test_copy_in_other_tier_replaces_old_object(world: World) -> None:
     storage = await world.start()
     away = await uploaded(storage, 1, mapping(1, 0, 10))
     await storage.set_local([away.id], False)
@@ -220,7 +220,7 @@ async def test_a_copy_in_another_tier_takes_the_place_of_the_old_object(world: W
     assert [row.uuid for row in await storage.unneeded_objects(1, 9)] == [uuid(2)]
 
 
-async def test_a_restore_enters_what_lies_in_the_remote_tier_only(world: World) -> None:
+async def test_restore_adds_remote_only_segments(world: World) -> None:
     storage = await world.start()
     rows = [segment(1), segment(2)]
     for row in rows:

@@ -1,4 +1,4 @@
-"""That storages keep objects alike: whole or not at all, by the thousand, whatever the order."""
+"""Storages keep objects in the same way: atomically, in large numbers, in any order of calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.kit.offsets.worlds import (
 )
 
 
-async def test_a_transaction_that_fails_leaves_everything_as_before(
+async def test_failed_transaction_changes_no_objects(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = await world.start()
@@ -72,7 +72,7 @@ async def test_a_transaction_that_fails_leaves_everything_as_before(
     }
 
 
-async def test_more_than_fits_into_one_statement(
+async def test_more_objects_than_fit_into_one_statement(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "PART", 3)
@@ -93,8 +93,8 @@ async def test_more_than_fits_into_one_statement(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_every_storage_does_what_the_one_in_memory_does(world: World, seed: int) -> None:
-    """Operations made up by chance, against two storages at once."""
+async def test_object_storages_match_memory_storage(world: World, seed: int) -> None:
+    """Random operations, applied to two storages."""
     other = KeyValueWorld()
     rng = random.Random(seed)
     storages = [await world.start(), await other.start()]
@@ -145,7 +145,7 @@ def _made_up(rng: random.Random, step: int) -> Any:
     return lambda storage: storage.relocate_objects(moved)
 
 
-async def test_a_rocksdb_folder_of_the_format_before_is_taken_over(tmp_path: Path) -> None:
+async def test_rocksdb_folder_of_previous_format_is_migrated(tmp_path: Path) -> None:
     world = KeyValueWorld(tmp_path)
     storage = await world.start()
     assert isinstance(storage, RocksStorage)

@@ -1,4 +1,4 @@
-"""Which objects an `SegmentCatalog` finds, by whom and for what: asked of every implementation."""
+"""Lookups of objects in a `SegmentCatalog`, in every implementation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_objects_are_found_by_broker_state_and_uuid(world: World) -> None:
     assert await storage.objects_by_uuid(asked) == [mine[0], mine[-1]]
 
 
-async def test_objects_whose_segments_are_not_read_are_found(world: World) -> None:
+async def test_objects_of_segments_without_readers_are_found(world: World) -> None:
     storage = await world.start()
     rows = [await uploaded(storage, at, mapping(1, 10 * at, 10 * at + 10)) for at in range(4)]
     late = await finished(storage, mapping(2, 0, 10))
@@ -51,7 +51,7 @@ async def test_objects_whose_segments_are_not_read_are_found(world: World) -> No
     await storage.remove_mappings({1: 30, 2: 10})
     storage = await world.start()
     found = [row.uuid for row in await storage.unneeded_objects(1, 9)]
-    assert found == [uuid(0), uuid(1), uuid(2)], "what is not finished is its uploader's to delete"
+    assert found == [uuid(0), uuid(1), uuid(2)], "an unfinished object is deleted by its uploader"
     assert await storage.unneeded_objects(2, 9) == []
     await storage.drop_segments([rows[1].id, rows[2].id])
     assert [row.uuid for row in await storage.unneeded_objects(1, 2)] == [uuid(0), uuid(1)]
@@ -67,7 +67,7 @@ async def test_objects_whose_segments_are_not_read_are_found(world: World) -> No
     assert [row.uuid for row in await storage.unneeded_objects(1, 9)] == [uuid(3)]
 
 
-async def test_only_what_is_in_the_remote_tier_may_lose_its_file(world: World) -> None:
+async def test_only_uploaded_segments_may_lose_their_file(world: World) -> None:
     storage = await world.start()
     there = await uploaded(storage, 1, mapping(1, 0, 10))
     alone = await finished(storage, mapping(1, 10, 20))
@@ -100,7 +100,7 @@ async def test_tiering_offsets_only_rise(world: World) -> None:
     assert (await storage.load_partitions([UNKNOWN])) == [PartitionRow(UNKNOWN)]
 
 
-async def test_what_is_dispatched_and_not_committed_is_found(world: World) -> None:
+async def test_dispatched_uncommitted_segments_are_found(world: World) -> None:
     storage = await world.start()
     assert await storage.uncommitted(9) == []
     await storage.save_tiering_offsets({1: (10, 5), 2: (3, 3), 8: (4, 0), 9: (7, 6)})
@@ -112,7 +112,7 @@ async def test_what_is_dispatched_and_not_committed_is_found(world: World) -> No
     assert await storage.uncommitted(9) == [1, 9]
 
 
-async def test_nothing_is_written_for_partitions_of_other_brokers(world: World) -> None:
+async def test_partitions_of_other_brokers_are_not_written(world: World) -> None:
     storage = await world.start()
     row = await finished(storage, mapping(1, 0, 10))
     await storage.start_objects([thing(1, row)], {})

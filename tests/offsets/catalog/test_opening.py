@@ -1,4 +1,4 @@
-"""Which storage a broker opens, and that it refuses another one than it had."""
+"""The choice of storage when a broker opens, and the refusal of another one than it had."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ async def each_opened(tmp_path: Path) -> AsyncIterator[Opened]:
 
 
 @pytest.mark.parametrize("first", KINDS)
-async def test_a_broker_keeps_the_storage_it_has(
-    opened: Opened, tmp_path: Path, first: str
-) -> None:
+async def test_broker_keeps_its_storage(opened: Opened, tmp_path: Path, first: str) -> None:
     await SqlWorld(f"sqlite:///{tmp_path}/metadata.db").make()
     storage = await opened(first)
     await storage.save_checkpoint(Checkpoint(1, 9, [PartitionCheckpoint(1, 7, 0)]))
@@ -48,7 +46,7 @@ async def test_a_broker_keeps_the_storage_it_has(
     again = await opened(first)
     assert await again.load_log_position(1) == (0 if first == "memory" else 9)
     await again.close()
-    for kind in KINDS if first != "memory" else []:  # of that nothing is left
+    for kind in KINDS if first != "memory" else []:  # no file of that storage is left
         if kind == first:
             continue
         with pytest.raises(MetadataError) as caught:
@@ -61,7 +59,7 @@ async def test_a_broker_keeps_the_storage_it_has(
         )
 
 
-async def test_a_missing_package_is_named(
+async def test_missing_package_is_named(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await SqlWorld(f"sqlite:///{tmp_path}/metadata.db").make()
@@ -71,7 +69,7 @@ async def test_a_missing_package_is_named(
         await storage.load_log_position(1)
 
 
-async def test_a_newer_or_damaged_rocksdb_folder_is_refused_in_one_sentence(
+async def test_newer_or_damaged_rocksdb_folder_is_refused_in_one_sentence(
     opened: Opened, tmp_path: Path
 ) -> None:
     await SqlWorld(f"sqlite:///{tmp_path}/metadata.db").make()

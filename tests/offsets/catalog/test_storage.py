@@ -1,5 +1,5 @@
-"""What `SegmentCatalog` promises, asked of every implementation: memory, SQLite with and without
-SQLAlchemy, PostgreSQL, RocksDB.
+"""The contract of `SegmentCatalog`, checked for every implementation: memory, SQLite, PostgreSQL,
+RocksDB.
 
 Covers: kafkawire.offsets.catalog.kv.base, kafkawire.offsets.catalog.kv.storage,
 kafkawire.offsets.catalog.kv.swap.
@@ -39,7 +39,7 @@ from tests.kit.offsets.worlds import (
 )
 
 
-async def test_a_new_storage_is_empty(world: World) -> None:
+async def test_new_storage_is_empty(world: World) -> None:
     storage = await world.start()
     assert await storage.load_log_position(1) == 0
     assert await storage.load_partitions([2, 1]) == [PartitionRow(2), PartitionRow(1)]
@@ -55,7 +55,7 @@ async def test_a_new_storage_is_empty(world: World) -> None:
     assert await storage.metrics() == StorageMetrics(0, 0, {}, 0, 0)
 
 
-async def test_a_checkpoint_keeps_the_last_state_of_each_partition(world: World) -> None:
+async def test_checkpoint_keeps_last_state_of_each_partition(world: World) -> None:
     storage = await world.start()
     await storage.save_checkpoint(Checkpoint(1, 2**40, [state(2), state(1)]))
     await storage.save_checkpoint(Checkpoint(1, 2**40 + 5, [state(2, 12), state(3)]))
@@ -70,7 +70,7 @@ async def test_a_checkpoint_keeps_the_last_state_of_each_partition(world: World)
     )
 
 
-async def test_a_checkpoint_is_of_partitions_its_broker_leads(world: World) -> None:
+async def test_checkpoint_stores_only_led_partitions(world: World) -> None:
     storage = await world.start()
     await storage.save_checkpoint(Checkpoint(1, 1, [state(1)]))
     before = await everything(storage)
@@ -82,7 +82,7 @@ async def test_a_checkpoint_is_of_partitions_its_broker_leads(world: World) -> N
     assert await storage.load_partitions([FOREIGN]) == [PartitionRow(FOREIGN, state(FOREIGN))]
 
 
-async def test_partitions_that_do_not_exist_are_left_out(world: World) -> None:
+async def test_missing_partitions_are_ignored(world: World) -> None:
     storage = await world.start()
     await storage.save_checkpoint(Checkpoint(1, 1, [state(8), state(1), state(UNKNOWN)]))
     assert await storage.load_partitions([UNKNOWN]) == [PartitionRow(UNKNOWN)]
@@ -94,7 +94,7 @@ async def test_partitions_that_do_not_exist_are_left_out(world: World) -> None:
     assert await storage.load_log_position(1) == 2
 
 
-async def test_a_started_segment_is_found_again_and_given_up(world: World) -> None:
+async def test_started_segment_is_found_and_discarded_after_restart(world: World) -> None:
     storage = await world.start()
     rows = [segment(at) for at in range(3)] + [segment(3, node_id=2)]
     ids = await storage.start_segments(rows)
@@ -111,11 +111,11 @@ async def test_a_started_segment_is_found_again_and_given_up(world: World) -> No
     assert await storage.segments_by_id(reversed(ids)) == rows  # type: ignore[arg-type]
     await storage.drop_segments(ids)
     (again,) = await storage.start_segments([segment(4)])
-    assert again not in ids, "an id was given twice"
+    assert again not in ids, "an id was assigned twice"
     assert [row.id for row in await storage.segments(1, STATES, 9)] == [again]
 
 
-async def test_a_cut_adds_mappings_and_counts_them(world: World) -> None:
+async def test_cut_adds_mappings_and_counts_them(world: World) -> None:
     storage = await world.start()
     one = await finished(
         storage, mapping(1, 0, 10), mapping(2, 5, 7, due_ms=40), checkpoints=[state(2)]
@@ -145,7 +145,7 @@ async def test_a_cut_adds_mappings_and_counts_them(world: World) -> None:
     assert await storage.metrics() == StorageMetrics(1, 3, {LIVE: 2}, 8192, 320)
 
 
-async def test_ranges_find_what_covers_them(world: World) -> None:
+async def test_lookup_finds_mappings_covering_range(world: World) -> None:
     storage = await world.start()
     ends = [0, 10, 20, 30, 40]
     rows = [mapping(1, low, high) for low, high in itertools.pairwise(ends)]
@@ -160,7 +160,7 @@ async def test_ranges_find_what_covers_them(world: World) -> None:
     assert [row.number for row in two] == [2]
 
 
-async def test_a_rewrite_takes_the_place_of_what_it_read(world: World) -> None:
+async def test_rewrite_replaces_segments_it_read(world: World) -> None:
     storage = await world.start()
     one = await finished(storage, mapping(1, 0, 10, due_ms=5), mapping(2, 0, 10))
     two = await finished(storage, mapping(1, 10, 20))
@@ -180,7 +180,7 @@ async def test_a_rewrite_takes_the_place_of_what_it_read(world: World) -> None:
     assert (await storage.segments_by_id([third.id]))[0].generation == 2
 
 
-async def test_a_stale_swap_changes_nothing(world: World) -> None:
+async def test_stale_swap_changes_nothing(world: World) -> None:
     storage = await world.start()
     one = await finished(storage, mapping(1, 0, 10, due_ms=5), mapping(2, 0, 10))
     row = segment(99)
@@ -188,7 +188,7 @@ async def test_a_stale_swap_changes_nothing(world: World) -> None:
     before = await everything(storage)
     (there,) = within(one, mapping(1, 0, 10, due_ms=5))
     stale = [
-        Swap([(row, [mapping(1, 0, 20)])], [there._replace(segment_id=row.id)]),  # elsewhere now
+        Swap([(row, [mapping(1, 0, 20)])], [there._replace(segment_id=row.id)]),  # moved meanwhile
         Swap([(row, [mapping(1, 0, 20)])], [there._replace(end_offset=11)]),
         Swap([(row, [mapping(1, 0, 20)])], [there, there._replace(number=3)]),
         Swap([(row, [mapping(1, 9, 20)])]),  # offsets that are taken
@@ -206,7 +206,7 @@ async def test_a_stale_swap_changes_nothing(world: World) -> None:
     assert await storage.expiring(NEVER, 9) == []
 
 
-async def test_retention_drops_what_lies_wholly_below(world: World) -> None:
+async def test_retention_drops_segments_entirely_below(world: World) -> None:
     storage = await world.start()
     rows = [mapping(1, 0, 10), mapping(1, 10, 20), mapping(2, 0, 10, due_ms=3)]
     one = await finished(storage, *rows)
@@ -226,7 +226,7 @@ async def test_retention_drops_what_lies_wholly_below(world: World) -> None:
     assert await storage.stats([1]) == [StoredStats(1, -1, 0, 0, 0, 0, 1_000, 1_000)]
 
 
-async def test_a_deleted_topic_is_found_and_forgotten(world: World) -> None:
+async def test_deleted_topic_is_found_and_removed(world: World) -> None:
     storage = await world.start()
     rows = [mapping(8, 0, 10, due_ms=4), mapping(9, 0, 10), mapping(1, 0, 10, due_ms=6)]
     one = await finished(storage, *rows, checkpoints=[state(8), state(1)])
@@ -241,7 +241,9 @@ async def test_a_deleted_topic_is_found_and_forgotten(world: World) -> None:
     assert len(await storage.orphans(1)) == 1
     late = await finished(storage, mapping(8, 10, 20), checkpoints=[state(8, 99)])
     (found,) = await storage.segments_by_id([late.id])
-    assert (found.state, found.live_bytes) == (DELETING, 0), "nothing of a deleted topic is added"
+    assert (found.state, found.live_bytes) == (DELETING, 0), (
+        "no mapping of a deleted topic is added"
+    )
     (touched,) = await storage.remove_mappings({8: EVERYTHING, 9: EVERYTHING})
     assert (touched.id, touched.live_bytes, touched.state) == (one.id, 100, LIVE)
     assert await storage.load_partitions(GONE) == [PartitionRow(8), PartitionRow(9)]
@@ -250,7 +252,7 @@ async def test_a_deleted_topic_is_found_and_forgotten(world: World) -> None:
     assert [row.number for row in await storage.expiring(NEVER, 9)] == [1]
 
 
-async def test_due_work_is_found_in_its_order(world: World) -> None:
+async def test_due_work_is_found_in_order(world: World) -> None:
     storage = await world.start()
     rows = [mapping(1, 0, 10, 30), mapping(2, 0, 10, 10), mapping(3, 0, 10, 20), mapping(4, 0, 9)]
     one = await finished(storage, *rows)

@@ -1,4 +1,4 @@
-"""That storages keep offsets alike: whole or not at all, by the thousand, whatever the order."""
+"""Storages keep offsets in the same way: atomically, in large numbers, in any order of calls."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.kit.offsets.worlds import (
 )
 
 
-async def test_a_transaction_that_fails_leaves_everything_as_before(
+async def test_failed_transaction_changes_no_offsets(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = await world.start()
@@ -68,7 +68,7 @@ async def test_a_transaction_that_fails_leaves_everything_as_before(
     assert await everything(await world.start()) != before
 
 
-async def test_more_than_fits_into_one_statement(
+async def test_more_offsets_than_fit_into_one_statement(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "PART", 3)
@@ -92,7 +92,7 @@ async def test_more_than_fits_into_one_statement(
     assert await storage.load_partitions(MINE) == [PartitionRow(number) for number in MINE]
 
 
-async def test_calls_at_the_same_time_take_turns(world: World) -> None:
+async def test_concurrent_calls_are_serialised(world: World) -> None:
     storage = await world.start()
     made = await asyncio.gather(*(storage.start_segments([segment(at)] * 1) for at in range(9)))
     assert len({segment_id for (segment_id,) in made}) == 9
@@ -102,7 +102,7 @@ async def test_calls_at_the_same_time_take_turns(world: World) -> None:
     assert len((await storage.load_partitions([1]))[0].mappings) == 1
 
 
-async def test_a_cancelled_call_leaves_the_storage_usable(world: World) -> None:
+async def test_storage_is_usable_after_cancelled_call(world: World) -> None:
     storage = await world.start()
     for steps in range(8):
         call = asyncio.ensure_future(storage.start_segments([segment(steps)]))
@@ -114,7 +114,7 @@ async def test_a_cancelled_call_leaves_the_storage_usable(world: World) -> None:
     assert [each.segment_id for each in (await storage.mappings([(1, 0, 1)]))[0]] == [row.id]
 
 
-async def test_a_closed_storage_says_so(world: World) -> None:
+async def test_closed_storage_raises(world: World) -> None:
     storage = await world.start()
     await storage.load_log_position(1)
     await world.close()
@@ -126,8 +126,8 @@ async def test_a_closed_storage_says_so(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", [3, 5])
-async def test_every_storage_does_what_the_one_in_memory_does(world: World, seed: int) -> None:
-    """Operations made up by chance, against two storages at once."""
+async def test_offset_storages_match_memory_storage(world: World, seed: int) -> None:
+    """Random operations, applied to two storages."""
     other = KeyValueWorld()
     rng = random.Random(seed)
     storages = [await world.start(), await other.start()]

@@ -1,7 +1,7 @@
-"""What a tiered broker writes again, in virtual time, whatever its lag: against the bounds, and
-against `kafkawire tier estimate`.
+"""Write amplification of a tiered broker, in virtual time, with any lag: compared with the bounds
+and with `kafkawire tier estimate`.
 
-A mebibyte of the plan of merges is a kibibyte here, so that an hour has gigabytes in it.
+A mebibyte of the merge plan is a kibibyte here, so that an hour contains gigabytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WORLD = {
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The plan of merges, a thousand times smaller."""
+    """The merge plan, scaled down a thousand times."""
     for name in ("MIB", "TWICE_BYTES", "INDEX_BYTES"):
         monkeypatch.setattr(mergeplan, name, getattr(mergeplan, name) // SCALE)
     mergeplan.limits_of.cache_clear()
@@ -48,8 +48,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @dataclass
 class Found:
-    """What a broker did: bytes of batches a second that were produced, how often one was written,
-    the most objects for each GiB (as scaled), and requests and bytes a day."""
+    """Measurements of a broker: bytes of batches a second that were produced, how often one was
+    written, the most objects for each GiB (as scaled), and requests and bytes a day."""
 
     bytes_per_s: float
     amplification: float
@@ -69,7 +69,7 @@ def live(process: TierProcess) -> float:
 
 
 def broker(lag_ms: int, record_bytes: int, gap_s: int, run_s: float, **topic: str) -> Found:
-    """Records all the time, and what became of them."""
+    """Produce records all the time; return the measurements."""
     world = TierWorld(3, **WORLD)
     process = TierProcess(world)
     found: list[Found] = []
@@ -107,7 +107,7 @@ def broker(lag_ms: int, record_bytes: int, gap_s: int, run_s: float, **topic: st
 
 
 @pytest.mark.slow
-def test_merges_are_few_and_take_up_what_has_left_the_disk(
+def test_merges_are_few_and_include_remote_segments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(mergeplan, "MAX_SMALL", 4)
@@ -128,7 +128,7 @@ def test_merges_are_few_and_take_up_what_has_left_the_disk(
         (300_000, 20, 20, 30_000, "-2"),
     ],
 )
-def test_whatever_the_lag_the_bounds_hold_and_the_estimate_is_right(
+def test_bounds_and_estimate_hold_for_any_lag(
     lag_ms: int, record_bytes: int, gap_s: int, run_s: float, local_ms: str
 ) -> None:
     found = broker(lag_ms, record_bytes, gap_s, run_s, local_retention_ms=local_ms)

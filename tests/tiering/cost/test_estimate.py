@@ -1,4 +1,5 @@
-"""The estimate of requests against what a broker does in virtual time, and what it says itself."""
+"""The estimate of requests, compared with those of a broker in virtual time and with its own
+report."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def counted(
         (10_000, 1 << 16, 500, 1.0, 300.0),  # cut by age, often
     ],
 )
-def test_a_simulated_broker_makes_the_requests_that_were_estimated(
+def test_simulated_broker_makes_estimated_requests(
     lag_ms: int, journal_bytes: int, record_bytes: int, every_s: float, run_s: float
 ) -> None:
     rate, puts = counted(lag_ms, journal_bytes, record_bytes, every_s, run_s)
@@ -86,18 +87,18 @@ def test_a_simulated_broker_makes_the_requests_that_were_estimated(
     assert found.manifest_puts == pytest.approx(puts["manifest"], rel=0.15, abs=merged)
 
 
-def test_what_is_idle_costs_nothing() -> None:
+def test_idle_partitions_cost_nothing() -> None:
     loads = [TopicLoad("idle", 10_000, 0.0), TopicLoad("local", 5, 1e6, copies=False)]
     assert estimate(loads, Machine(), PRICES) == Estimate()
 
 
-def test_ten_thousand_partitions_with_a_trickle_cost_few_requests() -> None:
+def test_ten_thousand_slow_partitions_cost_few_requests() -> None:
     found = estimate([TopicLoad("t", 10_000, 10_000 * 10.0)], Machine(), PRICES)
     assert 0 < found.puts / 24 < 2000
     assert found.objects == pytest.approx(DAY_S / found.cut_every_s)  # they share segments
 
 
-def test_a_shorter_lag_costs_more_and_larger_journals_less() -> None:
+def test_shorter_lag_costs_more_and_larger_journals_less() -> None:
     def puts(**settings: int) -> float:
         lag_ms = settings.pop("lag_ms", 300_000)
         return estimate([TopicLoad("t", 50, 1e5, lag_ms=lag_ms)], Machine(**settings), PRICES).puts
@@ -106,21 +107,21 @@ def test_a_shorter_lag_costs_more_and_larger_journals_less() -> None:
     assert puts(journal_bytes=1 << 20) > puts()
 
 
-def test_all_traffic_fills_the_journals() -> None:
+def test_all_traffic_counts_towards_journals() -> None:
     mine, others = TopicLoad("t", 1, 1e6), TopicLoad("local", 1, 9e6, copies=False)
     alone = cut_every_s([mine], Machine())
     assert cut_every_s([mine, others], Machine()) == pytest.approx(alone / 10, rel=0.2)
     assert cut_every_s([others], Machine()) == 0
 
 
-def test_large_shares_are_objects_of_their_own_and_go_in_parts() -> None:
+def test_large_partitions_get_own_objects_uploaded_in_parts() -> None:
     found = estimate([TopicLoad("t", 4, 1e6)], Machine(), PRICES)
     assert found.objects == pytest.approx(4 * DAY_S / found.cut_every_s)
     assert requests(found.object_bytes, Machine()) == 5  # two parts of 16 MiB, and three more
     assert found.segment_puts == pytest.approx(5 * found.objects)
 
 
-def test_money_is_requests_transfer_and_storage() -> None:
+def test_price_is_sum_of_requests_transfer_and_storage() -> None:
     load = TopicLoad("t", 1, 1e6, retention_ms=86_400_000)
     found = estimate([load], Machine(read_bytes_per_s=4 << 20), PRICES)
     folded = found.manifest_puts / (1 + 2 / 64)  # each delta is read once
@@ -137,17 +138,17 @@ def test_money_is_requests_transfer_and_storage() -> None:
     ("text", "rate"),
     [("5MB/s", 5e6), ("512 KiB/s", 524_288), ("1000", 1000), ("1.5GB", 1.5e9), ("0", 0)],
 )
-def test_rates(text: str, rate: float) -> None:
+def test_rates_are_parsed(text: str, rate: float) -> None:
     assert parse_rate("--rate", text) == rate
 
 
 @pytest.mark.parametrize("text", ["", "fast", "5XB", "-1", "5MB/h"])
-def test_what_is_no_rate(text: str) -> None:
+def test_invalid_rates_are_refused(text: str) -> None:
     with pytest.raises(OptionError, match=r"--rate=.*5MB/s"):
         parse_rate("--rate", text)
 
 
-def test_settings_the_estimate_does_not_know_are_refused() -> None:
+def test_unknown_settings_of_estimate_are_refused() -> None:
     known = {"tiering.max.lag.ms": "10000", "journal.bytes": "1"}
     assert split_settings(known) == ({"tiering.max.lag.ms": "10000"}, {"journal.bytes": "1"})
     with pytest.raises(ValueError, match=r"flush: .*tiering\.max\.lag\.ms"):

@@ -1,4 +1,4 @@
-"""Price tables: what they are called, what may be changed in them, what things come to."""
+"""Price tables: their names, their custom values, the prices computed from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_tables_have_names_and_a_price_for_every_kind() -> None:
     assert TABLES["free"] == Prices("free")
 
 
-def test_what_things_come_to() -> None:
+def test_prices_of_requests_transfer_and_storage() -> None:
     prices = TABLES["aws-s3-standard"]
     assert prices.of_requests({"PUT": 2_000_000, "GET": 1_000_000}) == pytest.approx(10.4)
     assert prices.of_requests({"DELETE": 10**9}) == 0
@@ -23,7 +23,7 @@ def test_what_things_come_to() -> None:
     assert express.of_transfer(1e9, 2e9) == pytest.approx(0.0032 + 0.0012)
 
 
-def test_a_custom_table_begins_with_nothing_or_with_another() -> None:
+def test_custom_table_starts_empty_or_from_another() -> None:
     own = parse_prices("PUT=1, get=0.5 ,GB_MONTH=2,CURRENCY=EUR")
     assert own == Prices("custom", "EUR", put=1, get=0.5, gb_month=2)
     changed = parse_prices("aws-s3-standard,PUT=0.004")
@@ -45,7 +45,7 @@ def test_a_custom_table_begins_with_nothing_or_with_another() -> None:
         ("CURRENCY=12", ["'CURRENCY=12'", "letters"]),
     ],
 )
-def test_a_wrong_price_is_one_sentence(text: str, names: list[str]) -> None:
+def test_wrong_price_is_one_sentence(text: str, names: list[str]) -> None:
     with pytest.raises(ValueError, match=r"price|currency") as caught:
         parse_prices(text)
     for name in names:

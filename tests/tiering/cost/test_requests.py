@@ -1,8 +1,8 @@
-"""What the remote tier asks of the storage: few requests for many partitions, none for idle ones.
+"""Requests of the remote tier to the store: few for many partitions, none for idle ones.
 
 An hour in virtual time at the default settings of tiering; the disk, SQL and the bucket are the
-simulation's. How many requests are made does not depend on the number of partitions, so some
-hundreds stand for ten thousand.
+simulation's. The number of requests does not depend on the number of partitions, so a few hundred
+represent ten thousand.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULTS = {
 
 
 def requests_of_an_hour(partitions: int, every_s: int, *, restart: bool = False) -> dict[str, int]:
-    """Requests by kind; each partition gets a small batch every so many seconds (0: none)."""
+    """Requests by kind; each partition gets a small batch at this interval in seconds (0: none)."""
     world = TierWorld(1, **DEFAULTS)
 
     async def trickle(life: TierProcess, some: list[Partition]) -> None:
@@ -71,12 +71,12 @@ def requests_of_an_hour(partitions: int, every_s: int, *, restart: bool = False)
 
 
 def check_all_uploaded(world: TierWorld) -> None:
-    """The requests that were counted have done their work."""
+    """Check that the counted requests have uploaded everything."""
     assert [key for key in world.bucket.objects if key.startswith("segments/")]
 
 
 @pytest.mark.slow
-def test_an_hour_of_a_trickle_costs_two_puts_for_each_cut() -> None:
+def test_hour_of_slow_traffic_costs_two_puts_per_cut() -> None:
     """A cut every 150 s makes an object and a delta; 2,000 is the bound for 10,000 partitions."""
     many = requests_of_an_hour(40, 120)
     cuts = HOUR_S / 150
@@ -86,5 +86,5 @@ def test_an_hour_of_a_trickle_costs_two_puts_for_each_cut() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("restart", [False, True])
-def test_idle_partitions_cost_no_request(restart: bool) -> None:
+def test_idle_partitions_make_no_requests(restart: bool) -> None:
     assert requests_of_an_hour(20, 0, restart=restart) == {}

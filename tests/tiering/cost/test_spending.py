@@ -1,4 +1,5 @@
-"""What the tier costs this month: over restarts, months, jumping clocks, and against a budget."""
+"""The cost of the tier in the current month: over restarts, months, jumping clocks, and with a
+budget."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ NOVEMBER_MS = 1_700_000_000_000  # the 14th, 2023
 
 
 class Rows:
-    """An offset storage as far as spending asks it."""
+    """An offset storage with the queries of spending."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -37,7 +38,7 @@ class Rows:
 
 
 class World:
-    """Spendings one after the other, over the same disk."""
+    """Spendings of consecutive processes over the same disk."""
 
     def __init__(self, **settings: str) -> None:
         self.env: Env = memory_env(MemFileSystem())
@@ -57,7 +58,7 @@ class World:
         return spending, meter
 
 
-async def test_a_month_goes_on_after_a_restart() -> None:
+async def test_month_continues_after_restart() -> None:
     world = World(tier_prices="PUT=1000,GET=1,IN_GB=1")
     spending, meter = await world.start()
     with charging({"t": 1}):
@@ -73,7 +74,7 @@ async def test_a_month_goes_on_after_a_restart() -> None:
     assert spending.spent() == pytest.approx(4)
 
 
-async def test_what_was_counted_before_the_file_was_read_is_added() -> None:
+async def test_costs_before_file_was_read_are_added() -> None:
     world = World(tier_prices="PUT=1000")
     spending, meter = await world.start()
     meter.count("PUT", 1)
@@ -85,7 +86,7 @@ async def test_what_was_counted_before_the_file_was_read_is_added() -> None:
     assert again.spent() == pytest.approx(2)
 
 
-async def test_a_new_month_begins_at_nothing_and_a_clock_set_back_does_not() -> None:
+async def test_new_month_starts_at_zero_except_after_clock_set_back() -> None:
     world = World(tier_prices="PUT=1000")
     spending, meter = await world.start()
     meter.count("PUT", 3)
@@ -118,7 +119,7 @@ async def test_storage_costs_by_time() -> None:
     assert report["storage"]["cost_of_a_month"] == pytest.approx(120)
 
 
-async def test_a_budget_warns_once_at_each_step(caplog: pytest.LogCaptureFixture) -> None:
+async def test_budget_warns_once_at_each_step(caplog: pytest.LogCaptureFixture) -> None:
     world = World(tier_prices="PUT=1000", tier_budget_month="10")
 
     def warnings() -> list[str]:
@@ -135,7 +136,7 @@ async def test_a_budget_warns_once_at_each_step(caplog: pytest.LogCaptureFixture
     await spending.tick()
     (line,) = warnings()
     assert "8.00 USD in 2023-11, 80 % of tier.budget.month=10" in line
-    spending, meter = await world.start()  # it was said already
+    spending, meter = await world.start()  # the warning was already logged
     await spending.tick()
     assert warnings() == []
     meter.count("PUT", 5)
@@ -154,7 +155,7 @@ async def test_a_budget_warns_once_at_each_step(caplog: pytest.LogCaptureFixture
     "content",
     [b"", b"{}", b"garbage", b'{"version": 1}\n00000000\n', b"[]\n", b"\xff" * 100],
 )
-async def test_a_damaged_file_is_begun_anew(content: bytes) -> None:
+async def test_damaged_file_is_replaced(content: bytes) -> None:
     world = World(tier_prices="PUT=1000")
     file = world.env.fs.open(f"{FOLDER}/{NAME}", create=True)
     file.pwritev([content], 0)
@@ -167,7 +168,7 @@ async def test_a_damaged_file_is_begun_anew(content: bytes) -> None:
     assert spending.spent() == 1
 
 
-async def test_a_file_of_another_version_is_not_believed() -> None:
+async def test_file_of_other_version_is_ignored() -> None:
     from crc32c import crc32c
 
     world = World()
@@ -184,7 +185,7 @@ async def test_a_file_of_another_version_is_not_believed() -> None:
         assert (spending.spent(), meter.month) == (0, {})
 
 
-async def test_what_cannot_be_stored_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_write_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     spending, meter = await world.start()
     meter.count("PUT", 1)
@@ -199,20 +200,20 @@ async def test_what_cannot_be_stored_is_a_warning(caplog: pytest.LogCaptureFixtu
     assert meter.month
 
 
-def test_months() -> None:
+def test_month_boundaries() -> None:
     assert month_of(0) == "1970-01"
     assert month_of(NOVEMBER_MS) == "2023-11"
     assert month_of(1_701_388_799_999) == "2023-11"
     assert month_of(1_701_388_800_000) == "2023-12"
 
 
-def test_wrong_prices_end_the_start() -> None:
+def test_wrong_prices_end_start() -> None:
     world = World(tier_prices="cheap")
     with pytest.raises(ValueError, match="cheap"):
         Spending(world.env, world.config, world.rows, Meter(), 1, FOLDER)  # type: ignore[arg-type]
 
 
-async def test_the_dearest_topics_are_named_and_the_others_summed() -> None:
+async def test_most_expensive_topics_are_listed_and_others_summed() -> None:
     world = World(tier_prices="PUT=1000")
     spending, meter = await world.start()
     for at in range(5):
@@ -223,7 +224,7 @@ async def test_the_dearest_topics_are_named_and_the_others_summed() -> None:
     assert sum(cost for _, cost in spending.dearest(1)) == spending.spent()
 
 
-async def test_counting_begins_when_the_disk_can_be_read_again(
+async def test_counting_starts_when_disk_is_readable_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(tier_prices="PUT=1000,GET=1,IN_GB=1")

@@ -1,4 +1,4 @@
-"""Who may write to a bucket: claims that are lost, repeated, contested, refused.
+"""Ownership of a bucket: claims that are lost, repeated, contested, refused.
 
 Covers: kafkawire.tiering.manifest.compatibility.
 """
@@ -37,7 +37,7 @@ async def test_each_start_has_a_later_epoch() -> None:
     assert bucket.requests["put"] == 3
 
 
-async def test_who_has_claimed_once_does_not_take_it_back() -> None:
+async def test_broker_does_not_reclaim_lost_bucket() -> None:
     bucket = FakeBucket()
     one, two = owner(bucket), owner(bucket, "c", 2)
     await one.claim()
@@ -52,7 +52,7 @@ async def test_who_has_claimed_once_does_not_take_it_back() -> None:
         await one.verify()
 
 
-async def test_a_claim_whose_answer_was_lost_is_recognised() -> None:
+async def test_claim_with_lost_response_is_recognised() -> None:
     bucket = FakeBucket()
     for epoch in (1, 2):
         one = owner(bucket)
@@ -70,7 +70,7 @@ async def test_a_claim_whose_answer_was_lost_is_recognised() -> None:
         assert stored(bucket).epoch == epoch
 
 
-async def test_another_clusters_bucket_is_left_alone() -> None:
+async def test_bucket_of_other_cluster_is_unchanged() -> None:
     bucket = FakeBucket()
     await owner(bucket, "theirs", 7).claim()
     before = bucket.objects
@@ -79,7 +79,7 @@ async def test_another_clusters_bucket_is_left_alone() -> None:
     assert bucket.objects == before
 
 
-async def test_an_owner_that_was_removed_is_entered_again() -> None:
+async def test_deleted_owner_file_is_written_again() -> None:
     bucket = FakeBucket()
     one = owner(bucket)
     await one.claim()
@@ -88,7 +88,7 @@ async def test_an_owner_that_was_removed_is_entered_again() -> None:
     assert one.epoch == stored(bucket).epoch == 2
 
 
-async def test_others_that_claim_at_the_same_time() -> None:
+async def test_concurrent_claims() -> None:
     bucket = FakeBucket()
     count = 0
 
@@ -112,7 +112,7 @@ async def test_others_that_claim_at_the_same_time() -> None:
      (b'{"format": 1, "epoch": "x"}', "not what"), (b"\xff", "not what"),
      (b"[" * 100_000, "not what"), (b'{"format": 2}', "format 2, this kafkawire reads up to 1")],
 )  # fmt: skip
-async def test_what_it_does_not_understand_it_does_not_write_over(data: bytes, says: str) -> None:
+async def test_unknown_owner_format_is_not_overwritten(data: bytes, says: str) -> None:
     bucket = FakeBucket()
     bucket.store(OWNER, data)
     with pytest.raises(OwnedByOther, match=says):
@@ -120,7 +120,7 @@ async def test_what_it_does_not_understand_it_does_not_write_over(data: bytes, s
     assert bucket.objects == {OWNER: data}
 
 
-async def test_more_may_be_said_than_is_known() -> None:
+async def test_unknown_fields_of_owner_are_accepted() -> None:
     bucket = FakeBucket()
     await owner(bucket).claim()
     says = json.loads(bucket.objects[OWNER]) | {"new": [1]}

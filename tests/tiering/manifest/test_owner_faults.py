@@ -1,4 +1,4 @@
-"""Whose a bucket is: another broker takes it over, or it is another cluster's."""
+"""Conflicts over a bucket: another broker takes it over, or it belongs to another cluster."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from tests.kit.tier.world import TierWorld
 
 
 @pytest.mark.slow
-def test_another_broker_takes_the_bucket_and_is_left_alone() -> None:
-    """Two brokers of one cluster id (a restored one, say): the later claim holds. The earlier one
-    serves what it has, says whose the bucket is, and changes nothing there any more."""
+def test_broker_stops_writing_to_bucket_taken_by_other_broker() -> None:
+    """Two brokers of one cluster id (a restored one, for example): the later claim is valid.
+
+    The earlier one serves its records, reports the owner of the bucket, and changes nothing there
+    any more.
+    """
     old, new = TierWorld(1, **CALM), TierWorld(2, **CALM)
     new.bucket = old.bucket
     first, second = Life(old), Life(new)
     old.bucket.hook = no_hook
-    for life in first, second:  # what is there is not what one of them alone expects
+    for life in first, second:  # the bucket has more than one broker alone expects
         life.committed = lambda method: None  # type: ignore[method-assign]
 
     async def begin() -> None:
@@ -64,12 +67,12 @@ def test_another_broker_takes_the_bucket_and_is_left_alone() -> None:
 
 
 def manifest_keys(life: Life) -> list[str]:
-    """What is in the bucket but segments."""
+    """Keys of the bucket except segments."""
     return [key for key in life.world.bucket.objects if not key.startswith(SEGMENTS)]
 
 
 @pytest.mark.slow
-def test_the_bucket_of_another_cluster_is_not_touched() -> None:
+def test_bucket_of_other_cluster_is_not_changed() -> None:
     old, new = TierWorld(1, **CALM), TierWorld(2, **CALM)
     first = Life(old)
 

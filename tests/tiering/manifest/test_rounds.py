@@ -15,7 +15,7 @@ from tests.kit.env import EPOCH_MS
 from tests.kit.tier.rounds import RoundsBroker, RoundsWorld
 
 
-def test_the_first_delta_has_everything_known() -> None:
+def test_first_delta_has_everything_known() -> None:
     world = RoundsWorld()
     world.topic("a", 3, **{"retention.ms": "5"})
     world.topic("b")
@@ -38,7 +38,7 @@ def test_the_first_delta_has_everything_known() -> None:
     assert manifest.cluster.next_partition == 5
 
 
-def test_an_object_is_published_with_its_entries_and_ends() -> None:
+def test_object_is_published_with_entries_and_ends() -> None:
     world = RoundsWorld()
     world.topic("a", 2)
 
@@ -68,7 +68,7 @@ def test_an_object_is_published_with_its_entries_and_ends() -> None:
     world.run(main)
 
 
-def test_what_comes_at_the_same_time_shares_a_delta_and_idle_time_costs_nothing() -> None:
+def test_concurrent_changes_share_a_delta() -> None:
     world = RoundsWorld()
     world.topic("a", 8)
 
@@ -91,7 +91,7 @@ def test_what_comes_at_the_same_time_shares_a_delta_and_idle_time_costs_nothing(
     world.run(main)
 
 
-def test_a_change_nobody_waits_for_is_written_a_little_later_with_its_neighbours() -> None:
+def test_change_without_waiter_is_delayed_and_batched() -> None:
     world = RoundsWorld()
 
     async def main() -> None:
@@ -120,7 +120,7 @@ def test_a_change_nobody_waits_for_is_written_a_little_later_with_its_neighbours
     world.run(main)
 
 
-def test_what_means_nothing_to_the_bucket_costs_no_request() -> None:
+def test_changes_without_effect_on_bucket_make_no_request() -> None:
     world = RoundsWorld()
     world.topic("a", 2)
 
@@ -131,7 +131,7 @@ def test_what_means_nothing_to_the_bucket_costs_no_request() -> None:
         asked = world.bucket.requests.total()
         await broker.start_log_at(2, 500)
         broker.rounds.log_start_moved(2)  # nothing of it was ever uploaded
-        broker.rounds.log_start_moved(99)  # there is no such
+        broker.rounds.log_start_moved(99)  # there is no such partition
         await broker.rounds.publish()
         assert world.bucket.requests.total() == asked
         assert broker.rounds.sequence == 1
@@ -139,7 +139,7 @@ def test_what_means_nothing_to_the_bucket_costs_no_request() -> None:
     world.run(main)
 
 
-def test_many_topics_go_in_slices() -> None:
+def test_many_topics_are_written_in_slices() -> None:
     world = RoundsWorld(fold=100)
     count = 2 * MAX_ROWS + 7
     for n in range(count):
@@ -155,7 +155,7 @@ def test_many_topics_go_in_slices() -> None:
     world.run(main)
 
 
-def test_what_was_not_published_before_a_crash_is_found_at_the_next_start() -> None:
+def test_unpublished_changes_are_published_after_crash() -> None:
     world = RoundsWorld()
     world.topic("kept", 2)
     world.topic("gone")
@@ -188,8 +188,8 @@ def test_what_was_not_published_before_a_crash_is_found_at_the_next_start() -> N
     world.run(main)
 
 
-def test_a_log_start_beyond_what_was_published_and_never_finished() -> None:
-    """The manifest knows of an upload of which SQL says that nothing was ever committed."""
+def test_log_start_beyond_published_unfinished_upload() -> None:
+    """The manifest contains an upload of which SQL records no committed offset."""
     world = RoundsWorld()
     world.topic("a")
 
@@ -210,7 +210,7 @@ def test_a_log_start_beyond_what_was_published_and_never_finished() -> None:
     world.run(main)
 
 
-def test_deltas_are_folded_and_removed_an_hour_later_without_a_listing() -> None:
+def test_folded_deltas_are_removed_an_hour_later_without_listing() -> None:
     world = RoundsWorld(fold=4)
     world.topic("a")
 
@@ -224,7 +224,7 @@ def test_deltas_are_folded_and_removed_an_hour_later_without_a_listing() -> None
         names = set(world.bucket.objects)
         assert {snapshot_key(0), snapshot_key(4), snapshot_key(12), delta_key(1)} <= names
         await broker.env.sleep(7200)
-        assert set(world.bucket.objects) == names, "nothing changes, nothing is done"
+        assert set(world.bucket.objects) == names, "without changes nothing is written"
         for n in range(12, 16):
             await broker.upload((1, n, n + 1))
             await broker.env.sleep(60)

@@ -1,5 +1,5 @@
-"""A broker that dies at every single request of its manifest, before it and after it was done; and
-seeds of brokers that live with errors, lost answers, and each other."""
+"""A broker that dies at every single request of its manifest, before and after it was done; and
+seeds of brokers with errors, lost responses, and concurrent owners."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEEDS = int(os.environ.get("SIM_SEEDS", "5"))
 
 
 class Died(Exception):
-    """The power went."""
+    """The process was killed."""
 
 
 async def life(broker: RoundsBroker, steps: int) -> None:
@@ -46,7 +46,7 @@ async def life(broker: RoundsBroker, steps: int) -> None:
 
 
 async def check(world: RoundsWorld) -> None:
-    """What SQL says is finished, a reader of the bucket finds, at any time."""
+    """Check that a reader of the bucket finds everything that is finished in SQL, at any time."""
     manifest = world.manifest()
     storage = RoundsBroker(world).storage
     for each in await storage.objects(1, [COPY_FINISHED], 1000):
@@ -59,7 +59,7 @@ async def check(world: RoundsWorld) -> None:
 
 
 async def check_settled(world: RoundsWorld) -> None:
-    """Once a broker has started again and written what was missing."""
+    """Check a broker that has started again and written what was missing."""
     await check(world)
     manifest = world.manifest()
     assert set(manifest.topics) == set(world.catalog.by_name)
@@ -72,7 +72,7 @@ async def check_settled(world: RoundsWorld) -> None:
 
 
 def crash_at(point: int, moment: str) -> bool:
-    """One life that ends at this request, one after it. Whether the first got that far."""
+    """One life that ends at this request, and one after it. Return whether the first reached it."""
     world = RoundsWorld(seed=point, fold=3)
     world.topic("a", 3)
     happened = asyncio.Event()
@@ -108,7 +108,7 @@ def crash_at(point: int, moment: str) -> bool:
         await broker.rounds.publish([], {row.uuid: 1 << 50 for row in started})
         await check_settled(world)
         await broker.rounds.close()
-        # A third one has nothing to say.
+        # A third one has nothing to write.
         puts = world.bucket.requests["put"]
         third = RoundsBroker(world)
         await third.rounds.open()
@@ -124,7 +124,7 @@ def crash_at(point: int, moment: str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["call", "done"])
-def test_a_crash_at_every_request(moment: str) -> None:
+def test_crash_at_every_request(moment: str) -> None:
     point = 1
     while crash_at(point, moment):
         point += 1
@@ -132,7 +132,7 @@ def test_a_crash_at_every_request(moment: str) -> None:
 
 
 @pytest.mark.slow
-def test_whatever_goes_wrong_the_manifest_says_what_sql_does() -> None:
+def test_manifest_matches_sql_despite_faults() -> None:
     for seed in range(SEEDS):
         faulty(seed)
 
@@ -167,7 +167,7 @@ def faulty(seed: int) -> None:
 
 
 async def steady(broker: RoundsBroker) -> None:
-    """A life that tries again."""
+    """A life that retries."""
     while True:
         try:
             await broker.rounds.open()

@@ -1,4 +1,5 @@
-"""What the manifest of a bucket survives: failures, lost answers, outages, damage, other owners."""
+"""Faults that the manifest of a bucket survives: failures, lost responses, outages, damage, other
+owners."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.kit.tier.fake_bucket import StoreFaults
 from tests.kit.tier.rounds import RoundsBroker, RoundsWorld
 
 
-def test_a_fold_that_fails_is_not_tried_after_every_delta() -> None:
+def test_failed_fold_is_not_retried_after_every_delta() -> None:
     world = RoundsWorld(fold=4)
     world.topic("a")
 
@@ -38,7 +39,7 @@ def test_a_fold_that_fails_is_not_tried_after_every_delta() -> None:
     world.run(main)
 
 
-def test_what_cannot_be_removed_does_not_keep_it_from_folding() -> None:
+def test_failed_removals_do_not_prevent_folding() -> None:
     world = RoundsWorld(fold=2)
     world.topic("a")
 
@@ -64,7 +65,7 @@ def test_what_cannot_be_removed_does_not_keep_it_from_folding() -> None:
     world.run(main)
 
 
-def test_a_delta_whose_answer_was_lost_is_recognised() -> None:
+def test_delta_with_lost_response_is_recognised() -> None:
     world = RoundsWorld(fold=100)
     world.topic("a")
 
@@ -88,7 +89,7 @@ def test_a_delta_whose_answer_was_lost_is_recognised() -> None:
     world.run(main)
 
 
-def test_an_outage_of_an_hour_is_told_and_survived() -> None:
+def test_outage_of_an_hour_is_reported_and_survived() -> None:
     world = RoundsWorld()
     world.topic("a")
 
@@ -115,7 +116,7 @@ def test_an_outage_of_an_hour_is_told_and_survived() -> None:
     world.run(main)
 
 
-def test_another_cluster_is_refused_in_one_sentence() -> None:
+def test_bucket_of_other_cluster_is_refused_in_one_sentence() -> None:
     world = RoundsWorld()
 
     async def main() -> None:
@@ -127,7 +128,7 @@ def test_another_cluster_is_refused_in_one_sentence() -> None:
     world.run(main)
 
 
-def test_of_two_brokers_the_later_one_owns_the_bucket() -> None:
+def test_later_of_two_brokers_owns_bucket() -> None:
     world = RoundsWorld()
     world.topic("a", 4)
 
@@ -138,7 +139,7 @@ def test_of_two_brokers_the_later_one_owns_the_bucket() -> None:
         await first.rounds.open()
         await first.upload((1, 0, 10))
         await second.rounds.open()
-        await first.upload((2, 0, 10))  # it does not know yet, and its delta comes first
+        await first.upload((2, 0, 10))  # it does not know yet, and its delta is written first
         await second.upload((3, 0, 10))
         assert second.rounds.sequence == 3
         with pytest.raises(OwnedByOther, match="epoch 2"):
@@ -160,7 +161,7 @@ def test_of_two_brokers_the_later_one_owns_the_bucket() -> None:
 
 
 @pytest.mark.parametrize("lost", ["snapshot", "delta", "current", "truncated"])
-def test_a_manifest_that_is_damaged_is_written_anew_from_the_rows(lost: str) -> None:
+def test_damaged_manifest_is_rebuilt_from_rows(lost: str) -> None:
     world = RoundsWorld(fold=3)
     world.topic("a")
 
@@ -184,7 +185,7 @@ def test_a_manifest_that_is_damaged_is_written_anew_from_the_rows(lost: str) -> 
         await broker.rounds.open()
         await broker.rounds.publish()
         await broker.env.sleep(10)
-        assert broker.rounds.sequence > 1_000_000, "numbers that never were used"
+        assert broker.rounds.sequence > 1_000_000, "numbers that were never used"
         manifest = world.manifest()
         assert [(s.base, s.end) for s in manifest.spans(1)] == [(n, n + 1) for n in range(8)]
         assert list(manifest.topics) == ["a"]

@@ -1,4 +1,4 @@
-"""Cold reads: the same bytes wherever segments lie, within the limits, at every level.
+"""Cold reads: the same bytes wherever segments are stored, within the limits, at every level.
 
 Covers: kafkawire.tiering.read.batch_stream.
 """
@@ -30,7 +30,7 @@ from tests.kit.tier.cold import (
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_reads_are_the_same_wherever_segments_lie(seed: int) -> None:
+def test_reads_are_the_same_from_disk_and_tier(seed: int) -> None:
     async def main(world: ColdWorld) -> None:
         rng = random.Random(seed)
         await prepared(world, size=rng.choice((60, 500, 3000)))
@@ -57,8 +57,9 @@ def test_reads_are_the_same_wherever_segments_lie(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_many_readers_at_once_over_a_small_cache_and_a_bad_storage(seed: int) -> None:
-    """Some give up, some never look at what they got; the bytes are right and places come back."""
+def test_many_readers_with_small_cache_and_faulty_store(seed: int) -> None:
+    """Some cancel, some never use their result; the bytes are right and cache slots are
+    released."""
 
     async def main(world: ColdWorld) -> None:
         rng = random.Random(seed)
@@ -95,7 +96,7 @@ def test_many_readers_at_once_over_a_small_cache_and_a_bad_storage(seed: int) ->
         await asyncio.wait(tasks)
         for task in tasks:
             failure = None if task.cancelled() else task.exception()
-            # A request may fail so often in a row that its readers are told.
+            # A request may fail so often in a row that its readers get an error.
             assert failure is None or (faults.error_rate and "InternalError" in str(failure))
         for offset, views in held:
             got = split(b"".join(views))
@@ -115,7 +116,9 @@ def test_many_readers_at_once_over_a_small_cache_and_a_bad_storage(seed: int) ->
 @pytest.mark.parametrize("level", TierLevel)
 @pytest.mark.parametrize("local", [True, False])
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_the_level_says_where_is_read(level: TierLevel, local: bool, in_memory: bool) -> None:
+def test_storage_level_decides_where_to_read(
+    level: TierLevel, local: bool, in_memory: bool
+) -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world)
         batches = await whole(world)
@@ -137,7 +140,7 @@ def test_the_level_says_where_is_read(level: TierLevel, local: bool, in_memory: 
 
 
 @pytest.mark.parametrize("down", [True, False])
-def test_a_local_file_serves_what_the_tier_cannot(down: bool) -> None:
+def test_local_file_is_read_when_tier_fails(down: bool) -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world)
         batches = await whole(world)
@@ -152,7 +155,7 @@ def test_a_local_file_serves_what_the_tier_cannot(down: bool) -> None:
     simulated(main)
 
 
-def test_times_are_found_in_the_tier() -> None:
+def test_offsets_by_timestamp_in_tier() -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world, count=300)
         segments = world.segments()

@@ -1,4 +1,4 @@
-"""Cold reads when the storage errs, is down, has lost, damaged or replaced an object."""
+"""Cold reads when the store fails, is down, or has lost, damaged or replaced an object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.kit.tier.cold import ColdWorld, gets, prepared, simulated, take, whol
 from tests.kit.tier.fake_bucket import Hook
 
 
-def test_errors_are_tried_again_and_nobody_sees_them() -> None:
+def test_transient_errors_are_retried_without_reader_error() -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world)
         batches = await whole(world)
@@ -31,7 +31,7 @@ def test_errors_are_tried_again_and_nobody_sees_them() -> None:
         simulated(main, seed)
 
 
-def test_a_storage_that_is_down_is_said_after_a_while_and_then_waited_for() -> None:
+def test_store_outage_is_reported_then_waited_for() -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world)
         batches = await whole(world)
@@ -55,7 +55,7 @@ def test_a_storage_that_is_down_is_said_after_a_while_and_then_waited_for() -> N
 
 
 @pytest.mark.parametrize("harm", ["forgotten", "truncated", "damaged", "index", "refused"])
-def test_an_object_that_cannot_be_read_is_named_and_all_others_are(
+def test_unreadable_object_is_named_and_others_are_read(
     harm: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(world: ColdWorld) -> None:
@@ -84,12 +84,12 @@ def test_an_object_that_cannot_be_read_is_named_and_all_others_are(
         for offset in (0, 39, 80, 119, 122):
             assert (await take(world, "t", offset, 600))[0] == batches[offset]
         got = split((await take(world, "t", 38))[0])
-        assert got == batches[38:40]  # what lies before it
+        assert got == batches[38:40]  # the records before it
         assert cold.counts.gone == (harm == "forgotten")
         asked = gets(world)
         with pytest.raises(KafkaError):
             await take(world, "t", 40, 600)
-        assert harm != "refused" or gets(world) == asked  # nobody asks again at once
+        assert harm != "refused" or gets(world) == asked  # no request is repeated at once
         named = [r for r in caplog.records if r.levelname == "ERROR" and key in r.message]
         assert len(named) == 1
         assert "t-0" in named[0].message
@@ -108,7 +108,7 @@ def refuse(world: ColdWorld, key: str) -> Hook:
     return hook
 
 
-def test_damage_on_the_way_is_read_again() -> None:
+def test_damage_in_transit_is_read_again() -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world)
         batches = await whole(world)
@@ -124,7 +124,7 @@ def test_damage_on_the_way_is_read_again() -> None:
     simulated(main)
 
 
-def test_an_object_that_was_replaced_is_looked_up_once_more() -> None:
+def test_replaced_object_is_looked_up_again() -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world)
         batches = await whole(world)
@@ -138,7 +138,7 @@ def test_an_object_that_was_replaced_is_looked_up_once_more() -> None:
             moved = ObjectRow(uuid, old.id, 1, tier=1, size_bytes=old.size_bytes, state=1)
             await world.storage.relocate_objects({old.object: moved})
             world.bucket.forget(segment_key(old.object))
-            assert segment.row is old  # memory has not heard of it
+            assert segment.row is old  # the loaded state does not have the change yet
         assert await whole(world) == batches
         assert cold.counts.gone == 0
         assert {segment.row.tier for segment in world.segments()} == {1}

@@ -1,4 +1,4 @@
-"""The parts of cold reads alone: cache, read-ahead, hedging, pieces."""
+"""The components of cold reads: cache, read-ahead, hedging, pieces."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.kit.tier.fake_store import FakeStore
 
 
 def loaded(cache: BlockCache, number: int) -> CachedBlock:
-    """A block that is there, full of its number."""
+    """A loaded block whose bytes are all its number."""
     block = CachedBlock(Key(b"o", number), cache.block_bytes, None)
     (block.at,) = cache.room(1)
     cache.add(block)
@@ -47,7 +47,7 @@ def numbers(cache: BlockCache) -> list[int]:
     return [key.block for key in cache._blocks]
 
 
-def test_the_least_recently_used_block_goes_first() -> None:
+def test_least_recently_used_block_is_evicted_first() -> None:
     cache = BlockCache(memoryview(bytearray(30)), 10)
     for number in range(3):
         loaded(cache, number)
@@ -57,7 +57,7 @@ def test_the_least_recently_used_block_goes_first() -> None:
     assert Key(b"o", 1) not in cache
 
 
-def test_a_block_somebody_looks_at_stays_until_the_last_view_is_gone() -> None:
+def test_block_with_views_stays_until_last_is_released() -> None:
     cache = BlockCache(memoryview(bytearray(40)), 10)
     first = loaded(cache, 7)
     view = cache.view(first, 2, 6)
@@ -75,7 +75,7 @@ def test_a_block_somebody_looks_at_stays_until_the_last_view_is_gone() -> None:
     assert cache.find(first.key) is None
 
 
-def test_beyond_half_of_the_cache_copies_are_given() -> None:
+def test_copies_are_returned_beyond_half_of_cache() -> None:
     cache = BlockCache(memoryview(bytearray(40)), 10)
     blocks = [loaded(cache, number) for number in range(4)]
     views = [cache.view(block, 0, 10) for block in blocks]
@@ -88,7 +88,7 @@ def test_beyond_half_of_the_cache_copies_are_given() -> None:
     assert all(view.readonly for view in views)
 
 
-def test_blocks_in_use_or_on_their_way_leave_no_room() -> None:
+def test_cache_is_full_of_blocks_in_use_or_loading() -> None:
     cache = BlockCache(memoryview(bytearray(20)), 10)
     one, other = loaded(cache, 1), loaded(cache, 2)
     one.users, view = 1, cache.view(other, 0, 1)
@@ -99,7 +99,7 @@ def test_blocks_in_use_or_on_their_way_leave_no_room() -> None:
 
 
 @pytest.mark.slow
-def test_a_block_that_was_forgotten_gives_its_place_back_when_nobody_looks() -> None:
+def test_removed_block_releases_slot_without_views() -> None:
     cache = BlockCache(memoryview(bytearray(20)), 10)
     block = loaded(cache, 1)
     view = cache.view(block, 0, 10)
@@ -112,7 +112,7 @@ def test_a_block_that_was_forgotten_gives_its_place_back_when_nobody_looks() -> 
     assert cache.room(2) == [block.at]
 
 
-def test_a_block_that_leaves_unread_is_told_to_its_reader() -> None:
+def test_eviction_of_unread_block_is_reported_to_reader() -> None:
     cache = BlockCache(memoryview(bytearray(20)), 10)
     window = ReadaheadWindow(1, 0, 0.0)
     window.blocks = 8
@@ -125,7 +125,7 @@ def test_a_block_that_leaves_unread_is_told_to_its_reader() -> None:
 # -- Read-ahead
 
 
-def test_a_window_opens_when_its_reader_goes_on_grows_by_one_and_halves() -> None:
+def test_window_opens_on_sequential_read_grows_and_halves() -> None:
     ahead = ReadAhead(1000)
     window = ahead.begin(1, 0, 0.0)
     assert ahead.room(window, 0.0) == 0
@@ -146,13 +146,13 @@ def test_a_window_opens_when_its_reader_goes_on_grows_by_one_and_halves() -> Non
     assert window.blocks == 1
 
 
-def test_readers_that_are_close_share_a_window_and_others_do_not() -> None:
+def test_only_close_readers_share_a_window() -> None:
     ahead = ReadAhead(1000)
     window = ahead.begin(1, 0, 0.0)
     for offset in range(0, 50, 10):
         ahead.went(window, offset, offset + 10, 0.0)
     assert ahead.find(1, 50) is window
-    assert ahead.find(1, 20) is window  # another group, behind it
+    assert ahead.find(1, 20) is window  # another group, after it
     ahead.went(window, 20, 30, 0.0)
     assert window.next_offset == 50
     assert ahead.find(1, 51) is None
@@ -165,7 +165,7 @@ def test_readers_that_are_close_share_a_window_and_others_do_not() -> None:
     assert ahead.find(1, 500) is window
 
 
-def test_the_reader_that_goes_on_there_is_the_one() -> None:
+def test_window_follows_reader_that_continues() -> None:
     ahead = ReadAhead(1000)
     near, exact = ahead.begin(1, 0, 0.0), ahead.begin(1, 10, 0.0)
     ahead.went(near, 0, 20, 0.0)
@@ -173,7 +173,7 @@ def test_the_reader_that_goes_on_there_is_the_one() -> None:
     assert ahead.find(1, 10) is exact
 
 
-def test_windows_share_the_cache_and_are_bounded() -> None:
+def test_windows_share_cache_and_are_bounded() -> None:
     ahead = ReadAhead(32)
     windows = [ahead.begin(number, 0, 0.0) for number in range(8)]
     for window in windows:
@@ -194,7 +194,7 @@ def test_windows_share_the_cache_and_are_bounded() -> None:
 # -- Hedging
 
 
-def test_a_percentile_of_the_last_durations() -> None:
+def test_percentile_of_last_durations() -> None:
     durations = Durations()
     for n in range(FEWEST - 1):
         durations.add(n)
@@ -208,7 +208,7 @@ def test_a_percentile_of_the_last_durations() -> None:
     assert durations.percentile(100) == kept[-1]
 
 
-def test_second_requests_are_a_twentieth_at_most() -> None:
+def test_hedged_requests_are_at_most_a_twentieth() -> None:
     hedge = Hedge()
     taken = 0
     for _ in range(10_000):
@@ -218,11 +218,11 @@ def test_second_requests_are_a_twentieth_at_most() -> None:
     assert 450 < taken <= 500
     assert hedge.begin(1, 95) == 0.1
     assert hedge.begin(1, 100) is None  # switched off
-    assert hedge.begin(2, 95) is None  # nothing is known of such
+    assert hedge.begin(2, 95) is None  # no durations are known for this size
 
 
 class SlowStore(FakeStore):
-    """The requests of these numbers take ten seconds, and then write what they read."""
+    """Requests with these numbers take ten seconds, and then write their result."""
 
     def __init__(self, bucket: FakeBucket, env: Env, memory_bytes: int) -> None:
         super().__init__(bucket, None, memory_bytes)
@@ -236,7 +236,7 @@ class SlowStore(FakeStore):
         await super().read(key, parts)
 
 
-def test_a_slow_request_is_asked_again_and_writes_nowhere_it_should_not() -> None:
+def test_slow_request_is_hedged_and_writes_only_to_its_slots() -> None:
     loop = SimLoop()
     env = sim_env(loop, random.Random(0), MemFileSystem())
     bucket = FakeBucket()
@@ -261,7 +261,7 @@ def test_a_slow_request_is_asked_again_and_writes_nowhere_it_should_not() -> Non
         store.slow = {store.count + 1}
         assert await get(40) < 0.3
         assert counts.hedged == counts.hedges_won == 1
-        for number in range(41, 60):  # every place is used again while the slow one is under way
+        for number in range(41, 60):  # every slot is used again while the slow request is in flight
             assert await get(number) < 0.2
         places = cache.room(6)
         assert len(places) == 5  # all but its own
@@ -279,7 +279,7 @@ def test_a_slow_request_is_asked_again_and_writes_nowhere_it_should_not() -> Non
 # -- Requests
 
 
-def test_requests_are_of_contiguous_blocks_and_of_one_size() -> None:
+def test_requests_cover_contiguous_blocks_of_equal_size() -> None:
     assert list(runs([1, 2, 3, 4, 7, 8], 2)) == [[1, 2], [3, 4], [7, 8]]
     assert [len(run) for run in runs(range(9), 8)] == [4, 5]
     assert [len(run) for run in runs(range(17), 100)] == [5, 6, 6]  # never above the bound
@@ -296,7 +296,7 @@ def test_requests_are_of_contiguous_blocks_and_of_one_size() -> None:
 # -- Pieces
 
 
-def test_pieces_cover_a_stretch_and_lie_in_one_block_or_are_one_of_the_index() -> None:
+def test_pieces_cover_range_within_single_blocks() -> None:
     rng = random.Random(3)
     for _ in range(200):
         lengths = [rng.choice((50, 100, 130, 700)) for _ in range(rng.randrange(1, 40))]

@@ -1,4 +1,4 @@
-"""Cold reads and time: round trips, reading ahead, patience, and the bounds of the cache."""
+"""Timing of cold reads: round trips, read-ahead, timeouts, and the bounds of the cache."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kafkawire.log.io.ports import Buffer
 from tests.kit.log.segments import split
 from tests.kit.tier.cold import BLOCK_BYTES, ColdWorld, gets, prepared, simulated, take, whole
 
-# -- How long a first byte takes, and how often the storage is asked
+# -- Latency of the first byte, and the number of requests
 
 
-def test_the_first_byte_takes_two_round_trips_and_what_follows_none() -> None:
+def test_first_byte_takes_two_round_trips_and_next_none() -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world, count=600, cuts=1)
         await world.remote(world.segments())
@@ -29,7 +29,7 @@ def test_the_first_byte_takes_two_round_trips_and_what_follows_none() -> None:
     simulated(main)
 
 
-def test_a_row_is_begun_and_a_small_one_taken_within_one_round_trip() -> None:
+def test_small_sequential_read_takes_one_round_trip() -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world, count=30)
         await world.remote(world.segments())
@@ -43,7 +43,7 @@ def test_a_row_is_begun_and_a_small_one_taken_within_one_round_trip() -> None:
     simulated(main)
 
 
-def test_readers_of_the_same_bytes_share_one_request() -> None:
+def test_readers_of_same_bytes_share_one_request() -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world, count=90)
         await world.remote(world.segments())
@@ -57,7 +57,7 @@ def test_readers_of_the_same_bytes_share_one_request() -> None:
     simulated(main)
 
 
-def test_a_reader_that_goes_on_is_read_ahead_for_over_the_border_of_segments() -> None:
+def test_sequential_read_ahead_crosses_segment_boundary() -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world, count=900)
         batches = await whole(world)
@@ -71,7 +71,7 @@ def test_a_reader_that_goes_on_is_read_ahead_for_over_the_border_of_segments() -
             assert got == batches[offset : offset + len(got)]
             offset += len(got)
             waits += world.env.clock.monotonic() > before
-            await world.env.sleep(0.02)  # what a client does with it
+            await world.env.sleep(0.02)  # the client processes the records
         reads = 900 * len(batches[0]) / 4000
         assert waits < reads / 4
         assert world.env.clock.monotonic() - began < reads * 0.05  # a round trip takes 0.1
@@ -80,7 +80,7 @@ def test_a_reader_that_goes_on_is_read_ahead_for_over_the_border_of_segments() -
     simulated(main)
 
 
-def test_who_jumps_about_is_not_read_ahead_for() -> None:
+def test_random_reads_are_not_read_ahead() -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world, count=900, cuts=1)
         await world.remote(world.segments())
@@ -90,7 +90,7 @@ def test_who_jumps_about_is_not_read_ahead_for() -> None:
             await take(world, "t", rng.randrange(880), 100)
         loaded = len(cold.tier(0).cache) * BLOCK_BYTES
         assert cold.counts.bytes_read < loaded + (64 << 10)  # and the index
-        assert loaded <= 30 * 4 * BLOCK_BYTES  # the slack before and behind each
+        assert loaded <= 30 * 4 * BLOCK_BYTES  # the slack before and after each
 
     simulated(main)
 
@@ -98,7 +98,7 @@ def test_who_jumps_about_is_not_read_ahead_for() -> None:
 # -- Patience
 
 
-def test_a_read_that_is_not_answered_in_time_is_empty_and_its_load_is_not_wasted() -> None:
+def test_read_timeout_is_empty_and_load_is_kept() -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world)
         batches = await whole(world)
@@ -118,7 +118,7 @@ def test_a_read_that_is_not_answered_in_time_is_empty_and_its_load_is_not_wasted
     simulated(main)
 
 
-def test_a_cancelled_read_leaves_nothing_behind_and_its_load_goes_on() -> None:
+def test_cancelled_read_releases_slots_and_load_continues() -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world)
         batches = await whole(world)
@@ -132,14 +132,14 @@ def test_a_cancelled_read_leaves_nothing_behind_and_its_load_goes_on() -> None:
         await world.env.sleep(5)
         cache = cold.tier(0).cache
         assert cache.leased == 0
-        assert len(cache.room(4)) == 4  # every place is free, or can be made so
+        assert len(cache.room(4)) == 4  # every slot is free, or can be freed
         cache.give_back([at * BLOCK_BYTES for at in range(4)])
         assert (await take(world, "t", 70, 600))[0] == batches[70]
 
     simulated(main)
 
 
-def test_what_is_in_hand_is_not_kept_waiting_for_more() -> None:
+def test_available_batches_are_returned_without_waiting() -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world)
         batches = await whole(world)
@@ -160,8 +160,8 @@ def test_what_is_in_hand_is_not_kept_waiting_for_more() -> None:
 
 
 @pytest.mark.slow
-def test_held_views_take_half_of_the_cache_and_others_go_on() -> None:
-    """Answers of clients that do not read: their bytes stay as they were."""
+def test_held_views_use_at_most_half_of_cache() -> None:
+    """Responses of clients that do not read: their bytes stay unchanged."""
 
     async def main(world: ColdWorld) -> None:
         await prepared(world, count=900, cuts=1)
@@ -187,7 +187,7 @@ def test_held_views_take_half_of_the_cache_and_others_go_on() -> None:
     simulated(main)
 
 
-def test_a_batch_larger_than_the_whole_cache_is_read() -> None:
+def test_batch_larger_than_cache_is_read() -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world, count=12, size=40_000)
         batches = await whole(world)
@@ -199,7 +199,7 @@ def test_a_batch_larger_than_the_whole_cache_is_read() -> None:
     simulated(main)
 
 
-def test_reads_keep_to_the_rate_limit() -> None:
+def test_reads_respect_rate_limit() -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world, count=300)
         await world.remote(world.segments())

@@ -1,4 +1,4 @@
-"""Cold reads through sockets, the storage process and a folder: clients see the same bytes."""
+"""Cold reads through sockets, the storage process and a folder: clients read the same bytes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def everything(max_bytes: int = 1 << 20) -> FetchRequest:
 
 
 @pytest.mark.real
-async def test_clients_read_from_the_tier_and_one_that_does_not_read_stops_nobody(
+async def test_cold_fetches_are_served_despite_client_that_does_not_read(
     tmp_path: Path,
 ) -> None:
     settings = {"tier_url": str(tmp_path / "tier"), "remote_fetch_max_wait_ms": "10000"}
@@ -75,7 +75,7 @@ async def test_clients_read_from_the_tier_and_one_that_does_not_read_stops_nobod
         assert got == list(range(210))
         assert cold.counts.requests
         assert await listed(client, NOW_MS + 7) == 7
-        assert await listed(client, -4) == 0  # the files are still here
+        assert await listed(client, -4) == 0  # the local files still exist
         assert await listed(client, -5) == 199
         assert await listed(client, -6) == 200
 
@@ -93,4 +93,4 @@ async def test_clients_read_from_the_tier_and_one_that_does_not_read_stops_nobod
             if not cold.tier(0).cache.leased and not answers.held_bytes:
                 return
             await asyncio.sleep(0.01)
-        raise AssertionError("the blocks of clients that have gone are still held")
+        raise AssertionError("the blocks of disconnected clients are still held")

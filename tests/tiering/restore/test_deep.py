@@ -1,4 +1,4 @@
-"""`tier restore --deep`: every byte of what is restored is checked before it is believed.
+"""`tier restore --deep`: every byte that is restored is checked first.
 
 Covers: kafkawire.tiering.restore.damage.
 """
@@ -16,7 +16,7 @@ from tests.tiering.restore.test_restore import run, sample, stored
 
 
 @pytest.mark.parametrize("name", [1, 2])
-def test_damaged_batches_are_listed_by_offsets(name: int, tmp_path: Path) -> None:
+def test_damaged_batches_are_listed_by_offset(name: int, tmp_path: Path) -> None:
     tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
     key = segment_key(uuid(name))
     content = bytearray((tier / key).read_bytes())
@@ -33,6 +33,6 @@ def test_damaged_batches_are_listed_by_offsets(name: int, tmp_path: Path) -> Non
     assert "--skip-lost" in run(tier, data, "--yes", "--deep").output
 
 
-def test_a_sound_bucket_has_no_doubts(tmp_path: Path) -> None:
+def test_sound_bucket_has_no_findings(tmp_path: Path) -> None:
     tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
     assert json.loads(run(tier, data, "--dry-run", "--deep", "--json").stdout)["doubts"] == []

@@ -1,4 +1,4 @@
-"""What is made of a bucket: which objects are read, what is lost, what is doubtful."""
+"""The plan of a restore from a bucket: which objects are used, what is lost, what is doubtful."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def piece(
     return ObjectRange(base, end, generation, created_ms, b"", key)
 
 
-def test_the_highest_generation_is_read() -> None:
+def test_highest_generation_is_used() -> None:
     old = [piece(0, 50), piece(50, 100)]
     new = piece(0, 100, 1)
     assert choose([*old, new], 0) == [new]
@@ -73,13 +73,13 @@ def test_the_highest_generation_is_read() -> None:
     ]  # fmt: skip
 
 
-def test_offsets_win_over_generations() -> None:
-    """Of what a rewrite made only a part was uploaded: its input has all."""
+def test_covered_offsets_take_precedence_over_generation() -> None:
+    """Only a part of a rewrite's output was uploaded: its input has all offsets."""
     assert choose([piece(0, 100), piece(0, 60, 1)], 0) == [piece(0, 100)]
     assert choose([piece(0, 100), piece(0, 60, 1)], 99) == [piece(0, 100)]
 
 
-def test_the_newer_of_two_alike_and_nothing_below_the_log_start() -> None:
+def test_newer_of_equal_objects_and_nothing_below_log_start() -> None:
     assert choose([piece(0, 9, 0, 5), piece(0, 9, 0, 7), piece(0, 9, 0, 6)], 0) == [
         piece(0, 9, 0, 7)
     ]
@@ -97,7 +97,7 @@ pieces_drawn = st.lists(
 
 
 @given(pieces_drawn, st.integers(0, 10))
-def test_no_choice_covers_more(pieces: list[ObjectRange], log_start: int) -> None:
+def test_chosen_objects_cover_most_offsets(pieces: list[ObjectRange], log_start: int) -> None:
     def covered(some: tuple[ObjectRange, ...] | list[ObjectRange]) -> tuple[int, int]:
         sizes = [(p.end - max(p.base, log_start), p.generation) for p in some]
         return sum(size for size, _ in sizes), sum(size * g for size, g in sizes)
@@ -113,7 +113,7 @@ def test_no_choice_covers_more(pieces: list[ObjectRange], log_start: int) -> Non
     assert covered(chosen) == best
 
 
-def test_gaps_and_rivals() -> None:
+def test_gaps_and_conflicting_objects() -> None:
     assert gaps([piece(0, 5), piece(7, 9)], 0, 12) == [(5, 7), (9, 12)]
     assert gaps([piece(0, 5)], 3, 5) == []
     assert gaps([], 3, 5) == [(3, 5)]
@@ -125,7 +125,7 @@ def test_gaps_and_rivals() -> None:
 # From objects alone
 
 
-async def test_everything_from_objects_alone() -> None:
+async def test_plan_from_objects_alone() -> None:
     bucket = Bucket(ORDERS, GROUPS)
     entries = [ProducerEntry(77, 1, [(0, 0, 2, 5), (1, 1, 99, 5)]), ProducerEntry(90, 0, [])]
     bucket.put(1, Share(3, 0, 5), Share(9, 0, 2))
@@ -136,14 +136,14 @@ async def test_everything_from_objects_alone() -> None:
     assert (orders.id, orders.name, orders.configs) == (ORDERS.id, "orders", ORDERS.configs)
     assert (groups.internal, groups.created_ms, orders.internal) == (True, 5, False)
     assert [(p.number, p.leader) for p in groups.partitions] == [(9, 1)]
-    # Of orders-1 nothing was ever uploaded: it gets a number that was never given.
+    # Nothing of orders-1 was ever uploaded: it gets an unused number.
     assert [p.number for p in orders.partitions] == [3, 10 + NUMBER_MARGIN]
     assert restored.next_partition == 11 + NUMBER_MARGIN
     assert restored.next_producer_id == 91 + NUMBER_MARGIN
     assert read_from(restored, 3) == [(0, 5, 1), (5, 8, 2)]
     state = checkpoint(restored, 3)
     assert (state.log_start, state.next_offset) == (2, 8)
-    # Epoch 9 began behind what was uploaded: the new one must be above it all the same.
+    # Epoch 9 began after the uploaded records: the new one must be above it nevertheless.
     assert state.leader_epochs == [(3, 0), (4, 6), (9 + EPOCH_MARGIN, 8)]
     assert orders.partitions[0].leader_epoch == 9 + EPOCH_MARGIN
     # A batch at offset 99 is in no object: its producer may send it again.
@@ -154,12 +154,12 @@ async def test_everything_from_objects_alone() -> None:
     assert "no manifest can be used" in restored.doubts[0].text
 
 
-async def test_an_empty_bucket_has_nothing() -> None:
+async def test_plan_of_empty_bucket() -> None:
     restored = await scan(Bucket())
     assert (restored.topics, restored.used) == ([], [])
 
 
-async def test_other_clusters_are_left_out() -> None:
+async def test_objects_of_other_clusters_are_excluded() -> None:
     bucket = Bucket(ORDERS)
     bucket.put(1, Share(3, 0, 5))
     bucket.put(2, Share(3, 0, 9), cluster="another")
@@ -168,13 +168,13 @@ async def test_other_clusters_are_left_out() -> None:
     assert read_from(restored, 3) == [(0, 5, 1), (5, 6, 3)]
     assert kinds(restored) == ["manifest", "cluster", "cluster"]
     assert "1 objects are of cluster another, not of abc" in restored.doubts[1].text
-    # The owner says whose bucket it is, whatever most of its objects say.
+    # The owner file decides whose bucket it is, whatever cluster most of its objects name.
     bucket.store("owner", OwnerRecord("another", 1, 2, "00", 0).pack())
     restored = await scan(bucket)
     assert (restored.cluster_id, read_from(restored, 3)) == ("another", [(0, 9, 2)])
 
 
-async def test_what_cannot_be_read_is_named() -> None:
+async def test_unreadable_objects_are_named() -> None:
     bucket = Bucket(ORDERS)
     bucket.put(1, Share(3, 0, 5))
     bucket.truncate(bucket.put(2, Share(3, 5, 9)), 700)
@@ -186,7 +186,7 @@ async def test_what_cannot_be_read_is_named() -> None:
     assert f"{segment_key(uuid(2))} cannot be read: it does not end" in restored.doubts[2].text
 
 
-async def test_uploads_of_one_segment_are_one() -> None:
+async def test_several_uploads_of_one_segment_count_once() -> None:
     bucket = Bucket(ORDERS)
     bucket.put(7, Share(3, 0, 5), segment=7)
     bucket.put(8, Share(3, 0, 5), segment=7)
@@ -205,7 +205,7 @@ async def test_two_objects_of_one_generation_are_doubtful() -> None:
     assert "offsets 0-4 of orders-0 are in two objects of generation 0" in restored.doubts[1].text
 
 
-async def test_lost_offsets_become_holes() -> None:
+async def test_lost_offsets_become_gaps() -> None:
     bucket = Bucket(ORDERS)
     bucket.put(1, Share(3, 2, 5), Share(4, 0, 3))
     bucket.put(2, Share(3, 8, 9))
@@ -221,7 +221,7 @@ async def test_lost_offsets_become_holes() -> None:
     ]  # fmt: skip
 
 
-async def test_of_topics_with_one_name_the_older_is_renamed() -> None:
+async def test_older_topic_of_same_name_is_renamed() -> None:
     old = Topic("orders", [1], id=b"o" * 16)
     bucket = Bucket(old, ORDERS)
     bucket.put(1, Share(1, 0, 5))
@@ -250,7 +250,7 @@ async def test_settings_of_objects_without_an_origin_are_lost() -> None:
 # From a manifest
 
 
-async def test_everything_from_the_manifest() -> None:
+async def test_plan_from_manifest() -> None:
     bucket = Bucket(ORDERS, GROUPS)
     entries = [ProducerEntry(77, 1, [(0, 0, 2, 5)])]
     bucket.put(1, Share(3, 0, 5), Share(9, 0, 2))
@@ -273,11 +273,11 @@ async def test_everything_from_the_manifest() -> None:
     ] * 2  # fmt: skip
 
 
-async def test_what_was_uploaded_last_is_newer_than_the_manifest() -> None:
+async def test_objects_newer_than_manifest_are_used() -> None:
     bucket = Bucket(ORDERS)
     bucket.put(1, Share(3, 0, 5))
     bucket.put(2, Share(3, 5, 8))
-    bucket.put(3, Share(3, 0, 4), generation=2)  # the manifest tells of better ones
+    bucket.put(3, Share(3, 0, 4), generation=2)  # the manifest lists better ones
     bucket.manifest({3: (0, 5)}, [1])
     restored = await scan(bucket)
     assert read_from(restored, 3) == [(0, 5, 1), (5, 8, 2)]
@@ -285,7 +285,7 @@ async def test_what_was_uploaded_last_is_newer_than_the_manifest() -> None:
     assert "1 objects are newer than the manifest" in restored.doubts[0].text
 
 
-async def test_deleted_and_missing_objects_of_the_manifest() -> None:
+async def test_deleted_and_missing_objects_of_manifest() -> None:
     bucket = Bucket(ORDERS)
     bucket.put(1, Share(3, 0, 5))
     bucket.forget(bucket.put(2, Share(3, 5, 8)))
@@ -303,7 +303,7 @@ async def test_deleted_and_missing_objects_of_the_manifest() -> None:
     assert texts["gap"] == "offsets 5-8 of orders-0 are lost"
 
 
-async def test_all_offsets_lost_is_an_empty_log() -> None:
+async def test_log_is_empty_if_all_offsets_are_lost() -> None:
     bucket = Bucket(ORDERS)
     bucket.forget(bucket.put(1, Share(3, 0, 5)))
     bucket.manifest({3: (0, 5)})
@@ -312,7 +312,7 @@ async def test_all_offsets_lost_is_an_empty_log() -> None:
     assert (state.log_start, state.next_offset, restored.holes) == (5, 5, [])
 
 
-async def test_a_damaged_manifest_is_done_without_and_a_newer_one_is_refused() -> None:
+async def test_damaged_manifest_is_ignored_and_newer_one_refused() -> None:
     bucket = Bucket(ORDERS)
     bucket.put(1, Share(3, 0, 5))
     bucket.manifest({3: (0, 5)})
@@ -329,7 +329,7 @@ async def test_a_damaged_manifest_is_done_without_and_a_newer_one_is_refused() -
 # Asking
 
 
-def test_requests_that_fail_are_tried_again() -> None:
+def test_failed_requests_are_retried() -> None:
     bucket = Bucket(ORDERS)
     for name in range(20):
         bucket.put(name + 1, Share(3, 5 * name, 5 * name + 5))
@@ -349,7 +349,7 @@ def test_requests_that_fail_are_tried_again() -> None:
     run(loop, main(loop))
 
 
-async def test_tails_are_read_by_two_requests_or_three() -> None:
+async def test_footers_are_read_by_two_or_three_requests() -> None:
     bucket = Bucket(Topic("t", list(range(1, 2000))))
     key = bucket.put(1, *(Share(n, 0, 1) for n in range(1, 2000)))
     store = FakeStore(bucket)
@@ -361,7 +361,7 @@ async def test_tails_are_read_by_two_requests_or_three() -> None:
     assert bucket.requests["get"] == 5
 
 
-async def test_tails_that_lie_are_refused() -> None:
+async def test_invalid_footers_are_refused() -> None:
     bucket = Bucket(ORDERS)
     key = bucket.put(1, Share(3, 0, 5))
     size = len(bucket.data(key))
@@ -370,7 +370,7 @@ async def test_tails_that_lie_are_refused() -> None:
         with pytest.raises(FormatError):
             await read_tail(store, key, wrong)
     data = bytearray(bucket.data(key))
-    for at in range(64, len(data), 7):  # the header is 64 bytes; batches are not looked at
+    for at in range(64, len(data), 7):  # the header is 64 bytes; batches are not read
         harmed = bytearray(data)
         harmed[at] ^= 4
         bucket.store(key, bytes(harmed))

@@ -1,4 +1,4 @@
-"""`kafkawire tier restore`: a bucket becomes a data folder, or nothing does.
+"""`kafkawire tier restore`: creates a complete data folder from a bucket, or nothing.
 
 Covers: kafkawire.tiering.restore.insert, kafkawire.tiering.store.retrying.
 """
@@ -44,7 +44,7 @@ GROUPS = Topic("__consumer_offsets", [9], {"cleanup.policy": "compact"}, interna
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tier's folder is read without a process of its own."""
+    """Read the tier's folder without a separate process."""
 
     def opened(url: str, _: object) -> FakeStore:
         folder, bucket = Path(parse_tier(url).folder), FakeBucket()
@@ -82,7 +82,7 @@ def run(tier: Path, data: Path, *options: str, code: int = 0, typed: str = "") -
 
 
 class Opened:
-    """What a restored folder's metadata say."""
+    """The metadata of a restored folder."""
 
     def __init__(self, data: Path) -> None:
         async def read() -> None:
@@ -101,7 +101,7 @@ class Opened:
         asyncio.run(read())
 
 
-def test_rows_of_everything(tmp_path: Path) -> None:
+def test_restored_rows(tmp_path: Path) -> None:
     tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
     output = run(tier, data, "--yes").output
     assert f"Start the broker: kafkawire serve --data {data} --tier file://{tier}" in output
@@ -137,7 +137,7 @@ def test_rows_of_everything(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_lost_offsets_are_covered_by_segments_that_say_so(tmp_path: Path) -> None:
+def test_lost_offsets_are_covered_by_segments_marked_lost(tmp_path: Path) -> None:
     bucket = Bucket(ORDERS)
     bucket.put(1, Share(3, 0, 5), Share(4, 0, 1))
     bucket.put(2, Share(3, 8, 9), Share(4, 6, 7))
@@ -164,7 +164,7 @@ def test_lost_offsets_are_covered_by_segments_that_say_so(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_dry_run_writes_nothing_and_tells_all(tmp_path: Path) -> None:
+def test_dry_run_reports_everything_and_writes_nothing(tmp_path: Path) -> None:
     bucket = sample()
     bucket.put(7, Share(3, 5, 8), cluster="another-cluster")
     bucket.put(8, Share(4, 0, 9))
@@ -187,7 +187,7 @@ def test_a_dry_run_writes_nothing_and_tells_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_without_a_person_it_wants_to_be_told(tmp_path: Path) -> None:
+def test_restore_without_terminal_requires_confirmation_option(tmp_path: Path) -> None:
     tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
     assert "use --yes" in run(tier, data, code=1).output
     assert not data.exists()
@@ -195,7 +195,7 @@ def test_without_a_person_it_wants_to_be_told(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("typed", "restored"), [("y\n", True), ("\n", False), ("no\n", False)])
-def test_a_person_is_asked(
+def test_restore_asks_for_confirmation_on_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, restored: bool
 ) -> None:
     import kafkawire.cli.tier.restore as module
@@ -218,7 +218,7 @@ def test_a_person_is_asked(
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path) -> None:
+def test_non_empty_folder_is_refused(tmp_path: Path) -> None:
     tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
     data.mkdir()
     (data / "x").touch()
@@ -230,7 +230,7 @@ def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_restore_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> None:
         raise OSError(28, "No space left on device", "metadata.db")
 
@@ -249,7 +249,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("empty", "has nothing to restore"),
     ],
 )
-def test_a_wrong_tier_is_one_sentence(tmp_path: Path, tier: str, said: str) -> None:
+def test_wrong_tier_is_one_sentence(tmp_path: Path, tier: str, said: str) -> None:
     (tmp_path / "empty").mkdir()
     url = tier if ":" in tier else str(tmp_path / tier)
     words = ["tier", "restore", "--tier", url, "--data", str(tmp_path / "data"), "--yes"]
@@ -260,7 +260,7 @@ def test_a_wrong_tier_is_one_sentence(tmp_path: Path, tier: str, said: str) -> N
 
 
 @pytest.mark.usefixtures("quick")
-def test_json_tells_what_is_next(tmp_path: Path) -> None:
+def test_json_output_names_next_steps(tmp_path: Path) -> None:
     tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
     document = json.loads(run(tier, data, "--yes", "--json").stdout)
     assert document["next"] == f"kafkawire serve --data {data} --tier file://{tier}"
@@ -268,7 +268,7 @@ def test_json_tells_what_is_next(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_numbers_go_on_above_all_that_were_given(tmp_path: Path) -> None:
+def test_new_numbers_are_above_all_restored_ones(tmp_path: Path) -> None:
     tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
     run(tier, data, "--yes")
 
@@ -288,7 +288,7 @@ def test_numbers_go_on_above_all_that_were_given(tmp_path: Path) -> None:
 
 @pytest.mark.real
 @pytest.mark.usefixtures("quick")
-def test_metadata_may_be_in_postgres(tmp_path: Path) -> None:
+def test_restore_with_metadata_in_postgres(tmp_path: Path) -> None:
     tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
     with postgres() as server:
         url = f"{server}/postgres".replace("postgresql://", "postgresql+asyncpg://")

@@ -1,6 +1,6 @@
-"""The whole round: a broker with a tier, its disk lost, all of it back from the bucket.
+"""The whole round trip: a broker with a tier loses its disk and is restored from the bucket.
 
-Whole brokers and a client in this loop; the tier is a folder. With the manifest and without one.
+Whole brokers and a client in this loop; the tier is a folder. With the manifest and without it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from tests.kit.client import Client
 from tests.kit.server import port_of, running
 
 BUSY = (14, 15, 16)
-"""The group's coordinator is not there yet."""
+"""Codes while the group's coordinator is not available yet."""
 SETTINGS = {
     "hot.bytes": str(1 << 20),
     "journal.roll.ms": "100", "cut.interval.ms": "50", "offsets.topic.num.partitions": "1",
     "log.cleaner.backoff.ms": "100",
 }  # fmt: skip
 PROMISE = {"tiering.max.lag.ms": "5000", "tiering.min.object.bytes": "1"}
-"""Of the topics, not of the broker: committed offsets have to follow by themselves."""
+"""Settings of the topics, not of the broker: the offsets topic must follow by itself."""
 TOPICS = {
     "orders": {"retention.ms": "-1", **PROMISE},
     "state": {"cleanup.policy": "compact", **PROMISE},
@@ -55,7 +55,7 @@ WAIT_S = 60
 
 @dataclass
 class Seen:
-    """What a client finds."""
+    """The records and offsets that a client reads."""
 
     batches: dict[tuple[str, int], bytes] = field(default_factory=dict)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Seen:
 
 
 async def patiently(call: Any, code_of: Any) -> Any:
-    """The answer, once a coordinator gives one."""
+    """The response, once there is a coordinator."""
     for _ in range(20 * WAIT_S):
         answer = await call()
         if code_of(answer) not in BUSY:
@@ -81,7 +81,8 @@ async def patiently(call: Any, code_of: Any) -> Any:
 
 
 async def consume(client: Client, name: str, index: int) -> tuple[bytes, int]:
-    """All batches of a partition, and its end. A Fetch may be answered before a cold read is."""
+    """All batches of a partition, and its end. A Fetch may be answered before a cold read has
+    finished."""
     offset, end, data = 0, 1, b""
     for _ in range(200):
         ask = FetchPartition(index, fetch_offset=offset, partition_max_bytes=1 << 20)
@@ -94,7 +95,7 @@ async def consume(client: Client, name: str, index: int) -> tuple[bytes, int]:
         data += got
         if offset == end:
             return data, end
-    raise AssertionError(f"{name}-{index} ends at {end}, nothing comes from {offset} on")
+    raise AssertionError(f"{name}-{index} ends at {end}, nothing is received from {offset} on")
 
 
 async def scan(client: Client) -> Seen:
@@ -113,7 +114,7 @@ async def scan(client: Client) -> Seen:
 
 
 async def produce(client: Client, name: str, index: int, pairs: list[Any]) -> int:
-    """One batch; its base offset."""
+    """Produce one batch; return its base offset."""
     data = PartitionProduceData(index, bytes(build(pairs, timestamp_ms=1_700_000_000_000)))
     request = ProduceRequest(None, -1, 5000, [TopicProduceData(name, partition_data=[data])])
     (topic,) = (await client.call(request, 9)).responses
@@ -124,7 +125,7 @@ async def produce(client: Client, name: str, index: int, pairs: list[Any]) -> in
 
 
 async def fill(client: Client) -> None:
-    """Two topics with two partitions each, and a group that has read some of it."""
+    """Create two topics with two partitions each, and a group that has read some of it."""
     topics = [
         CreatableTopic(
             name, 2, 1, configs=[CreatableTopicConfig(key, value) for key, value in own.items()]
@@ -149,7 +150,7 @@ async def fill(client: Client) -> None:
 
 
 async def uploaded(server: Server) -> None:
-    """Everything is in the bucket, and every segment that is read has its object."""
+    """Wait until everything is in the bucket, and every live segment has its object."""
     log = server.broker.log
     for _ in range(10 * WAIT_S):
         done = all(each.commit_offset == each.high_watermark for each in log.partitions.values())
@@ -161,7 +162,8 @@ async def uploaded(server: Server) -> None:
 
 
 async def lose(tmp_path: Path) -> Seen:
-    """A broker that uploads everything and is gone, its folder with it; what clients had seen."""
+    """A broker that uploads everything and is stopped, and its folder deleted; return what clients
+    had read."""
     async with running(tmp_path / "lost", **SETTINGS, tier_url=str(tmp_path / "tier")) as server:
         client = await Client.connect(port_of(server))
         await fill(client)
@@ -181,7 +183,7 @@ async def scrub(server: Server) -> ScrubReport:
 
 @pytest.mark.parametrize("manifest", ["manifest", "objects"])
 @pytest.mark.real
-async def test_all_of_it_comes_back(tmp_path: Path, manifest: str) -> None:
+async def test_restored_broker_has_all_records_and_offsets(tmp_path: Path, manifest: str) -> None:
     before = await lose(tmp_path)
     assert before.ends == {("orders", 0): 80, ("orders", 1): 80, ("state", 0): 40, ("state", 1): 40}
     assert before.committed == 33
@@ -199,7 +201,7 @@ async def test_all_of_it_comes_back(tmp_path: Path, manifest: str) -> None:
         for index in range(2):
             assert after.batches["orders", index] == before.batches["orders", index]
         assert after.latest("state") == before.latest("state")
-        # Offsets go on where they ended, in an epoch above any that was lost.
+        # Offsets continue where they ended, in an epoch above any that was lost.
         assert await produce(client, "orders", 0, [(b"new", b"value")]) == 80
         ask = FetchPartition(0, fetch_offset=80, partition_max_bytes=1 << 20)
         request = FetchRequest(topics=[FetchTopic("orders", partitions=[ask])])
@@ -211,7 +213,7 @@ async def test_all_of_it_comes_back(tmp_path: Path, manifest: str) -> None:
         assert server.broker.catalog.by_name["__consumer_offsets"].internal
         # The bucket is its own again: what was produced since is uploaded too.
         await uploaded(server)
-        # What cleaning had replaced before is not taken, and what a scrub is for.
+        # Objects that cleaning had replaced are not used; a scrub deletes them.
         found = (await scrub(server)).findings
         assert {finding.kind for finding in found} <= {FindingKind.NAMED, FindingKind.ORPHAN}
         assert (await scrub(server)).findings == []

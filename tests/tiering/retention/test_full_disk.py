@@ -1,4 +1,4 @@
-"""A full disk takes files that are in the remote tier: the oldest, and no more than it needs."""
+"""A full disk releases files that are in the remote tier: the oldest, and no more than needed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.kit.tier.local import GRACE_MS, HOUR_MS, SEGMENTS, LocalWorld, two_up
 
 
 class Disk:
-    """The volume of a world: so large that its segments use this much of it."""
+    """The volume of a world, of a size at which its segments use this share of it."""
 
     def __init__(self, world: LocalWorld, patch: pytest.MonkeyPatch) -> None:
         self.world = world
@@ -24,7 +24,7 @@ class Disk:
         return self.total, self.total - self.used()
 
 
-async def test_a_full_disk_takes_the_oldest_first_and_no_more_than_it_needs(
+async def test_full_disk_releases_oldest_files_and_no_more_than_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = await two_uploaded()
@@ -40,13 +40,13 @@ async def test_a_full_disk_takes_the_oldest_first_and_no_more_than_it_needs(
     assert len(world.files()) == 2, "at once"
     assert world.local.relieved_bytes == sizes[0]
     await world.local.relieve()
-    assert await world.locals() == [False, True, True], "there is room"
+    assert await world.locals() == [False, True, True], "there is space"
     disk.other = 99_000_000
     await world.local.relieve()
-    assert await world.locals() == [False, False, True], "the last one is nowhere else"
+    assert await world.locals() == [False, False, True], "the last one is not in the tier"
 
 
-async def test_a_full_disk_takes_what_waits_for_its_grace_first(
+async def test_full_disk_releases_files_in_grace_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = await two_uploaded(local_retention_ms=str(HOUR_MS))
@@ -60,7 +60,7 @@ async def test_a_full_disk_takes_what_waits_for_its_grace_first(
     assert len(world.files()) == 1
 
 
-async def test_a_full_disk_leaves_what_is_read_or_never_read_remotely(
+async def test_full_disk_keeps_files_in_use_or_of_local_topics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = await two_uploaded()
@@ -82,7 +82,7 @@ async def test_a_full_disk_leaves_what_is_read_or_never_read_remotely(
     assert world.files() == []
 
 
-async def test_a_full_disk_is_relieved_before_produces_are_refused(
+async def test_full_disk_releases_files_before_refusing_produces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = await two_uploaded()

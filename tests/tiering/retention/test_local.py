@@ -1,4 +1,4 @@
-"""What leaves the local disk once it is in the remote tier: when, in order, through failures.
+"""Deletion of local files that are in the remote tier: when, in order, with failures.
 
 Covers: kafkawire.tiering.retention.local_files.
 """
@@ -19,18 +19,18 @@ from tests.kit.log.logs import FOLDER, read_all, values
 from tests.kit.tier.local import GRACE_MS, HOUR_MS, LocalWorld, two_uploaded
 
 
-async def test_only_what_is_uploaded_leaves_and_readers_are_told_first() -> None:
+async def test_only_uploaded_files_are_deleted_after_readers_switch() -> None:
     world = LocalWorld()
     partition = await world.begin(local_retention_ms="1000")
     await world.fill(partition, 40)
     await world.cut()
     world.later(HOUR_MS)
     await world.scan()
-    assert await world.locals() == [True], "it is nowhere else"
+    assert await world.locals() == [True], "it is not in the tier"
     await world.upload()
     await world.scan()
     assert await world.locals() == [False]
-    assert len(world.files()) == 1, "a reader may be at it"
+    assert len(world.files()) == 1, "a reader may be reading it"
     with pytest.raises(NotLocal):
         await read_all(partition)
     world.later(GRACE_MS - 1)
@@ -45,7 +45,7 @@ async def test_only_what_is_uploaded_leaves_and_readers_are_told_first() -> None
     assert await read_all(partition, partition.cut_offset)
 
 
-async def test_what_is_not_past_its_local_retention_stays() -> None:
+async def test_files_within_local_retention_are_kept() -> None:
     world = await two_uploaded(local_retention_ms=str(HOUR_MS))
     await world.scan()
     assert await world.locals() == [True, True]
@@ -58,7 +58,7 @@ async def test_what_is_not_past_its_local_retention_stays() -> None:
     assert await world.locals() == [False, False]
 
 
-async def test_a_shared_file_waits_for_the_last_of_its_partitions() -> None:
+async def test_shared_file_is_kept_for_last_of_its_partitions() -> None:
     world = LocalWorld()
     one = await world.begin(local_retention_ms="1000")
     (two,) = await world.topic("u", local_retention_ms=str(HOUR_MS))
@@ -75,7 +75,7 @@ async def test_a_shared_file_waits_for_the_last_of_its_partitions() -> None:
 
 
 @pytest.mark.parametrize("loaded", [True, False])
-async def test_a_partition_keeps_as_many_bytes_as_it_is_to_have(loaded: bool) -> None:
+async def test_local_retention_bytes_are_kept(loaded: bool) -> None:
     world = await two_uploaded()
     partition = world.find("t")
     await world.cut_all()
@@ -95,23 +95,23 @@ async def test_a_partition_keeps_as_many_bytes_as_it_is_to_have(loaded: bool) ->
     partition.config.local_retention_bytes = 0
     world.later(world.config.log_retention_check_interval_ms)
     await world.scan()
-    assert await world.locals() == [False, False, False], "it is looked at again by itself"
+    assert await world.locals() == [False, False, False], "it is checked again without a change"
 
 
-async def test_other_settings_count_at_the_next_look() -> None:
+async def test_changed_settings_apply_at_next_scan() -> None:
     world = await two_uploaded(local_retention_ms=str(24 * HOUR_MS))
     await world.scan()
     partition = world.find("t")
     partition.config.local_retention_ms = 1000
     world.later(HOUR_MS // 2)
     await world.scan()
-    assert await world.locals() == [True, True], "nobody has said that they changed"
+    assert await world.locals() == [True, True], "no change was reported"
     world.local.settings_changed()
     await world.scan()
     assert await world.locals() == [False, False]
 
 
-async def test_a_change_that_nobody_told_of_is_found_within_an_hour() -> None:
+async def test_unreported_change_is_found_within_an_hour() -> None:
     world = await two_uploaded(local_retention_ms=str(24 * HOUR_MS))
     await world.scan()
     world.find("t").config.local_retention_ms = 1000
@@ -120,7 +120,7 @@ async def test_a_change_that_nobody_told_of_is_found_within_an_hour() -> None:
     assert await world.locals() == [False, False]
 
 
-async def test_a_file_outlives_its_grace_while_it_is_read() -> None:
+async def test_file_is_kept_after_grace_while_read() -> None:
     world = await two_uploaded(local_retention_ms="1000")
     segment = next(iter(world.log.segments.store.by_id.values()))
     segment.pins += 1
@@ -137,14 +137,14 @@ async def test_a_file_outlives_its_grace_while_it_is_read() -> None:
     assert world.files() == []
 
 
-async def two_looks(world: LocalWorld) -> None:
+async def two_scans(world: LocalWorld) -> None:
     await world.scan()
     world.later(GRACE_MS)
     await world.scan()
 
 
 async def failing(world: LocalWorld, step: str, patch: pytest.MonkeyPatch) -> None:
-    """A look in which one step fails."""
+    """A scan in which one step fails."""
 
     def fail(*_: Any) -> None:
         raise OSError(5, "input/output error") if step == "remove" else MetadataError("locked")
@@ -166,14 +166,14 @@ async def failing(world: LocalWorld, step: str, patch: pytest.MonkeyPatch) -> No
         else:
             broken.setattr(world.storage, step, fail_later)
         with pytest.raises((OSError, MetadataError)):
-            await two_looks(world)
+            await two_scans(world)
 
 
 @pytest.mark.parametrize(
     "step", ["segment_mappings", "set_local", "answer", "segments_by_id", "remove"]
 )
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_a_step_that_fails_is_done_at_a_later_look(
+async def test_failed_step_is_repeated_at_later_scan(
     step: str, restarted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = await two_uploaded(local_retention_ms="1000")
@@ -191,9 +191,7 @@ async def test_a_step_that_fails_is_done_at_a_later_look(
 
 @pytest.mark.parametrize("scans", [1, 2])
 @pytest.mark.parametrize("power", [True, False])
-async def test_a_crash_between_two_steps_leaves_no_file_and_no_dangling_row(
-    scans: int, power: bool
-) -> None:
+async def test_crash_between_steps_leaves_no_file_or_dangling_row(scans: int, power: bool) -> None:
     world = await two_uploaded(local_retention_ms="1000")
     world.later(HOUR_MS)
     for _ in range(scans):
@@ -210,7 +208,7 @@ async def test_a_crash_between_two_steps_leaves_no_file_and_no_dangling_row(
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_a_file_is_kept_when_its_object_is_lost_meanwhile(restarted: bool) -> None:
+async def test_file_is_kept_if_its_object_is_lost(restarted: bool) -> None:
     world = await two_uploaded(local_retention_ms="1000")
     before = await read_all(world.find("t"))
     world.later(HOUR_MS)
@@ -232,7 +230,7 @@ async def test_a_file_is_kept_when_its_object_is_lost_meanwhile(restarted: bool)
     assert gone.uuid == uuids[0]
 
 
-async def test_the_local_tier_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_local_tier_scans_periodically(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.tiering.retention.local_retention.SCAN_INTERVAL_S", 0.0)
     world = await two_uploaded(local_retention_ms="1000")
     world.later(HOUR_MS)

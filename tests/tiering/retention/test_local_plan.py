@@ -1,4 +1,5 @@
-"""How long a file stays here, which bytes count, what a full disk may take: pure decisions."""
+"""Pure decisions of local retention: how long a file is kept, which bytes count, what a full disk
+may delete."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def config(**texts: str) -> TopicConfig:
     return TopicConfig({name.replace("_", "."): text for name, text in texts.items()}, BROKER)
 
 
-def test_a_file_stays_as_long_as_one_partition_keeps_its_part() -> None:
+def test_file_is_kept_while_one_partition_needs_it() -> None:
     configs = {1: config(local_retention_ms="100"), 2: config(local_retention_ms="500")}
     rows = [row(1, 0, 5), row(2, 0, 5)]
     assert stays_ms(rows, configs.get, {}, 1000) == 501
@@ -29,10 +30,10 @@ def test_a_file_stays_as_long_as_one_partition_keeps_its_part() -> None:
     assert stays_ms([row(1, 0, 5, newest=-1)], configs.get, {}, 9999) == NEVER
     assert stays_ms([row(1, 5, 5, newest=-1)], configs.get, {}, 9999) == 0, "compacted away"
     configs[2] = TopicConfig({"remote.storage.enable": "false"}, BROKER)
-    assert stays_ms(rows, configs.get, {}, NEVER // 2) == NEVER, "it is to be here"
+    assert stays_ms(rows, configs.get, {}, NEVER // 2) == NEVER, "it has to be local"
 
 
-def test_local_retention_follows_retention_where_that_has_an_effect() -> None:
+def test_local_retention_defaults_to_retention() -> None:
     plain = config(retention_ms="100", retention_bytes="7")
     assert (plain.local_retention_ms, plain.local_retention_bytes) == (100, 7)
     compacted = config(retention_ms="100", retention_bytes="7", cleanup_policy="compact")
@@ -43,7 +44,7 @@ def test_local_retention_follows_retention_where_that_has_an_effect() -> None:
     assert asked.local_retention_ms == 50
 
 
-def test_bytes_are_counted_from_the_end_where_they_are_here() -> None:
+def test_local_bytes_are_counted_from_the_end() -> None:
     rows = [row(1, 0, 10, segment_id=1), row(1, 10, 20, segment_id=2), row(1, 20, 30, segment_id=3)]
     sizes = LocalBytes(rows, lambda segment_id: segment_id != 2, 7)
     assert [sizes.after(end) for end in (10, 20, 30, 15, 40)] == [107, 107, 7, 0, 0]
@@ -57,7 +58,7 @@ def test_bytes_are_counted_from_the_end_where_they_are_here() -> None:
     assert stays_ms(rows[2:], configs.get, {1: sizes}, 0) == 0
 
 
-def test_a_full_disk_takes_only_what_is_read_from_the_remote_tier() -> None:
+def test_full_disk_deletes_only_files_readable_from_tier() -> None:
     configs = {
         1: config(),
         2: config(tieredStorageLevel="disable"),

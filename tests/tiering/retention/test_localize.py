@@ -1,4 +1,4 @@
-"""Remote segments that come back as files: for the rewriter, and go again.
+"""Remote segments downloaded as files for the rewriter, and deleted again.
 
 Covers: kafkawire.log.segments.merge.fetch_remote, kafkawire.log.segments.store.localizer_port,
 kafkawire.tiering.retention.local_files, kafkawire.log.segments.store.remote_tier.
@@ -31,7 +31,7 @@ async def one_remote(**configs: str) -> tuple[LocalWorld, Segment]:
     return world, segment
 
 
-async def test_a_segment_comes_back_whole_and_goes_after_its_grace() -> None:
+async def test_segment_is_downloaded_and_deleted_after_grace() -> None:
     world, segment = await one_remote()
     segment.pins += 1
     await world.local.files.localize([segment])
@@ -48,13 +48,13 @@ async def test_a_segment_comes_back_whole_and_goes_after_its_grace() -> None:
     await world.scan()
     assert world.files() == [name]
     await world.local.files.localize([segment])
-    assert world.local.files.downloads == 1, "it was here still"
+    assert world.local.files.downloads == 1, "it was still local"
     world.later(GRACE_MS)
     await world.scan()
     assert world.files() == []
 
 
-async def test_jobs_that_ask_at_the_same_time_wait_for_one_download() -> None:
+async def test_concurrent_jobs_share_one_download() -> None:
     world, segment = await one_remote()
     world.bucket.faults.delay_s = (0.01, 0.01)
     segment.pins += 2
@@ -69,7 +69,7 @@ async def test_jobs_that_ask_at_the_same_time_wait_for_one_download() -> None:
     segment.pins -= 1
 
 
-async def test_a_job_that_was_cancelled_leaves_no_file_for_long() -> None:
+async def test_file_of_cancelled_job_is_deleted() -> None:
     world, segment = await one_remote()
     world.bucket.faults.delay_s = (0.01, 0.01)
     segment.pins += 1
@@ -87,7 +87,7 @@ async def test_a_job_that_was_cancelled_leaves_no_file_for_long() -> None:
 
 
 @pytest.mark.parametrize("fault", ["down", "forgotten", "truncated", "other", "no object", "tier"])
-async def test_what_cannot_be_brought_back_leaves_nothing_behind(fault: str) -> None:
+async def test_failed_download_leaves_no_file(fault: str) -> None:
     world, segment = await one_remote()
     key = segment_key(segment.row.object)
     if fault == "down":
@@ -115,10 +115,10 @@ async def test_what_cannot_be_brought_back_leaves_nothing_behind(fault: str) -> 
     await world.scan()
     await world.scan()
     assert world.files() == []
-    assert await world.locals() == [False], "what is broken is no file"
+    assert await world.locals() == [False], "a broken download leaves no file"
 
 
-async def test_a_download_that_failed_is_done_anew() -> None:
+async def test_failed_download_is_repeated() -> None:
     world, segment = await one_remote()
     key = segment_key(segment.row.object)
     whole = world.bucket.objects[key]
@@ -132,7 +132,7 @@ async def test_a_download_that_failed_is_done_anew() -> None:
     segment.pins -= 1
 
 
-async def test_an_object_that_was_moved_meanwhile_is_found() -> None:
+async def test_object_moved_meanwhile_is_found() -> None:
     world, segment = await one_remote()
     old = segment.row.object
     moved = ObjectRow(b"m" * 16, segment.row.id, 1)
@@ -146,7 +146,7 @@ async def test_an_object_that_was_moved_meanwhile_is_found() -> None:
     segment.pins -= 1
 
 
-async def test_a_full_disk_takes_no_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_disk_refuses_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
     world, segment = await one_remote()
     monkeypatch.setattr(world.fs, "free_bytes", lambda path: (1 << 40, 256 << 20))
     segment.pins += 1
@@ -156,7 +156,7 @@ async def test_a_full_disk_takes_no_downloads(monkeypatch: pytest.MonkeyPatch) -
     segment.pins -= 1
 
 
-async def test_a_crash_during_a_job_leaves_no_file() -> None:
+async def test_crash_during_job_leaves_no_file() -> None:
     world, segment = await one_remote()
     segment.pins += 1
     await world.local.files.localize([segment])
@@ -166,7 +166,7 @@ async def test_a_crash_during_a_job_leaves_no_file() -> None:
     assert await world.locals() == [False]
 
 
-async def test_a_few_bytes_are_read_by_a_request() -> None:
+async def test_small_range_is_read_by_a_request() -> None:
     world, segment = await one_remote()
     whole = world.bucket.objects[segment_key(segment.row.object)]
     files = world.local.files
@@ -194,7 +194,7 @@ async def half_dead(world: LocalWorld, **configs: str) -> Segment:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_a_remote_segment_that_is_half_dead_is_fetched_and_rewritten(restarted: bool) -> None:
+async def test_half_dead_remote_segment_is_fetched_and_rewritten(restarted: bool) -> None:
     world = LocalWorld()
     segment = await half_dead(world)
     if restarted:
@@ -212,7 +212,7 @@ async def test_a_remote_segment_that_is_half_dead_is_fetched_and_rewritten(resta
     assert world.local.files.downloads == 1
 
 
-async def test_nothing_is_fetched_for_topics_that_do_not_copy() -> None:
+async def test_nothing_is_fetched_for_topics_with_copy_disabled() -> None:
     world = LocalWorld()
     await half_dead(world, remote_log_copy_disable="true")
     await tend(world)
@@ -220,7 +220,7 @@ async def test_nothing_is_fetched_for_topics_that_do_not_copy() -> None:
     assert [row.generation for row in await world.rows()] == [0]
 
 
-async def test_without_a_remote_tier_remote_segments_stay_as_they_are() -> None:
+async def test_remote_segments_are_unchanged_without_tier() -> None:
     world = LocalWorld()
     await half_dead(world)
     world.log.segments.remote.detach_files()
@@ -228,7 +228,7 @@ async def test_without_a_remote_tier_remote_segments_stay_as_they_are() -> None:
     assert [row.generation for row in await world.rows()] == [0]
 
 
-async def test_a_segment_that_cannot_be_fetched_is_left_alone_for_a_while() -> None:
+async def test_unfetchable_segment_is_retried_later() -> None:
     world = LocalWorld()
     segment = await half_dead(world)
     world.bucket.faults.down = True
@@ -245,7 +245,7 @@ async def test_a_segment_that_cannot_be_fetched_is_left_alone_for_a_while() -> N
     assert sorted(row.generation for row in await world.rows()) == [1]
 
 
-async def test_a_segment_that_came_in_vain_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unneeded_downloaded_segment_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.log.segments.merge.merger.FETCH_WAIT_S", 0.0)
     world = LocalWorld()
     segment = await half_dead(world)
@@ -265,7 +265,7 @@ async def test_a_segment_that_came_in_vain_is_let_go_of(monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-async def test_how_much_a_remote_segment_had_is_asked_of_doubtful_ones_alone() -> None:
+async def test_size_is_requested_only_for_doubtful_remote_segments() -> None:
     world = LocalWorld()
     partition = await world.begin()
     for _ in range(2):
@@ -280,7 +280,7 @@ async def test_how_much_a_remote_segment_had_is_asked_of_doubtful_ones_alone() -
     assert world.bucket.requests["get"] == before, "an idle bucket is not asked"
 
 
-async def test_how_much_a_tiny_segment_had_is_asked_once() -> None:
+async def test_size_of_tiny_segment_is_requested_once() -> None:
     world = LocalWorld()
     one = await world.begin()
     (two,) = await world.topic("u", 1)
@@ -304,7 +304,7 @@ async def test_how_much_a_tiny_segment_had_is_asked_once() -> None:
     assert world.bucket.requests["get"] == before + 1
 
 
-async def test_an_object_that_is_lost_is_not_asked_for_at_each_look() -> None:
+async def test_lost_object_is_not_requested_at_each_scan() -> None:
     world = LocalWorld()
     segment = await half_dead(world)
     world.bucket.forget(segment_key(segment.row.object))
@@ -318,7 +318,7 @@ async def test_an_object_that_is_lost_is_not_asked_for_at_each_look() -> None:
 
 
 @pytest.mark.parametrize("prices", ["free", "aws-s3-standard", "OUT_GB=90000000"])
-async def test_remote_segments_are_fetched_to_be_merged_where_that_pays(
+async def test_remote_segments_are_fetched_for_worthwhile_merges(
     monkeypatch: pytest.MonkeyPatch, prices: str
 ) -> None:
     monkeypatch.setattr("kafkawire.log.segments.merge.levels.MAX_SMALL", 6)
@@ -333,7 +333,7 @@ async def test_remote_segments_are_fetched_to_be_merged_where_that_pays(
     rows = {row.id: row for row in await world.rows()}
     if prices.startswith("OUT_GB"):
         assert world.local.files.downloads == 0
-        assert set(ids) == set(rows), "those here are too few"
+        assert set(ids) == set(rows), "too few are local"
     else:
         assert world.local.files.downloads == 3
         assert rows.keys().isdisjoint(ids[:6])

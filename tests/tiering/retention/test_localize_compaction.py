@@ -1,4 +1,4 @@
-"""Compacted topics whose segments are remote: cleaned once they are back, never at a loss.
+"""Compacted topics whose segments are remote: cleaned after download, never at the cost of records.
 
 Covers: kafkawire.log.segments.merge.fetch_remote, kafkawire.tiering.retention.local_files.
 """
@@ -21,7 +21,7 @@ async def compact_world(**more: str) -> LocalWorld:
 
 
 @pytest.mark.parametrize("aged", [False, True])
-async def test_a_compacted_topic_is_cleaned_though_its_segments_are_remote(aged: bool) -> None:
+async def test_compacted_topic_with_remote_segments_is_cleaned(aged: bool) -> None:
     world = await compact_world(**({"max_compaction_lag_ms": "1000"} if aged else {}))
     partition = world.find("t")
     before = await compacted.read(partition)
@@ -50,7 +50,7 @@ def failures(caplog: pytest.LogCaptureFixture) -> list[bool]:
     return [bool(record.exc_info) for record in lines if record.levelname == "WARNING"]
 
 
-async def test_a_cleaning_waits_for_what_cannot_be_brought_back(
+async def test_cleaning_waits_for_unfetchable_segment(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await compact_world()
@@ -60,7 +60,7 @@ async def test_a_cleaning_waits_for_what_cannot_be_brought_back(
     await compacted.clean(world)
     assert [row.id for row in await world.storage.segments(1, (0, LIVE, DELETING), 9)] == [
         segment.row.id
-    ], "no rows are left of a job that did not begin"
+    ], "no rows are left from a job that did not begin"
     assert failures(caplog) == [False]
     assert segment.pins == 0
     world.bucket.faults.down = False
@@ -70,7 +70,7 @@ async def test_a_cleaning_waits_for_what_cannot_be_brought_back(
     assert len(await compacted.read(world.find("t"))) == 5
 
 
-async def test_without_a_remote_tier_nothing_is_cleaned_and_nothing_is_lost(
+async def test_compacted_topic_is_unchanged_without_tier(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As after a start, while the tier is not attached yet."""

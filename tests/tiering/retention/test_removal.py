@@ -1,4 +1,4 @@
-"""Objects are deleted when no reader needs them, not before: coverage, delays, failures.
+"""Deletion of objects when no reader needs them, not before: coverage, delays, failures.
 
 Covers: kafkawire.tiering.retention.disable_topic.
 """
@@ -24,7 +24,7 @@ LAG_MS = "5000"
 
 
 def live(act: Act, world: TierWorld | None = None) -> TierWorld:
-    """One life that does this and ends cleanly."""
+    """One life that runs `act` and ends cleanly."""
     world = world or TierWorld(3)
     life = TierProcess(world)
 
@@ -54,18 +54,18 @@ async def rows(life: TierProcess, *states: int) -> list[ObjectRow]:
 async def until(life: TierProcess, true: Callable[[], bool], seconds: float = 120) -> None:
     end = life.loop.now + seconds
     while not true():
-        assert life.loop.now < end, "it does not happen"
+        assert life.loop.now < end, "the condition is never true"
         await life.env.sleep(0.1)
 
 
 async def produce(life: TierProcess, partition: Partition, count: int = 5) -> None:
-    """Some records, in the tier when this returns."""
+    """Append some records, which are in the tier when this returns."""
     life.append(partition, count)
     await life.log.commit_log.committed()
     await until(life, lambda: partition.commit_offset == partition.high_watermark)
 
 
-def test_what_a_deletion_leaves_goes_after_its_grace() -> None:
+def test_objects_of_deleted_records_are_removed_after_delay() -> None:
     async def act(life: TierProcess) -> None:
         (partition,) = await life.create("t", tiering_max_lag_ms=LAG_MS)
         await produce(life, partition)
@@ -73,22 +73,24 @@ def test_what_a_deletion_leaves_goes_after_its_grace() -> None:
         await partition.delete_records(5)
         await until(life, lambda: bool(manifest(life.world).deleted))
         notified_at = life.loop.now
-        # The manifest says first that the log begins later and that the object goes.
+        # The manifest first has the new log start and lists the object as deleted.
         row = manifest(life.world).partition(partition.number)
         assert row is not None
         assert row.log_start == 5
         assert key in objects(life.world)
         await until(life, lambda: not objects(life.world))
-        assert life.loop.now - notified_at >= 1  # tier.delete.delay.ms is 2 s, told within a second
+        assert (
+            life.loop.now - notified_at >= 1
+        )  # tier.delete.delay.ms is 2 s, noticed within a second
         await until(life, lambda: life.tiering.remover.removed == 1)
         assert await rows(life) == []
 
     live(act)
 
 
-def test_an_object_stays_until_what_replaced_its_segment_is_there() -> None:
-    """The cleaner writes a compacted partition anew; as long as that cannot be uploaded, the bucket
-    keeps what it has."""
+def test_object_is_kept_until_its_replacement_is_uploaded() -> None:
+    """The cleaner rewrites a compacted partition; until that is uploaded, the bucket keeps the old
+    objects."""
 
     async def act(life: TierProcess) -> None:
         (partition,) = await life.create(
@@ -124,8 +126,8 @@ def test_an_object_stays_until_what_replaced_its_segment_is_there() -> None:
     live(act)
 
 
-def test_tries_that_failed_leave_nothing() -> None:
-    """Answers are lost, so objects are there that no row calls finished."""
+def test_failed_uploads_leave_no_objects() -> None:
+    """Responses are lost, so there are objects that no row has as finished."""
 
     async def act(life: TierProcess) -> None:
         (partition,) = await life.create("t", tiering_max_lag_ms=LAG_MS)
@@ -145,7 +147,7 @@ def test_tries_that_failed_leave_nothing() -> None:
     live(act)
 
 
-def test_an_upload_a_crash_ended_is_begun_anew_and_never_adopted() -> None:
+def test_upload_interrupted_by_crash_is_restarted() -> None:
     world = TierWorld(3)
     first = TierProcess(world)
 
@@ -183,9 +185,9 @@ def test_an_upload_a_crash_ended_is_begun_anew_and_never_adopted() -> None:
     live(again, world)
 
 
-def test_a_topic_leaves_the_tier_with_all_it_has_there() -> None:
-    """remote.log.delete.on.disable: what lies only there is given up, what is here stays; a topic
-    that shares its segments keeps them."""
+def test_delete_on_disable_removes_objects_of_topic() -> None:
+    """remote.log.delete.on.disable: records that are only there are dropped, local ones are kept; a
+    topic that shares its segments keeps them."""
 
     async def act(life: TierProcess) -> None:
         (leaves,) = await life.create("leaves", tiering_max_lag_ms=LAG_MS, local_retention_ms="1")
@@ -211,7 +213,7 @@ def test_a_topic_leaves_the_tier_with_all_it_has_there() -> None:
     live(act)
 
 
-def test_objects_that_must_stay_hold_nobody_else_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_that_must_stay_do_not_delay_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removal, "PAGE", 2)
 
     async def act(life: TierProcess) -> None:

@@ -21,7 +21,7 @@ from tests.kit.tier.life import Life
 from tests.kit.tier.world import TierWorld, read_partition
 
 LIFE_S = 600.0
-"""Of virtual time; whatever takes longer hangs."""
+"""Limit in virtual time; a test that takes longer hangs."""
 
 
 def live(act: Callable[[Life, Partition, Segment], Awaitable[None]]) -> None:
@@ -44,7 +44,7 @@ def live(act: Callable[[Life, Partition, Segment], Awaitable[None]]) -> None:
 
 
 def forget(life: Life, segment: Segment) -> None:
-    """As after a start: nothing of it is open, or in memory."""
+    """Close and unload everything, as after a start."""
     life.log.segments.store._close(segment.row.id)
     indexes = WarmIndexes()
     life.log.segments.warm.indexes = life.tiering.cold._indexes = indexes
@@ -68,7 +68,7 @@ async def repaired(life: Life, count: int = 1) -> None:
 
 
 @pytest.mark.parametrize("harm", ["flipped", "short", "gone"])
-def test_a_damaged_file_is_replaced_by_its_object(harm: str) -> None:
+def test_damaged_file_is_replaced_by_its_object(harm: str) -> None:
     async def act(life: Life, partition: Partition, segment: Segment) -> None:
         before = await read_partition(partition, 0)
         fs = life.world.fs
@@ -90,7 +90,7 @@ def test_a_damaged_file_is_replaced_by_its_object(harm: str) -> None:
     live(act)
 
 
-def test_a_damaged_object_is_replaced_by_the_file() -> None:
+def test_damaged_object_is_replaced_by_file() -> None:
     async def act(life: Life, partition: Partition, segment: Segment) -> None:
         before = await read_partition(partition, 0)
         old = segment.row.object
@@ -107,7 +107,7 @@ def test_a_damaged_object_is_replaced_by_the_file() -> None:
     live(act)
 
 
-def test_where_both_are_damaged_nothing_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_replaced_if_both_copies_are_damaged(caplog: pytest.LogCaptureFixture) -> None:
     async def act(life: Life, partition: Partition, segment: Segment) -> None:
         forget(life, segment)
         spoil_file(life, segment)
@@ -121,7 +121,7 @@ def test_where_both_are_damaged_nothing_is_replaced(caplog: pytest.LogCaptureFix
     live(act)
 
 
-def test_damage_is_named_when_a_file_is_uploaded(caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_found_by_upload_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     async def act(life: Life, partition: Partition, segment: Segment) -> None:
         old = segment.row.object
         spoil_file(life, segment)

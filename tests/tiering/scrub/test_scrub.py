@@ -1,4 +1,4 @@
-"""Scrubs of a running broker: damage is found and repaired, the rest is left alone.
+"""Scrubs of a running broker: damage is found and repaired, everything else is unchanged.
 
 Covers: kafkawire.tiering.scrub.check, kafkawire.tiering.scrub.manifest,
 kafkawire.tiering.scrub.scrub.
@@ -33,7 +33,7 @@ from tests.kit.tier.world import TierWorld
 STRANGE = b"\x01" * 16
 OLD_MS = AGE_FLOOR_MS + 60_000
 LIFE_S = 600.0
-"""Of virtual time; whatever takes longer hangs."""
+"""Limit in virtual time; a test that takes longer hangs."""
 
 
 def uuid(number: int) -> bytes:
@@ -47,14 +47,14 @@ def row(number: int, state: int = COPY_FINISHED, size: int = 10) -> ObjectRow:
     return ObjectRow(uuid(number), number, 1, state=state, size_bytes=size)
 
 
-def test_what_is_the_same_is_no_suspect() -> None:
+def test_matching_rows_and_objects_have_no_findings() -> None:
     seen = [Seen(uuid(1), 10, 0), Seen(uuid(2), 99, 0), Seen(uuid(3), 5, 0)]
     rows = [row(1), row(2, DELETE_STARTED), row(3, 0)]
     compared = compare(seen, rows, {uuid(1), uuid(2)}, 100)
     assert (compared.suspects, compared.sound, compared.young) == ([], [uuid(1)], 0)
 
 
-def test_every_way_to_differ() -> None:
+def test_every_kind_of_difference_is_found() -> None:
     seen = [Seen(uuid(1), 10, 99), Seen(uuid(2), 10, 100), Seen(uuid(3), 9, 0)]
     compared = compare(seen, [row(3), row(4), row(5, 0)], {uuid(3), uuid(5), uuid(6)}, 100)
     assert compared.suspects == [
@@ -78,7 +78,7 @@ def test_findings_are_bounded() -> None:
 
 
 class Unwatched(Life):
-    """The bucket may say what is not so."""
+    """A life in which the bucket may contradict the rows."""
 
     def requested(self, kind: str, key: str) -> None:
         pass
@@ -132,7 +132,7 @@ async def everything(life: Life) -> None:
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_a_sound_bucket_has_no_findings(deep: bool) -> None:
+def test_sound_bucket_has_no_findings(deep: bool) -> None:
     async def act(life: Life) -> None:
         before = life.world.bucket.objects
         requests = life.world.bucket.requests.copy()
@@ -140,7 +140,7 @@ def test_a_sound_bucket_has_no_findings(deep: bool) -> None:
         assert report.findings == []
         assert report.objects == report.rows == len(objects(life)) > 1
         assert report.bytes == sum(len(before[key]) for key in objects(life))
-        assert life.world.bucket.objects == before, "a scrub of what is sound writes nothing"
+        assert life.world.bucket.objects == before, "a scrub of a sound bucket writes nothing"
         made = life.world.bucket.requests - requests
         assert (made["list"], made["put"], made["delete"]) == (1, 0, 0)
         assert life.world.fs.listdir(life.log.folder + "/tier-scrub") == ["manifest"]
@@ -149,7 +149,7 @@ def test_a_sound_bucket_has_no_findings(deep: bool) -> None:
 
 
 def put(life: Life, key: str, data: bytes) -> None:
-    """Somebody stores an object now."""
+    """Store an object, dated now."""
     life.world.now_s = life.loop.now
     life.world.bucket.store(key, data)
 
@@ -158,7 +158,7 @@ def orphan(cluster_id: str, generation: int = 0) -> bytes:
     return segment([Part(1, [batch(0)])], STRANGE, origin=Origin(cluster_id, generation))
 
 
-def test_an_orphan_with_the_only_copy_of_something_is_kept() -> None:
+def test_orphan_with_only_copy_is_kept() -> None:
     async def act(life: Life) -> None:
         key = segment_key(STRANGE)
         put(life, key, orphan(life.catalog.cluster_id))
@@ -189,7 +189,7 @@ def test_orphans_are_deleted_in_two_phases() -> None:
         assert [f.action for f in report.findings] == ["will be deleted after the grace"]
         (now,) = await life.storage.objects_by_uuid([STRANGE])
         assert now.state == DELETE_STARTED
-        assert (await scrub(life, repair=True)).findings == [], "it is on its way"
+        assert (await scrub(life, repair=True)).findings == [], "it is being uploaded"
         await life.env.sleep(30)
         assert key not in bucket.objects
         assert await life.storage.objects_by_uuid([STRANGE]) == []
@@ -198,7 +198,7 @@ def test_orphans_are_deleted_in_two_phases() -> None:
     live(act)
 
 
-def test_objects_of_others_are_left_alone() -> None:
+def test_foreign_objects_are_kept() -> None:
     async def act(life: Life) -> None:
         bucket = life.world.bucket
         put(life, segment_key(STRANGE), orphan("another"))
@@ -220,7 +220,7 @@ def test_objects_of_others_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("harm", ["forget", "truncate", "change"])
-def test_what_was_lost_is_uploaded_anew_from_its_file(harm: str) -> None:
+def test_lost_object_is_uploaded_again_from_file(harm: str) -> None:
     async def act(life: Life) -> None:
         bucket = life.world.bucket
         lost = (await finished(life))[0]
@@ -248,7 +248,7 @@ def test_what_was_lost_is_uploaded_anew_from_its_file(harm: str) -> None:
     live(act)
 
 
-def test_a_flipped_bit_of_a_batch_is_found_by_a_deep_scrub() -> None:
+def test_deep_scrub_finds_flipped_bit_of_batch() -> None:
     async def act(life: Life) -> None:
         bucket = life.world.bucket
         lost = (await finished(life))[1]
@@ -265,7 +265,7 @@ def test_a_flipped_bit_of_a_batch_is_found_by_a_deep_scrub() -> None:
     live(act)
 
 
-def test_what_is_lost_for_good_is_said_by_name() -> None:
+def test_permanently_lost_objects_are_named() -> None:
     async def act(life: Life) -> None:
         lost = (await finished(life))[0]
         await life.log.segments.swapper.update(
@@ -285,14 +285,14 @@ def test_what_is_lost_for_good_is_said_by_name() -> None:
     live(act, settles=False)
 
 
-def test_the_manifest_is_mended() -> None:
+def test_manifest_is_repaired() -> None:
     async def act(life: Life) -> None:
         bucket, rounds = life.world.bucket, life.tiering.rounds
         rows = await finished(life)
         stranger = ObjectRow(STRANGE, rows[0].segment_id, 1, state=COPY_FINISHED, size_bytes=5)
         (segment_row,) = await life.storage.segments_by_id([rows[0].segment_id])
         mappings = await life.storage.segment_mappings([segment_row.id])
-        # The manifest is told of one that is not there, and that one is gone which is.
+        # The manifest lists an object that does not exist, and misses one that does.
         await rounds.publish([(stranger, segment_row, mappings)], {rows[1].uuid: EPOCH_MS})
         dry = await scrub(life)
         assert kinds(dry) == ["named", "unnamed"]
@@ -309,7 +309,7 @@ def test_the_manifest_is_mended() -> None:
     live(act, Unwatched, settles=False)
 
 
-def test_a_scrub_beside_traffic_finds_nothing() -> None:
+def test_scrub_concurrent_with_traffic_has_no_findings() -> None:
     async def act(life: Life) -> None:
         found = []
         for _ in range(8):
@@ -322,7 +322,7 @@ def test_a_scrub_beside_traffic_finds_nothing() -> None:
     live(act)
 
 
-def test_nothing_is_repaired_in_a_bucket_that_is_anothers() -> None:
+def test_bucket_of_other_cluster_is_not_repaired() -> None:
     async def act(life: Life) -> None:
         life.tiering.state = "owned by another"
         put(life, segment_key(STRANGE), orphan(life.catalog.cluster_id))

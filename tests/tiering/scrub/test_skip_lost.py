@@ -1,4 +1,4 @@
-"""What no copy has any more: scrub lists it batch by batch, --skip-lost leaves exactly it out.
+"""Batches without any sound copy: scrub lists them, --skip-lost leaves out exactly these.
 
 Covers: kafkawire.log.segments.skip.skipper.
 """
@@ -22,11 +22,11 @@ from tests.kit.tier.life import Life
 from tests.kit.tier.world import TierWorld, read_partition
 
 LIFE_S = 600.0
-"""Of virtual time; whatever takes longer hangs."""
+"""Limit in virtual time; a test that takes longer hangs."""
 
 
 def live(act: Callable[[Life, ObjectRow], Awaitable[None]], first: int = 0) -> None:
-    """A broker with a topic in three objects of 9 offsets each; `act` gets that from `first` on."""
+    """A broker with a topic in three objects of 9 offsets each; `act` gets it from `first` on."""
     life = Life(TierWorld(1))
 
     async def main() -> None:
@@ -45,7 +45,7 @@ def live(act: Callable[[Life, ObjectRow], Awaitable[None]], first: int = 0) -> N
 
 
 async def alone(life: Life, row: ObjectRow) -> None:
-    """Take the segment's file away: the object is all there is."""
+    """Delete the segment's file, so that the object is the only copy."""
     store = life.log.segments.store
     await life.log.segments.swapper.update(lambda: life.storage.set_local([row.segment_id], False))
     segment = store.by_id[row.segment_id]
@@ -76,7 +76,7 @@ def newest(life: Life) -> Segment:
     return store.by_id[max(store.by_id)]
 
 
-def test_a_damaged_batch_is_listed_and_left_out() -> None:
+def test_damaged_batch_is_listed_and_skipped() -> None:
     async def act(life: Life, row: ObjectRow) -> None:
         (partition,) = await life.partitions()
         before = await offsets(partition, partition.log_start)
@@ -90,7 +90,7 @@ def test_a_damaged_batch_is_listed_and_left_out() -> None:
         assert found.key == segment_key(row.uuid)
         assert found.action == ""
         (again,) = await scrub(life, repair=True)
-        assert again == found, "without --skip-lost nothing is given up"
+        assert again == found, "without --skip-lost nothing is discarded"
         (done,) = await scrub(life, repair=True, skip_lost=True)
         assert done.text == found.text
         first, last = map(int, found.text.split()[1].split("-"))
@@ -121,7 +121,7 @@ def row_offsets(life: Life, row: ObjectRow) -> int:
 
 
 @pytest.mark.parametrize("first", [0, 9, 18])
-def test_an_object_that_is_gone_leaves_a_gap_that_is_explained(first: int) -> None:
+def test_missing_object_becomes_explained_gap(first: int) -> None:
     async def act(life: Life, row: ObjectRow) -> None:
         (partition,) = await life.partitions()
         before = await offsets(partition, partition.log_start)
@@ -139,7 +139,7 @@ def test_an_object_that_is_gone_leaves_a_gap_that_is_explained(first: int) -> No
     live(act, first)
 
 
-def test_damage_in_a_section_costs_no_record() -> None:
+def test_damaged_section_loses_no_record() -> None:
     async def act(life: Life, row: ObjectRow) -> None:
         (partition,) = await life.partitions()
         before = await offsets(partition, partition.log_start)
@@ -155,7 +155,7 @@ def test_damage_in_a_section_costs_no_record() -> None:
     live(act)
 
 
-def test_a_file_that_is_damaged_too_is_not_uploaded_in_place_of_an_object() -> None:
+def test_damaged_file_does_not_replace_object() -> None:
     async def act(life: Life, row: ObjectRow) -> None:
         spoil(life, row)
         segment = life.log.segments.store.by_id[row.segment_id]

@@ -1,4 +1,4 @@
-"""Requests counted by kind and by whom they were made for; nothing is lost in dividing them."""
+"""Requests counted by kind and by topic; the shares add up to the whole."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_the_parts_of_a_large_object_are_requests(tmp_path: Path) -> None:
     assert store.meter.requests["PUT"] == stored.requests > 5
 
 
-async def test_failures_are_counted_by_class_and_raised(store: MeteredStore) -> None:
+async def test_failures_are_counted_by_kind_and_raised(store: MeteredStore) -> None:
     with pytest.raises(NoSuchObject):
         await store.get("none")
     await store.put("one", b"")
@@ -74,10 +74,10 @@ async def test_failures_are_counted_by_class_and_raised(store: MeteredStore) -> 
     assert dict(store.meter.requests) == {"GET": 1, "PUT": 2, "HEAD": 1}
 
 
-async def test_requests_are_made_for_topics(store: MeteredStore) -> None:
+async def test_requests_are_attributed_to_topics(store: MeteredStore) -> None:
     with charging({"a": 3, "b": 1}):
         await store.put("1", b"12345678")
-        # A task that is begun inside works for the same topics, whenever it goes on.
+        # A task started inside counts for the same topics, whenever it runs.
         task = asyncio.get_running_loop().create_task(store.get("1"))
     with charging({"b": 1}):
         await task
@@ -109,7 +109,7 @@ def test_the_number_of_topics_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert meter.topics[OTHERS].in_bytes == 17
 
 
-def test_weights_of_nothing_are_the_clusters() -> None:
+def test_requests_without_weights_count_for_cluster() -> None:
     meter = Meter()
     with charging({"empty": 0}):
         meter.count("GET", 1)
@@ -117,7 +117,7 @@ def test_weights_of_nothing_are_the_clusters() -> None:
 
 
 @given(st.integers(0, 1 << 50), st.lists(st.integers(0, 1 << 40), min_size=1, max_size=20))
-def test_parts_sum_up_and_none_is_off_by_more_than_one(amount: int, weights: list[int]) -> None:
+def test_shares_sum_up_within_rounding(amount: int, weights: list[int]) -> None:
     weights.append(1)
     parts = split(amount, weights)
     assert sum(parts) == amount
@@ -134,7 +134,7 @@ def test_topics_sum_up_to_the_whole(weights: dict[str, int], requests: int) -> N
     assert sum(usage.in_bytes for usage in meter.topics.values()) == 12345
 
 
-async def test_how_long_calls_take_is_kept_by_operation() -> None:
+async def test_durations_are_kept_by_operation() -> None:
     seconds = iter(range(100))
     meter = Meter(monotonic=lambda: float(next(seconds)))
     store = MeteredStore(FakeStore(FakeBucket()), meter)

@@ -1,7 +1,7 @@
-"""The storage process: its life, killed, hung, saying nonsense, ended with its broker.
+"""The storage process: start and end, kill, hang, invalid messages, end of its broker.
 
-What it promises as an ObjectStore is in test_tier_store, calls given up are in
-test_tier_process_given_up. Here it talks to a folder.
+tests/objectstore/test_object_store.py checks its contract as an ObjectStore,
+test_process_given_up.py covers cancelled calls. Here its tier is a folder.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from tests.kit.tier.store_process import (
 from tests.kit.waiting import until
 from tests.log.io.test_worker import gone
 
-# Its life
+# Life cycle
 
 
-async def test_it_is_started_once_for_all_who_come(store: StoreProcess) -> None:
+async def test_process_is_started_once_for_concurrent_calls(store: StoreProcess) -> None:
     assert store.pid is None
     await asyncio.gather(*(store.put(f"k{n}", b"%d" % n) for n in range(50)))
     pid = store.pid
@@ -57,7 +57,7 @@ async def test_it_is_started_once_for_all_who_come(store: StoreProcess) -> None:
     assert store.pid == pid
 
 
-async def test_who_started_it_may_give_up(store: StoreProcess) -> None:
+async def test_caller_that_started_process_may_cancel(store: StoreProcess) -> None:
     first, second = begun(store.put("a", b"1"), store.put("b", b"2"))
     await asyncio.sleep(0)
     first.cancel()
@@ -65,7 +65,7 @@ async def test_who_started_it_may_give_up(store: StoreProcess) -> None:
 
 
 @pytest.mark.real
-async def test_it_rests_when_nothing_is_asked(tmp_path: Path) -> None:
+async def test_idle_process_is_stopped(tmp_path: Path) -> None:
     store = StoreProcess(parse_tier(f"{tmp_path}/tier"), idle_s=0.01)
     await store.put("k", b"x")
     await until(lambda: store.pid is None)
@@ -74,14 +74,14 @@ async def test_it_rests_when_nothing_is_asked(tmp_path: Path) -> None:
     assert store.pid is None
 
 
-async def test_a_terminals_ctrl_c_is_not_for_it(store: StoreProcess) -> None:
-    """It has a session of its own, and the broker decides when it ends."""
+async def test_ctrl_c_of_terminal_does_not_reach_process(store: StoreProcess) -> None:
+    """The process has a session of its own, and the broker decides when it ends."""
     await store.put("k", b"x")
     assert store.pid is not None
     assert os.getsid(store.pid) == store.pid != os.getsid(0)
 
 
-async def test_killed_in_the_middle_it_is_started_again(store: StoreProcess) -> None:
+async def test_killed_process_is_restarted(store: StoreProcess) -> None:
     pid = await stopped(store)
     before = bytes(store.memory)
     waiting = begun(
@@ -100,7 +100,7 @@ async def test_killed_in_the_middle_it_is_started_again(store: StoreProcess) -> 
 
 
 @pytest.mark.real
-async def test_dead_as_soon_as_it_begins(
+async def test_process_that_ends_at_start_is_storage_error(
     store: StoreProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "STILLBORN_S", 3600.0)  # no pause of the machine is longer
@@ -110,7 +110,7 @@ async def test_dead_as_soon_as_it_begins(
             await store.get("k")
         with pytest.raises(StoreError, match="ends as soon as it begins"):
             await store.get("k")
-        store._not_before = 0.0  # as if that time had passed
+        store._not_before = 0.0  # simulates that the time has passed
         broken.setattr(sys, "executable", "/there/is/none")
         with pytest.raises(StoreError, match="no storage process can be started"):
             await store.get("k")
@@ -119,7 +119,7 @@ async def test_dead_as_soon_as_it_begins(
 
 
 @pytest.mark.real
-async def test_one_that_hangs_is_killed(
+async def test_hanging_process_is_killed(
     store: StoreProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid = await stopped(store)
@@ -127,7 +127,7 @@ async def test_one_that_hangs_is_killed(
         quick.setattr(link, "PING_S", 0.05)
         await turns()
         assert store._child is not None
-        store._child._watch()  # the watch that began before was slower
+        store._child._watch()  # the watchdog that began before was slower
         with pytest.raises(StoreError, match="ended with SIGKILL"):
             await store.get("k")
     assert gone(pid)
@@ -135,7 +135,7 @@ async def test_one_that_hangs_is_killed(
 
 
 @pytest.mark.real
-async def test_a_slow_call_is_no_hanging_child(
+async def test_slow_call_does_not_count_as_hang(
     store: StoreProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     await store.put("k", b"x")
@@ -144,11 +144,11 @@ async def test_a_slow_call_is_no_hanging_child(
     (tmp_path / "here").write_bytes(bytes(8 << 20))
     began = time.monotonic()
     await store.upload("k", str(tmp_path / "here"), 2 << 20)
-    assert time.monotonic() - began > 0.1 * 31  # it has answered in between
+    assert time.monotonic() - began > 0.1 * 31  # it has responded in between
 
 
 @pytest.mark.real
-async def test_closing_ends_what_is_under_way(store: StoreProcess, tmp_path: Path) -> None:
+async def test_close_ends_calls_in_flight(store: StoreProcess, tmp_path: Path) -> None:
     (tmp_path / "here").write_bytes(bytes(4 << 20))
     await store.put("k", b"x")
     pid = store.pid
@@ -166,7 +166,7 @@ async def test_closing_ends_what_is_under_way(store: StoreProcess, tmp_path: Pat
 
 
 @pytest.mark.real
-async def test_closing_does_not_wait_for_one_that_hangs(
+async def test_close_does_not_wait_for_hanging_process(
     store: StoreProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "CLOSE_S", 0.1)
@@ -190,7 +190,7 @@ async def test_large_values(store: StoreProcess, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 1 << 20)
     with pytest.raises(ValueError, match="is too large: 1048576 are allowed"):
         await store.put("k", data)
-    assert (await store.get("k", 5, 10))[0] == data[5:15]  # its place was given back
+    assert (await store.get("k", 5, 10))[0] == data[5:15]  # its slot was released
 
 
 PROGRAM = """
@@ -214,7 +214,7 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("said", NONSENSE.values(), ids=NONSENSE.keys())
-async def test_nonsense_ends_it(
+async def test_invalid_message_ends_process(
     store: StoreProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
     program = tmp_path / "program"
@@ -235,7 +235,7 @@ async def test_nonsense_ends_it(
         b"".join(frames.pack((1, "polish", ()))),
     ],
 )  # fmt: skip
-def test_the_child_ends_with_its_input_and_at_nonsense(said: bytes, tmp_path: Path) -> None:
+def test_child_ends_at_end_of_input_and_at_invalid_message(said: bytes, tmp_path: Path) -> None:
     hello = Hello(parse_tier(str(tmp_path)), False, -1, 0, 1 << 20, {"rest": 1})
     command = [sys.executable, "-P", "-m", "kafkawire.tiering.store.process_main", str(os.getpid())]
     for given in (said, b"".join(frames.pack(hello)) + said):
@@ -243,12 +243,12 @@ def test_the_child_ends_with_its_input_and_at_nonsense(said: bytes, tmp_path: Pa
         assert (ended.returncode, ended.stdout) == (0, b"")
 
 
-def test_the_child_does_not_begin_without_its_broker() -> None:
+def test_child_does_not_start_without_broker() -> None:
     command = [sys.executable, "-P", "-m", "kafkawire.tiering.store.process_main", "0"]
     assert subprocess.run(command, stdin=subprocess.DEVNULL, timeout=60).returncode == 1
 
 
-def test_failures_come_through_as_they_are() -> None:
+def test_errors_are_passed_through_process_boundary() -> None:
     for failure in (
         SlowDown("503", "slow"), NoSuchObject("NoSuchKey", "k"), StoreError("x", "y"),
         FileNotFoundError(2, "none", "/a/b"),
@@ -279,7 +279,7 @@ asyncio.run(main())
 
 
 @pytest.mark.real
-def test_it_does_not_outlive_the_broker(tmp_path: Path) -> None:
+def test_process_ends_with_broker(tmp_path: Path) -> None:
     (tmp_path / "here").write_bytes(bytes(8 << 20))
     command = [sys.executable, "-c", PARENT, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
@@ -291,14 +291,14 @@ def test_it_does_not_outlive_the_broker(tmp_path: Path) -> None:
     assert list((tmp_path / "tier" / ".unfinished").iterdir()) == []
 
 
-def test_the_broker_imports_no_boto3() -> None:
+def test_broker_does_not_import_boto3() -> None:
     store = "kafkawire.tiering.store"
     program = f"import sys, {store}.process, {store}.open; print('boto' in str(sys.modules))"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
     assert said.stdout == b"False\n"
 
 
-def test_under_the_brokers_loop(tmp_path: Path) -> None:
+def test_process_under_uvloop(tmp_path: Path) -> None:
     async def roundtrip() -> None:
         store = StoreProcess(parse_tier(f"{tmp_path}/tier"), MEMORY_BYTES)
         await store.put("k", b"0123456789")
@@ -310,7 +310,7 @@ def test_under_the_brokers_loop(tmp_path: Path) -> None:
         runner.run(roundtrip())
 
 
-def test_a_call_to_a_pipe_that_is_closed_is_a_storage_error() -> None:
+def test_call_to_closed_pipe_is_storage_error() -> None:
     """uvloop raises RuntimeError there, until the end of the process has been reported."""
 
     async def call_the_dead() -> None:

@@ -1,4 +1,4 @@
-"""Calls to the storage process that are given up, wait for others, or are slow."""
+"""Calls to the storage process that are cancelled, queued, or slow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.kit.tier.store_process import (
 from tests.kit.waiting import until
 
 
-async def test_who_gives_up_leaves_no_answer_and_no_place(store: StoreProcess) -> None:
+async def test_cancelled_call_releases_slot_and_response(store: StoreProcess) -> None:
     pid = await stopped(store)
     waiting = begun(*(store.get("k") for _ in range(100)))
     await turns()
@@ -37,13 +37,13 @@ async def test_who_gives_up_leaves_no_answer_and_no_place(store: StoreProcess) -
     assert store.pid == pid
 
 
-async def test_a_read_given_up_lasts_until_its_memory_is_free(store: StoreProcess) -> None:
+async def test_cancelled_read_ends_when_its_memory_is_free(store: StoreProcess) -> None:
     pid = await stopped(store)
     reading, waiting = begun(store.read("k", [Part(0, 50, 0)]), store.get("k"))
     await turns()
     reading.cancel()
     await turns()
-    reading.cancel()  # once more does not help
+    reading.cancel()  # a second cancellation has no effect
     await turns()
     assert not reading.done()
     os.kill(pid, signal.SIGCONT)
@@ -55,7 +55,7 @@ async def test_a_read_given_up_lasts_until_its_memory_is_free(store: StoreProces
     assert bytes(store.memory[:50]) == b"x" * 50
 
 
-async def test_a_read_given_up_ends_with_a_dead_child(store: StoreProcess) -> None:
+async def test_cancelled_read_ends_when_child_dies(store: StoreProcess) -> None:
     pid = await stopped(store)
     (reading,) = begun(store.read("k", [Part(0, 50, 0)]))
     await turns()
@@ -67,7 +67,7 @@ async def test_a_read_given_up_ends_with_a_dead_child(store: StoreProcess) -> No
 
 
 @pytest.mark.real
-async def test_an_upload_given_up_ends(store: StoreProcess, tmp_path: Path) -> None:
+async def test_cancelled_upload_ends(store: StoreProcess, tmp_path: Path) -> None:
     (tmp_path / "here").write_bytes(bytes(8 << 20))
     await store.put("k", b"x")
     (upload,) = begun(store.upload("slow", str(tmp_path / "here"), 1 << 20))
@@ -81,7 +81,7 @@ async def test_an_upload_given_up_ends(store: StoreProcess, tmp_path: Path) -> N
 
 
 @pytest.mark.real
-async def test_an_upload_killed_leaves_nothing(store: StoreProcess, tmp_path: Path) -> None:
+async def test_killed_upload_leaves_nothing(store: StoreProcess, tmp_path: Path) -> None:
     (tmp_path / "here").write_bytes(bytes(8 << 20))
     await store.put("k", b"x")
     (upload,) = begun(store.upload("slow", str(tmp_path / "here"), 1 << 20))
@@ -95,7 +95,9 @@ async def test_an_upload_killed_leaves_nothing(store: StoreProcess, tmp_path: Pa
     assert list(unfinished.iterdir()) == []
 
 
-async def test_too_many_wait(store: StoreProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_waiting_calls_is_bounded(
+    store: StoreProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(link, "MAX_WAITING", 5)
     pid = await stopped(store)
     in_child = calls.REST_THREADS * calls.CALLS_PER_THREAD
@@ -109,7 +111,7 @@ async def test_too_many_wait(store: StoreProcess, monkeypatch: pytest.MonkeyPatc
     await store.get("k")
 
 
-async def test_what_is_slow_holds_up_nothing_else(store: StoreProcess, tmp_path: Path) -> None:
+async def test_slow_call_does_not_delay_others(store: StoreProcess, tmp_path: Path) -> None:
     (tmp_path / "here").write_bytes(bytes(8 << 20))
     await store.put("k", b"x")
     uploads = begun(*(store.upload(f"u{n}", str(tmp_path / "here"), 1 << 20) for n in range(12)))

@@ -25,7 +25,7 @@ EXPECTED = [
 @pytest.mark.parametrize(
     "failure", [*EXPECTED, TypeError("a defect")], ids=lambda f: type(f).__name__
 )
-def test_only_a_defect_has_a_traceback(
+def test_only_unexpected_exception_is_logged_with_traceback(
     failure: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     Warnings(World().env, logging.getLogger("tier")).warn("an upload", failure)

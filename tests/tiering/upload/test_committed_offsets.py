@@ -1,4 +1,4 @@
-"""Committed offsets are in the remote tier as soon as any topic promises its records to be.
+"""Committed offsets are uploaded as soon as the lag limit of any topic requires its records to be.
 
 Covers: kafkawire.tiering.upload.offsets.
 """
@@ -26,7 +26,7 @@ USUAL_MS = 300_000
 
 
 class Broker:
-    """A catalog and its typed settings, changed as the log does."""
+    """A catalog and its typed settings, changed like the log does."""
 
     def __init__(self) -> None:
         config = BrokerConfig()
@@ -59,7 +59,7 @@ class Broker:
         return self.configs.forget(info.id)
 
 
-def test_the_lag_of_internal_topics_follows_those_of_all_others() -> None:
+def test_lag_of_internal_topics_follows_smallest_lag() -> None:
     broker = Broker()
     assert broker.internal.tier_lag_ms == USUAL_MS
     assert [info.name for info in broker.create("a", tiering_max_lag_ms="60000")] == [OFFSETS]
@@ -78,7 +78,7 @@ def test_the_lag_of_internal_topics_follows_those_of_all_others() -> None:
     assert broker.internal.tier_lag_ms == USUAL_MS
 
 
-def test_an_internal_topic_may_promise_more_and_its_other_settings_hold() -> None:
+def test_internal_topic_may_have_smaller_lag() -> None:
     broker = Broker()
     broker.create("a", tiering_max_lag_ms="60000")
     broker.alter(OFFSETS, LAG, "7000")
@@ -88,7 +88,7 @@ def test_an_internal_topic_may_promise_more_and_its_other_settings_hold() -> Non
     assert (broker.internal.tier_lag_ms, broker.internal.segment_ms) == (60_000, 4000)
 
 
-def test_the_least_lag_is_right_whatever_happened() -> None:
+def test_smallest_lag_is_correct_after_any_changes() -> None:
     broker, rng = Broker(), random.Random(5)
     lags: dict[str, int] = {}
     for step in range(500):
@@ -110,7 +110,7 @@ def test_the_least_lag_is_right_whatever_happened() -> None:
 
 
 @pytest.mark.parametrize("altered", [False, True])
-def test_commits_are_in_the_bucket_as_soon_as_records_are_promised_to_be(altered: bool) -> None:
+def test_commits_are_uploaded_within_lag_of_records(altered: bool) -> None:
     process = TierProcess(TierWorld(1, journal_roll_ms=600_000, hot_bytes=1 << 26))
 
     async def main() -> None:

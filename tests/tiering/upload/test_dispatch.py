@@ -1,4 +1,4 @@
-"""The dispatcher: promises, bounds and fairness, whatever comes in whatever order."""
+"""The dispatcher: lag limits, bounds and fairness, for any order of events."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def candidate(
     return Candidate(segment_id, size, due, due + 60, history)
 
 
-def test_a_small_segment_waits_for_its_age_and_then_goes() -> None:
+def test_small_segment_is_uploaded_at_its_age() -> None:
     dispatcher = Dispatcher(limits())
     dispatcher.register(candidate(1, due=90.0), 0.0)
     assert dispatcher.admit(0.0) == []
@@ -52,7 +52,7 @@ def test_a_small_segment_waits_for_its_age_and_then_goes() -> None:
     assert dispatcher.wake_at(90.0) == NEVER
 
 
-def test_what_is_registered_twice_keeps_its_state() -> None:
+def test_registering_twice_keeps_state() -> None:
     dispatcher = Dispatcher(limits())
     dispatcher.register(candidate(1), 0.0)
     assert dispatcher.admit(0.0) == [1]
@@ -62,18 +62,18 @@ def test_what_is_registered_twice_keeps_its_state() -> None:
     assert dispatcher.begin(1.0) == [1]
 
 
-def test_what_is_forgotten_while_it_waits_is_not_uploaded() -> None:
+def test_removed_candidate_is_not_uploaded() -> None:
     dispatcher = Dispatcher(limits())
     for at, due in enumerate((0.0, 5.0)):
         dispatcher.register(candidate(at, due), 0.0)
         dispatcher.forget(at)
     assert dispatcher.admit(10.0) == []
-    dispatcher.register(candidate(0, 20.0), 10.0)  # anew, with its new time
+    dispatcher.register(candidate(0, 20.0), 10.0)  # again, with its new time
     assert dispatcher.admit(19.0) == []
     assert dispatcher.admit(20.0) == [0]
 
 
-def test_pausing_holds_what_has_not_begun() -> None:
+def test_pause_stops_uploads_not_yet_started() -> None:
     dispatcher = Dispatcher(limits(uploads=1))
     dispatcher.register(candidate(1), 0.0)
     dispatcher.register(candidate(2), 0.0)
@@ -97,7 +97,7 @@ def test_pausing_holds_what_has_not_begun() -> None:
     assert dispatcher.begin(2.0) == []
 
 
-def test_a_pause_is_no_missed_promise() -> None:
+def test_pause_does_not_count_as_missed_deadline() -> None:
     dispatcher = Dispatcher(limits())
     dispatcher.register(candidate(1, due=10.0), 0.0)  # late at 70
     dispatcher.pause("tier.paused")
@@ -106,14 +106,14 @@ def test_a_pause_is_no_missed_promise() -> None:
     assert dispatcher.admit(1000.0) == [1]
 
 
-def test_the_oldest_promise_goes_first() -> None:
+def test_earliest_deadline_is_uploaded_first() -> None:
     dispatcher = Dispatcher(limits())
     for at, due in enumerate((30.0, 10.0, 20.0)):
         dispatcher.register(candidate(at, due), 0.0)
     assert dispatcher.admit(40.0) == [1, 2, 0]
 
 
-def test_history_and_what_is_new_share_the_places() -> None:
+def test_backlog_and_new_segments_share_slots() -> None:
     dispatcher = Dispatcher(limits(buffer_bytes=8 * MIB))
     for at in range(20):
         dispatcher.register(candidate(at, history=True), 0.0)
@@ -123,7 +123,7 @@ def test_history_and_what_is_new_share_the_places() -> None:
     assert sum(each < 100 for each in admitted) == 8 // HISTORY_EVERY
 
 
-def test_one_larger_than_the_buffer_goes_alone() -> None:
+def test_segment_larger_than_buffer_is_uploaded_alone() -> None:
     dispatcher = Dispatcher(limits(buffer_bytes=4 * MIB))
     dispatcher.register(candidate(1, 0.0), 0.0)
     dispatcher.register(candidate(2, 1.0, 100 * MIB), 1.0)
@@ -140,14 +140,14 @@ def test_one_larger_than_the_buffer_goes_alone() -> None:
     assert dispatcher.admit(5.0) == [3]
 
 
-def test_a_transaction_has_a_bound() -> None:
+def test_transaction_size_is_bounded() -> None:
     dispatcher = Dispatcher(limits())
     for at in range(2 * MAX_ADMITTED):
         dispatcher.register(candidate(at, size=1), 0.0)
     assert len(dispatcher.admit(0.0)) == MAX_ADMITTED
 
 
-def test_after_a_failure_of_the_storage_one_tries_and_the_others_follow() -> None:
+def test_one_upload_probes_after_store_failure() -> None:
     dispatcher = Dispatcher(limits())
     for at in range(6):
         dispatcher.register(candidate(at), 0.0)
@@ -167,7 +167,7 @@ def test_after_a_failure_of_the_storage_one_tries_and_the_others_follow() -> Non
     assert sorted(dispatcher.admit(until + 1)) == [0, 1, 2, 3]
 
 
-def test_refusal_waits_the_longest_and_slow_down_longer_than_an_error() -> None:
+def test_retry_delay_depends_on_kind_of_failure() -> None:
     waits = {}
     for fault in (Fault.STORE, Fault.SLOW_DOWN, Fault.REFUSED):
         dispatcher = Dispatcher(limits())
@@ -178,7 +178,7 @@ def test_refusal_waits_the_longest_and_slow_down_longer_than_an_error() -> None:
     assert 0 < waits[Fault.STORE] < waits[Fault.SLOW_DOWN] < waits[Fault.REFUSED] == 60
 
 
-def test_a_bad_file_keeps_nobody_else_waiting() -> None:
+def test_bad_file_does_not_delay_others() -> None:
     dispatcher = Dispatcher(limits(uploads=1))
     dispatcher.register(candidate(1), 0.0)
     dispatcher.register(candidate(2), 0.0)
@@ -189,7 +189,7 @@ def test_a_bad_file_keeps_nobody_else_waiting() -> None:
     assert dispatcher.why(1, 0.0)[::2] == (Reason.ERROR, "EIO")
 
 
-def test_a_segment_that_never_succeeds_lets_the_others_try() -> None:
+def test_failing_segment_does_not_block_others() -> None:
     dispatcher = Dispatcher(limits())
     for at in range(5):
         dispatcher.register(candidate(at), 0.0)
@@ -209,7 +209,7 @@ def test_a_segment_that_never_succeeds_lets_the_others_try() -> None:
 
 
 @given(st.integers(1, 40), st.floats(1, 120), st.floats(0, 1, exclude_max=True))
-def test_waiting_grows_and_has_a_bound(failures: int, most: float, jitter: float) -> None:
+def test_retry_delay_grows_to_a_bound(failures: int, most: float, jitter: float) -> None:
     assert 0 < wait_s(failures, most, jitter) <= most
     assert wait_s(failures, most, jitter) <= wait_s(failures + 1, most, jitter)
     assert wait_s(failures, most, jitter) >= wait_s(failures, most, 0.0) / 2
@@ -233,7 +233,7 @@ class Uploads:
         self.fails: Callable[[int], Fault | None] = lambda _: None
 
     def upload_all(self, segments: list[tuple[float, int, bool]], steps: int) -> None:
-        """Register segments, and go on until they are uploaded: nothing starves."""
+        """Register segments, and continue until they are uploaded: none starves."""
         for at, (due, size, history) in enumerate(segments):
             self.dispatcher.register(candidate(at, due, size, history=history), 0.0)
         for _ in range(steps):
@@ -243,7 +243,7 @@ class Uploads:
         assert set(self.done) == set(range(len(segments)))
 
     def step(self) -> None:
-        """Decide, check the bounds, go on to when something happens."""
+        """Decide, check the bounds, advance to the next event."""
         dispatcher, rules = self.dispatcher, self.dispatcher.limits
         dispatcher.admit(self.now)
         for at in dispatcher.begin(self.now):
@@ -269,21 +269,21 @@ class Uploads:
 
 
 @given(SEGMENTS, st.integers(1, 6), st.integers(0, 3).map(lambda n: (64 << n) * MIB))
-def test_promises_hold_whenever_uploads_succeed(
+def test_deadlines_hold_if_uploads_succeed(
     segments: list[tuple[float, int, bool]], uploads: int, buffer: int
 ) -> None:
-    """All bounds hold, nothing goes before its time, and with storage that is quick enough for
-    what there is everything is there in time."""
+    """All bounds hold, nothing starts before its time, and with a store that is fast enough
+    everything is uploaded in time."""
     dispatcher = Dispatcher(limits(uploads=uploads, buffer_bytes=buffer))
     world = Uploads(dispatcher, seconds=1.0)
     world.upload_all(segments, steps=2000)
     for at, (due, _, _) in enumerate(segments):
         assert world.begun[at] >= due
-        assert world.done[at] <= due + 60  # candidate(): the promise
+        assert world.done[at] <= due + 60  # candidate(): the deadline
 
 
 @given(SEGMENTS, st.data())
-def test_nothing_starves_whatever_fails(
+def test_no_segment_starves_despite_failures(
     segments: list[tuple[float, int, bool]], data: st.DataObject
 ) -> None:
     dispatcher = Dispatcher(limits())
@@ -294,8 +294,8 @@ def test_nothing_starves_whatever_fails(
 
 
 @given(SEGMENTS, st.integers(MIB, 100 * MIB))
-def test_the_rate_is_kept(segments: list[tuple[float, int, bool]], rate: int) -> None:
-    """From any moment on, what begins is at most the rate for the time and one object more."""
+def test_upload_rate_is_limited(segments: list[tuple[float, int, bool]], rate: int) -> None:
+    """From any moment on, started uploads are at most the rate for the time and one object more."""
     dispatcher = Dispatcher(limits(bytes_per_second=rate))
     world = Uploads(dispatcher, seconds=0.1)
     world.upload_all(segments, steps=5000)
@@ -307,7 +307,7 @@ def test_the_rate_is_kept(segments: list[tuple[float, int, bool]], rate: int) ->
             total += size
 
 
-def test_the_rate_is_named_as_the_reason() -> None:
+def test_rate_limit_is_reported_as_reason() -> None:
     dispatcher = Dispatcher(limits(bytes_per_second=MIB))
     for at in (1, 2):
         dispatcher.register(candidate(at, size=5 * MIB), 0.0)

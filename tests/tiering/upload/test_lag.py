@@ -1,7 +1,7 @@
-"""The promise `tiering.max.lag.ms`: a record acknowledged at t is in the bucket by t + lag.
+"""The limit `tiering.max.lag.ms`: a record acknowledged at t is in the bucket by t + lag.
 
-In virtual time, with a bucket that takes a while for each request; whatever the traffic, and with
-long rewrites beside it.
+In virtual time, with a bucket that takes a while for each request; with any traffic, and with long
+concurrent rewrites.
 
 Covers: kafkawire.log.partition.internal_tier_lag, kafkawire.tiering.upload.lag_monitor.
 """
@@ -30,7 +30,8 @@ LARGE = {
 
 
 class Watch:
-    """Acknowledged records of one partition and when that was; asks whether they are in time."""
+    """Acknowledged records of one partition with their times; checks whether they are uploaded in
+    time."""
 
     def __init__(self, life: TierProcess, partition: Partition, lag_s: float) -> None:
         self.life = life
@@ -62,7 +63,7 @@ class Watch:
 def worst(
     lag_ms: int, gap_s: tuple[float, float], seconds: float, burst: int = 3, **values: int
 ) -> Watch:
-    """Produce at random moments for so many seconds, and wait until all is uploaded."""
+    """Produce at random moments for this many seconds, and wait until all is uploaded."""
     world = TierWorld(7, **{**LARGE, **values})
     rng = random.Random(7)
     life = TierProcess(world)
@@ -103,20 +104,20 @@ def worst(
         (300_000, (10.0, 400.0), 4000),
     ],
 )
-def test_a_record_is_in_the_bucket_in_time(
+def test_record_is_in_bucket_within_lag(
     lag_ms: int, gap_s: tuple[float, float], seconds: float
 ) -> None:
     watch = worst(lag_ms, gap_s, seconds)
     assert 0 < watch.worst_s <= lag_ms / 1000
-    # Half of it at most is for cutting, with a look and a write to spare.
+    # At most half of it is for cutting, with a scan and a write to spare.
     assert max(watch.cuts) <= lag_ms / 2000 + 0.5
     if lag_ms >= 60_000:  # small objects do wait: each is a request
         assert watch.worst_s > 0.7 * lag_ms / 1000
 
 
 @pytest.mark.slow
-def test_full_journals_are_cut_before_their_time_and_no_promise_is_thought_missed() -> None:
-    """Then little of the lag is over, and all of the rest is the upload's."""
+def test_full_journals_are_cut_early_within_lag() -> None:
+    """Little of the lag has passed then, and all of the rest is the upload's."""
     watch = worst(60_000, (0.5, 1.0), 200, burst=60, journal_bytes=1 << 15, hot_bytes=0)
     assert median(watch.cuts) < 15  # a journal is full in some seconds
     assert watch.worst_s > 40
