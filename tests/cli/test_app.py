@@ -3,7 +3,7 @@
 In-process and fast; tests/cli/test_admin.py runs commands against a broker,
 tests/cli/test_sources.py covers the sources of settings.
 
-Covers: kafkawire.cli.output, kafkawire.cli.parameters, kafkawire.cli.cluster.app.
+Covers: kafkawire.cli.output, kafkawire.cli.parameters, kafkawire.cli.lazy_group.
 """
 
 from __future__ import annotations

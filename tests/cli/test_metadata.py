@@ -1,6 +1,6 @@
 """`kafkawire metadata version`: the revision of a database, without changing it.
 
-Covers: kafkawire.cli.cluster.metadata_app, kafkawire.cli.cluster.metadata_version.
+Covers: kafkawire.cli.cluster.metadata_version.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`kafkawire offsets`, `consume`, `backup` and `restore`.
 
-Covers: kafkawire.cli.offsets.app, kafkawire.cli.offsets.stored.
+Covers: kafkawire.cli.offsets.stored.
 """
 
 from __future__ import annotations

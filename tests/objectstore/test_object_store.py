@@ -5,7 +5,7 @@ Both providers, the storage process over each of them, and the fake of the simul
 tests/objectstore/test_files.py covers files; failures that not every implementation can produce are
 in tests/tiering/store/test_process.py, test_s3.py and test_fake_store.py.
 
-Covers: kafkawire.objectstore.keys, kafkawire.objectstore.rate_limit,
+Covers: kafkawire.objectstore.keys,
 kafkawire.objectstore.s3_body.
 """
 
