@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 import crc32c
 
+from kafkawire.log.io.atomic_file import read_whole_file
 from kafkawire.log.io.ports import FileSystem
 
 logger = logging.getLogger(__name__)
@@ -101,23 +102,14 @@ def read(fs: FileSystem, place: SnapshotLocation) -> tuple[int, list[Pair]] | No
     """Return (next offset, records), or None if there is no usable snapshot; the reason is logged
     if the file exists."""
     try:
-        file = fs.open(place.path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        logger.warning(
-            "cannot open group snapshot %s, replaying the log instead: %s", place.path, error
-        )
-        return None
-    try:
-        data = file.pread(file.size(), 0)
+        data = read_whole_file(fs, place.path)
     except OSError as error:
         logger.warning(
             "cannot read group snapshot %s, replaying the log instead: %s", place.path, error
         )
         return None
-    finally:
-        file.close()
+    if data is None:
+        return None
     try:
         return _parse(data, place)
     except (struct.error, ValueError) as error:

@@ -14,6 +14,19 @@ NEW = ".new"
 """The end of the name while it is written; a crash may leave one, which means nothing."""
 
 
+def read_whole_file(fs: FileSystem, path: str, max_bytes: int | None = None) -> bytes | None:
+    """Return the bytes of a file, `max_bytes` of them at most; None if there is none. OSError."""
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        size = file.size()
+        return file.pread(size if max_bytes is None else min(size, max_bytes), 0)
+    finally:
+        file.close()
+
+
 def write_whole_file(fs: FileSystem, path: str, data: bytes, durably: bool = True) -> None:
     """Replace a file, durably. Raises OSError, and then the old one is still there.
 

@@ -97,6 +97,15 @@ class JournalFormatError(LogError):
     """A stored file this program cannot read; the text is a sentence for the operator."""
 
 
+def check_version(name: str, version: int, known: int) -> None:
+    """Raise JournalFormatError if a newer program wrote the file `name`."""
+    if version > known:
+        raise JournalFormatError(
+            f"{name} has format version {version}, this kafkawire reads up to {known}: "
+            "start the newer version that wrote it"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class JournalHeader:
     """The first 64 bytes of a journal. `previous_end`: the log position where the one before
@@ -157,11 +166,7 @@ def read_header(buf: Buffer, name: str) -> JournalHeader | None:
     magic, version, checksum, journal, run, previous_end, created = _HEADER.unpack_from(buf, 0)
     if magic != HEADER_MAGIC:
         return None
-    if version > VERSION:
-        raise JournalFormatError(
-            f"{name} has format version {version}, this kafkawire reads up to {VERSION}: "
-            "start the newer version that wrote it"
-        )
+    check_version(name, version, VERSION)
     if crc32c(memoryview(buf)[16:HEADER_BYTES]) != checksum:
         return None
     return JournalHeader(journal, run, previous_end, created)

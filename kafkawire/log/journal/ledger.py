@@ -21,6 +21,7 @@ import os.path
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from kafkawire.log.io.atomic_file import read_whole_file
 from kafkawire.log.io.ports import Env, File, FileSystem
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.ledger_file import (
@@ -288,14 +289,8 @@ def read_ledger(fs: FileSystem, home: str) -> LedgerContents | None:
     found = []
     for name in NAMES:
         path = os.path.join(home, name)
-        try:
-            file = fs.open(path)
-        except FileNotFoundError:
-            continue
-        try:
-            contents = parse_ledger(file.pread(min(file.size(), MAX_FILE_BYTES), 0), path)
-        finally:
-            file.close()
+        data = read_whole_file(fs, path, MAX_FILE_BYTES)
+        contents = None if data is None else parse_ledger(data, path)
         if contents is not None:
             found.append(contents)
     return max(found, key=lambda contents: contents.generation, default=None)

@@ -33,7 +33,7 @@ from struct import Struct
 from crc32c import crc32c
 
 from kafkawire.log.io.ports import Buffer
-from kafkawire.log.journal.format import JournalFormatError
+from kafkawire.log.journal.format import check_version
 
 VERSION = 1
 NAMES = ("ledger.0", "ledger.1")
@@ -155,11 +155,7 @@ def _record_at(data: bytes, at: int, name: str) -> _Record | None:
     stop = at + RECORD_HEAD_BYTES + length
     if magic != RECORD_MAGIC or stop > len(data) or crc32c(data[at + 8 : stop]) != checksum:
         return None
-    if version > VERSION:
-        raise JournalFormatError(
-            f"{name} has format version {version}, this kafkawire reads up to {VERSION}: "
-            "start the newer version that wrote it"
-        )
+    check_version(name, version, VERSION)
     change = _unpack(data[at + RECORD_HEAD_BYTES : stop])
     return None if change is None else (generation, sequence, committed, change, stop)
 

@@ -10,18 +10,16 @@ Format version 1. Called by kafkawire.log.manager.
 
 from __future__ import annotations
 
-import json
 import os.path
 from dataclasses import asdict, dataclass
 
-from crc32c import crc32c
-
-from kafkawire.log.io.atomic_file import write_whole_file
 from kafkawire.log.io.ports import FileSystem
-from kafkawire.log.journal.format import JournalFormatError
+from kafkawire.log.journal.json_line import read_json_line, write_json_line
 
 NAME = "run"
 VERSION = 1
+MAX_RUN_BYTES = 4096
+"""A line of four short fields; a longer one is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +37,9 @@ class RunState:
 def read_run(fs: FileSystem, folder: str) -> RunState | None:
     """Read the run file; None if there is none or it is damaged."""
     try:
-        file = fs.open(os.path.join(folder, NAME))
-    except FileNotFoundError:
-        return None
-    try:
-        lines = file.pread(file.size(), 0).split(b"\n")
-    finally:
-        file.close()
-    try:
-        if len(lines) < 2 or int(lines[1], 16) != crc32c(lines[0]):
+        body = read_json_line(fs, os.path.join(folder, NAME), VERSION, MAX_RUN_BYTES)
+        if body is None:
             return None
-        body = json.loads(lines[0])
-        if body["version"] > VERSION:
-            raise JournalFormatError(
-                f"{os.path.join(folder, NAME)} has format version {body['version']}, this "
-                f"kafkawire reads up to {VERSION}: start the newer version that wrote it"
-            )
         kept = bool(body.get("ledger", False))
         return RunState(int(body["start"]), int(body["end"]), str(body["flush"]), kept)
     except (ValueError, KeyError, TypeError):
@@ -63,6 +48,4 @@ def read_run(fs: FileSystem, folder: str) -> RunState | None:
 
 def write_run(fs: FileSystem, folder: str, run: RunState) -> None:
     """Replace the file, durably. Raises OSError, and then the old one is still there."""
-    line = json.dumps({"version": VERSION, **asdict(run)}).encode()
-    data = b"%s\n%08x\n" % (line, crc32c(line))
-    write_whole_file(fs, os.path.join(folder, NAME), data)
+    write_json_line(fs, os.path.join(folder, NAME), VERSION, asdict(run))

@@ -13,18 +13,14 @@ kafkawire.log.fsck.
 
 from __future__ import annotations
 
-import json
 import logging
 import os.path
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from crc32c import crc32c
-
 from kafkawire.codec.segment.lost import LostRange
-from kafkawire.log.io.atomic_file import write_whole_file
 from kafkawire.log.io.ports import FileSystem
-from kafkawire.log.journal.format import JournalFormatError
+from kafkawire.log.journal.json_line import read_json_line, write_json_line
 
 logger = logging.getLogger(__name__)
 
@@ -78,22 +74,9 @@ def read_given_up(fs: FileSystem, home: str) -> GivenUp:
     JournalFormatError if a newer version wrote it; OSError."""
     path = os.path.join(home, NAME)
     try:
-        file = fs.open(path)
-    except FileNotFoundError:
-        return GivenUp()
-    try:
-        lines = file.pread(min(file.size(), MAX_FILE_BYTES), 0).split(b"\n")
-    finally:
-        file.close()
-    try:
-        if len(lines) < 2 or int(lines[1], 16) != crc32c(lines[0]):
-            raise ValueError("wrong checksum")
-        body = json.loads(lines[0])
-        if body["version"] > VERSION:
-            raise JournalFormatError(
-                f"{path} has format version {body['version']}, this kafkawire reads up to "
-                f"{VERSION}: start the newer version that wrote it"
-            )
+        body = read_json_line(fs, path, VERSION, MAX_FILE_BYTES)
+        if body is None:
+            return GivenUp()
         ranges = {
             int(row["number"]): (
                 bytes.fromhex(row["topic_id"]),
@@ -102,8 +85,6 @@ def read_given_up(fs: FileSystem, home: str) -> GivenUp:
             for row in body["partitions"]
         }
         return GivenUp(ranges, {(int(a), int(b), int(c)) for a, b, c in body["damage"]})
-    except JournalFormatError:
-        raise
     except (ValueError, KeyError, TypeError) as failure:
         logger.warning(
             "%s is damaged (%s): damaged journals are kept and their partitions are not cut into "
@@ -117,12 +98,10 @@ def read_given_up(fs: FileSystem, home: str) -> GivenUp:
 def write_given_up(fs: FileSystem, home: str, given: GivenUp) -> None:
     """Replace the file, durably. Raises OSError, and then the old one is still there."""
     body = {
-        "version": VERSION,
         "partitions": [
             {"number": number, "topic_id": topic_id.hex(), "ranges": ranges}
             for number, (topic_id, ranges) in sorted(given.ranges.items())
         ],
         "damage": sorted(given.damage),
     }
-    line = json.dumps(body).encode()
-    write_whole_file(fs, os.path.join(home, NAME), b"%s\n%08x\n" % (line, crc32c(line)))
+    write_json_line(fs, os.path.join(home, NAME), VERSION, body)

@@ -14,16 +14,12 @@ kafkawire.cli.backup.restore_from_log.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os.path
 from dataclasses import asdict, dataclass, replace
 
-from crc32c import crc32c
-
-from kafkawire.log.io.atomic_file import write_whole_file
 from kafkawire.log.io.ports import Env, FileSystem, LogError
-from kafkawire.log.journal.format import JournalFormatError
+from kafkawire.log.journal.json_line import read_json_line, write_json_line
 from kafkawire.metadata import pairing
 from kafkawire.metadata.pairing import StoredPairing
 from kafkawire.metadata.store import Transactions
@@ -74,22 +70,9 @@ def read_identity(fs: FileSystem, home: str) -> Identity | None:
     JournalFormatError if a newer version wrote it."""
     path = os.path.join(home, NAME)
     try:
-        file = fs.open(path)
-    except FileNotFoundError:
-        return None
-    try:
-        lines = file.pread(MAX_IDENTITY_BYTES, 0).split(b"\n")
-    finally:
-        file.close()
-    try:
-        if len(lines) < 2 or int(lines[1], 16) != crc32c(lines[0]):
-            raise ValueError("wrong checksum")
-        body = json.loads(lines[0])
-        if body["version"] > VERSION:
-            raise JournalFormatError(
-                f"{path} has format version {body['version']}, this kafkawire reads up to "
-                f"{VERSION}: start the newer version that wrote it"
-            )
+        body = read_json_line(fs, path, VERSION, MAX_IDENTITY_BYTES)
+        if body is None:
+            return None
         return Identity(
             str(body["cluster_id"]),
             int(body["node_id"]),
@@ -104,8 +87,7 @@ def read_identity(fs: FileSystem, home: str) -> Identity | None:
 
 def write_identity(fs: FileSystem, home: str, identity: Identity) -> None:
     """Replace the file, durably. Raises OSError, and then the old one is still there."""
-    line = json.dumps({"version": VERSION, **asdict(identity)}).encode()
-    write_whole_file(fs, os.path.join(home, NAME), b"%s\n%08x\n" % (line, crc32c(line)))
+    write_json_line(fs, os.path.join(home, NAME), VERSION, asdict(identity))
 
 
 def has_log(fs: FileSystem, home: str) -> bool:

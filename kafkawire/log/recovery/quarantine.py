@@ -13,7 +13,7 @@ import json
 import os.path
 from itertools import count
 
-from kafkawire.log.io.atomic_file import write_whole_file
+from kafkawire.log.io.atomic_file import read_whole_file, write_whole_file
 from kafkawire.log.io.ports import FileSystem
 
 FOLDER = "quarantine"
@@ -35,7 +35,8 @@ class Quarantine:
         target = self._free(os.path.basename(path))
         line = {"file": os.path.basename(target), "from": path, "why": why, "moved_ms": now_ms}
         report = os.path.join(self.folder, REPORT)
-        write_whole_file(fs, report, self._read(report) + json.dumps(line).encode() + b"\n")
+        before = read_whole_file(fs, report) or b""
+        write_whole_file(fs, report, before + json.dumps(line).encode() + b"\n")
         fs.rename(path, target)
         fs.sync_dir(self.folder)
         fs.sync_dir(os.path.dirname(path))
@@ -46,13 +47,3 @@ class Quarantine:
         taken = set(self._fs.listdir(self.folder))
         names = (name if not n else f"{name}.{n}" for n in count())
         return os.path.join(self.folder, next(each for each in names if each not in taken))
-
-    def _read(self, path: str) -> bytes:
-        try:
-            file = self._fs.open(path)
-        except FileNotFoundError:
-            return b""
-        try:
-            return file.pread(file.size(), 0)
-        finally:
-            file.close()

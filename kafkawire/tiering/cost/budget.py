@@ -21,7 +21,7 @@ from typing import Any
 from crc32c import crc32c
 
 from kafkawire.codec.configs.settings import BrokerConfig
-from kafkawire.log.io.atomic_file import write_whole_file
+from kafkawire.log.io.atomic_file import read_whole_file, write_whole_file
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
@@ -248,14 +248,8 @@ def _add(to: Usage, more: Usage) -> None:
 
 def _read(fs: FileSystem, folder: str) -> bytes:
     """Return the saved line; empty if there is none or its checksum is wrong."""
-    try:
-        file = fs.open(os.path.join(folder, NAME))
-    except FileNotFoundError:
-        return b""
-    try:
-        line, _, checksum = file.pread(MAX_FILE_BYTES, 0).partition(b"\n")
-    finally:
-        file.close()
+    data = read_whole_file(fs, os.path.join(folder, NAME), MAX_FILE_BYTES)
+    line, _, checksum = (data or b"").partition(b"\n")
     return line if checksum == b"%08x\n" % crc32c(line) else b""
 
 

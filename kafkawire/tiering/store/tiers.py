@@ -14,7 +14,7 @@ import os.path
 from collections.abc import Callable
 from dataclasses import replace
 
-from kafkawire.log.io.atomic_file import write_whole_file
+from kafkawire.log.io.atomic_file import read_whole_file, write_whole_file
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.objectstore.overlap import overlap, same_place
 from kafkawire.offsets.catalog.port import BEING_LEFT, CURRENT, LEFT, SegmentCatalog, TierRow
@@ -160,16 +160,11 @@ class Tiers:
 
 def _read(fs: FileSystem, folder: str) -> str:
     """Read the target of a move in progress; empty if there is none."""
+    data = read_whole_file(fs, os.path.join(folder, NAME), MAX_MARK_BYTES)
     try:
-        file = fs.open(os.path.join(folder, NAME))
-    except FileNotFoundError:
-        return ""
-    try:
-        says = json.loads(file.pread(MAX_MARK_BYTES, 0))
+        says = json.loads(data or b"")
     except ValueError:
-        return ""  # left by a crash while it was written, before the move began
-    finally:
-        file.close()
+        return ""  # absent, or left by a crash while it was written, before the move began
     return str(says.get("to", "")) if isinstance(says, dict) else ""
 
 

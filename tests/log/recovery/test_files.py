@@ -1,6 +1,6 @@
 """Recovery of files that are missing, old, new or another's: indexes, journals, the run file.
 
-Covers: kafkawire.log.io.atomic_file.
+Covers: kafkawire.log.io.atomic_file, kafkawire.log.journal.json_line.
 """
 
 from __future__ import annotations
