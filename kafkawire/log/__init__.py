@@ -1,7 +1,7 @@
 """The commit log: journals, partitions, segments, recovery, and the ports to the machine.
 
-`manager.Log` assembles all of it, `scheduler` runs its periodic work. The packages import each
-other in one direction only, each those listed before it:
+`manager.Log` assembles all of it, `scheduler` runs its periodic work. Each package imports only
+those listed before it:
 
 - `io`: the ports to disk, clocks, threads and worker process, and what implements them.
 - `journal`: the files that every append is written to first.
