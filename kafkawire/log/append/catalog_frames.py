@@ -1,12 +1,12 @@
 """Catalog frames: topics in the journals, so that these alone can rebuild the catalog.
 
-A topic's frame says what the catalog says: id, name, partition numbers, settings. It must outlive
-the journal it lies in: before a journal is recycled, the topics whose newest frame is in it are
+A topic's frame contains what the catalog has of it: id, name, partition numbers, settings. It must
+outlive its journal: before a journal is recycled, the topics whose newest frame is in it are
 written again, many in a frame. A deletion is written again as long as an older journal may still
-name the topic. Which topics a journal holds is listed per journal, which journal a topic is in
-stands in a column of the catalog; nothing walks all topics, but for one case: those of an earlier
-start count as lying in every journal from before it, and are written once, when the first of
-these is recycled. Called by kafkawire.log.manager and kafkawire.log.maintenance.retention.
+name the topic. The topics in each journal are listed per journal; the journal of a topic's newest
+frame is a column of the catalog. Nothing iterates over all topics, with one exception: topics of an
+earlier start count as contained in every journal from before it, and are written once, when the
+first of these is recycled. Called by kafkawire.log.manager and kafkawire.log.maintenance.retention.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from kafkawire.log.journal.format import (
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 
 MAX_TOPICS = 100
-"""In one frame; writing them keeps the loop for half a millisecond."""
+"""Topics in one frame; writing them takes half a millisecond on the event loop."""
 MAX_PARTITIONS = 1000
-"""In the topics of one frame, which so stays below a few ten KB (but for one larger topic)."""
+"""Partitions of all topics in one frame, which keeps it below a few tens of KB (except for a single
+larger topic)."""
 
 
 class CatalogFrames:
-    """Where the newest frame of each topic is.
+    """Writes catalog frames and knows which journal has the newest frame of each topic.
 
-    `_topics_in`: journal number -> topics with a frame in it, in this run; whether it is their
-    newest says Catalog.described_in. Topics that are described nowhere are those of an earlier
-    start: they count as lying in every journal up to `_unknown_until`.
+    `_topics_in`: journal number -> topics with a frame in it, written in this run;
+    Catalog.described_in returns whether it is their newest. Topics that no journal describes are
+    those of an earlier start: they count as contained in every journal up to `_unknown_until`.
     """
 
     __slots__ = ("_catalog", "_commit_log", "_deleted", "_topics_in", "_unknown_until")
@@ -57,18 +58,19 @@ class CatalogFrames:
     def configured(self, info: TopicInfo) -> None:
         """Write a topic's settings.
 
-        As the whole topic: the newest frame of a topic then always suffices to rebuild it.
+        The frame contains the whole topic, so the newest frame of a topic always suffices to
+        rebuild it.
         """
         self._append([info.id], KIND_CONFIGS, _topic(info))
 
     def deleted(self, topic_id: bytes, name: str) -> None:
-        """Write that a topic is gone."""
+        """Write that a topic is deleted."""
         self._deleted[topic_id] = name, -1
         self._append([topic_id], KIND_TOPIC_DELETED, {"id": uuid_text(topic_id), "name": name})
 
     async def describe_all(self) -> None:
-        """Write every topic to journals that hold none yet: those of a folder that was restored
-        without them. Otherwise lost metadata could not be rebuilt from the journals alone."""
+        """Write every topic whose frame is in no journal, as in a folder that was restored without
+        its journals. Otherwise lost metadata could not be rebuilt from the journals alone."""
         ids = self._catalog.not_described()
         for start in range(0, len(ids), MAX_TOPICS):
             infos = map(self._catalog.by_id.get, ids[start : start + MAX_TOPICS])
@@ -76,7 +78,8 @@ class CatalogFrames:
             await self._commit_log.commits.durable()
 
     async def carry(self, number: int, oldest: int) -> bool:
-        """Journal `number` goes, `oldest` is the oldest that stays: write what it alone says.
+        """Write again what only journal `number` contains, before it is recycled; `oldest` is the
+        oldest journal that stays.
 
         Returns whether anything had to be written; it must be committed before the journal goes.
         """
@@ -99,7 +102,7 @@ class CatalogFrames:
         return bool(ids) or (bool(gone) and oldest < number)
 
     def forget(self, number: int) -> None:
-        """The journal is gone."""
+        """Forget a journal that has been recycled."""
         self._topics_in.pop(number, None)
 
     def _append(self, ids: list[bytes], kind: int, body: dict[str, Any]) -> None:
@@ -120,7 +123,7 @@ class CatalogFrames:
 
 
 def _parts(infos: Sequence[TopicInfo]) -> Iterator[list[TopicInfo]]:
-    """The topics by frames."""
+    """Divide topics into those of one frame each."""
     part: list[TopicInfo] = []
     room = MAX_PARTITIONS
     for info in infos:

@@ -1,12 +1,12 @@
 """The commit log: write batches of appends become one write, writes become durable by one fsync.
 
-Partitions queue frames on the current write batch; the first schedules the flush. The flush writes
-all of them with one gathered write at the tracked position and only then makes them state. A write
-that fails, or is short, leaves everything as before: all batches of the write batch fail and the
-next write starts at the same position, under the next run number, so that remains of the failed one
-can never pass for data. While writes are slow a thread does them and write batches pile up
-meanwhile. When the bytes are durable is kafkawire.log.append.group_commit' business; recovery is
-kafkawire.log.recovery.recover's.
+Partitions queue frames in the current write batch; the first frame schedules the flush. The flush
+writes all of them with one gathered write at the tracked position and only then applies them to the
+state in memory. A write that fails, or is short, leaves everything as before: all batches of the
+write batch fail and the next write starts at the same position, under the next run number, so that
+remains of the failed write are never taken for data. While writes are slow a thread does them and
+frames are collected in the next write batch. kafkawire.log.append.group_commit makes the bytes
+durable; kafkawire.log.recovery.recover reads them after a restart.
 
 One CommitLog per broker process, made by kafkawire.log.manager.
 """
@@ -54,15 +54,15 @@ SaveLogStarts = Callable[[dict[int, int]], Awaitable[None]]
 class CommitLog:
     """Appends, commits and reads of all partitions.
 
-    `failed` is why nothing is written any more (after a failed fsync, or when closed); `full` that
-    the server should start no produce, `refusal` why it should answer them all with that; `run` is
-    the number frames carry. `frames`, `batch_bytes`, `scheduled` and `room_bytes` are the current
-    write batch, for Partition.append alone. `hooks`: the listeners above
-    (kafkawire.log.partition.hooks). `dirty` are the partitions the next checkpoint must hold,
-    `producing` those with idempotent producers as of the last one. `trimmed`: partition number ->
-    log start, of those with segment rows below it. `batch_number` is another one as soon as what is
-    appended belongs to another write batch. `losses`: what recovery found damaged. `write_batches`,
-    `appended_bytes`, `appended_records`: what was written since the start.
+    `failed` is the reason why nothing is written any more (after a failed fsync, or when closed).
+    While `full`, the server starts no Produce request; `refusal` is the error text for all of them,
+    if they are refused. `run` is the run number of new frames. `frames`, `batch_bytes`, `scheduled`
+    and `room_bytes` are the current write batch; only Partition.append uses them. `hooks`: the
+    listeners (kafkawire.log.partition.hooks). `dirty` are the partitions that the next checkpoint
+    must contain, `producing` those with idempotent producers as of the last one. `trimmed`:
+    partition number -> log start, of partitions with segment rows below it. `batch_number` changes
+    as soon as appends go to another write batch. `losses`: what recovery found damaged.
+    `write_batches`, `appended_bytes`, `appended_records`: what was written since the start.
     """
 
     __slots__ = (
@@ -112,7 +112,8 @@ class CommitLog:
         hooks: Hooks,
         save_log_starts: SaveLogStarts,
     ) -> None:
-        """`segments` reads what has been cut; `save_log_starts` stores log starts that move."""
+        """Take `segments` to read what has been cut, `save_log_starts` to store log starts that
+        move."""
         self.env = env
         self.config = config
         self.journals = journals
@@ -150,7 +151,7 @@ class CommitLog:
         self.save_log_starts = save_log_starts
 
     def start(self, run: int, written: int, losses: Sequence[Loss] = ()) -> None:
-        """Write on from what recovery found, all of which is durable but for the losses."""
+        """Continue after what recovery found, all of which is durable except for the losses."""
         self.run = run
         self.losses = losses
         self.written = written
@@ -160,27 +161,28 @@ class CommitLog:
     def after_write(self, fn: Callback) -> None:
         """Call `fn` when the current write batch is written (None) or has failed (why); in order.
 
-        If nothing is queued: at the end of this write batch.
+        If nothing is queued: at the end of the current write batch.
         """
         self._write_callbacks.append(fn)
         if not self.scheduled:
             self.queued()
 
     def after_commit(self, fn: Callback) -> None:
-        """Call `fn` when all that is appended so far is durable; a commit starts at once.
+        """Call `fn` when everything appended so far is durable; a commit starts at once.
 
-        Under flush=os: when it is written, as acks=all on a single Kafka broker.
+        With flush=os: when it is written, as for acks=all on a single Kafka broker.
         """
         self._commit_callbacks.append(fn)
         if not self.scheduled:
             self.queued()
 
     async def committed(self) -> None:
-        """Return when after_commit would call. Raises KAFKA_STORAGE_ERROR otherwise."""
+        """Return when `after_commit` would call its function. Raises KAFKA_STORAGE_ERROR if that
+        fails."""
         await called(self.after_commit)
 
     def want_commit(self) -> None:
-        """A reader waits for what is written but not committed: commit at once."""
+        """Commit at once: a reader waits for what is written and not committed."""
         self.commits.want()
 
     def when_room(self, fn: Callable[[], None]) -> None:
@@ -191,7 +193,7 @@ class CommitLog:
             self.env.call_soon(fn)
 
     def views(self, plan: HotRead) -> tuple[list[memoryview], Callable[[], None]]:
-        """Views of a hot plan's bytes, and what to call when they have been sent."""
+        """Return views of a hot plan's bytes, and the function to call when they have been sent."""
         return self.reader.views(plan)
 
     async def read(self, plan: Plan, patience_s: float | None = None) -> list[Buffer]:
@@ -210,7 +212,7 @@ class CommitLog:
         return frame
 
     def roll(self) -> None:
-        """Go on in the next journal, though the active one is not full; one must be ready."""
+        """Continue in the next journal although the active one is not full; one must be ready."""
         if self.journals.active.entries and not self.journals.rolling:
             assert self.journals.ready, (
                 "a write batch must not fail because of the age of a journal"
@@ -219,7 +221,8 @@ class CommitLog:
             self.append_catalog(KIND_ROLL, write_catalog({}))
 
     def queued(self) -> None:
-        """Something was queued: see that the flush comes, and that there is room for more."""
+        """Schedule the flush after something was queued, and measure how much more may be
+        queued."""
         if self.batch_bytes > self.room_bytes:
             self.full = True
         if not self.scheduled:
@@ -237,12 +240,12 @@ class CommitLog:
                 self.env.call_soon(fn)
 
     def stop_writing(self, why: str) -> None:
-        """Write nothing any more until the broker is restarted, and say why."""
+        """Stop writing until the broker is restarted; `why` is the reason."""
         self.failed = why
 
     def refuse(self, why: str | None) -> None:
-        """Let produces be answered with KAFKA_STORAGE_ERROR at once, also those that wait for
-        room; None: no longer."""
+        """Refuse Produce requests with KAFKA_STORAGE_ERROR at once, also those that wait for room;
+        None: accept them again."""
         self.refusal = why
         self.measure_room()
         if why is not None:
@@ -251,7 +254,7 @@ class CommitLog:
                 self.env.call_soon(fn)
 
     def busy_s(self) -> float:
-        """For how long the write or the fsync on its way has been running."""
+        """Return how many seconds the current write or fsync has been running."""
         now = self.env.clock.monotonic()
         writing = now - self._flying_since if self._flying is not None else 0.0
         return max(writing, self.commits.running_s())
@@ -305,7 +308,7 @@ class CommitLog:
             failure = asyncio.CancelledError() if future.cancelled() else future.exception()
             try:
                 if failure is None:
-                    # The backlog was in this write: if it went quickly the disk has caught up.
+                    # The whole backlog was in this write: if it was fast, the disk has caught up.
                     self._took(future.result())
                     self._written(write_batch, writes)
                 else:
@@ -338,7 +341,7 @@ class CommitLog:
             self.journals.prepare()
 
     def _apply(self, write_batch: WriteBatch, writes: list[Write], rolled: list[Journal]) -> None:
-        """The state that follows from a write batch. Hot."""
+        """Change the state in memory as the write batch says. Hot."""
         for write in writes:
             self._account(write, rolled)
         commits = self.commits
@@ -387,15 +390,14 @@ class CommitLog:
         self.commits.mark_dirty(journal)
 
     def _half_full(self, journal: Journal) -> bool:
-        """Time to make the next journal: an idle broker needs no room for one."""
+        """Prepare the next journal now; an idle broker needs no space for one."""
         bytes_at_most, entries_at_most = self.config.journal_bytes, self.config.journal_entries
         return journal.end * 2 > bytes_at_most or journal.entries * 2 > entries_at_most
 
     def _fail(self, write_batch: WriteBatch, writes: list[Write], failure: BaseException) -> None:
         """Leave everything as before the write batch.
 
-        What was queued since fails with it: its offsets were given on top of those of this write
-        batch.
+        What was queued since then fails with it: its offsets follow those of this write batch.
         """
         if not self._trouble and self.failed is None:
             self._trouble = True
@@ -423,7 +425,7 @@ class CommitLog:
         self._finish(queued, error)
 
     def _finish(self, write_batch: WriteBatch, error: BaseException | None) -> None:
-        """Tell those who waited for the write; those who wait for the commit go on waiting."""
+        """Call those who waited for the write; those who wait for the commit continue to wait."""
         for fn in write_batch.write_callbacks:
             call(fn, error)
         if error is None:
@@ -433,7 +435,7 @@ class CommitLog:
                 call(fn, error)
 
     async def close(self) -> None:
-        """Write and commit what is queued, then take no more."""
+        """Write and commit what is queued, then accept no more."""
         if self.failed is None:
             await self.commits.durable()
         self.commits.stop()

@@ -1,12 +1,12 @@
-"""Commits: one fsync makes everything written before it durable, for all who wait (group commit).
+"""Commits: one fsync makes everything written before it durable, for all callers that wait.
 
-Under flush=commit the high watermark is what is committed: a commit starts at once when someone
-waits (acks=all, a parked reader, ListOffsets), else within `commit.delay.ms`. While one runs, the
-next gathers. Under flush=os the high watermark is the log end and a commit runs in the background
-every `flush.os.ms`; only checkpoints wait for it.
+With flush=commit the high watermark is the committed end: a commit starts at once when a caller
+waits (acks=all, a parked reader, ListOffsets), else within `commit.delay.ms`. While one runs,
+writes are collected for the next. With flush=os the high watermark is the log end and a commit runs
+in the background every `flush.os.ms`; only checkpoints wait for it.
 
-After a failed fsync no one can tell which bytes are on the disk, so nothing more is written until a
-restart has read them back; reads go on. Owned by kafkawire.log.append.commit_log, which it calls
+After a failed fsync it is unknown which bytes are on the disk, so nothing more is written until a
+restart has read them back; reads continue. Owned by kafkawire.log.append.commit_log, which it calls
 back.
 """
 
@@ -32,17 +32,17 @@ logger = logging.getLogger(__name__)
 Callback = Callable[[BaseException | None], None]
 
 WITHOUT_BOUND = 1 << 62
-"""Room under flush=os. `uncommitted.max.bytes` bounds what acks=all clients wait for and a crash
-can take; with flush=os no one waits, and the kernel bounds its dirty pages itself by slowing the
-writes down, which the writer thread then takes over."""
+"""The most that may be queued with flush=os. `uncommitted.max.bytes` bounds what acks=all clients
+wait for and what a crash can lose; with flush=os no client waits, and the kernel bounds its dirty
+pages by slowing down the writes, which then move to the writer thread."""
 
 
 class Commits:
     """Group commit: written but uncommitted batches, their waiters, and the fsync in progress.
 
-    `committed` is the log position everything before which is durable; `touched` the partitions
-    with batches beyond their high watermark, to be moved by the next commit; `seconds` how long the
-    fsyncs took.
+    Everything before the log position `committed` is durable; `touched` are the partitions with
+    batches above their high watermark, which the next commit moves; `seconds` are the durations of
+    the fsyncs.
     """
 
     __slots__ = (
@@ -84,23 +84,24 @@ class Commits:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, committed: int) -> None:
-        """Everything before `committed` is durable."""
+        """Start with everything before `committed` durable."""
         self.committed = committed
 
     def mark_dirty(self, journal: Journal) -> None:
-        """A journal was written to: the next commit must sync it."""
+        """Note that a journal was written to: the next commit must sync it."""
         journal.dirty = True
         if journal not in self._dirty:  # two at most, but for write batches larger than a journal
             self._dirty.append(journal)
 
     def room_bytes(self) -> int:
-        """How much may be queued before produces have to wait."""
+        """Return how many bytes may be queued before Produce requests have to wait."""
         if self.os_mode or self._log.failed is not None:
             return WITHOUT_BOUND
         return self._log.config.uncommitted_max_bytes - self._uncommitted_bytes
 
     def wrote(self, size_bytes: int, watched: bool) -> None:
-        """A write batch is state. `watched`: a reader is parked on one of its partitions."""
+        """Note that a write batch was applied. `watched`: a reader is parked on one of its
+        partitions."""
         log = self._log
         self._uncommitted_bytes += size_bytes
         if self.os_mode:
@@ -117,7 +118,7 @@ class Commits:
         self._go()
 
     def wait(self, callbacks: list[Callback]) -> None:
-        """These wait for all that is written so far."""
+        """Add callbacks that wait for everything written so far."""
         if not callbacks:
             return
         if self.os_mode:
@@ -127,14 +128,14 @@ class Commits:
             self._await_durable(callbacks)
 
     def want(self) -> None:
-        """Someone waits: commit as soon as there is something to commit."""
+        """Commit as soon as there is something to commit, since a caller waits."""
         if self.os_mode or (self.committed == self._log.written and not self._log.frames):
             return
         self._wanted = True
         self._go()
 
     async def durable(self) -> None:
-        """Return when all that is appended so far is on the disk, whatever `flush` is."""
+        """Return when everything appended so far is on the disk, with any setting of `flush`."""
         await called(self._when_durable)
 
     def _when_durable(self, fn: Callback) -> None:
@@ -147,7 +148,7 @@ class Commits:
         self._log.after_write(written)
 
     def running_s(self) -> float:
-        """For how long the fsync on its way has been running; 0: none is."""
+        """Return how many seconds the current fsync has been running; 0: none is."""
         return self._log.env.clock.monotonic() - self._running_since if self._running else 0.0
 
     def stop(self) -> None:
@@ -171,7 +172,7 @@ class Commits:
             self._go()
 
     def _go(self) -> None:
-        """Commit now if anybody waits, later otherwise, not at all if nothing was written."""
+        """Commit now if a caller waits, later otherwise, not at all if nothing was written."""
         log = self._log
         if self._running or self.committed == log.written or log.failed is not None:
             return
@@ -227,7 +228,8 @@ class Commits:
         future.add_done_callback(synced)
 
     def _publish(self, touched: list[Partition], ends: list[int]) -> None:
-        """Move the high watermarks, tell everybody, and go on with what has gathered."""
+        """Move the high watermarks, call the waiters, and continue with what was written
+        meanwhile."""
         for partition, end in zip(touched, ends, strict=True):
             if end > partition.high_watermark:
                 partition.high_watermark = end
@@ -273,7 +275,7 @@ async def called(register: Callable[[Callback], None]) -> None:
 
 
 def call(fn: Callback, failure: BaseException | None) -> None:
-    """Call back; an exception there must not keep the others from being called."""
+    """Call a callback; an exception in it must not keep the others from being called."""
     try:
         fn(failure)
     except Exception:
@@ -281,7 +283,7 @@ def call(fn: Callback, failure: BaseException | None) -> None:
 
 
 def sync_all(files: list[File], entry: LedgerWrite | None) -> None:
-    """Make the files durable, after what the ledger says of them. Runs in the commit thread."""
+    """Make the files durable, after the ledger's entries about them. Runs in the commit thread."""
     if entry is not None:
         entry.store()
     for file in files:

@@ -1,4 +1,4 @@
-"""Batches whose records cannot be checked in one go on the event loop.
+"""Batches whose records cannot be checked at once on the event loop.
 
 A batch of 1 MB can unpack to 64 MiB with millions of records, and a producer may send nothing
 else. Such a batch is unpacked, and packed again for compression.type, in a thread (the codecs
@@ -24,11 +24,11 @@ from kafkawire.log.partition.partition import (
 )
 
 POOL = "read"
-"""Its threads wait for disks most of the time; there are four, and this takes one of them."""
+"""The thread pool for decompression: its four threads mostly wait for disks, and this takes one."""
 
 
 class LongBatches:
-    """Inspects one batch at a time, in the order of the calls."""
+    """Inspects long batches, one at a time, in the order of the calls."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
@@ -37,7 +37,7 @@ class LongBatches:
     async def inspect(self, partition: Partition, batch: memoryview, now_ms: int) -> Inspected:
         """Inspect a batch that `Partition.queue` refused as LongBatch.
 
-        `batch` must stay as it is until the end. Raises KafkaError as `queue` does.
+        `batch` must not change until this returns. Raises KafkaError as `queue` does.
         """
         async with self._one:
             config = partition.config

@@ -1,7 +1,7 @@
-"""Files that are written whole: a reader that opens one finds all of it, or the one before.
+"""Files that are replaced atomically: a reader finds the whole new file or the whole old one.
 
-Written next to the old one, synced (but where that is said), then renamed over it. Runs in a
-thread, or before anything is served.
+A file is written next to the old one, synced unless the caller opts out, then renamed over it. Runs
+in a thread, or before anything is served.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os.path
 from kafkawire.log.io.ports import FileSystem
 
 NEW = ".new"
-"""The end of the name while it is written; a crash may leave one, which means nothing."""
+"""Suffix of the name while a file is written; one that a crash has left is ignored."""
 
 
 def read_whole_file(fs: FileSystem, path: str, max_bytes: int | None = None) -> bytes | None:
@@ -28,9 +28,9 @@ def read_whole_file(fs: FileSystem, path: str, max_bytes: int | None = None) -> 
 
 
 def write_whole_file(fs: FileSystem, path: str, data: bytes, durably: bool = True) -> None:
-    """Replace a file, durably. Raises OSError, and then the old one is still there.
+    """Replace a file, durably. If it raises OSError the old one is still there.
 
-    Not `durably`: the end of the process changes nothing, the machine's may leave anything."""
+    Without `durably` the file survives a crash of the process, but not one of the machine."""
     fs.remove(path + NEW)
     file = fs.open(path + NEW, create=True)
     try:

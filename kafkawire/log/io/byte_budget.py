@@ -1,4 +1,4 @@
-"""How many bytes may be in flight at once: readers beyond it wait for their turn, in order."""
+"""A limit on the bytes in flight: readers above it wait, and are served in order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 
 
 class InFlight:
-    """A bound on bytes being read or not yet handed over. One that exceeds it goes alone."""
+    """A limit on bytes that are being read or not yet handed over. A read above it runs alone."""
 
     __slots__ = ("_bound_bytes", "_free_bytes", "_queue")
 
@@ -17,7 +17,7 @@ class InFlight:
         self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def take(self, size_bytes: int) -> None:
-        """Wait until so much may be read."""
+        """Return when so many bytes may be read."""
         if not self._queue and (
             size_bytes <= self._free_bytes or self._free_bytes == self._bound_bytes
         ):
@@ -33,7 +33,7 @@ class InFlight:
             raise
 
     def give(self, size_bytes: int) -> None:
-        """It has been handed over."""
+        """Release bytes that have been handed over."""
         self._free_bytes += size_bytes
         while self._queue:
             size_bytes, waiter = self._queue[0]

@@ -1,8 +1,8 @@
 """The disk, the clocks and the threads: the real implementations of kafkawire.log.io.ports's ports.
 
-A device: the only module of the log that touches the operating system. Not portable beyond POSIX
-(pwritev, fcntl locks); fdatasync and fallocate are used where the platform has them.
-`kafkawire serve` calls `real_env()`; so do tests that want real files.
+A device: of the modules of the log, this and kafkawire.log.io.worker_process use the operating
+system. Not portable beyond POSIX (pwritev, fcntl locks); fdatasync and fallocate are used where the
+platform has them. `kafkawire serve` calls `real_env()`; so do tests that want real files.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from kafkawire.log.io.worker_process import WorkerProcess
 T = TypeVar("T")
 
 POOL_THREADS = {"commit": 1, "write": 1, "read": 4, "warm": 4, "files": 1}
-"""Threads per pool. One commit and one writer, because both are ordered; four readers of journals,
-and as many of segments, keep a disk busy without letting consumers of old data take every core;
-one for housekeeping of files."""
+"""Threads per pool. One for commits and one for writes, because both are ordered; four for reads of
+journals and four for reads of segments, which keep a disk busy without letting consumers of old
+data use every core; one for creating, renaming and deleting files."""
 
 KEPT_BYTES = 64 << 20
-"""Freed memory an allocator arena keeps: as much as cold reads may have in flight."""
+"""Freed memory that an allocator arena keeps: as much as cold reads may have in flight."""
 MAPPED_FROM_BYTES = 32 << 20
-"""Larger blocks are mapped by themselves: the most glibc allows."""
+"""Larger blocks are mapped separately: the most that glibc allows."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 SAMPLED_EVERY_BYTES = 64 << 10
-"""How closely the page cache is checked: the kernel reads ahead, and reclaims, in larger runs."""
+"""Distance between checked pages of the page cache: the kernel reads ahead, and reclaims, in larger
+runs."""
 
 _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
@@ -74,8 +75,8 @@ class DiskFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def cached(self, length: int, position: int) -> bool:
-        """Whether these bytes are in the page cache; see kafkawire.log.io.ports.File. Reads a byte
-        here and there that the kernel may not wait for."""
+        """Return whether these bytes are in the page cache; see kafkawire.log.io.ports.File. Reads
+        single bytes with a flag that forbids the kernel to wait for the disk."""
         if not hasattr(os, "RWF_NOWAIT"):
             return True
         samples = {*range(position, position + length, SAMPLED_EVERY_BYTES), position + length - 1}
@@ -214,7 +215,7 @@ def untouched_memory(size_bytes: int) -> memoryview:
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep the buffers of cold reads instead of giving each back to the kernel.
+    """Let glibc keep the buffers of cold reads instead of returning each to the kernel.
 
     It otherwise maps a megabyte for each read and unmaps it after the answer: 256 page faults,
     more than half of the CPU time of a cold read of a megabyte. Elsewhere this does nothing.
@@ -230,7 +231,7 @@ def keep_freed_memory() -> None:
 
 
 def real_env() -> Env:
-    """The world of a broker that runs for real."""
+    """Return the Env of a real broker."""
     clock, fs, offload = SystemClock(), DiskFileSystem(), ThreadOffload()
     watchdog = Watchdog(time.perf_counter, time.thread_time)
     return Env(clock, random.SystemRandom(), fs, offload, set(), WorkerProcess(), watchdog)

@@ -1,6 +1,6 @@
 """Write many buffers at one position of a file, whole or not at all.
 
-Within what one pwritev takes it is one call; what is longer is written in several.
+It is one call of pwritev if that takes all of them, else several.
 """
 
 from __future__ import annotations

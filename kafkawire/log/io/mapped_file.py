@@ -1,4 +1,4 @@
-"""Files as jobs read them: in big pieces first, then through a mapping.
+"""Files as jobs read them: in large pieces first, then through a mapping.
 
 A job reads through a mapping, so nothing is copied and its own memory stays small. But a page that
 the disk cannot give would end the process, and single pages are slow: so it first reads each
@@ -14,15 +14,16 @@ from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import Pace
 
 PIECE_BYTES = 1 << 20
-"""How much is read in one call: a disk is at its full speed, and memory is not felt."""
+"""Bytes read in one call: enough for the full speed of a disk, and little memory."""
 SMALL_PIECE_BYTES = 1 << 16
-"""After a read that failed: how closely the unreadable range is searched for."""
+"""Bytes of one call after a read that failed, to find the unreadable range."""
 
 
 class MappedFile:
-    """A file whose first `size_bytes` (None: all) can be checked through `view`.
+    """A file whose first `size_bytes` (None: all) can be read through `view`.
 
-    OSError if it is shorter. See the module for why `read_ahead` comes before `view`.
+    OSError if it is shorter. Call `read_ahead` before using `view`: the docstring of the module
+    says why.
     """
 
     __slots__ = ("_file", "path", "view")
@@ -37,7 +38,8 @@ class MappedFile:
         self.view = self._file.map(size if size_bytes is None else size_bytes)
 
     def read_ahead(self, start: int, stop: int, pace: Pace) -> list[tuple[int, int]]:
-        """Read the bytes [start, stop) into the page cache; the stretches that cannot be read."""
+        """Read the bytes [start, stop) into the page cache; return the ranges that cannot be
+        read."""
         bad: list[tuple[int, int]] = []
         for at in range(start, stop, PIECE_BYTES):
             end = min(at + PIECE_BYTES, stop)
@@ -59,8 +61,8 @@ class MappedFile:
         return bad
 
     def need(self, start: int, stop: int, pace: Pace) -> memoryview:
-        """The bytes [start, stop), read ahead. OSError naming the first byte that cannot be
-        read."""
+        """Return the bytes [start, stop), read ahead. Raises OSError that names the first byte that
+        cannot be read."""
         for at, _ in self.read_ahead(start, stop, pace):
             raise OSError(errno.EIO, f"cannot read at byte {at}", self.path)
         return self.view[start:stop]

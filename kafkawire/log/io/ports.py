@@ -1,12 +1,12 @@
-"""The ports: everything the broker knows of the world outside, each method with its promise.
+"""The ports: everything the broker uses of the machine, each method with what it guarantees.
 
-Clock, Random, FileSystem (with File and Lock), Offload and Worker are Protocols; `Env` carries one
-of each, plus what it takes to start tasks and timers. The real ones are in kafkawire/log/io/disk.py
-and kafkawire/log/io/worker_process.py, the simulated ones in tests/kit (memfs, simloop, env);
-tests/log/io/test_ports.py holds both to the same promises.
+Clock, Random, FileSystem (with File and Lock), Offload and Worker are Protocols; `Env` holds one of
+each, and starts tasks and timers. The real ones are in kafkawire/log/io/disk.py and
+kafkawire/log/io/worker_process.py, the simulated ones in tests/kit (memfs, simloop, env);
+tests/log/io/test_ports.py checks both against the same guarantees.
 
-Not here: SQL (kafkawire.metadata.store.Metadata), sockets (server.listener). Shell modules take an
-Env; pure modules take values.
+Elsewhere: SQL (kafkawire.metadata.store.Metadata), sockets (kafkawire.server.listener). Shell
+modules take an Env; pure modules take values.
 """
 
 from __future__ import annotations
@@ -28,140 +28,141 @@ class LogError(RuntimeError):
 
 
 class WorkerError(LogError):
-    """A job of the worker process failed, or the process died of it."""
+    """A job of the worker process failed, or ended the process."""
 
 
 class Clock(Protocol):
     """Two clocks: one for people and records, one for measuring."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, UTC. May jump, also backwards."""
+        """Return milliseconds since 1970, UTC. May jump, also backwards."""
 
     def monotonic(self) -> float:
-        """Seconds since some moment. Never goes back."""
+        """Return seconds since an arbitrary moment. Never decreases."""
 
 
 class Random(Protocol):
     """Randomness; seeded in the simulation, so that a run can be repeated."""
 
     def random(self) -> float:
-        """Uniform in [0, 1)."""
+        """Return a number, uniform in [0, 1)."""
 
     def getrandbits(self, k: int) -> int:
-        """A non-negative integer of k random bits."""
+        """Return a non-negative integer of k random bits."""
 
     def randbytes(self, n: int) -> bytes:
-        """n random bytes, good enough for ids that must not collide."""
+        """Return n random bytes, suitable for ids that must not collide."""
 
 
 class File(Protocol):
     """One open file. Positions are absolute; there is no cursor."""
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write the buffers one after the other at `position`; how many bytes were written.
+        """Write the buffers one after the other at `position`; return how many bytes were written.
 
-        May write less than asked (a disk that fills up). Raises OSError, and then some of the
-        bytes may be there all the same. Nothing is durable before `sync`. At most 1000 buffers.
+        May write less than requested, when the disk fills up. If it raises OSError some of the
+        bytes may have been written. Nothing is durable before `sync`. At most 1000 buffers.
         """
 
     def pread(self, length: int, position: int) -> bytes:
-        """The bytes at `position`; fewer only where the file ends."""
+        """Return `length` bytes at `position`, fewer only where the file ends."""
 
     def cached(self, length: int, position: int) -> bool:
-        """Whether reading these bytes would probably not wait for the disk: samples of them are in
-        the page cache. True where that is unknown. Does not wait itself."""
+        """Return whether reading these bytes would probably not wait for the disk: samples of them
+        are in the page cache. True where that is unknown. Does not wait itself."""
 
     def sync(self) -> None:
         """Return when every write that returned before the call is durable. Raises OSError.
 
-        After an error no one can tell which bytes are durable, and a second call may succeed
-        without having made them so (fsyncgate): treat it as final.
+        After an error it is unknown which bytes are durable, and a second call may succeed without
+        having made them so (known as fsyncgate): treat it as final.
         """
 
     def allocate(self, size_bytes: int) -> None:
-        """Make the file `size_bytes` long; where the disk can promise the room, it does.
+        """Make the file `size_bytes` long, with the space reserved on disk where that is possible.
 
-        Never fails for lack of space: then only writing will. Does not change bytes.
+        Never fails for lack of space; a later write may. Does not change bytes.
         """
 
     def truncate(self, size_bytes: int) -> None:
         """Cut the file, or lengthen it with zeros."""
 
     def size(self) -> int:
-        """Its length in bytes."""
+        """Return the length of the file in bytes."""
 
     def map(self, size_bytes: int) -> memoryview:
-        """A read-only view of the first bytes of the file that shows later writes too.
+        """Return a read-only view of the first bytes of the file, which shows later writes too.
 
         `size_bytes` is at most the file's size. The view must not outlive a truncation below it.
         """
 
     def close(self) -> None:
-        """Give the handle back; views stay valid."""
+        """Close the handle; views stay valid."""
 
 
 class Lock(Protocol):
     """A held lock."""
 
     def release(self) -> None:
-        """Give it up."""
+        """Release the lock."""
 
 
 class FileSystem(Protocol):
-    """A file system as far as a broker needs one. Paths are absolute."""
+    """The operations on files that a broker needs. Paths are absolute."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing. `create`: make it if absent. FileNotFoundError else."""
+        """Open for reading and writing. `create`: create it if absent; otherwise
+        FileNotFoundError."""
 
     def rename(self, old: str, new: str) -> None:
-        """Atomic, replaces `new`; durable only after `sync_dir`."""
+        """Rename atomically, replacing `new`; durable only after `sync_dir`."""
 
     def remove(self, path: str) -> None:
-        """Removing what is absent succeeds; durable only after `sync_dir`."""
+        """Remove a file, which may be absent; durable only after `sync_dir`."""
 
     def listdir(self, path: str) -> list[str]:
-        """Names in a folder, sorted. FileNotFoundError if there is none."""
+        """Return the names in a folder, sorted. FileNotFoundError if there is no such folder."""
 
     def makedirs(self, path: str) -> None:
-        """Make a folder and those above it; existing ones are fine. Durable at once."""
+        """Create a folder and its parents; existing ones are accepted. Durable at once."""
 
     def sync_dir(self, path: str) -> None:
         """Make creations, renames and removals in a folder durable."""
 
     def lock(self, path: str) -> Lock:
-        """An exclusive lock that dies with the process. BlockingIOError if it is held."""
+        """Take an exclusive lock that ends with the process. BlockingIOError if it is held."""
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        """(total, free for us) of the volume that holds `path`."""
+        """Return (total, available) bytes of the volume that contains `path`."""
 
 
 class Offload(Protocol):
-    """Threads, only for calls that release the interpreter lock: fsync, write, pread, SQL.
+    """Threads for calls that release the interpreter lock: fsync, write, pread, SQL.
 
     Pools are named and small: "commit" (1), "write" (1), "read" (4), "warm" (4), "files" (1). A
     pool runs its calls in the order of submission as far as its number of threads allows.
     """
 
     def submit(self, pool: str, fn: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        """Run fn(*args) elsewhere; the future is resolved on the loop."""
+        """Run fn(*args) in a thread of the pool; the future is resolved on the event loop."""
 
     def close(self) -> None:
         """Wait for the running calls and end the threads."""
 
 
 class Worker(Protocol):
-    """Other processes, for what loops over batches: cutting, rewriting, compaction, scrubbing.
+    """Other processes, for loops over batches: cutting, merging, compaction, scrubbing.
 
-    Jobs are functions by name (kafkawire.log.io.worker_jobs). Short ones, as cuts, run one at a
-    time, in the order of the calls; so do all others, concurrently.
+    Jobs are functions by name (kafkawire.log.io.worker_jobs). Short ones, such as cuts, run one at
+    a time, in the order of the calls; the long ones likewise, concurrently with the short ones.
     """
 
     async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
         """Run a job, reading at most so many bytes a second (-1: as fast as it goes).
 
-        Raises OSError from the disk, WorkerError for whatever else; in both cases the job may
-        have written files, which are the caller's to remove. If the caller is cancelled a job
-        that has begun goes on or dies, and its outcome is lost.
+        Raises OSError from the disk, WorkerError for all other failures; in both cases the job may
+        have written files, which the caller must remove. If the caller is cancelled, a job that has
+        begun continues or is killed, and its outcome is lost.
         """
 
     async def close(self) -> None:
@@ -172,12 +173,12 @@ class Timer(Protocol):
     """A call that will happen later."""
 
     def cancel(self) -> None:
-        """Forget it. Harmless when it has happened."""
+        """Cancel the call. Does nothing when it has happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """The world as a shell module sees it; tests pass fakes and nothing else changes."""
+    """Everything a shell module uses of the machine; tests pass fakes instead."""
 
     clock: Clock
     random: Random
@@ -192,9 +193,9 @@ class Env:
         object.__setattr__(self, "slices", Slices(self.clock.monotonic))
 
     def spawn(self, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Start a task that is kept alive, has a name, and whose failure is not lost.
+        """Start a task with a name; it is kept alive and its failure is not lost.
 
-        An exception no one fetches is reported by the loop's exception handler.
+        An exception that no caller fetches is reported by the loop's exception handler.
         """
         watched = coro if self.watchdog is None else self.watchdog.stepwise(coro, name)
         task = asyncio.get_running_loop().create_task(watched, name=name)

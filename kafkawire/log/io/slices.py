@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 MAX_STRETCH_S = 0.005
-"""The longest a request may hold the event loop, in CPU time. The watchdog reports longer ones,
-and tests/broker/test_event_loop_time.py holds every API to it."""
+"""The longest CPU time that a request may use on the event loop without a pause. The watchdog
+reports longer ones, and tests/broker/test_event_loop_time.py checks every API against it."""
 
 SLICE_S = 0.0005
 """CPU time between two runs of the event loop: well below the 1 ms that a small request may wait at
@@ -65,7 +65,7 @@ async def emptied(
     collection: list[Any] | set[Any] | dict[Any, Any], give_way: Callable[[], Awaitable[None]]
 ) -> None:
     """Remove all elements; `give_way` is awaited after each. Freeing tens of thousands of objects
-    in one go would hold the event loop for milliseconds. Messages are freed with
+    at once would hold the event loop for milliseconds. Messages are freed with
     kafkawire.handlers.slices.released, which also frees their lists."""
     remove = collection.popitem if isinstance(collection, dict) else collection.pop
     while collection:
@@ -104,7 +104,7 @@ class Slices:
         await granted
 
     async def run(self, steps: Generator[None, None, T]) -> T:
-        """Run `steps` to their end, pausing between two of them when a slice is used up.
+        """Run the generator `steps` to its end, pausing between two steps when a slice is used up.
 
         Returns what the generator returns and raises what it raises.
         """
@@ -117,7 +117,7 @@ class Slices:
                 await self.pause()
 
     def _grant(self) -> None:
-        """Wake the first waiting computation: it runs in the next event-loop iteration."""
+        """Wake the first waiting computation, which runs in the next event-loop iteration."""
         waiting = self._waiting
         while waiting:
             granted = waiting.popleft()

@@ -1,8 +1,9 @@
-"""The slow lane: work for readers of old data, one piece in an event-loop iteration.
+"""The slow lane: work for readers of old data, one piece per event-loop iteration.
 
-What is checked and sent for them holds the loop for a fraction of a millisecond each time. So only
-one piece runs between two checks of the sockets, and none while a produce waits to be
-written, for some event-loop iterations: no one who reads old data can tell, everybody else can.
+Each piece of work for them (checking and sending batches) holds the loop for a fraction of a
+millisecond. So only one piece runs between two checks of the sockets, and none for some event-loop
+iterations while a Produce request waits to be written: readers of old data do not notice, all other
+clients do.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from collections.abc import Callable
 from kafkawire.log.io.ports import Env
 
 MAX_POSTPONED = 8
-"""Iterations in a row that go to other work: under a load of produces without end a ninth is
-left."""
+"""Consecutive iterations that are left to other work: under an endless load of Produce requests a
+ninth remains."""
 SHARED_S = 1.0
-"""After a piece of work was postponed: how long the loop counts as shared."""
+"""Seconds for which the loop counts as shared after a piece of work was postponed."""
 
 
 class SlowLane:
-    """A queue that runs slow work in small pieces on the event loop. `busy`: whether something
-    waits that is more urgent."""
+    """A queue that runs slow work in small pieces on the event loop. `busy` returns whether
+    something more urgent waits."""
 
     __slots__ = ("_busy", "_env", "_postponed", "_scheduled", "_shared_until", "_waiting")
 
@@ -36,7 +37,8 @@ class SlowLane:
 
     @property
     def shared(self) -> bool:
-        """Whether others want the loop these days: pieces of work should be smaller then."""
+        """Whether other work has recently waited for the loop: pieces of work should then be
+        smaller."""
         return self._env.clock.monotonic() < self._shared_until
 
     async def wait(self) -> None:

@@ -1,13 +1,14 @@
-"""Reports whatever held the event loop longer than kafkawire.log.io.slices.MAX_STRETCH_S of CPU
+"""Reports steps that held the event loop longer than kafkawire.log.io.slices.MAX_STRETCH_S of CPU
 time.
 
-Three kinds of work are measured: what a connection does with received bytes, each step of a task
-started by kafkawire.log.io.ports.Env, and each callback of a timer. A stretch that is too long is a
-defect: it is counted, and logged with the API, the client and the duration, at most once a second.
+Three kinds of work are measured: the processing of received bytes by a connection, each step of a
+task started by kafkawire.log.io.ports.Env, and each callback of a timer. A step that is too long is
+a defect: it is counted, and logged with the API, the client and the duration, at most once a
+second.
 
-The CPU clock costs four times the wall clock, so a stretch is measured by the wall clock and only
-a long one by the CPU time since the last mark, which is MARK_S older than its start at most: on
-a machine where other processes take the processor, nothing is reported.
+Reading the CPU clock costs four times as much as the wall clock, so a step is measured by the wall
+clock, and only a long one by the CPU time since the last mark, which is at most MARK_S older than
+its start. So nothing is reported where other processes use the processor.
 
 Shell; made by kafkawire.log.io.disk for a real broker, absent in the simulation.
 """
@@ -27,7 +28,8 @@ LOG_INTERVAL_S = 1.0
 
 
 class Watchdog:
-    """Measures stretches. `count` of those over the limit; `longest_s` of all since it was read."""
+    """Measures steps on the event loop. `count` of those over the limit; `longest_s` of all since
+    it was last read."""
 
     __slots__ = ("_cpu", "_logged_at", "_mark_cpu", "_mark_wall", "_unlogged", "_wall", "count",
                  "longest_s")  # fmt: skip
@@ -86,12 +88,12 @@ class Watchdog:
             self.end(begun, lambda: name)
 
     def stepwise(self, coro: Coroutine[Any, Any, Any], name: str) -> Coroutine[Any, Any, Any]:
-        """`coro` with each of its steps as one stretch."""
+        """Return `coro` with each of its steps measured."""
         return _Stepwise(self, coro, name)
 
 
 class _Stepwise(Coroutine[Any, Any, Any]):
-    """A coroutine that measures its steps: what a task sends and throws goes through."""
+    """A coroutine that measures its steps and passes on what a task sends and throws."""
 
     __slots__ = ("_coro", "_name", "_watchdog")
 
@@ -104,7 +106,7 @@ class _Stepwise(Coroutine[Any, Any, Any]):
         return self._name
 
     def send(self, value: Any) -> Any:
-        """One step."""
+        """Run one step."""
         begun = self._watchdog.begin()
         try:
             return self._coro.send(value)
@@ -112,7 +114,7 @@ class _Stepwise(Coroutine[Any, Any, Any]):
             self._watchdog.end(begun, self._who)
 
     def throw(self, *failure: Any) -> Any:
-        """One step that begins with an exception."""
+        """Run one step that begins with an exception."""
         begun = self._watchdog.begin()
         try:
             return self._coro.throw(*failure)
@@ -120,7 +122,7 @@ class _Stepwise(Coroutine[Any, Any, Any]):
             self._watchdog.end(begun, self._who)
 
     def close(self) -> None:
-        """End the coroutine where it waits."""
+        """End the coroutine at the point where it waits."""
         self._coro.close()
 
     def __await__(self) -> Generator[Any, Any, Any]:

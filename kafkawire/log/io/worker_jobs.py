@@ -1,9 +1,9 @@
 """Jobs of the worker process, by name: their requests and results.
 
-A job is a plain function of (file system, arguments, pace): it reads committed bytes, writes files
-and touches nothing else, so it runs as well in the simulation. It calls pace(n) for every n bytes
-it has read: that is where a rate is kept to. Arguments and results are pickled; what may be long
-comes packed in slices, so that the event loop never pickles ten thousand objects in one go.
+A job is a plain function of (file system, arguments, pace). It reads committed bytes and writes
+files, and uses nothing else, so it runs in the simulation too. It calls pace(n) for every n bytes
+it has read, which limits the rate. Arguments and results are pickled; long lists are packed in
+slices, so that the event loop never pickles ten thousand objects at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Job: TypeAlias = Callable[[FileSystem, Any, Pace], Any]
 Packed: TypeAlias = list[bytes]
 
 SLICE = 256
-"""Objects pickled in one go: about half a millisecond."""
+"""Objects pickled at once: about half a millisecond."""
 
 JOBS = {
     "cut": "kafkawire.log.segments.cut.job",
@@ -36,17 +36,18 @@ JOBS = {
     "index": "kafkawire.log.journal.reindex_job",
     "verify": "kafkawire.log.journal.verify_job",
 }
-"""The job of each name is the function `run` of this module, imported when it is first asked for:
-the broker process, which runs none, imports none. `check` is `scrub` before an upload, which does
-not wait for the jobs of minutes."""
+"""The job of each name is the function `run` of this module, imported at its first use: the broker
+process, which runs no jobs, imports none. `check` is `scrub` before an upload, which does not wait
+for jobs that take minutes."""
 
 SHORT = frozenset({"cut", "manifest", "check", "index", "verify"})
-"""Jobs of seconds that others wait for; all others, of minutes, run in a process next to theirs."""
+"""Jobs of seconds that other work waits for; all others, of minutes, run in a second process."""
 
 
 @dataclass(slots=True)
 class JournalFile:
-    """A rolled journal: `end` is the position after its last frame; its index file lies next to."""
+    """A rolled journal: `end` is the position after its last frame; its index file is next to
+    it."""
 
     number: int
     path: str
@@ -55,9 +56,9 @@ class JournalFile:
 
 @dataclass(slots=True)
 class PartitionToCut:
-    """A partition to cut: what its batches cover of [from_offset, to_offset), all of it in the
-    journals, but for what was given up, which is in `state.lost`, within these offsets. `to_offset`
-    is where a batch ends; `from_offset` may lie within one."""
+    """A partition to cut: its batches in the journals that cover [from_offset, to_offset), except
+    for the ranges that were given up, which are in `state.lost`. A batch ends at `to_offset`;
+    `from_offset` may be inside of one."""
 
     number: int
     topic_id: bytes
@@ -82,8 +83,8 @@ class SegmentOutput:
 
 @dataclass(slots=True)
 class JobOrigin:
-    """Of what cluster and topics the outputs of a job are: packed TopicOrigin, those of all of
-    them. Without it (tests, benches) they do not say."""
+    """Cluster and topics of the outputs of a job: packed TopicOrigin of all of them. Without it (in
+    tests and benchmarks) the outputs have no origin section."""
 
     cluster_id: str
     topics: Packed
@@ -103,7 +104,8 @@ class CutArguments:
 
 @dataclass(slots=True)
 class StoredDamage:
-    """Stored bytes that are not what was written: of which partition, at which offset, where."""
+    """Stored bytes that differ from what was written: their partition, offset, file and
+    position."""
 
     number: int
     offset: int
@@ -114,9 +116,9 @@ class StoredDamage:
 
 @dataclass(slots=True)
 class Made:
-    """A segment that is written and durable. `entries`: packed PartitionEntry, rising numbers.
+    """A segment that is written and durable. `entries`: packed PartitionEntry, by rising numbers.
 
-    `size_bytes` 0: nothing was to be kept in it, and there is no file.
+    `size_bytes` 0: nothing was kept, so there is no file.
     """
 
     path: str
@@ -127,8 +129,8 @@ class Made:
 
 @dataclass(slots=True)
 class JobResult:
-    """Of cut and rewrite. `made` in the order of the outputs; partitions of `damaged` are left
-    out of them, all else is there."""
+    """Result of cut and merge. `made` in the order of the outputs; they contain all partitions but
+    those in `damaged`."""
 
     made: list[Made]
     damaged: list[StoredDamage] = field(default_factory=list)
@@ -139,7 +141,7 @@ class Keep:
     """The range of a partition to keep from an input: batches that reach into [from_offset,
     to_offset).
 
-    Batches are never divided. Of one partition the ranges of all inputs must join: the new
+    Batches are never divided. The ranges of one partition in all inputs must be adjacent: the new
     entry covers from the first `from_offset` to the last `to_offset`.
     """
 
@@ -151,7 +153,7 @@ class Keep:
 
 @dataclass(slots=True)
 class Input:
-    """A segment to read. `keeps`: packed `Keep`, rising numbers."""
+    """A segment to read. `keeps`: packed `Keep`, by rising numbers."""
 
     path: str
     uuid: bytes
@@ -160,7 +162,8 @@ class Input:
 
 @dataclass(slots=True)
 class RewriteArguments:
-    """`inputs`: of two with the same partition, the one with its lower offsets first."""
+    """Arguments of a merge. `inputs`: of two with the same partition, the one with the lower
+    offsets is first."""
 
     node_id: int
     created_ms: int
@@ -171,9 +174,9 @@ class RewriteArguments:
 
 @dataclass(slots=True)
 class SkipArguments:
-    """A segment to be written again without what is damaged. `path`: its file or a copy of its
-    object, empty if there is neither; `entries`: packed PartitionEntry, what the metadata says of
-    it, rising numbers; `created_ms` is also when the damage was given up."""
+    """A segment to be written again without its damaged ranges. `path`: its file or a copy of its
+    object, empty if there is neither; `entries`: packed PartitionEntry as the metadata has them, by
+    rising numbers; `created_ms` is also the time at which the damage was given up."""
 
     node_id: int
     created_ms: int
@@ -196,7 +199,7 @@ class Lost:
 
 @dataclass(slots=True)
 class SkipResult:
-    """`lost`: packed Lost, by partition and offset."""
+    """Result of skip. `lost`: packed Lost, by partition and offset."""
 
     made: Made
     lost: Packed
@@ -204,7 +207,7 @@ class SkipResult:
 
 @dataclass(slots=True)
 class ScrubArguments:
-    """The segment to read. `uuid` empty: whichever it says it is."""
+    """The segment to read. `uuid` empty: accept any."""
 
     path: str
     uuid: bytes = b""
@@ -225,7 +228,7 @@ class DamagedRange:
 
     @property
     def text(self) -> str:
-        """In words."""
+        """A description for people."""
         return (
             f"offsets {self.first}-{self.end - 1} of {self.topic}-{self.index} are damaged: "
             f"bytes {self.start}-{self.stop - 1}"
@@ -234,8 +237,8 @@ class DamagedRange:
 
 @dataclass(slots=True)
 class ScrubResult:
-    """`problems`: sentences, none if every byte is as it was written; at most MAX_PROBLEMS.
-    `damaged`: the batches among them."""
+    """Result of scrub. `problems`: sentences, at most MAX_PROBLEMS, none if every byte is as it was
+    written. `damaged`: the batches among them."""
 
     size_bytes: int
     problems: list[str]
@@ -243,19 +246,20 @@ class ScrubResult:
 
 
 def pack(items: Iterable[Any]) -> Packed:
-    """Slices of SLICE items each. A caller on the loop packs slice by slice, and yields between."""
+    """Pack items in slices of SLICE each. A caller on the event loop packs one slice at a time and
+    yields between them."""
     rest = iter(items)
     return [_dumps(part) for part in iter(lambda: list(islice(rest, SLICE)), [])]
 
 
 def unpack(packed: bytes) -> list[Any]:
-    """The items of one slice."""
+    """Return the items of one slice."""
     items: list[Any] = pickle.loads(packed)
     return items
 
 
 def unpack_all(packed: Packed) -> Iterator[Any]:
-    """The items of all slices; for those who have no loop to hold up."""
+    """Return the items of all slices; not for callers on the event loop."""
     for part in packed:
         yield from unpack(part)
 
@@ -265,13 +269,14 @@ def _dumps(items: Sequence[Any]) -> bytes:
 
 
 def find_job(name: str) -> Job:
-    """The function of a job. KeyError if there is none of that name."""
+    """Return the function of a job. KeyError if there is none of that name."""
     job: Job = import_module(JOBS[name]).run
     return job
 
 
 def run_job(fs: FileSystem, name: str, arguments: Any, pace: Pace) -> Any:
-    """Run a job with the errors the Worker port promises: OSError, WorkerError for all else."""
+    """Run a job with the errors of the Worker port: OSError from the disk, WorkerError for all
+    others."""
     try:
         return find_job(name)(fs, arguments, pace)
     except OSError:
@@ -283,9 +288,9 @@ def run_job(fs: FileSystem, name: str, arguments: Any, pace: Pace) -> Any:
 
 
 def entries_of(made: Made) -> list[PartitionEntry]:
-    """All entries of a segment at once."""
+    """Return all entries of a segment at once."""
     return list(unpack_all(made.entries))
 
 
 def no_pace(_: int) -> None:
-    """As fast as it goes."""
+    """Do not limit the rate."""

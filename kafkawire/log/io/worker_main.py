@@ -1,4 +1,4 @@
-"""The program of a worker process: it serves jobs from its standard input until that ends.
+"""The program of a worker process: runs the jobs from its standard input until that ends.
 
 Started by kafkawire.log.io.worker_process, whose protocol it answers.
 """

@@ -1,16 +1,15 @@
-"""The worker process: both ends of the Worker port of kafkawire.log.io.ports, and what runs in
-between.
+"""The worker process: both ends of the Worker port of kafkawire.log.io.ports.
 
-A device. `WorkerProcess` is the broker's end: a child for short jobs, cuts above all, and one for
-all else, so that a cut never waits for a compaction. A child, `python -P -m
-kafkawire.log.io.worker_main`, is started at its first job and ended when it had none for a
-while. Requests and answers are pickled, each in a frame with its length before it, over the child's
-standard input and output. Both ends are the same program of the same installation, so pickle is no
-danger and no version is needed.
+A device. `WorkerProcess` is the broker's end: a child for short jobs, mainly cuts, and one for all
+others, so that a cut never waits for a compaction. A child, `python -P -m
+kafkawire.log.io.worker_main`, is started for its first job and ended after some time without jobs.
+Requests and answers are pickled, each in a frame with its length before it, over the child's
+standard input and output. Both ends are the same program of the same installation, so pickle is
+safe and no version is needed.
 
-A child is nice, lets the terminal's Ctrl-C pass (the broker decides when it ends), and does not
-outlive the broker: Linux kills it with its parent, elsewhere it checks for itself before each piece
-of work; and when it waits for a job, the end of its input is its own.
+A child has a low priority and ignores Ctrl-C in the terminal (the broker decides when it ends). It
+does not outlive the broker: Linux kills it with its parent, elsewhere it checks before each piece
+of work; while it waits for a job it ends with its input.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from kafkawire.rate_limit import RateLimit
 IDLE_S = 60.0
 """An idle child costs 30 MB; starting one costs a tenth of a second."""
 ENDS_S = 1.0
-"""For a child whose pipes have ended to end itself: the system does that at once."""
+"""How long to wait for a child to exit after its pipes have ended: normally that takes no time."""
 
 
 class WorkerProcess:
@@ -54,7 +53,7 @@ class WorkerProcess:
 
 
 class Child:
-    """One child process, as long as there is something for it to do; one job at a time."""
+    """One child process, while there are jobs for it; one job at a time."""
 
     __slots__ = ("_closed", "_dying", "_idle_s", "_lock", "_process")
 
@@ -67,7 +66,7 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Its process id; None while there is none."""
+        """The process id; None while no child is running."""
         return None if self._process is None else self._process.pid
 
     async def run(self, job: str, arguments: Any, bytes_per_second: int) -> Any:
@@ -87,7 +86,7 @@ class Child:
         return outcome[0]
 
     async def _ask(self, job: str, request: tuple[bytes, bytes]) -> bytes:
-        """Send one request and return its answer, while no other is under way."""
+        """Send one request and return its answer, while no other request is pending."""
         if self._process is not None:
             self._process.busy()
         process = await self._running()
@@ -102,8 +101,8 @@ class Child:
                 f"the worker process ended with {exit_words(code)} during {job!r}"
             ) from failure
         except BaseException:
-            # The caller gave up: what the child answers now must not be taken for the answer to
-            # the next job.
+            # The caller was cancelled: the child's answer must not be taken for the answer to the
+            # next job.
             process.kill()
             self._process = None
             self._dying = [each for each in self._dying if each.pid is not None]
@@ -119,7 +118,7 @@ class Child:
         return process
 
     def _rest(self) -> None:
-        """It had nothing to do for a while."""
+        """End the child, which had no jobs for a while."""
         process, self._process = self._process, None
         if process is not None:
             process.retire()
@@ -137,7 +136,7 @@ class Child:
 
 
 def answer(fs: FileSystem, request: bytes, scan: Callable[[], None]) -> bytes:
-    """Do what a request asks for; never raises."""
+    """Run the job of a request and return the answer; never raises."""
     try:
         job, arguments, rate = pickle.loads(request)
         pace = partial(RateLimit(rate, time.monotonic, time.sleep).take, check=scan)
