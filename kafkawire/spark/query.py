@@ -1,7 +1,7 @@
-"""SQL over topics: each is a table by its name, made known to Spark when it is first named.
+"""SQL over topics: each is a table of its name, registered in Spark when first used.
 
 A table has the data source's columns, and `key_text` and `value_text`: the same as strings, null
-where the bytes are no UTF-8. Names with dots or dashes go into backticks.
+for invalid UTF-8. Names with dots or dashes need backticks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MAX_TABLES = 100
-"""New topics that one statement may name: more means that naming them does not help."""
+"""Maximum number of unregistered topics in one statement."""
 NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
 CASE = "spark.sql.caseSensitive"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -30,7 +30,7 @@ _LONG_HINTS = re.compile(r"\s*(?:SQLSTATE:.*|Verify the spelling.*|If you did no
 
 
 class QueryError(SourceError):
-    """A statement that Spark does not take; one sentence."""
+    """A statement that Spark rejects; one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Result:
 
 
 class Shell:
-    """A runner of statements. The session is given, and stopped by the caller that started it."""
+    """Runs statements. The caller starts and stops the session."""
 
     def __init__(self, spark: SparkSession, source: Source) -> None:
         from kafkawire.spark.source.catalog import open_catalog
@@ -55,11 +55,11 @@ class Shell:
         logging.getLogger("SQLQueryContextLogger").disabled = True
 
     def close(self) -> None:
-        """End connections to brokers."""
+        """Close connections to brokers."""
         self._catalog.close()
 
     def run(self, statement: str, limit: int) -> Result:
-        """At most `limit` rows, 0 for all. QueryError, SourceError."""
+        """Return at most `limit` rows, 0 for all. Raises QueryError, SourceError."""
         if _SHOW_TOPICS.fullmatch(statement.strip()):
             return self._show_topics()
         self._forget()
@@ -70,15 +70,15 @@ class Shell:
             rows: Sequence[Any] = frame.limit(limit + 1).collect() if limit else frame.collect()
         except SourceError:
             raise
-        except Exception as error:  # Spark's, py4j's: no common class
+        except Exception as error:  # errors of Spark and py4j have no common class
             raise QueryError(self._sentence(error)) from error
         more = bool(limit) and limit < len(rows)
         rows = in_utc(rows[:limit] if more else rows, _times(frame))
         return Result(frame.columns, rows, more)
 
     def _forget(self) -> None:
-        """The views of the last statement: a loaded frame keeps the offsets, and even the filters,
-        that it was first planned with."""
+        """Drop the views of the last statement, because a loaded frame keeps the offsets and
+        filters of its first plan."""
         for name in self._known:
             self._spark.catalog.dropTempView(name)
         self._known.clear()
@@ -106,7 +106,8 @@ class Shell:
         raise QueryError(f"the statement names more than {MAX_TABLES} tables")
 
     def _topic_of(self, error: Any) -> str:
-        """The topic that Spark did not find as a table. QueryError if it is none."""
+        """Return the topic that Spark did not find as a table. Raises QueryError for another
+        error."""
         parts = parts_of((error.getMessageParameters() or {}).get("relationName", ""))
         if len(parts) == 1 and parts[0] in self._catalog.topics:
             return parts[0]
@@ -118,7 +119,7 @@ class Shell:
         raise QueryError(f"there is no topic {whole!r}{hint}")
 
     def _register(self, name: str) -> None:
-        """A view of the topic's name, for one statement."""
+        """Register a view of the topic's name for one statement."""
         reader = self._spark.read.format("kafkawire").option("subscribe", name)
         source = self._source
         for option, value in (
@@ -143,20 +144,20 @@ class Shell:
 
 
 def names_once(statement: str, names: set[str]) -> bool:
-    """Return True if each of these tables is certainly read once. Spark plans a table that is read
-    twice with the filters of one of both (its PythonDataSourceV2 keeps what it has planned), so
-    filters are handed to the source only where there is nothing to mix up."""
+    """Return True if each of these tables is certainly read only once. Spark plans a table that is
+    read twice with the filters of only one (its PythonDataSourceV2 caches the plan), so filters are
+    passed to the source only if there is no ambiguity."""
     text = statement.lower()
     return not re.search(r"\bwith\b", text) and all(text.count(name.lower()) == 1 for name in names)
 
 
 def _times(frame: DataFrame) -> list[int]:
-    """Which columns are points in time."""
+    """Return the columns that are points in time."""
     return [at for at, each in enumerate(frame.schema) if each.dataType.typeName() == "timestamp"]
 
 
 def in_utc(rows: Sequence[Sequence[Any]], times: list[int]) -> Sequence[Sequence[Any]]:
-    """PySpark gives points in time as this machine's local time, and does not say so."""
+    """Convert points in time to UTC; PySpark returns them in local time without a zone."""
     if not times:
         return rows
     listed = [list(row) for row in rows]
@@ -167,12 +168,13 @@ def in_utc(rows: Sequence[Sequence[Any]], times: list[int]) -> Sequence[Sequence
 
 
 def parts_of(name: str) -> list[str]:
-    """The parts of a name as Spark quotes it: `a`.`b` -> a, b."""
+    """Return the parts of a name quoted by Spark: `a`.`b` -> a, b."""
     return [part.replace("``", "`") for part in _PART.findall(name)]
 
 
 def shortened(text: str) -> str:
-    """Spark's error as one sentence: without its class, code, plan and advice on catalogs."""
+    """Return Spark's error as one sentence, without its class, code, plan and advice on
+    catalogs."""
     line = text.strip().split("\n\n", 1)[0].replace("\n", " ")
     line = re.sub(r"^\[[A-Z_0-9.]+\]\s*", "", line)
     line = re.sub(r"\s+== SQL.*$", "", line)
@@ -180,8 +182,8 @@ def shortened(text: str) -> str:
 
 
 def split(text: str) -> tuple[list[str], str]:
-    """Statements that end with a semicolon, and what follows the last one. Semicolons in quotes,
-    backticks and comments end nothing."""
+    """Split into statements that end with a semicolon, and the rest. Semicolons in quotes,
+    backticks and comments do not end a statement."""
     statements: list[str] = []
     begin = 0
     for at in _semicolons(text):
@@ -193,7 +195,7 @@ def split(text: str) -> tuple[list[str], str]:
 
 
 def statements_of(text: str) -> list[str]:
-    """All statements; the last one needs no semicolon."""
+    """Return all statements; the last one needs no semicolon."""
     statements, rest = split(text)
     return statements if is_blank(rest) else [*statements, rest.strip()]
 
@@ -210,12 +212,12 @@ def _semicolons(text: str) -> Iterator[int]:
 
 
 def is_blank(text: str) -> bool:
-    """Return True if there is nothing but space and comments."""
+    """Return True if there are only whitespace and comments."""
     return not re.sub(r"--[^\n]*|/\*.*?(?:\*/|\Z)", "", text, flags=re.DOTALL).strip()
 
 
 def plain(value: Any) -> Any:
-    """A value for JSON: bytes are text if they are UTF-8, else hexadecimal after 0x."""
+    """Return a value for JSON: bytes as text if they are UTF-8, else hexadecimal after 0x."""
     if isinstance(value, (bytes, bytearray)):
         try:
             return bytes(value).decode()
@@ -236,6 +238,6 @@ def plain(value: Any) -> Any:
 
 
 def plain_rows(result: Result) -> Iterator[list[Any]]:
-    """All rows as JSON has them."""
+    """Return all rows as for JSON."""
     for row in result.rows:
         yield [plain(value) for value in row]

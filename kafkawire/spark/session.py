@@ -1,8 +1,7 @@
-"""A Spark session for the commands: the one that is active, else one started here, quietly.
+"""A Spark session for the commands: the active one, or a new one without console output.
 
-What there must be on the machine is a Java; everything else pip brings. Nothing about where Spark
-runs is assumed: the master and all settings come from outside, and under `spark-submit` they are
-its own.
+The machine must have a Java; pip installs everything else. The master and all settings are given by
+the caller or by `spark-submit`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MIN = 17
-JAVA_ANSWERS_WITHIN_S = 60.0  # a cold disk under load; it takes 0.1
+JAVA_ANSWERS_WITHIN_S = 60.0  # a cold disk under load; usually 0.1
 _INSTALL = (
     f"install one (Debian, Ubuntu: apt-get install openjdk-{JAVA_MIN}-jre-headless; "
     f"macOS: brew install openjdk@{JAVA_MIN}) or set JAVA_HOME to where it is"
@@ -39,7 +38,7 @@ DEFAULTS: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # Workers fork from a process that has imported what they need (kafkawire.spark.daemon).
+    # Workers fork from a process that has imported their modules (kafkawire.spark.daemon).
     "spark.python.daemon.module": "kafkawire.spark.daemon",
     # Rows of a batch from Spark to Python: 10,000, the default, is a MB of small records.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -49,7 +48,7 @@ _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0
 
 
 class SessionError(SourceError):
-    """Spark cannot be started here; one sentence says what is missing and how to get it."""
+    """Spark cannot be started; one sentence says what is missing and how to install it."""
 
 
 def open_session(
@@ -58,15 +57,15 @@ def open_session(
     conf: Mapping[str, str] | None = None,
     app_name: str = "kafkawire",
 ) -> SparkSession:
-    """The active session as it is, else a new one; `format("kafkawire")` is known to it.
+    """Return the active session unchanged, or a new one, with `format("kafkawire")` registered.
 
-    `master` and `app_name` hold where neither `conf` nor spark-submit has them. The caller stops a
-    new session. SessionError.
+    `master` and `app_name` are used if neither `conf` nor spark-submit sets them. The caller stops
+    a new session. Raises SessionError.
     """
     if importlib.util.find_spec("pyspark") is None:
         raise SessionError("PySpark is not installed: pip install 'kafkawire[spark]'")
     with warnings.catch_warnings():
-        # Spark warns of pandas 3 where it is installed; we use none.
+        # Spark warns of pandas 3 if it is installed; it is not used here.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support", FutureWarning)
         from pyspark.sql import SparkSession
 
@@ -76,7 +75,8 @@ def open_session(
 
 
 def sentence(failure: BaseException) -> str:
-    """Ours, of what Spark raises where a Python worker of it failed: it has the whole traceback."""
+    """Return our sentence from Spark's error for a failed Python worker, which contains the whole
+    traceback."""
     found = re.findall(r"^kafkawire\.[\w.]+: (.+)$", str(failure), re.MULTILINE)
     return found[-1].strip() if found else str(failure).strip().partition("\n")[0]
 
@@ -85,10 +85,11 @@ def _start(master: str, app_name: str, conf: dict[str, str]) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit's JVM is there already
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit's JVM already runs
     given: dict[str, str] = {}
     if submitted:
-        SparkContext._ensure_initialized()  # else Spark does not show the settings of spark-submit
+        # otherwise Spark does not return the settings of spark-submit
+        SparkContext._ensure_initialized()
         given = dict(SparkConf().getAll())
     else:
         find_java()
@@ -110,7 +111,7 @@ def _start(master: str, app_name: str, conf: dict[str, str]) -> SparkSession:
         if begun is not None:
             begun.stop()
         raise
-    except Exception as failure:  # py4j's and Spark's have no common class
+    except Exception as failure:  # errors of py4j and Spark have no common class
         reason = str(failure).strip().partition("\n")[0]
         raise SessionError(
             f"Spark does not start with master {settings['spark.master']!r}: {reason}"
@@ -119,10 +120,10 @@ def _start(master: str, app_name: str, conf: dict[str, str]) -> SparkSession:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ctrl-C has its effect at the end of the block: a Java whose start was left halfway would
-    never end."""
+    """Defer Ctrl-C to the end of the block: a Java process interrupted during its start would never
+    end."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals come to the main thread alone
+        yield  # only the main thread gets signals
         return
     come: list[int] = []
 
@@ -133,19 +134,21 @@ def _undisturbed() -> Iterator[None]:
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is note:  # else Spark has set its own, which ends jobs
+        # otherwise Spark has set its handler, which cancels jobs
+        if signal.getsignal(signal.SIGINT) is note:
             signal.signal(signal.SIGINT, before)
     if come:
         raise KeyboardInterrupt
 
 
 def _quiet() -> str:
-    """Options of Java: nothing below ERROR is printed from the first line on."""
+    """Return options of Java that suppress output below ERROR from the start."""
     return f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
 
 
 def find_java() -> str:
-    """The Java that Spark will take: JAVA_HOME's, else the one on PATH. Raises SessionError."""
+    """Return the Java that Spark will use: JAVA_HOME's, else the one on PATH. Raises
+    SessionError."""
     home = os.environ.get("JAVA_HOME")
     if home:
         java = str(Path(home, "bin", "java"))
@@ -168,7 +171,7 @@ def find_java() -> str:
 
 
 def _version(java: str) -> int:
-    """The major version: 8 of "1.8.0_292", 17 of "17.0.15"; 0 if it does not say one."""
+    """Return the major version: 8 of "1.8.0_292", 17 of "17.0.15"; 0 if unknown."""
     command = [java, "-version"]
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Progress of a running Spark job, which is cancelled with its waiting caller."""
+"""Report the progress of a running Spark job, and cancel it with its caller."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_S = 0.25
-"""Between two checks: often enough for a progress bar, and free compared with a job."""
+"""Interval of checks: often enough for a progress bar, and negligible compared with a job."""
 MAX_POLLS = 20
-"""For tasks of a job that was ended: one that does not notice in five seconds is left to itself."""
+"""Checks for the tasks of a cancelled job: one that does not end in five seconds is left
+running."""
 
 
 def watched(frame: DataFrame, scan: Callable[[str], None]) -> list[Any]:
     """Return all rows of a job. `scan` is called periodically with the name of the job's group, and
-    once at the end. Whatever ends the wait, Ctrl-C for one, ends the job."""
+    once at the end. If the wait ends early, e.g. by Ctrl-C, the job is cancelled."""
     rows: list[Any] = watching(frame.sparkSession.sparkContext, frame.collect, scan)
     return rows
 
 
 def watching(context: SparkContext, work: Callable[[], T], scan: Callable[[str], None]) -> T:
-    """Result of `work`, whose jobs are watched as by `watched`."""
-    from pyspark import InheritableThread  # has the properties of the calling one in Spark
+    """Return the result of `work`, whose jobs are watched as by `watched`."""
+    from pyspark import InheritableThread  # has the Spark properties of the calling thread
 
     group = f"kafkawire-{id(work)}"
     outcome: list[T] = []
@@ -58,7 +59,8 @@ def watching(context: SparkContext, work: Callable[[], T], scan: Callable[[str],
 
 
 def _until_idle(context: SparkContext, group: str) -> None:
-    """Its tasks end some time after their job; a session that is stopped before complains."""
+    """Wait for its tasks, which end some time after their job; stopping the session earlier causes
+    errors."""
     tracker = context.statusTracker()
     for _ in range(MAX_POLLS):
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]

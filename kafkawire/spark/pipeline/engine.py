@@ -1,6 +1,6 @@
 """A run of a job: plan, intent, tasks, commit. The next run continues after any interruption.
 
-    1  cleanup after the last committed run, if it is incomplete
+    1  clean up after the last committed run, if needed
     2  the intent of run n is written, if absent; its ranges and names are then fixed
     3  its tasks are executed; each writes a result file
     4  files of the run that are in no result are removed, if a task was retried

@@ -1,7 +1,7 @@
-"""A job as its TOML file says it: what is read, what becomes of values, which table. Pure.
+"""A job as defined by its TOML file: source, value formats, table. Pure.
 
-Every mistake is a JobError of one sentence that names the key, its value and what is allowed. The
-keys are in docs/pipeline.md.
+Every mistake raises a JobError with one sentence that names the key, its value and what is allowed.
+docs/pipeline.md lists the keys.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Offsets = str | Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class SourceSection:
-    """[source]. Exactly one of `subscribe`, `pattern`, `assign` says which partitions."""
+    """[source]. Exactly one of `subscribe`, `pattern`, `assign` selects the partitions."""
 
     source: Source
     subscribe: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class SourceSection:
 class PartitionColumn:
     """One folder level of the table: the column `name`, or the day (UTC) of a timestamp column.
 
-    `column` is where its value comes from; `by_date`: as yyyy-mm-dd, under the name `name`.
+    `column`: the source of its value; `by_date`: as yyyy-mm-dd, under the name `name`.
     """
 
     name: str
@@ -55,9 +55,9 @@ class PartitionColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """[table]. `file_bytes`: about how many bytes of a topic's batches go into one file;
-    `catalog`: properties of an Iceberg catalog, with `name` its table's name there; `history_s`:
-    how long older states of an Iceberg or Delta table stay, 0 for what its format has."""
+    """[table]. `file_bytes`: approximate bytes of a topic's batches per file; `catalog`: properties
+    of an Iceberg catalog, with `name` as the table's name there; `history_s`: how long older states
+    of an Iceberg or Delta table are kept, 0 for the format's default."""
 
     format: str
     path: str
@@ -74,7 +74,7 @@ class TableSpec:
 @dataclass(frozen=True, slots=True)
 class Running:
     """[run] and [spark]. `every_s`: seconds between the starts of two runs of continuous mode;
-    `max_offsets`: of one run, over all partitions, 0 for no bound; `spark`: settings of Spark."""
+    `max_offsets`: of one run, over all partitions, 0 for no limit; `spark`: settings of Spark."""
 
     mode: str = BATCH
     every_s: float = 30.0
@@ -87,8 +87,8 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A whole job. `dead_letters`: where records go that have no place in the table, "" for
-    nowhere: then the first of them ends the run with an error."""
+    """A whole job. `dead_letters`: location of records that cannot be converted, "" for none: then
+    the first such record fails the run."""
 
     name: str
     reading: SourceSection
@@ -100,7 +100,7 @@ class Job:
 
 
 def parse(text: str) -> Job:
-    """The job of a TOML document; JobError."""
+    """Parse the job of a TOML document. Raises JobError."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -109,7 +109,7 @@ def parse(text: str) -> Job:
 
 
 def from_dict(document: Mapping[str, Any]) -> Job:
-    """The job of a parsed document; JobError."""
+    """Build the job of a parsed document. Raises JobError."""
     root = JobSection("", document)
     root.only(SECTIONS)
     job = root.section("job", needed=True)
@@ -172,7 +172,7 @@ def _reading(section: JobSection) -> SourceSection:
 
 
 def _only_read(key: str, offsets: Offsets, names: tuple[str, ...], pattern: str) -> None:
-    """Refuse offsets of a topic that is not read: a misspelt one would be read from elsewhere."""
+    """Reject offsets of a topic that is not read; with a typing error it would start elsewhere."""
     if isinstance(offsets, str):
         return
     for topic in offsets:

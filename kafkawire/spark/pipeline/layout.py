@@ -29,8 +29,8 @@ DEAD_SCHEMA = pa.schema(
         ("_value", pa.binary()),
     ]
 )
-"""Dead letters: a record's offset is `_offset`, and `_end` one more; a range that cannot be read
-is one row, [_offset, _end), whose `_value` has its bytes as far as they are known."""
+"""Dead letters: a record has its offset in `_offset` and `_end` = offset + 1; an unreadable range
+[_offset, _end) is one row, whose `_value` has its bytes as far as they are known."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Layout:
 
     @classmethod
     def of(cls, job: Job, key: Sequence[pa.Field], value: Sequence[pa.Field]) -> Layout:
-        """`key`, `value`: the columns that keys and values become. JobError."""
+        """Build the layout. `key`, `value`: the columns of keys and values. Raises JobError."""
         native = Selection((*NATIVE.names, INDEX_NAME)).arrow_schema()
         spec = job.table
         names = ["_topic"] * spec.topic_column + ["_partition", "_offset"]
@@ -70,7 +70,7 @@ class Layout:
             folders.append(column.name)
         if len(folders) == len(table.names) or len(set(folders)) < len(folders):
             raise JobError(f"[table] partition_by is {folders}: no column twice, and not all")
-        # Iceberg's partition columns are columns of its files, days are a transform of one.
+        # Iceberg's partition columns are columns of its files, days are a transform of a column.
         files = whole if spec.format == ICEBERG else _without(table, folders)
         reads = [name for name in NATIVE.names if name != "_headers" or job.reading.headers]
         if not spec.timestamp_type_column:
@@ -79,7 +79,8 @@ class Layout:
         return cls(files, table, spec.partition_by, Selection(tuple(reads)))
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[Values, pa.RecordBatch]]:
-        """Rows of `batch` by the values of the partition columns; all its columns are kept."""
+        """Split rows of `batch` by the values of the partition columns; all its columns are
+        kept."""
         if not self.partition_by:
             yield (), batch
             return
@@ -108,7 +109,8 @@ class Layout:
 
 
 def _as_text(values: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Its dictionary as text; an empty text becomes null, as Spark has no folder for it."""
+    """Return its dictionary as text; an empty text becomes null, because Spark has no folder for
+    it."""
     text = pc.cast(values.dictionary, pa.string())
     if pa.types.is_string(values.dictionary.type):
         text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
@@ -144,13 +146,13 @@ def _check_partition_column(column: PartitionColumn, schema: pa.Schema) -> None:
 
 
 def described(schema: pa.Schema) -> dict[str, str]:
-    """Columns and their types as text, as `table.json` keeps them."""
+    """Return columns and their types as text, for `table.json`."""
     return {field.name: str(field.type) for field in schema}
 
 
 def check_evolution(known: Mapping[str, str], schema: pa.Schema) -> list[str]:
-    """The columns that are new. JobError if one is gone or has another type: what was written
-    could then not be read with what comes."""
+    """Return the new columns. Raises JobError if one was removed or has another type, because old
+    and new files could not be read together."""
     now = described(schema)
     for name, kind in known.items():
         if name not in now:
@@ -164,13 +166,13 @@ def check_evolution(known: Mapping[str, str], schema: pa.Schema) -> list[str]:
 
 
 def constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
-    """So many rows of one value, stored as a dictionary: Parquet takes that as it is."""
+    """Return an array of one repeated value, dictionary-encoded, which Parquet stores directly."""
     indices = pa.repeat(pa.scalar(0, pa.int32()), rows)
     return pa.DictionaryArray.from_arrays(indices, pa.array([value], kind))
 
 
 def repeating(schema: pa.Schema) -> pa.Schema:
-    """The same with `_topic` as `constant` makes it."""
+    """Return the same as plain text."""
     at = schema.get_field_index("_topic")
     kind = pa.dictionary(pa.int32(), pa.string())
     return schema if at < 0 else schema.set(at, schema.field(at).with_type(kind))

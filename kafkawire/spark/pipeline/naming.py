@@ -2,9 +2,9 @@
 
     date=2026-11-21/orders-p00003-o00000000000000001000-00000000000000002000-r7.parquet
 
-A name says which offsets may be in the file and which run wrote it (r) or which compaction (c), so
-that a retry writes the same names and files cannot be confused. Where a file must not change its
-bytes under its name, something of the attempt follows: -r7-3f9c.parquet.
+A name has the range of offsets in the file and the run (r) or compaction (c) that wrote it, so that
+a retry writes the same names and files cannot be confused. If a file must not be overwritten, an id
+of the attempt follows: -r7-3f9c.parquet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from kafkawire.spark.source.model import PartitionRange
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""The folder of nulls and of empty strings, as Hive and Spark have it."""
+"""The folder of nulls and of empty strings, as in Hive and Spark."""
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 0x20)}
 _NAME = re.compile(
     r"(?:.*/)?~?(?P<topic>[^/]+)-p(?P<partition>\d{5,})-o(?P<base>\d{20})-(?P<end>\d{20})"
@@ -27,22 +27,23 @@ Values = tuple[tuple[str, str | None], ...]
 
 
 def file_path(part: PartitionRange, values: Values, number: int, *, kind: str, attempt: str) -> str:
-    """The path of a file from the table's root. `kind`: "r" for a run, "c" for a compaction."""
+    """Return the path of a file from the table's root. `kind`: "r" for a run, "c" for a
+    compaction."""
     topic, partition, base, end = part
-    shown = topic if topic[:1] not in ("_", ".") else f"~{topic}"  # Spark takes those for hidden
+    shown = topic if topic[:1] not in ("_", ".") else f"~{topic}"  # Spark ignores hidden files
     suffix = f"-{attempt}" if attempt else ""
     name = f"{shown}-p{partition:05}-o{base:020}-{end:020}-{kind}{number}{suffix}.parquet"
     return f"{folder(values)}{name}"
 
 
 def folder(values: Values) -> str:
-    """`name=value/` for each partition column, as Hive's tables have them; "" for none."""
+    """Return `name=value/` for each partition column, as in Hive's tables; "" without any."""
     return "".join(f"{escape(name)}={escape(value or NULL)}/" for name, value in values)
 
 
 def escape(text: str) -> str:
-    """Escape a value for a path as Spark does (its ExternalCatalogUtils.escapePathName), and what
-    of the first 256 characters cannot be printed as well: Spark reads these back all the same."""
+    """Escape a value for a path as Spark does (its ExternalCatalogUtils.escapePathName), and also
+    unprintable ones of the first 256 characters, which Spark can read."""
     return "".join(f"%{ord(char):02X}" if _is_escaped(char) else char for char in text)
 
 
@@ -51,13 +52,14 @@ def _is_escaped(char: str) -> bool:
 
 
 def written_by(path: str) -> tuple[str, int] | None:
-    """("r", run) or ("c", compaction) of one of our files, None for any other."""
+    """Return ("r", run) or ("c", compaction) of one of our files, None for any other."""
     match = _NAME.fullmatch(path)
     return (match["kind"], int(match["number"])) if match else None
 
 
 def described(path: str) -> tuple[PartitionRange, str, int] | None:
-    """The offsets that may be in one of our files, "r" or "c", and its number; None for others."""
+    """Return the offsets that may be in one of our files, "r" or "c", and its number; None for
+    others."""
     match = _NAME.fullmatch(path)
     if match is None:
         return None
@@ -67,7 +69,7 @@ def described(path: str) -> tuple[PartitionRange, str, int] | None:
 
 
 def covering(parts: Sequence[PartitionRange]) -> PartitionRange:
-    """From the first offset of neighbouring parts of one partition to the last."""
+    """Return the range from the first offset of adjacent parts of one partition to the last."""
     first = parts[0]
     return PartitionRange(
         first.topic,

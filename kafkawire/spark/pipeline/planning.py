@@ -1,5 +1,5 @@
-"""Which offsets a run reads: from where the last one ended to what there is, or less. Pure but for
-the catalog it asks."""
+"""Plan the offsets of a run: from the end of the last run to the current end, or to a limit. Pure
+except for catalog queries."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from kafkawire.spark.source.ranges import CatalogContents, assigned, limited
 
 Key = tuple[str, int]
 SHARE_BYTES = 4 << 20
-"""Of stored batches: some 50 ms of work. Splitting less than that makes more and smaller files."""
+"""Minimum stored bytes of a task: some 50 ms of work. Smaller tasks make more and smaller files."""
 
 
 def partitions(
     catalog: CatalogContents, reading: SourceSection, known: Positions, remade: Collection[str]
 ) -> list[Key]:
-    """Topics and partitions that are read now. SourceError for a topic that was never there.
+    """Return the topics and partitions to read. Raises SourceError for a topic that never existed.
 
-    A topic that was read before and is gone is DataLoss, unless that is allowed or it was found by
-    the pattern: what it had after the last run cannot be read any more. One that was `remade` is
-    DataLoss, or left out: its offsets are in the table already, as those of other records.
+    A topic that was read before and deleted raises DataLoss, unless that is allowed or it matched
+    the pattern, because its records after the last run are lost. A topic that was deleted and
+    created again (`remade`) raises DataLoss or is left out, because the table already has its
+    offsets with other records.
     """
     if remade and reading.source.fail_on_data_loss:
         raise DataLoss(
@@ -56,8 +57,8 @@ def partitions(
 def starts(
     catalog: CatalogContents, reading: SourceSection, keys: Sequence[Key], known: Positions | None
 ) -> dict[Key, int]:
-    """Where each partition is read from. One that was not there in the runs before is read from its
-    beginning whatever the job says: `latest` means what is there when the job begins."""
+    """Return the start of each partition. One that is new since the last run is read from its
+    beginning, because `latest` refers to the first run of the job."""
     found = {}
     for topic, partition in keys:
         before = None if known is None else known.get(topic, {}).get(partition)
@@ -94,9 +95,9 @@ def ranges(
     max_offsets: int,
     remade: Collection[str] = (),
 ) -> tuple[list[PartitionRange], Positions, bool]:
-    """Plan of a run: a range for each partition with new offsets, the start of the next run, and
-    whether there is more. `known`: where the last run ended, None for the first. SourceError,
-    DataLoss."""
+    """Plan a run: return a range for each partition with new offsets, the start of the next run,
+    and whether there is more. `known`: where the last run ended, None for the first. Raises
+    SourceError, DataLoss."""
     keys = partitions(catalog, reading, known or {}, remade)
     begin = starts(catalog, reading, keys, known)
     latest = {key: _end(catalog, reading, key, begin[key]) for key in keys}
@@ -109,7 +110,7 @@ def ranges(
 
 
 def _end(catalog: CatalogContents, reading: SourceSection, key: Key, begin: int) -> int:
-    """Return the end of the range of a partition; DataLoss if it was created again since."""
+    """Return the end of the range of a partition. Raises DataLoss if it was created again since."""
     topic, partition = key
     bounds = catalog.bounds(topic, partition)
     source = reading.source
@@ -136,8 +137,8 @@ def _end(catalog: CatalogContents, reading: SourceSection, key: Key, begin: int)
 def tasks_of(
     parts: Sequence[Part], task_bytes: int, parallelism: int
 ) -> list[tuple[PartitionRange, ...]]:
-    """The ranges of each task, neighbours of one partition joined: as many tasks as are done at
-    once, where there is enough for each that it is worth a file of its own."""
+    """Return the ranges of each task, adjacent ones of a partition merged: as many tasks as run
+    concurrently, if each has enough for a file of its own."""
     enough = sum(part.size_bytes for part in parts) // SHARE_BYTES
     tasks = plan_tasks(parts, task_bytes=task_bytes, min_tasks=max(1, min(parallelism, enough)))
     return [_joined(task) for task in tasks]

@@ -1,8 +1,8 @@
-"""A small client of a schema registry: schemas by their number, and by subject and version.
+"""A small client of a schema registry: schemas by id, and by subject and version.
 
-The paths and answers are those of Confluent's Schema Registry, which Karapace and others share.
+Paths and responses are those of Confluent's Schema Registry, which Karapace and others implement.
 User and password come from SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO=USER:PASSWORD in the environment,
-or from the URL; no message shows them.
+or from the URL, and are never shown in messages.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from kafkawire.spark.source.model import SourceError
 
 USER_INFO = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
 TIMEOUT_S = 10.0
-TRIES = 5  # 0.2 + 0.4 + 0.8 + 1.6 s of waiting; Spark tries a task again after that
+TRIES = 5  # 0.2 + 0.4 + 0.8 + 1.6 s of waiting; Spark retries the task after that
 FIRST_WAIT_S = 0.2
 ANSWER_BYTES_MAX = 16 << 20  # a schema of generated code is 1 MiB at most
-REFERENCES_MAX = 1000  # of one schema, over all levels
-UNKNOWN_MAX = 1000  # numbers that were asked for in vain; a topic of garbage has millions
+REFERENCES_MAX = 1000  # referenced by one schema, over all levels
+UNKNOWN_MAX = 1000  # unknown ids that are remembered; a topic of garbage has millions
 AVRO, PROTOBUF = "AVRO", "PROTOBUF"
 
 
 class RegistryError(SourceError):
-    """The registry cannot be reached, or answers what it must not; one sentence."""
+    """The registry cannot be reached, or its response is invalid; one sentence."""
 
 
 class Reference(NamedTuple):
-    """Another schema that one needs, under the name it imports it by."""
+    """A reference to another schema, with the name of the import."""
 
     name: str
     subject: str
@@ -43,7 +43,7 @@ class Reference(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """One schema. `text`: as it was registered; protobuf: a FileDescriptorProto in base64."""
+    """One schema. `text`: as registered; protobuf: a FileDescriptorProto in base64."""
 
     type: str
     text: str
@@ -51,7 +51,7 @@ class Schema(NamedTuple):
 
 
 class Registry:
-    """One registry, asked once for each schema. Not for many threads at a time."""
+    """One registry; each schema is requested once. Not thread-safe."""
 
     def __init__(self, url: str) -> None:
         """`url`: http(s)://[USER:PASSWORD@]HOST[:PORT][/PATH]. Raises RegistryError."""
@@ -73,7 +73,7 @@ class Registry:
         self._unknown = 0
 
     def schema(self, number: int) -> Schema | None:
-        """The schema of this number; None if there is none. Raises RegistryError."""
+        """Return the schema of this id; None if there is none. Raises RegistryError."""
         if number not in self._by_number:
             if self._unknown >= UNKNOWN_MAX:
                 return None
@@ -83,7 +83,7 @@ class Registry:
         return self._by_number[number]
 
     def version(self, subject: str, version: str | int = "latest") -> Schema:
-        """A subject's schema of a version. Raises RegistryError, also if there is none."""
+        """Return a version of a subject's schema. Raises RegistryError, also if there is none."""
         name = urllib.parse.quote(subject, safe="")
         answer = self._get(f"/subjects/{name}/versions/{version}")
         if answer is None:
@@ -91,8 +91,8 @@ class Registry:
         return _schema(answer)
 
     def needed(self, schema: Schema) -> dict[str, Schema]:
-        """Every schema that this one refers to, by the name it is imported by, over all levels;
-        what is needed stands before what needs it. Raises RegistryError."""
+        """Return all schemas that this one references, over all levels, by import name; each after
+        the ones it references itself. Raises RegistryError."""
         found: dict[str, Schema] = {}
         self._gather(schema, found, set())
         return found
@@ -109,8 +109,9 @@ class Registry:
             found[reference.name] = other
 
     def _get(self, path: str) -> dict[str, Any] | None:
-        """The answer, or None for what does not exist. Tries again what may pass."""
-        # Protobuf's compiled form: we have no compiler of .proto files. Others ignore it.
+        """Return the response, or None if the resource does not exist. Retries temporary errors."""
+        # Protobuf's compiled form: there is no compiler of .proto files here. Other formats ignore
+        # it.
         request = urllib.request.Request(
             f"{self.url}{path}?format=serialized", headers=self._headers
         )
@@ -129,7 +130,7 @@ class Registry:
                     reason = getattr(error, "reason", None) or error or type(error).__name__
                     raise RegistryError(f"{self.url}{path} cannot be reached: {reason}") from None
             time.sleep(FIRST_WAIT_S * 2 ** (TRIES - 1 - left))
-        raise AssertionError  # the last try returns or raises
+        raise AssertionError  # the last attempt returns or raises
 
 
 def _decoded(body: bytes, url: str) -> dict[str, Any]:
@@ -155,5 +156,5 @@ def _schema(answer: dict[str, Any]) -> Schema:
 
 @cache
 def registry(url: str) -> Registry:
-    """The registry of this URL, with what it knows, in this process."""
+    """Return the registry of this URL, cached in this process."""
     return Registry(url)

@@ -1,4 +1,4 @@
-"""A run: what is fixed before it writes (Run), what a task did (Done), what came of it (Record).
+"""A run: its intent (Run), the results of its tasks (Done), and its record (RunRecord).
 
 All three are JSON in the table's folder `_kafkawire/` (kafkawire.spark.pipeline.state). Pure.
 """
@@ -21,7 +21,7 @@ Positions = Mapping[str, Mapping[int, int]]
 
 
 class UnknownVersion(SourceError):
-    """Written by a newer kafkawire."""
+    """Written by a newer version of kafkawire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class FileFacts:
 class Share:
     """Account of the offsets of one range: rows + dead + all of `counts` = end - base.
 
-    `rows` are in the table, `dead` with the dead letters; `counts`: how many offsets have no row,
-    by reason (kafkawire.spark.source.model.REASONS); `gaps`: the first runs of those.
+    `rows` are in the table, `dead` in the dead letters; `counts`: number of offsets without a row,
+    by reason (kafkawire.spark.source.model.REASONS); `gaps`: the first ranges of those.
     """
 
     range: PartitionRange
@@ -61,13 +61,13 @@ class Share:
 
     @classmethod
     def of(cls, account: Account, dead: int) -> Share:
-        """`dead` of the account's rows did not go to the table."""
+        """Build the share of an account; `dead` of its rows are dead letters."""
         counts, gaps = dict(account.counts), tuple(account.gaps)
         return cls(account.range, account.rows - dead, dead, counts, gaps)
 
     @property
     def missing(self) -> int:
-        """Offsets that nothing explains; 0, or something is wrong."""
+        """Number of unexplained offsets; 0 unless there is a defect."""
         gone = self.rows + self.dead + sum(self.counts.values())
         return self.range.end - self.range.base - gone
 
@@ -78,9 +78,9 @@ class Run:
     names.
 
     `tasks`: the ranges of each task, one of a partition at most; `ends`: where the next run begins,
-    also for partitions of which this one reads nothing; `value`, `key`: formats with their schemas
-    in them, so that a repeat understands values as the first try did; `ids`: of topics, in hex,
-    where they have one: another topic of the same name has other records under the same offsets.
+    also for partitions that this one does not read; `value`, `key`: formats including their
+    schemas, so that a retry decodes values identically; `ids`: topic ids in hex, if known: a new
+    topic of the same name has other records at the same offsets.
     """
 
     job: str
@@ -100,7 +100,7 @@ class Run:
 class Done:
     """Result of a task: its files, those of dead letters, and its ranges' accounts, in order.
 
-    `retried`: it was not the first try of it in its Spark job.
+    `retried`: it was not the first attempt in its Spark job.
     """
 
     task: int
@@ -112,10 +112,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run that is done, as `_kafkawire/commits/<number>.json` keeps it.
+    """A finished run, as stored in `_kafkawire/commits/<number>.json`.
 
-    `at_ms`: when it was committed; `seconds`: how long it took, of its last try; `dead_letters`:
-    the URL of the place that the files of `dead` are in; `ids`: of all topics so far, as in Run.
+    `at_ms`: when it was committed; `seconds`: duration of its last attempt; `dead_letters`: the URL
+    of the files in `dead`; `ids`: of all topics so far, as in Run.
     """
 
     job: str
@@ -131,7 +131,7 @@ class RunRecord:
 
     @classmethod
     def of(cls, run: Run, done: Iterable[Done], at_ms: int = 0, seconds: float = 0.0) -> RunRecord:
-        """The record of a run whose tasks did `done`, in the order of tasks."""
+        """Build the record of a run from the results of its tasks, in task order."""
         ordered = sorted(done, key=lambda one: one.task)
         files = tuple(file for one in ordered for file in one.files)
         dead = tuple(file for one in ordered for file in one.dead)
@@ -182,7 +182,7 @@ def positions(plain: Mapping[str, Mapping[str, int]]) -> Positions:
 
 
 def load_files(plain: Iterable[Mapping[str, Any]]) -> tuple[FileFacts, ...]:
-    """Files as JSON has them."""
+    """Load files from JSON."""
     return _files(plain)
 
 

@@ -1,4 +1,4 @@
-"""One section of a job's TOML: typed values out of it, each mistake in one sentence. Pure."""
+"""One section of a job's TOML: typed values, with one sentence for each mistake. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Made = TypeVar("Made")
 
 
 class JobError(SourceError):
-    """The job cannot be done as it is written, or cannot go on; one sentence."""
+    """The job is invalid or cannot continue; one sentence."""
 
 
 class JobSection:
@@ -29,7 +29,7 @@ class JobSection:
         self.name, self.values = name, values
 
     def only(self, known: Collection[str]) -> None:
-        """Refuse a key that is not `known`, with the nearest that is."""
+        """Reject a key that is not `known`, and suggest the nearest known one."""
         for key in self.values:
             if key in known:
                 continue
@@ -39,7 +39,7 @@ class JobSection:
             raise JobError(f"{where} {key!r} that is not known; {hint}")
 
     def section(self, name: str, *, needed: bool = False) -> JobSection:
-        """The sub-section `name`; empty where it is not there."""
+        """Return the sub-section `name`; empty if absent."""
         found = self.values.get(name, {})
         if not isinstance(found, Mapping):
             raise JobError(f"{name} is {found!r}, it must be a section [{name}]")
@@ -48,28 +48,28 @@ class JobSection:
         return JobSection(name, found)
 
     def wrong(self, key: str, allowed: str) -> JobError:
-        """The error that `key` must be `allowed`."""
+        """Return the error that `key` must be `allowed`."""
         value = self.values.get(key)
         if value is None or value == "":
             return JobError(f"[{self.name}] needs {key}: {allowed}")
         return JobError(f"[{self.name}] {key} is {value!r}, it must be {allowed}")
 
     def text(self, key: str, *, needed: bool = False) -> str:
-        """A string, "" by default."""
+        """Return a string, "" by default."""
         value = self.values.get(key, "")
         if not isinstance(value, str) or (needed and not value):
             raise self.wrong(key, "a string")
         return value
 
     def name_of(self, key: str) -> str:
-        """A name that can be part of a file's name."""
+        """Return a name that can be part of a file name."""
         value = self.text(key, needed=True)
         if not NAME.fullmatch(value):
             raise self.wrong(key, "letters, digits, '.', '_' and '-', 100 at most")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of strings, or one string with commas."""
+        """Return a list of strings, given as a list or as one string with commas."""
         value = self.values.get(key, [])
         parts = value.split(",") if isinstance(value, str) else value
         if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
@@ -77,28 +77,28 @@ class JobSection:
         return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
     def one_of(self, key: str, allowed: Collection[str], default: str) -> str:
-        """One of a few words."""
+        """Return one of a few words."""
         value = self.values.get(key, default)
         if value not in allowed:
             raise self.wrong(key, f"one of {', '.join(allowed)}")
         return str(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """true or false."""
+        """Return true or false."""
         value = self.values.get(key, default)
         if not isinstance(value, bool):
             raise self.wrong(key, "true or false")
         return value
 
     def whole(self, key: str, default: int, least: int, most: int) -> int:
-        """A whole number from `least` to `most`."""
+        """Return a whole number from `least` to `most`."""
         value = self.values.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise self.wrong(key, f"a whole number from {least} to {most}")
         return value
 
     def size(self, key: str, default: int, least: int, most: int) -> int:
-        """Bytes: a number, or a string like "64 MiB"; k, M, G are powers of 1024."""
+        """Return bytes, given as a number or a string like "64 MiB"; k, M, G are powers of 1024."""
         value = self.values.get(key, default)
         match = SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
         if match:
@@ -108,7 +108,8 @@ class JobSection:
         return value
 
     def seconds(self, key: str, default: float) -> float:
-        """A time as "30 s", "5 min", "1 h", "7 d", "500 ms" or a number of seconds; in seconds."""
+        """Return seconds, given as "30 s", "5 min", "1 h", "7 d", "500 ms" or a number of
+        seconds."""
         value = self.values.get(key, default)
         match = DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
         if match:
@@ -118,7 +119,7 @@ class JobSection:
         return float(value)
 
     def pattern(self, key: str) -> str:
-        """A regular expression, "" by default."""
+        """Return a regular expression, "" by default."""
         value = self.text(key)
         try:
             re.compile(value)
@@ -127,7 +128,7 @@ class JobSection:
         return value
 
     def partitions(self, key: str) -> Mapping[str, tuple[int, ...]] | None:
-        """Topic -> partitions, as `assign = { orders = [0, 1] }`; None where it is not there."""
+        """Return topic -> partitions, given as `assign = { orders = [0, 1] }`; None if absent."""
         value = self.values.get(key)
         if value is None:
             return None
@@ -142,7 +143,7 @@ class JobSection:
     def offsets(
         self, key: str, words: Collection[str], default: str
     ) -> str | Mapping[str, Mapping[int, int]]:
-        """One of the words, or offsets by topic and partition."""
+        """Return one of the words, or offsets by topic and partition."""
         value = self.values.get(key, default)
         if isinstance(value, str) and value in words:
             return value
@@ -156,7 +157,7 @@ class JobSection:
             raise self.wrong(key, f"{also} or offsets, like {{ orders = {{ 0 = 100 }} }}") from None
 
     def properties(self, key: str) -> Mapping[str, Any] | None:
-        """Names and values, as strings but for sections; None where it is not there."""
+        """Return names and values, as strings except for sections; None if absent."""
         value = self.values.get(key)
         if value is None:
             return None
@@ -167,7 +168,7 @@ class JobSection:
         }
 
     def settings(self) -> Mapping[str, str]:
-        """Settings of Spark. TOML takes the dots of a name without quotes for sections."""
+        """Return settings of Spark. TOML parses the dots of an unquoted name as sections."""
         found: dict[str, str] = {}
 
         def take(prefix: str, values: Mapping[str, Any]) -> None:
@@ -190,7 +191,8 @@ class JobSection:
     def partition_columns(
         self, key: str, make: Callable[[str, str, bool], Made]
     ) -> tuple[Made, ...]:
-        """Columns, or `date(COLUMN)` for the day of a timestamp; `make(name, column, by_date)`.
+        """Return columns, or `date(COLUMN)` for the day of a timestamp; `make(name, column,
+        by_date)`.
 
         The day of a record's own timestamp is called `date`, that of another column COLUMN_date.
         """

@@ -1,20 +1,18 @@
 """State of a table in its folder `_kafkawire/`: intents, task results, records.
 
-    table.json                      whose table it is, and its columns
-    runs/<number>.json              the intent of a run, for ever: it keeps a late driver from
-                                    giving the number to something else
-    runs/<number>/task-<i>.json     what a task of it did; gone once there is a record
+    table.json                      the table's job and its columns
+    runs/<number>.json              the intent of a run; never deleted, so numbers are not reused
+    runs/<number>/task-<i>.json     the result of one of its tasks; deleted once there is a record
     commits/<number>.json           the record of a run; in a Parquet table this is the commit
     compactions/<number>.json       which files become one; results of tasks as for runs
-    replaced/<number>.json          a Parquet table's replacements, once they hold
+    replaced/<number>.json          a Parquet table's committed replacements
     snapshots/<number>.json         a Parquet table's files after that many runs
-    expiry.json                     files of an Iceberg table that go with snapshots that expire
-    replays/<name>.json             what a replay to a topic has fixed (replay.record)
-    latest.json                     up to which number everything is settled: a hint for the
-                                search, which may be outdated
+    expiry.json                     files of an Iceberg table to delete with expiring snapshots
+    replays/<name>.json             the plan of a replay to a topic (replay.record)
+    latest.json                     a hint: everything up to this number is settled
 
-Numbers have 20 digits. All but the hint are written if absent and never changed, so that any number
-of processes may do the same work: the first one's word holds.
+Numbers have 20 digits. All except the hint are written if absent and never changed, so that any
+number of processes may do the same work: the first write wins.
 """
 
 from __future__ import annotations
@@ -73,14 +71,15 @@ class TableSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """Of an Iceberg table: `files` are to be deleted once none of these snapshots is there."""
+    """Pending deletions of an Iceberg table: `files` are deleted once none of these snapshots
+    exists."""
 
     snapshots: tuple[int, ...]
     files: tuple[str, ...]
 
 
 class TableState:
-    """The folder `_kafkawire/` of one table. Pickles, as its place does."""
+    """The folder `_kafkawire/` of one table. Can be pickled, like its location."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -93,11 +92,11 @@ class TableState:
         self.place.put(f"{FOLDER}/latest.json", json.dumps(hint._asdict()).encode())
 
     def table(self) -> dict[str, Any] | None:
-        """Description written by `describe`, None for a new table."""
+        """Read the description written by `describe`; None for a new table."""
         return self._json("table.json")
 
     def describe(self, plain: Mapping[str, Any], *, new: bool) -> None:
-        """FileExistsError if it is to be `new` and is not."""
+        """Write the description. Raises FileExistsError if `new` and it exists."""
         data = json.dumps(plain, indent=1).encode()
         self.place.put(f"{FOLDER}/table.json", data, if_absent=new)
 
@@ -106,7 +105,7 @@ class TableState:
         return load_run(data) if data is not None else None
 
     def intend(self, run: Run) -> Run:
-        """`run`, or what another driver has made of its number."""
+        """Write the intent of `run`; return the existing one if another driver was first."""
         if self._put(f"{RUNS}/{run.number:020}.json", dump(run)):
             return run
         there = self.run(run.number)
@@ -121,7 +120,7 @@ class TableState:
         return self._is_there(f"commits/{number:020}.json")
 
     def put_record(self, record: RunRecord) -> bool:
-        """Write the record; return False if the run had one."""
+        """Write the record; return False if the run already had one."""
         return self._put(f"commits/{record.run:020}.json", dump(record))
 
     def records(self, first: int = 1) -> Iterator[RunRecord]:
@@ -131,14 +130,14 @@ class TableState:
             first += 1
 
     def last_record(self) -> int:
-        """The number of the newest record, 0 for none."""
+        """Return the number of the newest record, 0 if there is none."""
         number = self.hint().run
         while self.has_record(number + 1):
             number += 1
         return number
 
     def done(self, kind: str, number: int, task: int) -> Done | None:
-        """Result of `task` of a run or compaction, None if it is not done."""
+        """Return the result of `task` of a run or compaction, None if it is not finished."""
         data = self._get(_task(kind, number, task))
         return load_done(data) if data is not None else None
 
@@ -146,17 +145,18 @@ class TableState:
         return self._is_there(_task(kind, number, task))
 
     def put_done(self, kind: str, number: int, done: Done) -> bool:
-        """Write the result; return False if the task had one."""
+        """Write the result; return False if the task already had one."""
         return self._put(_task(kind, number, done.task), dump(done))
 
     def all_done(self, kind: str, number: int) -> dict[int, Done]:
-        """Existing results of a run's or compaction's tasks, by task."""
+        """Return existing results of a run's or compaction's tasks, by task."""
         prefix = f"{FOLDER}/{kind}/{number:020}/"
         loaded = (load_done(self.place.get(key)) for key in self.place.list(prefix))
         return {done.task: done for done in loaded}
 
     def forget_done(self, kind: str, number: int, tasks: int) -> None:
-        """Delete the results of so many tasks, without a listing: this is done after each run."""
+        """Delete the results of this many tasks, without a listing, because it is called after each
+        run."""
         self.place.delete([f"{FOLDER}/{_task(kind, number, task)}" for task in range(tasks)])
 
     def compaction(self, number: int) -> Compaction | None:
@@ -166,7 +166,8 @@ class TableState:
         return Compaction(plain["number"], tuple(load_files(group) for group in plain["groups"]))
 
     def intend_compaction(self, compaction: Compaction) -> Compaction:
-        """`compaction`, or what another process has made of its number."""
+        """Write the intent of `compaction`; return the existing one if another process was
+        first."""
         number = compaction.number
         if self._put(f"{COMPACTIONS}/{number:020}.json", _json(asdict(compaction))):
             return compaction
@@ -175,17 +176,18 @@ class TableState:
         return there
 
     def replaced(self, number: int) -> tuple[list[str], list[FileFacts]] | None:
-        """Paths that went and files that came with replacement `number`, None if it is not."""
+        """Return the paths that replacement `number` removed and the files it added, None if it
+        does not exist."""
         plain = self._json(f"replaced/{number:020}.json")
         return (plain["old"], list(load_files(plain["new"]))) if plain else None
 
     def put_replaced(self, number: int, old: Sequence[str], new: Sequence[FileFacts]) -> bool:
-        """Write the replacement; return False if it existed."""
+        """Write the replacement; return False if it already existed."""
         plain = {"old": list(old), "new": [asdict(file) for file in new]}
         return self._put(f"replaced/{number:020}.json", _json(plain))
 
     def snapshot(self, number: int) -> TableSnapshot:
-        """FileNotFoundError if there is none of that number."""
+        """Read the snapshot. Raises FileNotFoundError."""
         plain = json.loads(self.place.get(f"{FOLDER}/snapshots/{number:020}.json"))
         return TableSnapshot(plain["run"], plain["compaction"], load_files(plain["files"]))
 
@@ -193,12 +195,12 @@ class TableState:
         self._put(f"snapshots/{snapshot.run:020}.json", _json(asdict(snapshot)))
 
     def expiry(self) -> Expiry | None:
-        """Pending deletions that were noted and not yet done."""
+        """Return pending deletions."""
         plain = self._json("expiry.json")
         return Expiry(tuple(plain["snapshots"]), tuple(plain["files"])) if plain else None
 
     def put_expiry(self, expiry: Expiry | None) -> None:
-        """None: it is done."""
+        """Store pending deletions; None: they are done."""
         if expiry is None:
             self.place.delete([f"{FOLDER}/expiry.json"])
         else:

@@ -1,4 +1,4 @@
-"""A job from its file to its end, on Spark: what the command and spark-submit both call.
+"""Execute a job from its file, on Spark; called by the command and by spark-submit.
 
 spark-submit --master ... PATH_OF/kafkawire/spark/pipeline/__main__.py JOB.toml
 """
@@ -21,7 +21,7 @@ LOCAL = "local[*]"
 
 
 def read_job(path: str) -> Job:
-    """The job of a TOML file. SourceError."""
+    """Read the job of a TOML file. Raises SourceError."""
     try:
         with open(path, encoding="utf-8") as file:
             return parse(file.read())
@@ -35,7 +35,7 @@ def read_job(path: str) -> Job:
 
 @contextmanager
 def engine_of(job: Job, master: str, progress: Progress) -> Iterator[Engine]:
-    """An engine with a session of Spark, which is ended if it was begun here."""
+    """Yield an engine with a Spark session, which is stopped if it was started here."""
     from pyspark.sql import SparkSession
 
     given = SparkSession.getActiveSession()
@@ -55,8 +55,9 @@ def engine_of(job: Job, master: str, progress: Progress) -> Iterator[Engine]:
 def run_batch(
     job: Job, master: str, progress: Progress, report: Callable[[RunOutcome], None]
 ) -> None:
-    """One run; where one was begun before, or is bounded, more until all is in the table that was
-    there. SourceError. Interrupted, the next one goes on from there."""
+    """Execute one run; if one was interrupted or limited, execute more until the table has
+    everything that existed at the start. Raises SourceError. After an interruption the next run
+    continues."""
     with engine_of(job, master, progress) as engine:
         while True:
             outcome = engine.run()
@@ -71,7 +72,7 @@ def run_continuous(
     report: Callable[[RunOutcome], None],
     failed: Callable[[SourceError, float], None],
 ) -> None:
-    """Run after run until SIGINT or SIGTERM, which let a run that is under way come to its end;
-    a second one interrupts it. SourceError."""
+    """Execute runs until SIGINT or SIGTERM, which let the current run finish; a second signal
+    interrupts it. Raises SourceError."""
     with engine_of(job, master, silent) as engine, until_signalled() as stopped:
         run_on(engine.run, job.running.every_s, stopped, report, failed)

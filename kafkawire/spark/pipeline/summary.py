@@ -1,4 +1,4 @@
-"""A run in a few rows, for people and as JSON. Pure."""
+"""Summary of a run, as text and as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kafkawire.spark.pipeline.runs import RunRecord
 
 PARTITION_COLUMNS = ("topic", "partition", "from", "to", "rows", "dead letters", "no row", "lag")
 ROWS_SHOWN = 50
-"""Partitions in the table for people; a cluster may have thousands. JSON has all."""
+"""Partitions in the text table, as a cluster may have thousands; JSON has all."""
 
 
 def partitions(record: RunRecord, lags: dict[tuple[str, int], int]) -> list[dict[str, Any]]:
-    """Rows of a summary by partition: range read [from, to), rows in the table, dead letters,
+    """Return summary rows by partition: range read [from, to), rows in the table, dead letters,
     offsets without a row by reason, and the lag: existing offsets that are not in the table yet."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for share in record.shares:
@@ -40,7 +40,7 @@ def partitions(record: RunRecord, lags: dict[tuple[str, int], int]) -> list[dict
 
 
 def totals(outcome: RunOutcome) -> dict[str, Any]:
-    """A run as a whole, as JSON."""
+    """Return the whole run, as JSON."""
     record = outcome.record
     lag = sum(outcome.lags.values())
     if record is None:
@@ -61,7 +61,7 @@ def totals(outcome: RunOutcome) -> dict[str, Any]:
 
 
 def sentence(outcome: RunOutcome) -> str:
-    """A run in one line."""
+    """Return the run in one line."""
     record = outcome.record
     lag = sum(outcome.lags.values())
     if record is None:
@@ -77,7 +77,7 @@ def sentence(outcome: RunOutcome) -> str:
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of `partitions` for people."""
+    """Return a row of `partitions` as text."""
     gone = row["no row"]
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(gone.items())) or None
     return {**row, "no row": reasons}

@@ -1,8 +1,7 @@
-"""The tasks of a run, done one by one: read, convert, write. Runs where Spark runs them.
+"""The tasks of a run: read, convert, write. Executed by Spark's tasks.
 
-A task is the same whatever the master is: all it needs is in `Work`, which pickles. JSON takes two
-steps, with Spark's own from_json in between: `read` gives rows with a last one that has a note, the
-accounts, and `write` takes them.
+All that a task needs is in `Work`, which is pickled. JSON takes two steps, with Spark's from_json
+in between: `read` returns rows and a last row with a note (the accounts) for `write`.
 """
 
 from __future__ import annotations
@@ -41,10 +40,9 @@ NOTE = "_note"
 
 @dataclass(frozen=True)
 class Work:
-    """Work of the tasks of one run. `tasks`: by number, only those that are to be done.
+    """The tasks of one run. `tasks`: by number, only those to be executed.
 
-    `key`, `value`: None where bytes stay bytes. `keep_damage`: an unreadable range becomes a dead
-    letter.
+    `key`, `value`: None for raw bytes. `keep_damage`: an unreadable range becomes a dead letter.
     """
 
     target: WriteTarget
@@ -56,7 +54,7 @@ class Work:
     keep_damage: bool = False
 
     def do(self, index: int) -> Done | None:
-        """The whole of task `index`; None if the run has been committed by another driver."""
+        """Execute task `index`; None if the run has been committed by another driver."""
         done = self._already(index)
         if done is not None or TableState(self.target.place).has_record(self.target.number):
             return done
@@ -67,7 +65,8 @@ class Work:
         return writer.finish(accounts)
 
     def read(self, index: int) -> Iterator[pa.RecordBatch]:
-        """The first of two steps: rows with the column `_note`, which the last row has."""
+        """Execute the first of two steps: yield rows with the column `_note`, which is set in the
+        last row."""
         accounts: list[Account] = []
         damaged: list[dict[str, Any]] = []
 
@@ -90,7 +89,7 @@ class Work:
         yield pa.RecordBatch.from_arrays(last, schema=schema)
 
     def write(self, index: int, batches: Iterable[pa.RecordBatch]) -> Done | None:
-        """The second step."""
+        """Execute the second step."""
         writer = self._writer(index)
         note: dict[str, Any] = {}
         for batch in batches:

@@ -1,9 +1,9 @@
-"""Work of one task: Arrow batches of its ranges into Parquet files, a file for each range and each
-value of the partition columns, and one result at the end.
+"""The work of one task: write Arrow batches of its ranges to Parquet files, one per range and value
+of the partition columns, and one result at the end.
 
-Files are made in memory and put whole, so a reader never sees half of one; a range is about
-`file_bytes` of stored batches at most. A task that is repeated, or runs twice at once, writes the
-same rows under the same names; the second one detects that before it writes, or does no harm.
+Files are built in memory and written atomically; a range has at most about `file_bytes` of stored
+batches. A repeated or concurrent attempt of a task writes the same rows under the same names; it
+detects the first one before it writes, or does no harm.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place
 
 WAITING_BYTES = 256 << 20
-"""Arrow memory that may wait in a task's open files; beyond it all of them are encoded."""
+"""Arrow memory that may be buffered in a task's open files; beyond it all of them are encoded."""
 FILES_MAX = 10_000
-"""Files of one range: more means that the table is partitioned by nearly unique values."""
+"""Maximum number of files of one range; more means that the table is partitioned by nearly unique
+values."""
 
 
 @dataclass(frozen=True)
 class WriteTarget:
-    """Where and how the tasks of run `number` write. Pickles.
+    """Where and how the tasks of run `number` write; it is pickled.
 
-    `hides`: names carry the attempt (Table.hides); `dead`: where dead letters go, None for nowhere.
+    `hides`: names contain the attempt (Table.hides); `dead`: location of dead letters, None for
+    none.
     """
 
     number: int
@@ -53,7 +55,7 @@ class WriteTarget:
 class TaskWriter:
     """Files of one task. `add` rows in order, `finish` when the accounts are complete.
 
-    `attempt`: hexadecimal, another one for each time the task is tried; `retried`: see Done.
+    `attempt`: hexadecimal, unique per attempt; `retried`: see Done.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class TaskWriter:
         self._attempt = attempt if target.hides else ""
         self._state = TableState(target.place)
         self._parts = {(part.topic, part.partition): part for part in parts}
-        assert len(self._parts) == len(parts)  # a run gives a task one range of a partition
+        assert len(self._parts) == len(parts)  # a task has one range of a partition
         self._order = list(parts)
         self._part: PartitionRange | None = None
         self._open: dict[Values, ParquetFile] = {}
@@ -77,7 +79,7 @@ class TaskWriter:
         self._dead = DeadLetters(target.number, target.dead, target.job, target.encoding)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows with the layout's columns, of one or more ranges, in order."""
+        """Add rows with the layout's columns, of one or more ranges, in order."""
         for part, rows in self._by_part(batch):
             if part is not self._part:
                 self._close()
@@ -85,20 +87,21 @@ class TaskWriter:
             self._add(part, rows)
 
     def add_dead(self, batch: pa.RecordBatch) -> None:
-        """Record that have no place in the table, with `_reason` and DEAD_SCHEMA's columns or
-        fewer. JobError if there is no place for dead letters."""
+        """Add records that cannot be converted, with `_reason` and DEAD_SCHEMA's columns or fewer.
+        Raises JobError if there is no location for dead letters."""
         for part, rows in self._by_part(batch):
             self._dead.add(part, rows)
 
     def add_damaged(
         self, part: PartitionRange, base: int, end: int, reason: str, data: bytes
     ) -> None:
-        """Offsets [base, end) that cannot be read."""
+        """Add offsets [base, end) that cannot be read."""
         self._dead.add_damaged(part, base, end, reason, data)
 
     def finish(self, accounts: Sequence[Account]) -> Done:
-        """Put what is left, then the task's word, and return it; another attempt's if that was
-        first. AssertionError if rows and accounts differ: nothing may be committed then."""
+        """Write the rest, then the task's result, and return it; if another attempt was first,
+        return its result. Raises AssertionError if rows and accounts differ: nothing may be
+        committed then."""
         self._close()
         dead = self._dead.finish(self._is_done)
         shares = []
@@ -119,7 +122,8 @@ class TaskWriter:
         return first or done
 
     def _by_part(self, batch: pa.RecordBatch) -> Iterator[tuple[PartitionRange, pa.RecordBatch]]:
-        """Cut where a new range begins. Parts rise, so equal ends mean that it is all of one."""
+        """Split at the beginning of each range. Parts are ascending, so equal ends mean a single
+        range."""
         start = 0
         while start < batch.num_rows:
             rest = batch.slice(start)
@@ -170,7 +174,7 @@ class TaskWriter:
         )
 
     def _close(self) -> None:
-        """Put the files of the range that is complete."""
+        """Write the files of the complete range."""
         late = bool(self._open) and self._is_done()
         for values, file in self._open.items():
             assert self._part is not None
@@ -187,15 +191,15 @@ class TaskWriter:
         self._open = {}
 
     def _is_done(self) -> bool:
-        """Return True if another attempt has finished the task, or another driver the run: this
-        attempt could then write a file that a compaction has replaced."""
+        """Return True if another attempt has finished the task, or another driver the run; this
+        attempt could then write a file that a compaction has already replaced."""
         if self._target.hides:
-            return False  # a file that no record names is not seen
+            return False  # a file without a record is not visible
         number = self._target.number
         return self._state.is_done(RUNS, number, self._task) or self._state.has_record(number)
 
     def _undo(self, first: Done | None) -> None:
-        """Another attempt was first: delete the files that only this one named."""
+        """Delete the files that only this attempt wrote, because another attempt was first."""
         if first is not None:
             named = {file.path for file in first.files}
             self._target.place.delete([f.path for f in self._files if f.path not in named])

@@ -1,5 +1,5 @@
-"""A table's rows written back to a topic, in order, each once: `pipeline replay` is this.
+"""`pipeline replay`: write a table's rows back to a topic, in order, each exactly once.
 
-`record` is what is fixed before the first row is written, `rows` reads the table in the order of
-offsets, `lane` writes one partition, `target` is the topic, `job` is all of it.
+`record` is the plan, fixed before the first row is written. `rows` reads the table in offset order,
+`lane` writes one partition, `target` is the topic, `job` is the whole replay.
 """

@@ -1,4 +1,4 @@
-"""Which rows of a table are replayed, and to which partitions, as it is typed. Pure."""
+"""Parse which rows of a table are replayed, and to which partitions. Pure."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _PAIR = re.compile(r"(\d{1,9}):(\d{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of what is replayed: an offset of all partitions, or of some, or a time. At most one
-    of the three is set."""
+    """One bound of the replayed rows: an offset of all partitions, of some, or a time. At most one
+    is set."""
 
     offset: int | None = None
     offsets: Mapping[int, int] = field(default_factory=dict)
     time_ms: int = -1
 
     def of(self, partition: int, default: int) -> int:
-        """The offset in a partition, `default` where nothing is said of it."""
+        """Return the offset in a partition, or `default`."""
         return self.offsets.get(partition, default if self.offset is None else self.offset)
 
 
 def parse_bound(option: str, text: str) -> Bound:
-    """`""`, an offset, `PARTITION:OFFSET,...`, or an ISO 8601 time (UTC if it says no zone)."""
+    """Parse `""`, an offset, `PARTITION:OFFSET,...`, or an ISO 8601 time (UTC without a zone)."""
     text = text.strip()
     if not text:
         return Bound()
@@ -52,8 +52,9 @@ def parse_bound(option: str, text: str) -> Bound:
 
 
 def parse_partitions(text: str) -> Mapping[int, int] | None:
-    """`same` (None), or `FROM:TO[,...]`: only these partitions of the table, to those of the
-    target. ReplayError; two partitions cannot become one, whose order would be undefined."""
+    """Parse `same` (None), or `FROM:TO[,...]`: only these partitions of the table, to those of the
+    target. Raises ReplayError, also if two partitions go to one, because their order would be
+    undefined."""
     if text.strip().lower() == SAME:
         return None
     pairs = [_PAIR.fullmatch(one.strip()) for one in text.split(",")]

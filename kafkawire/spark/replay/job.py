@@ -1,6 +1,6 @@
-"""A replay from its wishes to the last row: what is fixed first, then a thread for each partition.
+"""A replay from its request to the last row: first the plan, then one thread per partition.
 
-Threads are enough: Parquet, encoding, checksums and sockets all work without the interpreter lock.
+Threads suffice, because Parquet, encoding, checksums and sockets release the interpreter lock.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place
 
 THREADS_PER_CORE = 2
-"""One waits for the broker's fsync while another encodes."""
+"""Threads per core: one waits for the broker's fsync while another encodes."""
 BATCH_BYTES = 900 << 10
-"""Of a batch, if one record is not larger: within Kafka's max.message.bytes by default."""
+"""Size of a batch, unless one record is larger: within Kafka's default max.message.bytes."""
 EVERYTHING = 1 << 62
 RAW = ("bytes", "text")
-"""Formats of keys and values that leave them as they were."""
+"""Formats of keys and values that keep their bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """Request of a replay. `name`: of the replay, "" for the target's; `topic`: of the table, ""
-    for its only one; `partitions`: of the table to those of the target, None for the same."""
+    """Request of a replay. `name`: of the replay, "" for the target's name; `topic`: of the table,
+    "" for its only one; `partitions`: of the table to those of the target, None for the same."""
 
     table: str
     to: str
@@ -56,7 +56,8 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True)
 class LaneReport:
-    """Result for one partition: `written` now, `rows` in all, at [begin, end) of the target."""
+    """Result for one partition: rows `written` now, `rows` in all, at [begin, end) of the
+    target."""
 
     partition: int
     to_partition: int
@@ -78,7 +79,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A replay that is at its end. `notes`: what of the records is not in the table."""
+    """A finished replay. `notes`: parts of the records that the table does not have."""
 
     replay: Replay
     lanes: list[LaneReport]
@@ -86,7 +87,7 @@ class Summary:
 
 
 def replay(wish: ReplayRequest, progress: Progress) -> Summary:
-    """Do it, or go on with it. SourceError."""
+    """Start or continue a replay. Raises SourceError."""
     key = record.key_of(wish.name or wish.to)
     opened = open_rows(wish.table, wish.topic)
     target = WireTarget(wish.bootstrap, wish.to)
@@ -98,7 +99,8 @@ def replay(wish: ReplayRequest, progress: Progress) -> Summary:
 
 
 def open_rows(url: str, topic: str) -> Opened:
-    """The files of a table's topic. ReplayError where its rows are not the records any more."""
+    """Return the files of a table's topic. Raises ReplayError if its rows are not the original
+    records."""
     table = open_table_at(url)
     state = TableState(table.place)
     known = state.table() or {}
@@ -129,7 +131,7 @@ def open_rows(url: str, topic: str) -> Opened:
 
 
 def _fixed(wish: ReplayRequest, opened: Opened, target: WireTarget, key: str) -> Replay:
-    """The record of the replay: what was begun under its name, or what begins now."""
+    """Return the plan of the replay: the stored one of this name, or a new one."""
     there = target.scan()
     if there is None:
         there = _created(wish, opened, target)
@@ -165,12 +167,12 @@ def _created(wish: ReplayRequest, opened: Opened, target: WireTarget) -> TopicSt
 
 
 def _partitions(opened: Opened) -> list[int]:
-    """Of the table."""
+    """Return the partitions of the table."""
     return sorted({file.partition for file in opened.files if file.partition >= 0})
 
 
 def _begin(wish: ReplayRequest, opened: Opened, there: TopicState) -> Replay:
-    """Plan of a replay that starts now."""
+    """Plan a new replay."""
     to = (
         {part: part for part in _partitions(opened)} if wish.partitions is None else wish.partitions
     )
@@ -226,7 +228,7 @@ def _write(
         futures = [pool.submit(one, lane) for lane in fixed.lanes]
         try:
             wait(futures)
-        except BaseException:  # Ctrl-C: each ends with the batch that it is about
+        except BaseException:  # Ctrl-C: each lane ends after its current batch
             lanes.stop()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
@@ -238,10 +240,10 @@ def _write(
 
 
 def _encoder(fixed: Replay) -> Encode:
-    """Batches of the replay's producer."""
+    """Return the encoder for batches of the replay's producer."""
 
     def encode(batch: pa.RecordBatch, sequence: int) -> Iterator[Encoded]:
-        from kafkawire.spark.encode.encoder import encode_batches  # brings numba
+        from kafkawire.spark.encode.encoder import encode_batches  # imports numba
 
         producer = (fixed.producer_id, fixed.producer_epoch, sequence)
         for data, rows in encode_batches(batch, batch_bytes=BATCH_BYTES, producer=producer):
@@ -257,7 +259,7 @@ def _files(files: Sequence[FileFacts], partition: int) -> list[RowFile]:
 
 
 class _Stopped(Exception):
-    """Another partition failed, or all are to end."""
+    """Another partition failed, or the replay was interrupted."""
 
 
 class _LaneProgress:
@@ -292,7 +294,7 @@ class _LaneProgress:
         def count_written(there: int) -> None:
             with self._going_on():
                 rows = self._counted[lane.partition]
-                if self._rows[lane.partition] != rows:  # so many offsets there were
+                if self._rows[lane.partition] != rows:  # number of offsets
                     self._rows[lane.partition] = rows
                     self._notify(self._counts, self._counted)
                 self.there[lane.partition] = there

@@ -1,8 +1,8 @@
 """Write one partition of a replay, from its current state to the end of its rows.
 
-Only the target itself is trusted. Its end offset gives the number of written rows; the last of them
-is read back and compared with the expected row; each batch must get the following offset. So an
-interruption at any point, or a lost response, costs only one check.
+Progress is derived from the target alone. Its end offset gives the number of written rows; the last
+of them is read back and compared with the expected row; each batch must get the next offset. So an
+interruption at any point, or a lost response, needs only one check.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place
 
 TRIES = 5
-"""Of a batch whose answer did not come, or whose broker is not the leader: with waits between."""
+"""Attempts for a batch without a response, or whose broker is not the leader, with delays in
+between."""
 
 
 class Unanswered(Exception):
-    """The batch may have been stored or not; or could not be sent. The text says why."""
+    """The batch may or may not have been stored, or could not be sent; the text is the reason."""
 
 
 class ComparedRow(NamedTuple):
-    """Compared fields of a record. `timestamp_ms`: -1 for none."""
+    """The fields of a record that are compared. `timestamp_ms`: -1 for none."""
 
     timestamp_ms: int
     key: bytes | None
@@ -36,34 +37,35 @@ class ComparedRow(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """One record batch, and how many records are in it."""
+    """One record batch and its number of records."""
 
     data: Any
     records: int
 
 
 class Target(Protocol):
-    """One connection to the target topic; ReplayError is one sentence."""
+    """One connection to the target topic. Raises ReplayError with one sentence."""
 
     def end(self, partition: int) -> int:
-        """Its log end offset."""
+        """Return its log end offset."""
 
     def start(self, partition: int) -> int:
-        """Its log start offset."""
+        """Return its log start offset."""
 
     def row(self, partition: int, offset: int) -> ComparedRow | None:
-        """The record at an offset, None if there is none."""
+        """Return the record at an offset, None if there is none."""
 
     def append(self, partition: int, data: Any) -> int:
-        """Store a batch; its base offset. One that is there already, by producer id and sequence,
-        is not stored again and has its old base offset. Unanswered."""
+        """Append a batch; return its base offset. A batch that is stored already, by producer id
+        and sequence, is not stored again and has its previous base offset. Raises Unanswered."""
 
     def reconnect(self) -> None:
-        """After Unanswered. Waits a little."""
+        """Reconnect after Unanswered, with a short delay."""
 
 
 Encode = Callable[["pa.RecordBatch", int], Iterator[Encoded]]
-"""Rows, and the sequence number of the first: record batches of the replay's producer."""
+"""Encodes rows, given the sequence number of the first, as record batches of the replay's
+producer."""
 
 
 def unheard(rows: int) -> None:
@@ -71,8 +73,8 @@ def unheard(rows: int) -> None:
 
 
 class TableRows:
-    """The rows of one lane, as the table has them. `counted` hears how many more were counted or
-    passed over, and may raise to end that."""
+    """The rows of one lane in the table. `counted` is called with further rows that were counted or
+    skipped, and may raise to stop."""
 
     def __init__(
         self,
@@ -88,7 +90,7 @@ class TableRows:
         )  # fmt: skip
 
     def offset_of(self, number: int) -> int | None:
-        """The table's offset of row `number`, from 0; None if there are not so many."""
+        """Return the table's offset of row `number`, from 0; None if there are fewer rows."""
         for batch in read(self._place, self._files, self._wanted, ("_offset",)):
             self._counted(0)
             if number < batch.num_rows:
@@ -97,7 +99,7 @@ class TableRows:
         return None
 
     def count(self) -> int:
-        """All of them."""
+        """Return the number of rows."""
         total = 0
         for batch in read(self._place, self._files, self._wanted, ("_offset",)):
             total += batch.num_rows
@@ -105,7 +107,7 @@ class TableRows:
         return total
 
     def since(self, offset: int) -> Iterator[pa.RecordBatch]:
-        """Rows from an offset on, with what a record is made of."""
+        """Yield rows from an offset on, with the fields of records."""
         wanted = self._wanted.since(offset)
         yield from read(self._place, self._files, wanted, RECORD_COLUMNS)
 
@@ -128,8 +130,8 @@ def write_lane(
     encode: Encode,
     report: Callable[[int], None],
 ) -> int:
-    """Bring the lane to its end; how many rows were written now. `report` hears how many are there
-    each time that changes. ReplayError."""
+    """Write the rest of the lane; return how many rows were written now. `report` is called with
+    the total when it changes. Raises ReplayError."""
     total = rows.count()
     there = progress(lane, target.end(lane.to_partition), total)
     report(there)
@@ -151,7 +153,7 @@ def write_lane(
 def _rest(
     target: Target, lane: ReplayLane, rows: RowSource, there: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that are not there yet, once the last that is there was compared."""
+    """Yield the rows that are not written yet, after comparing the last written one."""
     if not there:
         yield from rows.since(lane.base)
         return
@@ -160,14 +162,15 @@ def _rest(
 
 
 def _compare(target: Target, lane: ReplayLane, rows: RowSource, there: int) -> int:
-    """The table's offset of the last row that is there. ReplayError if the target has another."""
+    """Return the table's offset of the last written row. Raises ReplayError if the target has
+    another one."""
     offset = rows.offset_of(there - 1)
     if offset is None:
         raise ReplayError(f"partition {lane.partition} has fewer rows than before")
     wanted = row_of(next(rows.since(offset)).slice(0, 1))
     at = lane.begin + there - 1
     if at < target.start(lane.to_partition):
-        return offset  # retention has deleted it already
+        return offset  # already deleted by retention
     if target.row(lane.to_partition, at) != wanted:
         raise ReplayError(
             f"partition {lane.to_partition} of the target has another record at offset {at} than "
@@ -177,7 +180,7 @@ def _compare(target: Target, lane: ReplayLane, rows: RowSource, there: int) -> i
 
 
 def row_of(batch: pa.RecordBatch) -> ComparedRow:
-    """The only row of a batch."""
+    """Return the only row of a batch."""
     plain = batch.to_pylist()[0]
     headers = tuple((each["key"], each["value"]) for each in plain.get("_headers") or ())
     return ComparedRow(
@@ -186,12 +189,12 @@ def row_of(batch: pa.RecordBatch) -> ComparedRow:
 
 
 def raw(value: str | bytes | None) -> bytes | None:
-    """Of a column of text, its bytes."""
+    """Return the bytes of a text column."""
     return value.encode() if isinstance(value, str) else value
 
 
 def timestamp_ms(batch: pa.RecordBatch) -> int:
-    """Of the first row; -1 if it has none, as Kafka has it."""
+    """Return the timestamp of the first row; -1 for none, as in Kafka."""
     import pyarrow as pa
 
     if "_timestamp" not in batch.schema.names or batch["_timestamp"][0].as_py() is None:
@@ -201,7 +204,7 @@ def timestamp_ms(batch: pa.RecordBatch) -> int:
 
 
 def _append(target: Target, lane: ReplayLane, encoded: Encoded, there: int) -> None:
-    """Until the batch is there, once."""
+    """Append a batch, with retries, exactly once."""
     for tries in range(1, TRIES + 1):
         try:
             base = target.append(lane.to_partition, encoded.data)

@@ -1,9 +1,9 @@
 """Plan of a replay, fixed before its first row is written and stored next to the table. Pure.
 
-`_kafkawire/replays/<name>.json`, written once. With it a replay that was interrupted goes on: the
-target's end offset, less what it was at the beginning, is the number of rows that are there; and
-rows carry one producer id with the row's number as sequence number, so that a batch which arrives
-twice, also from the interrupted process, is stored once (KIP-98).
+`_kafkawire/replays/<name>.json`, written once. An interrupted replay continues with it: the
+target's end offset minus that at the beginning is the number of written rows. Rows have one
+producer id with the row's number as sequence number, so that a batch which arrives twice, also from
+the interrupted process, is stored once (KIP-98).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 class ReplayError(SourceError):
-    """It cannot be replayed; the text is one sentence."""
+    """The replay is not possible; the text is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayLane:
-    """The rows of the table's `partition` with offsets in [base, end) go to the target's
+    """The rows of the table's `partition` with offsets in [base, end) are written to the target's
     `to_partition`, whose end was `begin` before the first of them."""
 
     partition: int
@@ -55,7 +55,7 @@ class Replay:
 
 
 def key_of(name: str) -> str:
-    """Where the record of a replay lies in the table. ReplayError for a name that is none."""
+    """Return the key of a replay's record. Raises ReplayError for an invalid name."""
     if not _NAME.fullmatch(name):
         raise ReplayError(
             f"--name={name}: it must be letters, digits, dots, dashes and underscores, 200 at most"
@@ -81,8 +81,9 @@ def load(data: bytes, key: str) -> Replay:
 
 
 def same(asked: Replay, kept: Replay) -> None:
-    """ReplayError where a replay of this name was begun with other wishes. What was fixed at its
-    beginning (producer id, begins, the table's ends) may differ; the kept one holds."""
+    """Raise ReplayError if a replay of this name was begun with other arguments. Values
+    determined at its beginning (producer id, begins, the table's ends) may differ; the stored
+    ones are used."""
     for name, words in (
         ("source_topic", "topic of the table"),
         ("topic", "target"),
@@ -108,7 +109,7 @@ def same(asked: Replay, kept: Replay) -> None:
 
 def progress(lane: ReplayLane, end: int, rows: int) -> int:
     """Return how many of the lane's `rows` are in the target, whose end is `end`. ReplayError if
-    that is impossible: another producer has written, or the topic is another."""
+    that is impossible: another producer has written, or the topic was replaced."""
     there = end - lane.begin
     if not 0 <= there <= rows:
         what = f"{there} records were written since" if there > 0 else f"it ends at {end}"

@@ -1,8 +1,8 @@
-"""The rows of one partition of a table, in the order of offsets, from any of them on.
+"""The rows of one partition of a table, in offset order, from any offset on.
 
-Files whose ranges overlap (a table that is partitioned by date has several for each range) are read
-side by side and merged; a batch of each is in memory. Rows that do not rise end the replay: then an
-audit has more to say.
+Files with overlapping ranges (a table partitioned by date has several for each range) are read
+concurrently and merged, with one batch of each in memory. Rows that are not ascending end the
+replay with an error; run an audit then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place
 
 BATCH_BYTES = 8 << 20
-"""Of the rows of one file that are in memory, as Parquet estimates them."""
+"""Size of the rows of one file in memory, as estimated by Parquet."""
 BATCH_ROWS = 65536
 
 
@@ -33,7 +33,7 @@ class RowFile:
 
 
 def groups(files: Sequence[RowFile]) -> Iterator[list[RowFile]]:
-    """Files in the order of offsets; those of a group overlap, groups do not."""
+    """Return files in offset order, in groups: those of a group overlap, groups do not."""
     group: list[RowFile] = []
     reach = 0
     for file in sorted(files, key=lambda file: (file.base, file.end, file.path)):
@@ -47,8 +47,8 @@ def groups(files: Sequence[RowFile]) -> Iterator[list[RowFile]]:
 
 
 def merge(streams: Sequence[Iterator[pa.RecordBatch]], offset: str) -> Iterator[pa.RecordBatch]:
-    """Rising streams as one: each round takes from all what is not above the least of the last
-    offsets that are in memory."""
+    """Merge ascending streams: each round takes from all the rows up to the smallest of the last
+    offsets in memory."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -85,12 +85,13 @@ def merge(streams: Sequence[Iterator[pa.RecordBatch]], offset: str) -> Iterator[
 
 
 def _count_upto(offsets: Any, bound: int) -> int:
-    """Return how many of the rising offsets are at most `bound`."""
+    """Return how many of the ascending offsets are at most `bound`."""
     return int(offsets.to_numpy().searchsorted(bound, "right"))
 
 
 def rising(batches: Iterator[pa.RecordBatch], offset: str, where: str) -> Iterator[pa.RecordBatch]:
-    """The same, once it is sure that each offset is above the one before. ReplayError."""
+    """Yield the same batches after checking that offsets are strictly ascending. Raises
+    ReplayError."""
     last = -1
     for batch in batches:
         if not batch.num_rows:
@@ -113,7 +114,7 @@ def rising(batches: Iterator[pa.RecordBatch], offset: str, where: str) -> Iterat
 @dataclass(frozen=True, slots=True)
 class WantedRows:
     """Rows of `partition` with offsets in [base, end) and timestamps in [since, until), -1: all.
-    `names`: the table's names for partition, offset and timestamp."""
+    `names`: the table's column names for partition, offset and timestamp."""
 
     partition: int
     base: int
@@ -123,14 +124,15 @@ class WantedRows:
     names: tuple[str, str, str] = ("_partition", "_offset", "_timestamp")
 
     def since(self, offset: int) -> WantedRows:
-        """Those from an offset on."""
+        """Return the rows from an offset on."""
         return replace(self, base=max(self.base, offset))
 
 
 def read(
     place: Place, files: Sequence[RowFile], wanted: WantedRows, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """These columns, those that there are, of the wanted rows in order. ReplayError."""
+    """Yield the existing ones of these columns, of the selected rows in order. Raises
+    ReplayError."""
     near = [file for file in files if file.base < wanted.end and file.end > wanted.base]
     needed = list(dict.fromkeys((*columns, *wanted.names)))
 
@@ -181,7 +183,7 @@ def _filter(wanted: WantedRows) -> Callable[[pa.RecordBatch], Any]:
 
 
 def _batches(place: Place, path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Of one file, of a size that memory takes. ReplayError."""
+    """Yield the batches of one file, in bounded sizes. Raises ReplayError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,7 +1,7 @@
-"""The topic that is replayed to, through Kafka's protocol: any Kafka will do.
+"""The target topic of a replay, over Kafka's protocol, on any Kafka broker.
 
-A connection is one thread's. Batches go out with acks=all and a producer id, so what was sent and
-not answered is sent again as it was, and stored once (KIP-98).
+Each thread has its own connection. Batches are sent with acks=all and a producer id, so an
+unanswered batch is sent again unchanged, and stored once (KIP-98).
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from kafkawire.spark.source.broker_queries import passes, pause
 
 PRODUCE, CREATE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_CONFIGS = 0, 19, 22, 32
 NAMES_UNTIL = 12
-"""The last version of Produce that names topics; later ones want ids."""
+"""The last version of Produce that identifies topics by name; later ones use ids."""
 ALL, TIMEOUT_MS = -1, 30_000
 TRIES = 5
 TOPIC_RESOURCE = 2
 KEEP = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""Of a topic made for a replay: its records are as old as the table's, and would be deleted."""
+"""Setting of a topic created for a replay: its records are as old as the table's, and would be
+deleted."""
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ class WireTarget:
         self._tries = 0
 
     def close(self) -> None:
-        """End the connections; the next call opens them again."""
+        """Close the connections; the next call opens them again."""
         if self._cluster is not None:
             self._cluster.close()
         self._cluster = None
@@ -81,7 +82,7 @@ class WireTarget:
         return self._ask(work)
 
     def append(self, partition: int, data: Any) -> int:
-        """Store a batch; its base offset. Unanswered, ReplayError."""
+        """Append a batch; return its base offset. Raises Unanswered, ReplayError."""
         from kafkawire.messages.produce import (
             PartitionProduceData,
             ProduceRequest,
@@ -106,13 +107,13 @@ class WireTarget:
         return int(got.base_offset)
 
     def reconnect(self) -> None:
-        """After Unanswered. Waits a little, longer each time."""
+        """Reconnect after Unanswered, with increasing delay."""
         self.close()
         self._tries += 1
         pause(self._tries)
 
     def scan(self) -> TopicState | None:
-        """Check that the topic exists. ReplayError if it sets timestamps itself."""
+        """Check that the topic exists. Raises ReplayError if it overwrites timestamps."""
 
         def work(cluster: Cluster) -> TopicState | None:
             answer = cluster.metadata([self.topic])
@@ -132,7 +133,7 @@ class WireTarget:
         return self._ask(work)
 
     def setting(self, name: str) -> str:
-        """A setting of the topic, "" if the broker does not tell it."""
+        """Return a setting of the topic, "" if the broker does not return it."""
         from kafkawire.messages.describe_configs import (
             DescribeConfigsRequest,
             DescribeConfigsResource,
@@ -145,7 +146,7 @@ class WireTarget:
         return next((row.value or "" for row in rows if row.name == name), "")
 
     def create(self, partitions: int) -> None:
-        """Make the topic, with no retention. ReplayError."""
+        """Create the topic without retention. Raises ReplayError."""
         from kafkawire.messages.create_topics import (
             CreatableTopic,
             CreatableTopicConfig,
@@ -163,7 +164,7 @@ class WireTarget:
         self._ask(work)
 
     def producer(self) -> tuple[int, int]:
-        """A fresh producer id and its epoch."""
+        """Return a new producer id and its epoch."""
         from kafkawire.messages.init_producer_id import InitProducerIdRequest
 
         def work(cluster: Cluster) -> tuple[int, int]:
@@ -175,7 +176,7 @@ class WireTarget:
         return self._ask(work)
 
     def _ask(self, work: Callable[[Cluster], T]) -> T:
-        """Result of `work`, retried if that may help. ReplayError."""
+        """Return the result of `work`, retried if that may help. Raises ReplayError."""
         for attempt in range(1, TRIES + 1):
             try:
                 return work(self._open())

@@ -1,1 +1,1 @@
-"""Reports on a cluster as Spark jobs: each gives tables, sentences and a plot."""
+"""Reports on a cluster as Spark jobs; each has tables, sentences and a plot."""

@@ -1,10 +1,9 @@
-"""Records by bucket of time, where it is not known beforehand which time they span. Pure but for
-numpy; runs inside Spark's tasks, a batch at a time.
+"""Count records by bucket of time, when the range of times is not known beforehand. Pure; runs in
+Spark tasks, one batch at a time.
 
-Buckets begin narrow and are kept only where they have something. When there are more than there is
-room for, all become as wide as the next of WIDTHS_MS, which is a multiple of the one before: so
-what tasks found apart merges exactly. A few records of another century cost a few buckets, not a
-scale.
+Buckets begin narrow, and only non-empty ones are kept. When there are too many, all become as wide
+as the next of WIDTHS_MS. Each width is a multiple of the previous one, so results of tasks merge
+exactly. A few records of another century take a few buckets and do not affect the scale.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ import numpy as np
 from kafkawire.spark.reports.measures import WIDTHS_MS, width_for
 
 ROOM = 2048
-"""Buckets at most, but for the widest, of which ten thousand years have 10,000: many more than a
-plot has steps, and some 50 KB for each task."""
+"""Maximum number of buckets, except at the largest width, at which ten thousand years have 10,000:
+many more than the steps of a plot, and some 50 KB per task."""
 _DENSE = 1 << 18
-"""Buckets that are counted in an array, filled or not: 4 MB."""
+"""Maximum number of buckets counted in an array, empty ones included: 4 MB."""
 _NEUTRAL = {np.add: 0, np.minimum: np.iinfo(np.int64).max}
 
 
 class Buckets:
-    """For each bucket [start, start + width) its `records` and `values`, folded by `fold`
+    """For each bucket [start, start + width) its `records` and `values`, combined by `fold`
     (np.add, np.minimum), in the order of `starts` (ms, multiples of the width)."""
 
     def __init__(self, fold: Any = np.add, room: int = ROOM) -> None:
@@ -36,22 +35,22 @@ class Buckets:
 
     @property
     def width(self) -> int:
-        """Of each, in ms."""
+        """Width of a bucket, in ms."""
         return WIDTHS_MS[self.level]
 
     def feed(self, stamps: Any, values: Any) -> None:
-        """The next records: times in ms, none below 0, and a value of each."""
+        """Add records: times in ms, none negative, and a value for each."""
         if len(stamps):
             self._take(stamps, np.ones(len(stamps), np.int64), values)
 
     def merge(self, level: int, starts: Any, records: Any, values: Any) -> None:
-        """Another's buckets."""
+        """Add another's buckets."""
         self.widen(level)
         if len(starts):
             self._take(*(np.asarray(column, np.int64) for column in (starts, records, values)))
 
     def widen(self, level: int) -> None:
-        """To the width of this level at least."""
+        """Widen to the width of this level at least."""
         if level > self.level:
             self.level = level
             self.starts, self.records, self.values = self._grouped(
@@ -84,13 +83,13 @@ class Buckets:
 
 
 STRAY, STRETCH = 0.001, 4
-"""Buckets at the ends that have no more than this share of the records are strays if with them the
-span is more than so many times as long."""
+"""Outliers: buckets at the ends that have at most this share of the records, if they make the range
+this many times longer."""
 
 
 def window(buckets: Buckets) -> tuple[int, int, int]:
-    """Time range of a picture: the level of the width that suits it, and [first, end) in ms: all
-    there is, but for strays. (0, 0, 0) for nothing."""
+    """Return the time range of a plot: the level of a suitable width, and [first, end) in ms,
+    without outliers. (0, 0, 0) if there are no records."""
     if not len(buckets.starts):
         return 0, 0, 0
     starts, width = buckets.starts, buckets.width

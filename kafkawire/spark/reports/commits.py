@@ -1,9 +1,8 @@
-"""Parsing of records of `__consumer_offsets`: a commit, its removal, a group and its end. Pure.
+"""Parse records of `__consumer_offsets`: commits, groups and their tombstones. Pure.
 
-Keys begin with the kind of record as int16, values with their version; a null value is a tombstone
-(kafkawire.messages.stored has the formats, which are Kafka's). Runs inside Spark's tasks, once for
-each record: the topic is small compared with those it is about. Not done: share groups and streams
-groups, whose records come out as `OTHER`.
+Keys begin with the record type as int16, values with their version; a null value is a tombstone
+(kafkawire.messages.stored has Kafka's formats). Runs in Spark tasks, once per record: the topic is
+comparatively small. Not supported: share groups and streams groups, whose records are `OTHER`.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from kafkawire.messages.stored import GroupMetadataKey, OffsetCommitKey, OffsetC
 
 COMMIT, REMOVED, GROUP, DELETED = "commit", "removed", "group", "deleted"
 OTHER, UNREADABLE = "other", "unreadable"
-"""commit: an offset; removed: its tombstone; group: metadata of a group; deleted: its tombstone;
-other: a kind of record that is not of a classic group; unreadable: not what Kafka writes."""
+"""Kinds of events. commit: an offset; removed: its tombstone; group: metadata of a group; deleted:
+its tombstone; other: a record type that is not of a classic group; unreadable: malformed."""
 
 OFFSET_KEYS, GROUP_KEY = (0, 1), 2
 
@@ -33,7 +32,7 @@ class Event(NamedTuple):
 
 
 def decode_event(key: Buffer | None, value: Buffer | None) -> Event:
-    """One record. Never raises: what cannot be read is an event, too, and is counted."""
+    """Parse one record. Never raises: a malformed record is an event, too, and counted."""
     if key is None:
         return Event(UNREADABLE)
     try:

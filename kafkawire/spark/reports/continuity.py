@@ -1,10 +1,8 @@
-"""Offset continuity of a whole cluster: is every offset from first to end there, once, and if not,
-why not.
+"""Offset continuity of a whole cluster: whether every offset exists exactly once, and if not, why.
 
-Each task reads its ranges whole, as the data source does, checks order and number of what comes,
-and gives the reader's account of the offsets that gave no row. Spark adds that up by partition.
-Nothing fails here (the source is opened without failOnDataLoss, damage is
-left out): what is lost or damaged is what the report is for.
+Each task reads its ranges like the data source, checks order and number of records, and returns the
+reader's account of offsets without a row. Spark sums that up by partition. Losses and damage are
+reported rather than raised (the source is opened without failOnDataLoss).
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ _CELLS = """
 SELECT topic, partition, cell.cell, sum(cell.records) AS records
 FROM (SELECT topic, partition, explode(cells) AS cell FROM {parts}) GROUP BY ALL
 """
-# Runs of the same reason are joined where a task's range ended between them.
+# Ranges with the same reason are merged across the boundaries of tasks.
 _GAPS = """
 WITH gaps AS (SELECT topic, partition, gap.* FROM
                 (SELECT topic, partition, explode(gaps) AS gap FROM {parts})),
@@ -73,7 +71,8 @@ ORDER BY reason IN ('lost', 'damaged', 'unexplained') DESC, offsets DESC, topic,
 
 
 def run(spark: SparkSession, scope: ReportScope) -> Report:
-    """The report; `problems` counts offsets that are lost, damaged, unexplained or there twice."""
+    """Make the report; `problems` counts offsets that are lost, damaged, unexplained or
+    duplicates."""
     report = Report("continuity")
     bounds = {(topic, partition): (base, end) for topic, partition, base, end in scope.ranges}
     tasks = scope.tasks(spark)
@@ -100,7 +99,7 @@ def run(spark: SparkSession, scope: ReportScope) -> Report:
 def checker(
     bounds: Mapping[tuple[str, int], tuple[int, int]],
 ) -> Work:
-    """Work of each task: a row for each of its parts."""
+    """Return the work of each task: a row for each of its parts."""
 
     def check(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]:
         for part in task.parts:
@@ -132,7 +131,7 @@ def _noted(error: DamagedData, data: bytes) -> None:
 
 
 def judged(strip: Strip, account: Account) -> dict[str, Any]:
-    """The row of a range: what came, held against what the reader says of it."""
+    """Return the row of a range: the records found, compared with the reader's account."""
     span = account.range.end - account.range.base
     explained = sum(account.counts.values())
     return {
@@ -152,7 +151,7 @@ def judged(strip: Strip, account: Account) -> dict[str, Any]:
 
 
 def with_empty(found: Sequence[Row], ranges: Sequence[PartitionRange]) -> pa.Table:
-    """The table: partitions with something wrong first, then the others, then the empty ones."""
+    """Return the table: partitions with problems first, then the others, then empty ones."""
     import pyarrow as pa
 
     known = {(row["topic"], row["partition"]): row for row in found}

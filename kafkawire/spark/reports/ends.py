@@ -1,8 +1,8 @@
-"""Where each partition ended at each time: what lag is measured against.
+"""The end of each partition at each time, for the computation of lag.
 
-The end at a time is the first offset of a later record, as ListOffsets finds it. So tasks keep, for
-each bucket of time, the first offset that a record of that time has; what they found of a partition
-is merged by another task.
+The end at a time is the first offset of a later record, as in ListOffsets. So tasks keep, for each
+bucket of time, the first offset of a record of that time; another task merges the results of a
+partition.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DDL = (
     "counts ARRAY<BIGINT>, firsts ARRAY<BIGINT>"
 )
 ROOM = BUCKETS + 16
-"""As many as a plot has steps: so they are never wider than its steps are."""
+"""Number of buckets: as many as the steps of a plot, so they are never wider."""
 Row = dict[str, Any]
 
 
@@ -43,18 +43,18 @@ class BucketEnds:
         self.buckets = Buckets(np.minimum, ROOM)
 
     def feed(self, offsets: Any, stamps: Any) -> None:
-        """The next records; times in ms."""
+        """Add records; times in ms."""
         if len(stamps):
             self.newest = max(self.newest, int(stamps.max()))
             self.buckets.feed(stamps, offsets)
 
     def merge(self, row: Mapping[str, Any]) -> None:
-        """Of another range (DDL)."""
+        """Add the result of another range (DDL)."""
         self.newest = max(self.newest, row["newest"])
         self.buckets.merge(row["level"], row["starts"], row["counts"], row["firsts"])
 
     def row(self) -> Row:
-        """DDL."""
+        """Return the row (DDL)."""
         found = self.buckets
         return {
             "topic": self.topic, "partition": self.partition, "newest": self.newest,
@@ -64,8 +64,8 @@ class BucketEnds:
 
 
 def finder(first: int, until: int) -> Work:
-    """Work of the tasks: a row for each partition in a task. Only times in [first, until] (ms)
-    count: what is older is below every end asked for, and what is newer is from the future."""
+    """Return the work of the tasks: a row for each partition in a task. Only times in [first,
+    until] (ms) are used: older ones are below every end needed, newer ones are in the future."""
 
     def find(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]:
         every = runs(source, places, task, (OFFSET, TIMESTAMP))
@@ -82,7 +82,7 @@ def finder(first: int, until: int) -> Work:
 
 
 def merged(rows: Iterator[Mapping[str, Any]]) -> Iterator[Row]:
-    """Rows of ranges, in the order of topics, to one for each partition."""
+    """Merge rows of ranges, sorted by topic, to one for each partition."""
     for topic, own in groupby(rows, key=itemgetter("topic")):
         whole: dict[int, BucketEnds] = {}
         for row in own:
@@ -93,7 +93,7 @@ def merged(rows: Iterator[Mapping[str, Any]]) -> Iterator[Row]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """One row for each bucket: topic, partition, start (ms), first (offset)."""
+    """Return one row for each bucket: topic, partition, start (ms), first (offset)."""
     import pyarrow as pa
 
     many = [len(row["starts"]) for row in rows]

@@ -1,4 +1,4 @@
-"""The reports by name, and how one is made: `report(spark, name, request)`.
+"""The reports by name: `report(spark, name, request)`.
 
 Called by the command, and by programs with a Spark session.
 """
@@ -38,13 +38,13 @@ def report(spark: SparkSession, name: str, request: Request, progress: Progress 
 
 
 def prepared(name: str, request: Request, progress: Progress = silent) -> ReportScope:
-    """Scope of the report, determined without Spark; must be closed. SourceError for an invalid
-    name, source or topic."""
+    """Determine the scope of the report without Spark; it must be closed. Raises SourceError for an
+    invalid name, source or topic."""
     from kafkawire.spark.source.catalog import open_catalog
 
     if name not in REPORTS:
         raise SourceError(f"there is no report {name!r}: there are {', '.join(REPORTS)}")
-    if name == "continuity":  # to tell of losses, it must survive them
+    if name == "continuity":  # a report on losses must not fail on them
         request = replace(request, source=replace(request.source, fail_on_data_loss=False))
     catalog = open_catalog(request.source)
     try:
@@ -55,7 +55,7 @@ def prepared(name: str, request: Request, progress: Progress = silent) -> Report
 
 
 def made(spark: SparkSession, name: str, scope: ReportScope) -> Report:
-    """The report of what was prepared and has any offsets."""
+    """Make the report of a scope that is not empty."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -70,5 +70,5 @@ def made(spark: SparkSession, name: str, scope: ReportScope) -> Report:
 
 
 def nothing(name: str, scope: ReportScope) -> Report:
-    """The report of what has no offsets at all."""
+    """Return the report of an empty scope."""
     return Report(name, [f"There is nothing to report: {scope.words()}, without a record."])

@@ -1,8 +1,8 @@
 """Compiled loops of the table of keys (kafkawire.spark.reports.keys): hashes, look-ups, sums.
 
-As in kafkawire.spark.decode, what is compiled and every constant in it is in this file, but for
-`memory`: numba's cache knows of changes to no other. Nothing is checked here: the caller's arrays
-are as long as it says.
+As in kafkawire.spark.decode, all compiled code with its constants, except for `memory`, is in this
+file, because numba's cache detects changes of this file only. Nothing is checked here: the caller
+guarantees the lengths of the arrays.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from numba import types
 from kafkawire.spark.decode.memory import byte, compiled, int32
 
 KEPT = 128
-"""Bytes of a key that are kept to show it."""
+"""Bytes of a key that are kept for display."""
 
 _I64, _I32, _U8, _U64 = types.int64[::1], types.int32[::1], types.uint8[::1], types.uint64[::1]
 _SPREAD, _MIX = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9  # of splitmix64 (Steele et al. 2014)
-_SLOT_SHIFT = 40  # slots go by high bits: low ones say what is in the sample
+_SLOT_SHIFT = 40  # slots use the high bits: the low ones select the sample
 
 
 @compiled(types.void(types.int64, types.int64, _U64))
 def hash_keys(ends: int, data: int, hashes: Any) -> None:
-    """64 bits of each key data[ends[i] : ends[i + 1]], both addresses. Two keys of the same hash
-    count as one: of a hundred million keys that is no two, most likely."""
+    """Hash each key data[ends[i] : ends[i + 1]] (both addresses) to 64 bits. Two keys with the same
+    hash count as one; a hundred million keys most likely have no collision."""
     for i in range(len(hashes)):
         at, stop = int32(ends, i), int32(ends, i + 1)
         state = types.uint64(stop - at) * types.uint64(_MIX)
@@ -55,11 +55,10 @@ def add_keys(
     of_texts: Any, out: Any,
 ) -> int:  # fmt: skip
     """Add rows from `row` on to the table: `records` and bytes (`sizes`) of a key with this hash
-    and length whose text, or as much of it as is kept, is data[ends[i] : ends[i + 1]] (both are
-    addresses).
+    and length whose text, truncated, is data[ends[i] : ends[i + 1]] (both are addresses).
 
-    `count`: entries there are. Gives the first row there was no room for, else how many there are;
-    out[0] is then how many entries there are.
+    `count`: number of entries. Returns the first row that did not fit, else the number of rows;
+    out[0] is the new number of entries.
     """
     mask, room = len(slots) - 1, len(of_hash)
     while row < len(hashes):

@@ -1,12 +1,12 @@
-"""Records and bytes by key in bounded memory: exact for `ROOM` keys, beyond that a sample of keys,
-and those that have the most. Runs inside Spark's tasks; what they find apart is merged.
+"""Count records and bytes by key in bounded memory: exact for `ROOM` keys, beyond that a sample of
+keys, and the most frequent ones. Runs in Spark tasks; their results are merged.
 
-When the table is full, half the sample goes: in it is a key whose hash has `level` zeros at its
-end, so it is in the samples of all tasks, with all its records (distinct sampling: Gibbons 2001).
-Other keys are counted as frequent items (Misra and Gries 1982, as Anderson et al. 2017 do it): a
-count that three of four have at most is taken from all, those left with nothing go, and what was
-taken adds up to the error: at most 8 / `ROOM` of a task's records, and as much again where what
-tasks found is merged: 0.012 % of all. A key of the sample has none.
+When the table is full, half of the sample is dropped. The sample has the keys whose hash ends with
+`level` zeros, so a key is in the samples of all tasks, with all its records (distinct sampling:
+Gibbons 2001). Other keys are counted as frequent items (Misra and Gries 1982, as in Anderson et al.
+2017): the 75th percentile of the counts is subtracted from all, keys without a rest are dropped,
+and the subtracted counts add up to the error. That is at most 8 / `ROOM` of a task's records, and
+as much again after merging: 0.012 % of all. Keys of the sample have no error.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROOM = 1 << 17
-"""Keys of a topic that are counted at once: 22 MB. A sample has a quarter of that at least, so its
-standard error is at most 0.6 %."""
+"""Maximum number of keys of a topic in the table: 22 MB. A sample has at least a quarter of that,
+so its standard error is at most 0.6 %."""
 _SLOTS_EACH = 2
 _CUT = 0.75
 HEAVY = 8
-"""Errors of a count by which it stands out: what is above is taken as it is, not as a sample."""
+"""A count of more than this many errors is used directly, without the sample."""
 CURVE = 2000
-"""Steps of a curve at most: more than a plot has pixels."""
+"""Maximum number of steps of a curve: more than a plot has pixels."""
 
 
 class Top(NamedTuple):
-    """A key: its first bytes, its length, and at least so many records and bytes; at most `..._off`
-    more."""
+    """A key: its first bytes, its length, and lower bounds of records and bytes, with errors of at
+    most `..._off`."""
 
     text: bytes
     length: int
@@ -45,7 +45,7 @@ class Keys:
     """The keys of a topic, or of a task's share of it."""
 
     def __init__(self, room: int = ROOM) -> None:
-        from kafkawire.spark.reports.key_loops import KEPT  # brings numba
+        from kafkawire.spark.reports.key_loops import KEPT  # imports numba
 
         self.kept, self.level, self.count = KEPT, 0, 0
         self.records_off, self.bytes_off = 0, 0
@@ -56,7 +56,7 @@ class Keys:
         self._texts = np.empty(room * KEPT, np.uint8)
 
     def feed(self, keys: pa.Array, sizes: Any) -> None:
-        """The next records: keys without nulls, and bytes of each record, int64."""
+        """Add records: keys without nulls, and bytes of each record, int64."""
         import pyarrow.compute as pc
 
         from kafkawire.spark.reports.key_loops import hash_keys
@@ -67,7 +67,7 @@ class Keys:
         self._add(hashes, np.ones(len(keys), np.int64), sizes, lengths, keys)
 
     def merge(self, packed: bytes) -> None:
-        """Unpack the result of `pack`."""
+        """Add the result of `pack`."""
         import pyarrow as pa
 
         with pa.ipc.open_stream(packed) as stream:
@@ -121,12 +121,12 @@ class Keys:
                 self._shrink()
 
     def sampled(self) -> Any:
-        """Which entries are in the sample, all of whose records are counted."""
+        """Return which entries are in the sample, whose records are all counted."""
         rest = np.uint64((1 << self.level) - 1)
         return (self._hashes[: self.count] & rest) == 0
 
     def _shrink(self) -> None:
-        """Make room: a quarter of it at least."""
+        """Free at least a quarter of the table."""
         from kafkawire.spark.reports.key_loops import index_keys
 
         while self.sampled().sum() > len(self._hashes) // 2:
@@ -149,7 +149,7 @@ class Keys:
         index_keys(self._hashes[: self.count], self._slots)
 
     def top(self, many: int) -> list[Top]:
-        """Those with the most records, and those with the most bytes."""
+        """Return the keys with the most records, and those with the most bytes."""
         n, kept = self.count, self.sampled()
         texts = self._texts.reshape(-1, self.kept)
         found = {}
@@ -167,7 +167,8 @@ class Keys:
         return list(found.values())
 
     def curve(self) -> tuple[Any, Any]:
-        """Records of a key, rising, and how many keys have so many: counted, or estimated."""
+        """Return records of a key, ascending, and how many keys have so many: counted, or
+        estimated."""
         records, kept = self._records[: self.count], self.sampled()
         if self.level == 0:
             counts, keys = np.unique(records[kept], return_counts=True)
@@ -179,7 +180,7 @@ class Keys:
 
 
 def thinned(records: Any, keys: Any) -> tuple[Any, Any]:
-    """A curve of at most `CURVE` steps: neighbours become one with their mean."""
+    """Reduce a curve to at most `CURVE` steps: neighbours are replaced by their mean."""
     if len(records) <= CURVE:
         return records.astype(np.float64), keys
     firsts = np.linspace(0, len(records), CURVE, endpoint=False).astype(np.int64)
@@ -188,6 +189,6 @@ def thinned(records: Any, keys: Any) -> tuple[Any, Any]:
 
 
 def _places(texts: pa.Array) -> tuple[int, int]:
-    """The addresses of where each ends, from the beginning of the first on, and of the bytes."""
+    """Return the addresses of the ends, from the beginning of the first on, and of the bytes."""
     _, ends, data = texts.buffers()
     return ends.address + 4 * texts.offset, data.address if data is not None else 0

@@ -1,10 +1,9 @@
-"""Lag history by group: what each group had committed, against where the log ended at that time.
+"""Lag history by group: committed offsets compared with the end of the log at that time.
 
-Commits come from `__consumer_offsets`, decoded in Spark's tasks. That topic is compacted: of a
-commit that was replaced only what the cleaner has left is known, so history is as long as the
-topic's cleaning lets it be; the newest commit of each partition is always there. The end of a
-partition at a time is the first offset whose record is newer, as ListOffsets finds it, so the
-clock of the producers counts. Lag is never below 0.
+Commits are read from `__consumer_offsets` and decoded in Spark tasks. That topic is compacted, so
+the history contains only commits that were not removed yet; the newest commit of each partition
+always exists. The end of a partition at a time is the first offset of a newer record, as in
+ListOffsets, so it depends on the producers' clocks. Lag is never negative.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ EVENTS_DDL = (
 )
 Row = dict[str, Any]
 
-# Commits by partition, groups as such (topic null), and what could not be read (all null).
+# Commits by partition, groups as such (topic null), and unreadable records (all null).
 _FOUND = f"""
 SELECT group_id, topic, partition, count_if(kind = '{COMMIT}') AS commits,
        count_if(kind = '{REMOVED}') AS removed, count_if(kind = '{UNREADABLE}') AS unreadable,
@@ -52,7 +51,7 @@ SELECT group_id, topic, partition, count_if(kind = '{COMMIT}') AS commits,
             THEN max(at) FILTER (WHERE kind = '{DELETED}') END AS deleted_ms
 FROM {{events}} GROUP BY group_id, topic, partition ORDER BY group_id, topic, partition
 """
-# The last of each bucket; a tombstone counts as -1, so that it is not mistaken for "no news".
+# The last of each bucket; a tombstone counts as -1, so that it differs from "no commit".
 _COMMITTED = f"""
 SELECT group_id, topic, partition, bucket, max_by(coalesce(committed, -1), place) AS committed
 FROM (SELECT *, at - pmod(at, {{width}}) AS bucket FROM {{events}}
@@ -63,7 +62,7 @@ _ENDS = """
 SELECT topic, partition, start - pmod(start, {width}) AS bucket, min(first) AS first
 FROM {found} GROUP BY topic, partition, bucket
 """
-# At the end of each bucket: the last commit up to then, and the first offset of a later bucket.
+# At the end of each bucket: the last commit so far, and the first offset of a later bucket.
 _HISTORY = """
 WITH steps AS (SELECT explode(sequence({first}, {last}, {width})) AS bucket),
      firsts AS (SELECT topic, partition, least(bucket, {last}) AS bucket, min(first) AS first
@@ -99,7 +98,7 @@ ORDER BY lag DESC, group_id, topic, partition
 
 
 def run(spark: SparkSession, scope: ReportScope) -> Report:
-    """The report; nothing in it is a problem of offsets."""
+    """Make the report; it never has problems of offsets."""
     report = Report("lag")
     if not scope.catalog.topics.get(OFFSETS_TOPIC):
         report.sentences.append("No group has committed anything: there is no __consumer_offsets.")
@@ -119,7 +118,8 @@ def run(spark: SparkSession, scope: ReportScope) -> Report:
 
 
 def _all_of(scope: ReportScope, topic: str) -> list[PartitionRange]:
-    """A topic whatever the time asked for: what held at its beginning was committed before it."""
+    """Return the whole topic regardless of the requested time, because offsets at its beginning
+    were committed before."""
     ranges = []
     for partition in range(scope.catalog.topics[topic]):
         start, _, end = scope.catalog.bounds(topic, partition)
@@ -128,7 +128,7 @@ def _all_of(scope: ReportScope, topic: str) -> list[PartitionRange]:
 
 
 def _events(spark: SparkSession, scope: ReportScope, tasks: Sequence[Task]) -> DataFrame:
-    """Events from the records of `__consumer_offsets`, for the requested topics and time."""
+    """Return events from the records of `__consumer_offsets`, for the requested topics and time."""
     events = scope.scan(spark, tasks, decoded, EVENTS_DDL)
     if scope.request.until is not None:
         events = events.where(events["at"] < scope.request.until)
@@ -138,7 +138,7 @@ def _events(spark: SparkSession, scope: ReportScope, tasks: Sequence[Task]) -> D
 
 
 def decoded(source: Source, places: Sequence[Place], task: Task) -> Iterator[pa.RecordBatch]:
-    """Work of a task: its records as events (EVENTS_DDL)."""
+    """Return the work of a task: its records as events (EVENTS_DDL)."""
     import pyarrow as pa
     import pyarrow.compute as pc  # a submodule, which may not have been imported yet
 
@@ -192,7 +192,8 @@ def _fill(
 
 
 def by_group(found: Sequence[Row]) -> list[Row]:
-    """One row for each group: counts added up, first and last commit, when it was deleted."""
+    """Return one row for each group: number of commits, first and last commit, when it was
+    deleted."""
     groups: dict[str, Row] = {}
     for row in found:
         if row["group_id"] is None:
@@ -209,7 +210,7 @@ def by_group(found: Sequence[Row]) -> list[Row]:
 
 
 def _bounds(scope: ReportScope, committed: Sequence[Row]) -> list[PartitionRange]:
-    """The ranges of existing partitions with commits of any group."""
+    """Return the ranges of existing partitions with commits of any group."""
     known = scope.catalog.topics
     places = {(row["topic"], row["partition"]) for row in committed}
     return scope.ranges_of(
@@ -224,7 +225,7 @@ def _bounds(scope: ReportScope, committed: Sequence[Row]) -> list[PartitionRange
 def _ends(
     spark: SparkSession, scope: ReportScope, bounds: Sequence[PartitionRange], first: int
 ) -> list[Row]:
-    """Of each partition with any records (ends.DDL)."""
+    """Return the end of each non-empty partition over time (ends.DDL)."""
     tasks = scope.tasks(spark, [range_ for range_ in bounds if range_.end > range_.base])
     if not tasks:
         return []
@@ -240,8 +241,8 @@ def _history(
     ends: Sequence[Row],
     steps: tuple[int, int, int],
 ) -> DataFrame:
-    """A row for each group, partition and step of time at which an offset was committed. `steps`:
-    from when, to when and how wide, in ms."""
+    """Return a row for each group, partition and time step with a commit. `steps`: first, end and
+    width, in ms."""
     first, last, width = steps
     found = spark.createDataFrame(ends_.table(ends))
     known = spark.createDataFrame(
@@ -260,7 +261,7 @@ def _history(
 
 
 def series(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, int | None]]]:
-    """For each group its lag over time; None from where it has no offset any more."""
+    """Return each group's lag over time; None from when it has no offset any more."""
     times = sorted({row["at"] for row in lines})
     found: dict[str, dict[int, int]] = {}
     for row in lines:
@@ -272,7 +273,7 @@ def series(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, int 
 
 
 def _summary(groups: Sequence[Row], lines: pa.Table, at: int) -> pa.Table:
-    """Each group with its lag at the end, and the largest it ever had."""
+    """Return each group with its lag at the end and its maximum."""
     import pyarrow as pa
 
     now = {row["group_id"]: row for row in rows_of(lines) if row["at"] == at}

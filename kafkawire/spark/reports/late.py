@@ -1,13 +1,13 @@
 """Late data: how much older records are than the newest one before them in their partition.
 
-Tasks count the records of their ranges by class of lateness (measures.LATE_EDGES_MS), each as if
-nothing preceded its range, and say what the newest time in it is. What precedes a range is known
-only then, and it matters until the range has caught up with it: those records, few in most topics,
-are read again, and the difference is added. Records that are dated after the report (by more than
-SKEW_MS) are counted apart: all that follow would be late by years.
+Tasks count the records of their ranges by class of lateness (measures.LATE_EDGES_MS), as if nothing
+preceded the range, and return its newest time. The newest time before each range is known only
+then; records of the range that are older than it, few in most topics, are read again, and the
+difference is added. Records dated after the report (by more than SKEW_MS) are counted separately,
+because all following ones would be late by years.
 
-A manifest says when each segment was there (uploaded; in a data folder: cut): a record had arrived
-by then, and its age at that time is counted as well.
+The manifest has the time each segment was written (uploaded; in a data folder: cut). Its records
+had arrived by then, so their age at that time is counted as well.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 CLASSES = len(LATE_EDGES_MS) + 1
 NEVER = -1
-"""The timestamp of a record that has none, and what precedes the first."""
+"""The timestamp of a record that has none, and the newest time before the first record."""
 SOON = 16_384
-"""Offsets that are read again at first; all of the range if that was not enough."""
+"""Offsets that are read again at first; the whole range if that is not enough."""
 DDL = (
     "topic STRING, partition INT, base BIGINT, end BIGINT, first BIGINT, newest BIGINT, "
     "latest BIGINT, timeless BIGINT, future BIGINT, append_time BIGINT, counts ARRAY<BIGINT>, "
@@ -46,16 +46,16 @@ DDL = (
 MORE_DDL = "topic STRING, partition INT, latest BIGINT, counts ARRAY<BIGINT>"
 Row = dict[str, Any]
 Uploads = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
-"""For a partition: (end offset, when it was in the tier in ms, -1 if not known), rising."""
+"""For a partition: (end offset, time of its upload in ms, -1 if unknown), ascending."""
 _COLUMNS = (OFFSET, TIMESTAMP, TIMESTAMP_TYPE)
 
 
 class Lateness:
-    """Counts of one range, a batch at a time. `newest`: the largest timestamp before the range;
-    `until`: a later one (ms) is from the future.
+    """Counts of one range, one batch at a time. `newest`: the largest timestamp before the range;
+    `until`: a later one (ms) is in the future.
 
-    `counts` and `arrived` by class; `latest`: the largest lateness in ms; records without a
-    timestamp, or with one of the future, are in none.
+    `counts` and `arrived` by class; `latest`: the largest lateness in ms. Records without a
+    timestamp, or with one in the future, are not in any class.
     """
 
     def __init__(self, newest: int, until: int, uploads: Sequence[tuple[int, int]] = ()) -> None:
@@ -67,7 +67,7 @@ class Lateness:
         self._times = np.array([at for _, at in uploads] + [NEVER], np.int64)
 
     def feed(self, offsets: Any, stamps: Any, kinds: Any) -> None:
-        """The next records: offsets, timestamps (ms), timestamp types (1: the broker's)."""
+        """Add records: offsets, timestamps (ms), timestamp types (1: the broker's)."""
         counted = (stamps > NEVER) & (stamps <= self.until)
         if not counted.all():
             self.timeless += int((stamps <= NEVER).sum())
@@ -91,7 +91,7 @@ class Lateness:
             self.arrived += by_class(np.maximum(at[there] - stamps[there], 0))
 
     def row(self, range_: PartitionRange) -> Row:
-        """DDL."""
+        """Return the row (DDL)."""
         return {
             **range_._asdict(), "first": self.first, "newest": self.newest, "latest": self.latest,
             "timeless": self.timeless, "future": self.future, "append_time": self.append_time,
@@ -105,7 +105,7 @@ def by_class(ms: Any) -> Any:
 
 
 def run(spark: SparkSession, scope: ReportScope) -> Report:
-    """The report; nothing in it is a problem of offsets."""
+    """Make the report; it never has problems of offsets."""
     report = Report("late")
     until = scope.now_ms + SKEW_MS
     uploads = uploads_of(scope)
@@ -131,8 +131,8 @@ def run(spark: SparkSession, scope: ReportScope) -> Report:
 
 
 def uploads_of(scope: ReportScope) -> Uploads:
-    """When the records of each partition were in the tier, by offset, as far as its manifest says
-    it; what was rewritten since says nothing of it."""
+    """Return when the records of each partition were uploaded, by offset, from its manifest;
+    unknown for rewritten segments."""
     found: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for part in scope.parts:
         for piece in part.pieces:
@@ -142,7 +142,8 @@ def uploads_of(scope: ReportScope) -> Uploads:
 
 
 def counter(until: int, uploads: Uploads) -> Work:
-    """Work of each task: a row (DDL) for each of its ranges, as if nothing preceded it."""
+    """Return the work of each task: a row (DDL) for each of its ranges, as if nothing preceded
+    it."""
 
     def count(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]:
         ranges = spans_of(task)
@@ -155,7 +156,7 @@ def counter(until: int, uploads: Uploads) -> Work:
 
 
 def spans_of(task: Task) -> dict[tuple[str, int], PartitionRange]:
-    """The range of each partition in a task: its parts follow each other."""
+    """Return the range of each partition in a task; its parts are adjacent."""
     spans: dict[tuple[str, int], PartitionRange] = {}
     for part in task.parts:
         known = spans.setdefault(part.range[:2], part.range)
@@ -164,7 +165,8 @@ def spans_of(task: Task) -> dict[tuple[str, int], PartitionRange]:
 
 
 def to_read_again(found: Sequence[Mapping[str, Any]]) -> dict[PartitionRange, int]:
-    """Ranges whose first record is older than the newest of all before them, and that newest."""
+    """Return ranges whose first record is older than the newest of all before them, and that newest
+    time."""
     again = {}
     order = sorted(found, key=lambda row: (row["topic"], row["partition"], row["base"]))
     for _, rows in groupby(order, key=lambda row: (row["topic"], row["partition"])):
@@ -177,7 +179,7 @@ def to_read_again(found: Sequence[Mapping[str, Any]]) -> dict[PartitionRange, in
 
 
 def corrector(newest: Mapping[PartitionRange, int], until: int) -> Work:
-    """Work of the tasks of the second pass: corrections of the counts of each range, a row of
+    """Return the work of the second pass: corrections of the counts of each range, a row of
     MORE_DDL."""
 
     def correct(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]:
@@ -189,7 +191,7 @@ def corrector(newest: Mapping[PartitionRange, int], until: int) -> Work:
 
 
 def correction(source: Source, places: Sequence[Place], part: Part, before: int, until: int) -> Row:
-    """Both counts until they go together."""
+    """Count both ways until the results agree."""
     for some in (beginning(part, SOON), part):
         alone, after = Lateness(NEVER, until), Lateness(before, until)
         for run in runs(source, places, Task((some,)), _COLUMNS):
@@ -206,14 +208,14 @@ def correction(source: Source, places: Sequence[Place], part: Part, before: int,
 
 
 def beginning(part: Part, offsets: int) -> Part:
-    """The first offsets of a part."""
+    """Return the first offsets of a part."""
     end = min(part.range.base + offsets, part.range.end)
     pieces = [piece._replace(end=min(piece.end, end)) for piece in part.pieces if piece.base < end]
     return replace(part, range=part.range._replace(end=end), pieces=tuple(pieces))
 
 
 def _numbers(columns: Sequence[Any]) -> tuple[Any, Any, Any]:
-    """Offsets, timestamps in ms and timestamp types."""
+    """Return offsets, timestamps in ms and timestamp types."""
     offsets, stamps, kinds = columns
     return (
         offsets.to_numpy(zero_copy_only=False),
@@ -223,7 +225,7 @@ def _numbers(columns: Sequence[Any]) -> tuple[Any, Any, Any]:
 
 
 def by_partition(found: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """One row for each partition: rows of its ranges (DDL) and of corrections (MORE_DDL) added."""
+    """Return one row for each partition: the sum of its ranges (DDL) and corrections (MORE_DDL)."""
     sums: dict[tuple[str, int], Row] = {}
     for row in found:
         place = {"topic": row["topic"], "partition": row["partition"]}

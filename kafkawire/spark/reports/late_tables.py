@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 def measured(sums: Mapping[str, Any]) -> Row:
-    """The row of a partition, of its counts by class."""
+    """Return the row of a partition from its counts by class."""
     counts = sums["counts"]
     records = sum(counts)
     return {
@@ -34,7 +34,7 @@ def measured(sums: Mapping[str, Any]) -> Row:
 
 
 def fill(report: Report, rows: Sequence[Row], known: bool) -> None:
-    """Tables and sentences. `known`: a manifest says when something arrived."""
+    """Fill tables and sentences. `known`: a manifest has arrival times."""
     import pyarrow as pa
 
     if any(row["records"] for row in rows):
@@ -50,8 +50,8 @@ def fill(report: Report, rows: Sequence[Row], known: bool) -> None:
 
 
 def _histogram(rows: Sequence[Row]) -> list[Row]:
-    """Records of each partition and class, with the upper edge of the class in ms, null for the
-    last, and its words."""
+    """Return records of each partition and class, with the class's label and upper edge in ms, null
+    for the last."""
     edges = [*LATE_EDGES_MS, None]
     labels = lateness_labels()
     return [
@@ -98,7 +98,7 @@ def _arrival(rows: Sequence[Row], known: bool) -> list[str]:
 
 
 def _apart(rows: Sequence[Row]) -> list[str]:
-    """Note on records that were not counted."""
+    """Return a note on records that were not counted."""
     stamped, future, timeless = (
         sum(row[name] for row in rows) for name in ("append_time", "future", "timeless")
     )

@@ -10,38 +10,39 @@ from collections.abc import Iterable, Sequence
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 
 SKEW_MS = HOUR_MS
-"""A clock may be ahead by so much; records that are more are from the future."""
+"""Maximum clock skew; records beyond it are in the future."""
 
 WIDTHS_MS = (
     100, SECOND_MS, 5 * SECOND_MS, 10 * SECOND_MS, 30 * SECOND_MS,
     MINUTE_MS, 5 * MINUTE_MS, 10 * MINUTE_MS, 30 * MINUTE_MS,
     HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DAY_MS, 28 * DAY_MS, 364 * DAY_MS,
 )  # fmt: skip
-"""Widths that people read off an axis without counting, each a multiple of the one before it."""
+"""Widths that are easy to read off an axis, each a multiple of the previous one."""
 
 BUCKETS = 240
-"""Buckets of a range at most: four pixels each in a plot."""
+"""Maximum number of buckets of a range: four pixels each in a plot."""
 
 LATE_EDGES_MS = (
     0, 10, 100, SECOND_MS, 10 * SECOND_MS, MINUTE_MS, 10 * MINUTE_MS,
     HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DAY_MS,
 )  # fmt: skip
-"""Upper edges of the classes of lateness; the first is "in order", one more follows the last."""
+"""Upper edges of the classes of lateness; the first is "in order", and one more follows the
+last."""
 
 
 def width_for(span_ms: int, buckets: int = BUCKETS) -> int:
-    """The smallest width by which a range of `span_ms` has at most `buckets` buckets."""
+    """Return the smallest width with at most `buckets` buckets in a range of `span_ms`."""
     return next((width for width in WIDTHS_MS if span_ms <= width * buckets), WIDTHS_MS[-1])
 
 
 def lateness_labels() -> list[str]:
-    """A word for each class of lateness, in order: one more than there are edges."""
+    """Return a label for each class of lateness, in order: one more than there are edges."""
     edges = [duration(edge) for edge in LATE_EDGES_MS]
     return ["in order", *(f"to {edge}" for edge in edges[1:]), f"over {edges[-1]}"]
 
 
 def quantile_class(counts: Sequence[int], share: float) -> int:
-    """The first class by which at least `share` of all counted things is reached; 0 for none."""
+    """Return the first class that reaches at least `share` of all counted items; 0 for none."""
     wanted, seen = share * sum(counts), 0
     for index, count in enumerate(counts):
         seen += count
@@ -51,13 +52,13 @@ def quantile_class(counts: Sequence[int], share: float) -> int:
 
 
 def gini(values: Iterable[tuple[float, int]]) -> float:
-    """Gini coefficient of values given as (value, how many have it): 0 all alike, towards 1 one
-    has all. 0 for nothing. Half the mean difference of two, by the mean (Gini 1912)."""
+    """Return the Gini coefficient of values given as (value, number of items): 0 if all are equal,
+    near 1 if one has all. 0 without items. Half the relative mean difference (Gini 1912)."""
     below_count = 0
     below_sum = 0.0
     area = 0.0
     for value, times in sorted(values):
-        # The Lorenz curve is straight where values are alike: its area is trapezes.
+        # The Lorenz curve is linear for equal values: its area consists of trapezoids.
         area += times * (2 * below_sum + value * times)
         below_count += times
         below_sum += value * times
@@ -67,7 +68,8 @@ def gini(values: Iterable[tuple[float, int]]) -> float:
 
 
 def lorenz(values: Iterable[tuple[float, int]]) -> tuple[list[float], list[float]]:
-    """Points of the concentration curve, largest first: share of the things, share of the sum."""
+    """Return points of the concentration curve, largest first: share of the items, share of the
+    sum."""
     falling = sorted(values, reverse=True)
     things = sum(times for _, times in falling) or 1
     total = sum(value * times for value, times in falling) or 1
@@ -81,13 +83,13 @@ def lorenz(values: Iterable[tuple[float, int]]) -> tuple[list[float], list[float
 
 
 def largest_share(values: Sequence[float]) -> float:
-    """Share of the largest in the sum; 0 for nothing."""
+    """Return the share of the largest in the sum; 0 without items."""
     total = sum(values)
     return max(values) / total if total else 0.0
 
 
 def duration(ms: float) -> str:
-    """Milliseconds as a person says them: 250 ms, 10 s, 5 min, 6 h, 7 d."""
+    """Format milliseconds: 250 ms, 10 s, 5 min, 6 h, 7 d."""
     for width, unit in ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s")):
         if ms >= width:
             return f"{ms / width:.3g} {unit}"
@@ -95,7 +97,7 @@ def duration(ms: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes as a person says them: 512 B, 1.5 MiB."""
+    """Format bytes: 512 B, 1.5 MiB."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if count < 1024 or unit == "TiB":
             break
@@ -104,7 +106,7 @@ def size(count: float) -> str:
 
 
 def number(count: float) -> str:
-    """A count as a person says it: 950, 12.3k, 4.56M."""
+    """Format a count: 950, 12.3k, 4.56M."""
     for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
         if count >= limit:
             divisor = 1e3 if unit == "k" else limit
@@ -113,20 +115,20 @@ def number(count: float) -> str:
 
 
 def several(records: int) -> str:
-    """So many records, in words."""
+    """Format a number of records."""
     return "1 record" if records == 1 else f"{number(records)} records"
 
 
 def text_of(key: bytes, length: int) -> str:
-    """A key that a person can read, of which this is all or the beginning: itself if it is
-    printable UTF-8, else in hexadecimal; nothing in words."""
+    """Format a key or its beginning: as text if it is printable UTF-8, else in hexadecimal; an
+    empty one in words."""
     if not length:
         return "(empty)"
-    text = key.decode("utf-8", "surrogateescape")  # what is no UTF-8 is not printable then
+    text = key.decode("utf-8", "surrogateescape")  # invalid UTF-8 is not printable then
     if text[:KEY_SHOWN].isprintable():
         return text[:KEY_SHOWN] + ("…" if len(text) > KEY_SHOWN or length > len(key) else "")
     return f"0x{key[:KEY_SHOWN].hex()}" + ("…" if length > KEY_SHOWN else "")
 
 
 KEY_SHOWN = 48
-"""Bytes or characters of a key in a table: enough to know it."""
+"""Maximum bytes or characters of a key in a table."""

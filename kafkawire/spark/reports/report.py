@@ -1,7 +1,7 @@
-"""A report: sentences, tables and a picture, and writing them to a folder or bucket.
+"""A report: sentences, tables and a plot, written to a folder or bucket.
 
-Tables are aggregates of at most `ROWS_MAX` rows: the driver may hold them. It never sees records.
-Called by the jobs of this package and by the command.
+Tables are aggregates of at most `ROWS_MAX` rows: they fit into the driver's memory, which never has
+records. Called by the jobs of this package and by the command.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place
 
 ROWS_MAX = 500_000
-"""Of a table: what a spreadsheet takes, and some 100 MB in the driver. What is left out is said."""
+"""Maximum rows of a table: the limit of spreadsheets, some 100 MB in the driver. A truncation is
+reported."""
 
 
 @dataclass(slots=True)
 class ReportTable:
-    """A table by name (part of its file's), with a title for people. `shown`: its columns on a
-    terminal, in order; none: not shown there."""
+    """A table with a name (part of its file's) and a title. `shown`: its columns on a terminal, in
+    order; none: not shown there."""
 
     name: str
     title: str
@@ -33,8 +34,8 @@ class ReportTable:
 
 @dataclass(slots=True)
 class Report:
-    """`problems`: offsets that are not as they should be (the command's exit code); `plot`: PNG,
-    empty where there is nothing to draw."""
+    """`problems`: number of defective offsets (the command's exit code); `plot`: PNG, empty if
+    there is nothing to draw."""
 
     name: str
     sentences: list[str] = field(default_factory=list)
@@ -43,7 +44,7 @@ class Report:
     problems: int = 0
 
     def add(self, name: str, title: str, data: pa.Table, *shown: str) -> pa.Table:
-        """One more table; what does not fit is left out, with a sentence. Gives what is kept."""
+        """Add a table; truncate it, with a sentence, if it is too large. Return the kept part."""
         if data.num_rows > ROWS_MAX:
             self.sentences.append(
                 f"{title}: only the first {ROWS_MAX:,} rows are kept; --topics, --since and "
@@ -54,7 +55,7 @@ class Report:
         return data
 
     def write(self, place: Place) -> list[str]:
-        """Put NAME.png, and TABLE.parquet and TABLE.csv of each table; gives their names."""
+        """Write NAME.png, and TABLE.parquet and TABLE.csv of each table; return their names."""
         files = {}
         for table in self.tables:
             files[f"{table.name}.parquet"] = parquet(table.data)
@@ -67,18 +68,18 @@ class Report:
 
 
 def collect(frame: DataFrame) -> pa.Table:
-    """An aggregate, in the driver: one row more than is kept, so that it shows."""
+    """Collect an aggregate in the driver: one row more than is kept, to detect truncation."""
     return frame.limit(ROWS_MAX + 1).toArrow()
 
 
 def rows_of(data: pa.Table) -> list[dict[str, Any]]:
-    """As dictionaries, for plots and sentences; only of tables that are short."""
+    """Return rows as dictionaries, for plots and sentences; only for small tables."""
     found: list[dict[str, Any]] = data.to_pylist()
     return found
 
 
 def parquet(data: pa.Table) -> bytes:
-    """The table as a Parquet file."""
+    """Return the table as a Parquet file."""
     import pyarrow.parquet
 
     out = io.BytesIO()
@@ -87,7 +88,7 @@ def parquet(data: pa.Table) -> bytes:
 
 
 def csv(data: pa.Table) -> bytes:
-    """The table as a CSV file with a header; bytes in hexadecimal, lists left out."""
+    """Return the table as a CSV file with a header; bytes in hexadecimal, lists left out."""
     import pyarrow as pa
     import pyarrow.csv
 

@@ -1,6 +1,6 @@
-"""The records of a task, partition by partition, as columns, for the tasks of reports.
+"""The records of a task as columns, one partition after another, for the tasks of reports.
 
-A task is read as a whole, so that small adjacent pieces of a file are one request.
+A task is read as a whole, so that small adjacent pieces of a file need one request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RecordRun(NamedTuple):
-    """Records of a partition that follow each other: the columns asked for, as Arrow arrays."""
+    """Consecutive records of a partition: the requested columns as Arrow arrays."""
 
     topic: str
     partition: int
@@ -30,11 +30,11 @@ class RecordRun(NamedTuple):
 def runs(
     source: Source, places: Sequence[Place], task: Task, columns: Sequence[str]
 ) -> Iterator[RecordRun]:
-    """All records of a task, in the order of its parts."""
+    """Yield all records of a task, in the order of its parts."""
     from kafkawire.spark.source.read_task import read_task
 
     topics = {part.range.topic for part in task.parts}
-    # A topic's name for each record costs more than its number of a partition: only where needed.
+    # The topic's name per record costs more than the partition's number: read it only if needed.
     named = (TOPIC,) if len(topics) > 1 else ()
     selection = Selection((*columns, PARTITION, *named))
     for batch in read_task(source, places, task, selection):
@@ -48,7 +48,7 @@ def runs(
 
 
 def _borders(batch: pa.RecordBatch, first: int) -> Iterator[tuple[int, int]]:
-    """Where each run begins and ends: a column from `first` on changes there."""
+    """Return where each run begins and ends: where a column from `first` on changes."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -63,7 +63,7 @@ def _borders(batch: pa.RecordBatch, first: int) -> Iterator[tuple[int, int]]:
 
 
 def milliseconds(stamps: pa.Array) -> Any:
-    """Timestamps of Arrow as Kafka has them: ms since 1970, -1 for none."""
+    """Convert Arrow timestamps to Kafka's: ms since 1970, -1 for none."""
     import pyarrow as pa
 
     return stamps.cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000

@@ -1,8 +1,8 @@
 """Scope of a report: its topics, the offsets of each partition, and the tasks that read them.
 
-The offsets are fixed once, when the report begins, so that all its jobs speak of the same records.
-Tasks reduce what they read where they read it (`scan`), so that few rows go through Java; what they
-found of a topic is brought together by other tasks (`merge`).
+The offsets are fixed when the report begins, so that all its jobs use the same records. Tasks
+aggregate what they read (`scan`), so that few rows pass through Java; other tasks merge the results
+of a topic (`merge`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Rows = list[dict[str, Any]]
 Work = Callable[[Source, Sequence["Place"], Task], "Iterator[Rows | pa.RecordBatch]"]
-"""What a task does with its Task: it gives rows, a few for each range; or Arrow batches of them."""
+"""The work of a task: yields rows, a few for each range, or Arrow batches of them."""
 T = TypeVar("T")
 Make = Callable[[], T]
 Merge = Callable[[Iterator[dict[str, Any]]], Iterator[dict[str, Any]]]
@@ -37,7 +37,7 @@ Merge = Callable[[Iterator[dict[str, Any]]], Iterator[dict[str, Any]]]
 @dataclass(frozen=True, slots=True)
 class Request:
     """Request of a report. No topics: all. Times in ms since 1970: from the first record not older
-    than `since`, up to the first that is not older than `until`, as ListOffsets finds them."""
+    than `since`, up to the first not older than `until`, as in ListOffsets."""
 
     source: Source
     topics: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Request:
 
 
 class ReportScope:
-    """The offsets of all partitions that were asked for, empty ones too."""
+    """The offsets of all requested partitions, empty ones too."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class ReportScope:
         self.catalog = catalog
         self._progress = progress
         self.now_ms = int(time.time() * 1000)
-        """When the report began: what is dated later is from the future."""
+        """When the report began; later timestamps are in the future."""
         self.topics = _topics(request, catalog, internal)
         self.ranges = self.ranges_of(
             [(topic, index) for topic in self.topics for index in range(catalog.topics[topic])]
         )
 
     def watch(self, spark: SparkSession, what: str, tasks: Sequence[Task], work: Make[T]) -> T:
-        """Result of `work`, for which Spark runs these tasks: progress is reported for them, and
+        """Return the result of `work`, which runs these tasks in Spark: reports their progress, and
         Ctrl-C cancels them."""
         context = spark.sparkContext
         self._progress(what, 0, len(tasks))
@@ -78,11 +78,11 @@ class ReportScope:
         return watching(context, work, scan)
 
     def close(self) -> None:
-        """End the connections of the catalog."""
+        """Close the connections of the catalog."""
         self.catalog.close()
 
     def ranges_of(self, places: Sequence[tuple[str, int]]) -> list[PartitionRange]:
-        """[first, end) of the time that was asked for, or of all there is, of these partitions."""
+        """Return [first, end) of these partitions for the requested time, or all."""
         bounds = [self.catalog.bounds(*place) for place in places]
         ends = [end for _, _, end in bounds]
         firsts = self._at(places, self.request.since, ends, [start for start, _, _ in bounds])
@@ -106,7 +106,7 @@ class ReportScope:
 
     @cached_property
     def parts(self) -> list[Part]:
-        """Where those lie that have any offsets."""
+        """Return the parts of non-empty ranges."""
         return self.catalog.parts([each for each in self.ranges if each.end > each.base])
 
     @property
@@ -115,7 +115,7 @@ class ReportScope:
         return sum(range_.end - range_.base for range_ in self.ranges)
 
     def words(self) -> str:
-        """Source and size, for titles."""
+        """Return source and size, for titles."""
         where = self.request.source.url or self.request.source.bootstrap
         return f"{where}: {_several(len(self.topics), 'topic')}, " + _several(
             len(self.ranges), "partition"
@@ -124,13 +124,13 @@ class ReportScope:
     def tasks(
         self, spark: SparkSession, ranges: Sequence[PartitionRange] | None = None
     ) -> list[Task]:
-        """Tasks that read these ranges, or all."""
+        """Return tasks that read these ranges, or all."""
         parts = self.parts if ranges is None else self.catalog.parts(list(ranges))
         return plan_tasks(parts, min_tasks=spark.sparkContext.defaultParallelism)
 
     def scan(self, spark: SparkSession, tasks: Sequence[Task], work: Work, ddl: str) -> DataFrame:
-        """Data frame with the results of `work`, which runs in each task and may be retried. `ddl`:
-        the schema of its rows. SourceError if there is nothing to read."""
+        """Return a data frame with the results of `work`, which runs in each task and may be
+        retried. `ddl`: the schema of its rows. Raises SourceError if there is nothing to read."""
         if not tasks:
             raise SourceError("there is nothing to read")
         places = self.catalog.places
@@ -150,8 +150,8 @@ class ReportScope:
 
 
 def merge(found: DataFrame, work: Merge, ddl: str) -> DataFrame:
-    """Rows of tasks brought together by topic: `work` is handed those of some topics, one topic
-    after the other. `ddl`: the schema of what it gives."""
+    """Merge rows of tasks by topic: `work` gets those of some topics, one topic after another.
+    `ddl`: the schema of its results."""
     schema = _arrow_schema(ddl)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -165,7 +165,8 @@ def merge(found: DataFrame, work: Merge, ddl: str) -> DataFrame:
 
 
 def _arrow_schema(ddl: str) -> pa.Schema:
-    """Schema of the rows of a task for Spark. On the driver only: Java parses it."""
+    """Return the schema of the rows of a task for Spark. On the driver only, because Java parses
+    it."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 

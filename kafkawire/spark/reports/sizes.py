@@ -1,8 +1,8 @@
 """Sizes, rates and skew: bytes and records by topic and partition, over time, and by key.
 
-One pass over the records, which tasks add up where they read them (`tally`). Bytes are those of key
-and value, as the producer had them; `stored_bytes` those of the batches in segments, compressed.
-What has not been cut into segments is estimated there.
+One pass over the records, which tasks sum up where they read them (`tally`). Bytes are those of
+uncompressed keys and values; `stored_bytes` those of the compressed batches in segments, estimated
+for records that are not in segments yet.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 
 def run(spark: SparkSession, scope: ReportScope) -> Report:
-    """The report; nothing in it is a problem of offsets."""
+    """Make the report; it never has problems of offsets."""
     tasks = scope.tasks(spark)
     found = scope.scan(spark, tasks, tally.tally, tally.FOUND_DDL)
     whole = merge(found, tally.merged, tally.TOPIC_DDL)
@@ -45,7 +45,7 @@ def run(spark: SparkSession, scope: ReportScope) -> Report:
 
 
 def made(found: Sequence[Row], scope: ReportScope) -> Report:
-    """The report of topics (tally.TOPIC_DDL), in their order."""
+    """Make the report from rows of topics (tally.TOPIC_DDL), in their order."""
     report = Report("sizes")
     rows = _with_stored(found, scope)
     topics = by_topic(rows, found)
@@ -70,8 +70,8 @@ def made(found: Sequence[Row], scope: ReportScope) -> Report:
 
 
 def _rates(found: Sequence[Row]) -> tuple[list[Row], plot_sizes.TimeSpan]:
-    """Records and bytes of each topic by bucket of time, all of one width, and what of it a picture
-    shows."""
+    """Return records and bytes of each topic by bucket of time, all of one width, and the shown
+    range."""
     whole, every = Buckets(), []
     for row in found:
         own = Buckets()
@@ -93,7 +93,7 @@ def _rates(found: Sequence[Row]) -> tuple[list[Row], plot_sizes.TimeSpan]:
 
 
 def _with_stored(found: Sequence[Row], scope: ReportScope) -> list[Row]:
-    """All partitions, empty ones too, with what they take in segments and their rate."""
+    """Return all partitions, empty ones too, with their stored bytes and rate."""
     known = {
         (row["topic"], partition["partition"]): {"topic": row["topic"], **partition}
         for row in found
@@ -115,8 +115,8 @@ def _with_stored(found: Sequence[Row], scope: ReportScope) -> list[Row]:
 
 
 def by_topic(rows: Sequence[Row], found: Sequence[Row]) -> list[Row]:
-    """One row for each topic: sums, the largest partition, and how uneven partitions and keys
-    are. `rows`: of partitions; `found`: of topics that have records (tally.TOPIC_DDL)."""
+    """Return one row for each topic: sums, the largest partition, and the skew of partitions and
+    keys. `rows`: of partitions; `found`: of topics with records (tally.TOPIC_DDL)."""
     known = {row["topic"]: row for row in found}
     partitions: dict[str, list[Row]] = {}
     for row in rows:
@@ -152,7 +152,7 @@ def _extreme(which: Any, rows: Sequence[Row], name: str) -> int | None:
 
 
 def _curves(found: Sequence[Row]) -> dict[str, list[tuple[float, int]]]:
-    """For each topic (records of a key, keys that have so many)."""
+    """Return for each topic (records of a key, keys that have so many)."""
     return {
         row["topic"]: list(zip(row["curve_records"], row["curve_keys"], strict=True))
         for row in found
@@ -161,7 +161,8 @@ def _curves(found: Sequence[Row]) -> dict[str, list[tuple[float, int]]]:
 
 
 def _ranked(found: Sequence[Row], topics: Sequence[Row]) -> list[Row]:
-    """Keys by records, as words and in hexadecimal, with their share of the topic's records."""
+    """Return keys by records, as text and in hexadecimal, with their share of the topic's
+    records."""
     totals = {row["topic"]: row["records"] for row in topics}
     every = [{"topic": row["topic"], **top} for row in found for top in row["top"]]
     return [
@@ -205,7 +206,7 @@ def _sentences(topics: Sequence[Row], rows: Sequence[Row]) -> list[str]:
 
 
 def _estimates(found: Sequence[Row]) -> list[str]:
-    """Note on estimates: topics of more keys than are counted one by one."""
+    """Return a note on estimates: topics with more keys than are counted exactly."""
     return [
         f"{row['topic']}: about {number(row['keys'])} keys (to {_error(row['sampled'])}): more "
         f"than the {keys_.ROOM:,} that are counted one by one, so how uneven they are is estimated "
@@ -217,7 +218,7 @@ def _estimates(found: Sequence[Row]) -> list[str]:
 
 
 def _error(sampled: int) -> str:
-    """Two standard errors of a number of keys by that many of them."""
+    """Return two standard errors of the estimated number of keys."""
     return f"{200 / sampled**0.5:.2g} %"
 
 

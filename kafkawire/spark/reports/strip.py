@@ -1,6 +1,6 @@
-"""One range of a partition under the continuity check: what came, in which order, in which cell.
+"""One range of a partition in the continuity check: its records, their order, and their cells.
 
-Pure but for numpy; runs inside Spark's tasks, a batch of offsets at a time.
+Pure; runs in Spark tasks, one batch of offsets at a time.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import numpy as np
 from kafkawire.spark.source.model import PartitionRange
 
 CELLS = 160
-"""Of a partition's strip on the map: each is some pixels wide."""
+"""Cells of a partition's strip on the map: each is some pixels wide."""
 
 
 class Strip:
-    """Counts the offsets that a reader gives for `range`, each against those before it.
+    """Counts the offsets that a reader returns for `range`, each compared with those before it.
 
-    `start`, `end`: of the whole partition as it is reported, of which the range is a part: offset o
-    is in cell (o - start) * CELLS // (end - start). `duplicates`: offsets that were not above all
-    before them, so repeated or out of order; `outside`: not in the range.
+    `start`, `end`: of the whole partition: offset o is in cell (o - start) * CELLS // (end -
+    start). `duplicates`: offsets that were not above all before them, so repeated or out of order;
+    `outside`: not in the range.
     """
 
     def __init__(self, range_: PartitionRange, start: int, end: int) -> None:
@@ -31,7 +31,7 @@ class Strip:
         self.cells = np.zeros(CELLS, np.int64)
 
     def feed(self, offsets: Any) -> None:
-        """The next offsets, int64."""
+        """Add offsets, int64."""
         if not len(offsets):
             return
         within = (offsets >= self.range.base) & (offsets < self.range.end)

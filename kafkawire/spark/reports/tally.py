@@ -1,8 +1,8 @@
 """Results of tasks for the report of sizes, merged into one row for each topic.
 
-A task adds up what it reads, so that only sums leave it: for each topic its partitions, records and
-bytes by bucket of time, and a summary of its keys. What tasks found of a topic is merged by another
-task. No record, key or value goes through Java, and none to the driver.
+A task returns only sums: for each topic its partitions, records and bytes by bucket of time, and a
+summary of its keys. Another task merges the results of a topic. No record, key or value passes
+through Java or the driver.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place
 
 TOP = 20
-"""Of each topic: the keys with the most records, and those with the most bytes."""
+"""Number of keys per topic: those with the most records, and those with the most bytes."""
 _PARTITIONS = (
     "ARRAY<STRUCT<partition: INT, records: BIGINT, bytes: BIGINT, timeless: BIGINT, "
     "first_ms: BIGINT, last_ms: BIGINT>>"
@@ -53,7 +53,7 @@ class Tally:
         self.keyless = 0
 
     def feed(self, run: RecordRun) -> None:
-        """The next records: columns TIMESTAMP, KEY and VALUE_SIZE of one partition."""
+        """Add records: columns TIMESTAMP, KEY and VALUE_SIZE of one partition."""
         import pyarrow.compute as pc
 
         stamps, keys, sizes = run.columns
@@ -77,7 +77,7 @@ class Tally:
         self._partition(row)
 
     def merge(self, row: Mapping[str, Any]) -> None:
-        """Result of a task (FOUND_DDL)."""
+        """Add the result of a task (FOUND_DDL)."""
         for partition in row["partitions"]:
             self._partition(partition)
         self.times.merge(row["level"], row["starts"], row["counts"], row["sums"])
@@ -95,11 +95,11 @@ class Tally:
             known[name] = better(values, default=None)
 
     def found(self) -> Row:
-        """For another task to merge: FOUND_DDL."""
+        """Return a row (FOUND_DDL) for another task to merge."""
         return {**self._common(), "packed": self.keys.pack()}
 
     def whole(self) -> Row:
-        """Of a whole topic: TOPIC_DDL."""
+        """Return a row (TOPIC_DDL) of a whole topic."""
         records, keys = self.keys.curve()
         short, many = thinned(records, keys)
         return {
@@ -122,7 +122,7 @@ class Tally:
 
 
 def tally(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]:
-    """Work of a task: a row (FOUND_DDL) for each topic."""
+    """Return the work of a task: a row (FOUND_DDL) for each topic."""
     every = runs(source, places, task, (TIMESTAMP, KEY, VALUE_SIZE))
     for topic, own in groupby(every, key=lambda run: run.topic):
         found = Tally(topic)
@@ -132,7 +132,7 @@ def tally(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]
 
 
 def merged(rows: Iterator[Mapping[str, Any]]) -> Iterator[Row]:
-    """Rows of tasks (FOUND_DDL) in the order of topics, to a row (TOPIC_DDL) for each topic."""
+    """Merge rows of tasks (FOUND_DDL), sorted by topic, to a row (TOPIC_DDL) for each topic."""
     for topic, own in groupby(rows, key=itemgetter("topic")):
         whole = Tally(topic)
         for row in own:

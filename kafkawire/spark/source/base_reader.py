@@ -1,4 +1,4 @@
-"""Base of batch and stream readers: planning the tasks that Spark runs, and the current catalog.
+"""Base of batch and stream readers: plans the tasks that Spark runs, and opens the catalog.
 
 Runs in Spark's planning processes; `BaseReader.read` runs in its tasks.
 """
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def selected(schema: StructType) -> Selection:
-    """The columns of a schema. SourceOptionError for one that is none, or is of another type."""
+    """Return the columns of a schema. Raises SourceOptionError for an unknown one, or one of
+    another type."""
     selection = Selection(tuple(field.name for field in schema.fields))
     for field, column in zip(schema.fields, selection.fields(), strict=True):
         wanted = column.ddl.lower().replace(" ", "")
@@ -45,7 +46,7 @@ class TaskPartition(InputPartition):
 
 
 class BaseReader:
-    """Base of the batch and the stream reader that Spark is given: plans tasks, and reads them with
+    """Base of the batch and the stream reader that Spark uses: plans tasks, and reads them with
     `read_task`."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -55,12 +56,12 @@ class BaseReader:
     def plan(
         self, catalog: SourceCatalog, wanted: Sequence[PartitionRange]
     ) -> list[InputPartition]:
-        """Tasks for ranges, in the order of topic, partition and offset."""
+        """Return tasks for ranges, in the order of topic, partition and offset."""
         from kafkawire.spark.source.plan import plan_tasks
 
         options = self.options
         if options.max_records:
-            # Each range is a task of its own then, however small.
+            # Each range is then a separate task, however small.
             tasks = [
                 Task((catalog.part(part),))
                 for whole in wanted
@@ -74,7 +75,7 @@ class BaseReader:
         return [TaskPartition(task, catalog.places) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task. Spark hands a partition of nothing to a reader that has none."""
+        """Read in a task. Spark passes an empty partition to a reader without tasks."""
         from kafkawire.spark.source.read_task import read_task
 
         if isinstance(partition, TaskPartition):
@@ -84,7 +85,7 @@ class BaseReader:
 
 
 def _pieces(whole: PartitionRange, most: int) -> Iterator[PartitionRange]:
-    """A range in equal pieces of at most so many offsets."""
+    """Split a range into equal pieces of at most this many offsets."""
     offsets = whole.end - whole.base
     count = -(-offsets // most)
     for index in range(count):
@@ -96,12 +97,12 @@ def _pieces(whole: PartitionRange, most: int) -> Iterator[PartitionRange]:
 
 _opened: dict[Source, tuple[SourceCatalog, float]] = {}
 OPENED_MAX = 2
-"""Catalogs kept by a process that plans, which Spark uses again: a manifest may be 100 MB."""
+"""Catalogs cached by a planning process, which Spark reuses: a manifest may have 100 MB."""
 
 
 def open_current(source: Source, within_s: float = 0.0) -> SourceCatalog:
-    """The catalog as it is now, or was `within_s` seconds ago at most. Where this process had it
-    before only what is new is read."""
+    """Return the current catalog, or one at most `within_s` seconds old. If this process has opened
+    it before, only new parts are read."""
     from kafkawire.spark.source.catalog import open_catalog
 
     known, scanned_at = _opened.pop(source, (None, 0.0))

@@ -1,7 +1,7 @@
 """Requests of a catalog to a broker: topics, ends, times, and the location of its segments.
 
-Any Kafka broker answers all but the last. Connections are opened when they are needed, and again
-after a failure; temporary errors (a leader that moves) are retried a few times.
+Any Kafka broker supports all except the last. Connections are opened on demand, and again after a
+failure; temporary errors (such as a moving leader) are retried a few times.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from kafkawire.codec.types import ZERO_UUID
 from kafkawire.spark.source.model import READ_COMMITTED, Source, SourceError
 
 BOOTSTRAP = "kafka.bootstrap.servers"
-"""The option that names brokers."""
+"""The option with the bootstrap servers."""
 TRIES = 5
 BACKOFF_S = 0.2
-"""Doubled each time: three seconds in all, which a leader needs to move."""
+"""Delay between attempts, doubled each time: three seconds in all, which a leader election
+needs."""
 ASKED_WITHIN_S = 20.0
-"""No attempt begins later: who is silent for the 30 s of one is no broker, or too busy."""
+"""Time limit for starting an attempt: a broker that does not respond for the 30 s of one is down or
+overloaded."""
 DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS = 32, 35
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 
@@ -34,7 +36,7 @@ T = TypeVar("T")
 
 
 class TopicMeta(NamedTuple):
-    """Metadata of a topic; `id` is zeros where the broker knows none."""
+    """Metadata of a topic; `id` is zeros if the broker has none."""
 
     id: bytes
     partitions: int
@@ -42,12 +44,12 @@ class TopicMeta(NamedTuple):
 
 
 def isolation_level(source: Source) -> int:
-    """Kafka's number."""
+    """Return Kafka's number of the level."""
     return COMMITTED_LEVEL if source.isolation == READ_COMMITTED else UNCOMMITTED_LEVEL
 
 
 def passes(error: ClientError) -> bool:
-    """Return True if a retry may help: for any error but a final answer."""
+    """Return True if a retry may help: for any error that is not final."""
     if not isinstance(error, BrokerError):
         return True
     final = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -55,12 +57,12 @@ def passes(error: ClientError) -> bool:
 
 
 def pause(attempt: int) -> None:
-    """Before the next attempt; the first is 1."""
+    """Wait before the next attempt; the first is 1."""
     time.sleep(random.uniform(0.5, 1) * BACKOFF_S * 2 ** (attempt - 1))
 
 
 class BrokerQueries:
-    """The cluster at a source's bootstrap servers. SourceError for whatever fails."""
+    """The cluster at a source's bootstrap servers. Raises SourceError for every failure."""
 
     def __init__(self, source: Source) -> None:
         self._cluster: Cluster | None = None
@@ -69,17 +71,17 @@ class BrokerQueries:
         self._level = isolation_level(source)
 
     def close(self) -> None:
-        """End all connections; the next question opens them again."""
+        """Close all connections; the next call opens them again."""
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
         self._leaders.clear()
 
     def __del__(self) -> None:
-        self.close()  # a catalog lives as long as its stream, whose end is not reported
+        self.close()  # a catalog exists as long as its stream, whose end is not reported
 
     def ask(self, work: Callable[[Cluster], T]) -> T:
-        """Result of `work`, retried if that may help."""
+        """Return the result of `work`, retried if that may help."""
         until = time.monotonic() + ASKED_WITHIN_S
         for attempt in range(1, TRIES + 1):
             try:
@@ -94,16 +96,16 @@ class BrokerQueries:
         raise AssertionError("the last attempt raises")
 
     def cluster_id(self) -> str:
-        """Of the cluster; empty if it has none."""
+        """Return the cluster id; empty if it has none."""
         return self.ask(lambda cluster: cluster.metadata([]).cluster_id or "")
 
     def topics(self) -> dict[str, TopicMeta]:
-        """All topics that can be read."""
+        """Return all topics that can be read."""
         rows = self.ask(lambda cluster: cluster.metadata(None)).topics
         return {row.name: _meta(row) for row in rows if not row.error_code}
 
     def topic(self, name: str) -> TopicMeta | None:
-        """One topic; None if there is none."""
+        """Return one topic; None if there is none."""
 
         def work(cluster: Cluster) -> TopicMeta | None:
             row = cluster.metadata([name]).topics[0]
@@ -115,11 +117,11 @@ class BrokerQueries:
         return self.ask(work)
 
     def ends(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Log start and end of each partition that has a leader. The end is what readers of the
-        source's isolation may have."""
+        """Return log start and end of each partition with a leader. The end is that of the source's
+        isolation level."""
 
         def work(cluster: Cluster) -> dict[int, tuple[int, int]]:
-            self._leaders.pop(topic, None)  # it may have more partitions than when it was asked
+            self._leaders.pop(topic, None)  # partitions may have been added meanwhile
             led_by = self._led_by(cluster, topic)
             starts = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
             ends = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by, self._level)
@@ -132,7 +134,7 @@ class BrokerQueries:
         return self.ask(work)
 
     def offset_for_time(self, topic: str, partition: int, ms: int) -> int | None:
-        """The first record at or after a time; None if there is none."""
+        """Return the offset of the first record at or after a time; None if there is none."""
 
         def work(cluster: Cluster) -> int | None:
             place = topic, partition
@@ -151,12 +153,13 @@ class BrokerQueries:
         return self._leaders[topic]
 
     def configs(self, topic: str) -> dict[str, str]:
-        """The topic's own settings."""
+        """Return the topic's own settings."""
         rows = self.ask(lambda cluster: _described(cluster, TOPIC_RESOURCE, topic, None))
         return {row.name: row.value for row in rows if row.config_source == 1 and row.value}
 
     def segments(self) -> tuple[str, list[str]]:
-        """(the tier's URL or nothing, folders of the brokers), where these are kafkawire's."""
+        """Return (the tier's URL or nothing, folders of the brokers), if these are kafkawire
+        brokers."""
 
         def work(cluster: Cluster) -> tuple[str, list[str]]:
             nodes = cluster.nodes()

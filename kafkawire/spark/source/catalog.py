@@ -1,8 +1,8 @@
 """Catalog of readable data: topics, the bounds of their partitions, and the location of offsets.
 
-Made of manifests (a bucket's, a broker's local one, or both) and, where there are bootstrap
-servers, of what the broker says: then its topics and bounds hold, and a manifest counts where it
-speaks of the same topic (by id). Lives on the driver; a task opens one only if files are gone.
+Built from manifests (a bucket's, a broker's local one, or both) and, with bootstrap servers, from
+broker queries. The broker's topics and bounds then take precedence, and a manifest is used for
+topics with the same id. Used on the driver; a task opens one only if files were deleted.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from kafkawire.spark.source.model import Part, PartitionRange, Piece, Source, So
 logger = logging.getLogger(__name__)
 
 TRIES = 3
-"""How often files may be replaced while a time is searched in them."""
+"""How often files may be replaced during a search by time."""
 TIMES_AT_ONCE = 16
-"""Partitions in which a time is searched, each with a quarter of a megabyte and an index: a topic
-has a hundred, and a far bucket takes half a second for one."""
+"""Partitions searched by time concurrently, each with a quarter of a megabyte and an index: a topic
+may have a hundred, and a remote bucket takes half a second for one."""
 RECORD_BYTES = 1000
-"""What a record is taken to have where nothing of its partition is in a segment."""
+"""Assumed size of a record if no segment has records of its partition."""
 
 
 class Bounds(NamedTuple):
-    """The offsets there are of a partition: [start, end); those below `segments_end` are in
-    segments. Without a broker both ends are the same; with one `end` is the high watermark, or the
+    """The available offsets of a partition: [start, end); those below `segments_end` are in
+    segments. Without a broker both ends are equal; with one `end` is the high watermark, or the
     last stable offset with read_committed."""
 
     start: int
@@ -54,10 +54,10 @@ class Bounds(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Record counts of segments, in arrays of one length: the offsets [bases[i],
-    ends[i]), rising and apart from each other, have records[i], those of control batches and of
-    aborted transactions too; -1: only a part of the segment's share holds here. `generations`: 0
-    for segments that were never rewritten."""
+    """Record counts of segments, in arrays of one length: the offsets [bases[i], ends[i]),
+    ascending and disjoint, have records[i], including control batches and aborted transactions; -1:
+    only a part of the segment's share is used. `generations`: 0 for segments that were never
+    rewritten."""
 
     bases: Any
     ends: Any
@@ -66,7 +66,7 @@ class Counted(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """Where a partition's offsets lie. `record_bytes`: of an offset there, on average."""
+    """The location of a partition's offsets. `record_bytes`: average bytes per offset."""
 
     spans: Spans
     log_start: int
@@ -94,36 +94,37 @@ class SourceCatalog:
         self._ends: dict[str, dict[int, tuple[int, int]]] = {}
 
     def refreshed(self) -> SourceCatalog:
-        """Refresh the catalog; of manifests only new parts are read."""
+        """Refresh the catalog; only new parts of manifests are read."""
         holdings = [refreshed(holding) for holding in self._holdings]
-        if not holdings and self.source.url:  # nothing was uploaded yet
+        if not holdings and self.source.url:  # no uploads yet
             return SourceCatalog(self.source, _found(self.source, self._broker), self._broker)
         same = all(new is old for new, old in zip(holdings, self._holdings, strict=True))
         return SourceCatalog(self.source, holdings, self._broker, self._layouts if same else None)
 
     def close(self) -> None:
-        """End the connections to brokers, if there are any."""
+        """Close connections to brokers."""
         if self._broker is not None:
             self._broker.close()
 
     @cached_property
     def topics(self) -> dict[str, int]:
-        """All topics, internal ones too, and how many partitions each has."""
+        """Return all topics, internal ones too, with their number of partitions."""
         if self._broker is not None:
             return {name: meta.partitions for name, meta in sorted(self._broker.topics().items())}
         names = {name for holding in self._holdings for name in holding.manifest.topics}
         return {name: len(self.facts(name).partitions) for name in sorted(names)}
 
     def facts(self, topic: str) -> ManifestTopic:
-        """A topic's id, settings, and whether it is an internal one. SourceError if there is no
-        such topic. Partition numbers are -1 where no manifest knows the topic."""
+        """Return a topic's id, settings, and whether it is internal. Raises SourceError if there is
+        no such topic. Partition numbers are -1 if no manifest has the topic."""
         found = self._facts.get(topic)
         if found is None:
             found = self._facts[topic] = self._find(topic)
         return found
 
     def bounds(self, topic: str, partition: int) -> Bounds:
-        """Which offsets of a partition there are. SourceError if there is no such partition."""
+        """Return the available offsets of a partition. Raises SourceError if there is no such
+        partition."""
         layout = self._layout(topic, partition)
         if self._broker is None:
             return Bounds(layout.log_start, layout.end, layout.end)
@@ -135,16 +136,17 @@ class SourceCatalog:
         return Bounds(start, min(max(start, layout.end), end), end)
 
     def offset_for_time(self, topic: str, partition: int, ms: int) -> int | None:
-        """The first offset whose record's timestamp is `ms` or later; None if there is none, as
-        Kafka's ListOffsets. DamagedData where the bytes that say it are damaged."""
+        """Return the first offset whose record's timestamp is `ms` or later; None if there is none,
+        as in Kafka's ListOffsets. Raises DamagedData if the needed bytes are damaged."""
         return self.offsets_for_times([(topic, partition, ms)])[0]
 
     def offsets_for_times(
         self, wanted: Sequence[tuple[str, int, int]], tries: int = TRIES
     ) -> list[int | None]:
-        """`offset_for_time` of many, several at a time: each is a few requests to a bucket."""
+        """Return `offset_for_time` of many partitions, several concurrently, because each needs a
+        few requests to a bucket."""
         for topic, partition, _ in wanted:
-            self.bounds(topic, partition)  # the broker is asked here, by one thread
+            self.bounds(topic, partition)  # only this thread queries the broker
         found: list[int | None] = []
         try:
             with ThreadPoolExecutor(TIMES_AT_ONCE, "kafkawire-times") as pool:
@@ -173,7 +175,7 @@ class SourceCatalog:
         return None
 
     def part(self, wanted: PartitionRange) -> Part:
-        """A range with the pieces that hold it. SourceError if there is no such partition."""
+        """Return a range with its pieces. Raises SourceError if there is no such partition."""
         topic, partition, base, end = wanted
         layout = self._layout(topic, partition)
         first = int(np.searchsorted(layout.spans.ends, base, side="right"))
@@ -188,8 +190,8 @@ class SourceCatalog:
         return Part(wanted, tuple(self._pieces(spans)), size)
 
     def parts(self, wanted: Iterable[PartitionRange]) -> list[Part]:
-        """`part` of each. A million pieces are in no cycles, and the search for cycles while they
-        are made would take longer than making them."""
+        """Return `part` of each range. Garbage collection is paused: a million pieces have no
+        cycles, and the search for them would take longer than their creation."""
         collects = gc.isenabled()
         gc.disable()
         try:
@@ -199,8 +201,8 @@ class SourceCatalog:
                 gc.enable()
 
     def counted(self, topic: str, partition: int) -> Counted:
-        """Spans of a partition's segments by the manifests. SourceError for an unknown
-        partition."""
+        """Return record counts of a partition's segments from the manifests. Raises SourceError for
+        an unknown partition."""
         spans = self._layout(topic, partition).spans
         whole = spans.bases == self._values("base_offset", spans)
         whole &= spans.ends == self._values("end_offset", spans)
@@ -212,11 +214,11 @@ class SourceCatalog:
         return Counted(spans.bases, spans.ends, records, generations)
 
     def _offsets(self, spans: Spans) -> Any:
-        """How many the entries cover these spans are in."""
+        """Return the number of offsets of the entries with these spans."""
         return self._values("end_offset", spans) - self._values("base_offset", spans)
 
     def created_ms(self, piece: Piece) -> int:
-        """When the file of a piece was written; -1 if it is a rewrite of older ones."""
+        """Return when the file of a piece was written; -1 if it is a rewrite of older ones."""
         uuid = segment_uuid(piece.key)
         row = self._holdings[piece.place].manifest.find_object(uuid) if uuid else None
         return -1 if row is None or row.generation else row.created_ms
@@ -266,7 +268,7 @@ class SourceCatalog:
                 found.append(holding.sheet.spans(row.number, holder))
                 log_start, end = max(log_start, row.log_start), max(end, row.end)
         spans = merged(self._sheets, found)
-        if log_start and len(found) > 1:  # one of them knows of a later one
+        if log_start and len(found) > 1:  # one of the manifests has a later one
             spans = spans.take(spans.ends > log_start)
             np.maximum(spans.bases, log_start, out=spans.bases)
         size = int(self._values("length", spans).sum())
@@ -296,27 +298,28 @@ class SourceCatalog:
 
 
 def _age(facts: ManifestTopic) -> int:
-    """Of topics that have the same name one was made after the other was deleted."""
+    """Return the order of topics with the same name, each created after the previous one was
+    deleted."""
     return facts.created_ms
 
 
 def ids_of(catalog: SourceCatalog, topics: Iterable[str]) -> dict[str, str]:
-    """Of those that are there and have one, in hex."""
+    """Return the ids of existing topics that have one, in hex."""
     found = {name: catalog.facts(name).id for name in topics if name in catalog.topics}
     return {name: each.hex() for name, each in found.items() if each != ZERO_UUID}
 
 
 def remade(catalog: SourceCatalog, ids: Mapping[str, str]) -> set[str]:
-    """Topics that had other ids."""
+    """Return topics whose id has changed."""
     return {name for name, now in ids_of(catalog, ids).items() if now != ids[name]}
 
 
 def open_catalog(source: Source) -> SourceCatalog:
-    """The catalog of a source; reads its manifests, and asks a broker if there is one.
+    """Open the catalog of a source; reads its manifests and, if given, queries a broker.
 
-    A URL must have a manifest, or there must be a broker too, which has what is in none yet.
-    Without a URL the broker is asked where its segments lie, and what cannot be read from here
-    comes through it. SourceError.
+    A URL must have a manifest, unless a broker is given, too. Without a URL the broker returns the
+    location of its segments; records that cannot be read from there are read through the broker.
+    Raises SourceError.
     """
     if not source.url and not source.bootstrap:
         raise SourceError("there is nothing to read from: neither a URL nor bootstrap servers")

@@ -1,11 +1,11 @@
-"""The columns of a record: which are asked for, and their types in Spark and in Arrow. Pure.
+"""The columns of a record: their selection, and their types in Spark and in Arrow. Pure.
 
-Names and types are those of Spark's Kafka connector, so that a job moves by changing the format's
-name; `headers` is there only where it is asked for, and `valueSize`, which is ours: bytes of the
-value, 0 for none, at half the cost of the value itself. Each has a native name too (`_offset`), by
-which the tables of the pipeline know it. `_index` is the offset by the name that SQL over SeaweedMQ
-has for it: a computed column, equal to `_offset` of each record. A timestamp is milliseconds in
-Kafka and microseconds in Spark; -1 (none) is the millisecond before 1970, as with the connector.
+Names and types are those of Spark's Kafka connector, so that a job is migrated by changing the
+format's name. `headers` and `valueSize` are included only on request; the latter, an addition, has
+the bytes of the value, 0 for none, at half the cost of the value itself. Each column also has a
+native name (`_offset`), which the tables of the pipeline use. `_index` is the offset by its name in
+SQL over SeaweedMQ: a computed column, equal to `_offset`. A timestamp is milliseconds in Kafka and
+microseconds in Spark; -1 (none) is the millisecond before 1970, as with the connector.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _KINDS[INDEX_NAME] = OFFSET
 
 
 class Column(NamedTuple):
-    """`name` is what the user calls it, `kind` what it is (TOPIC, ...), `ddl` its Spark type."""
+    """`name`: the name in the schema, `kind`: what it is (TOPIC, ...), `ddl`: its Spark type."""
 
     name: str
     kind: str
@@ -49,12 +49,12 @@ class Column(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The columns asked for, in this order, in either spelling."""
+    """The selected columns, in this order, by either name."""
 
     names: tuple[str, ...]
 
     def fields(self) -> tuple[Column, ...]:
-        """SourceError for a name that is no column, or is there twice."""
+        """Build a selection. Raises SourceOptionError for an unknown or repeated name."""
         for index, name in enumerate(self.names):
             if name not in _KINDS:
                 allowed = ", ".join(_KINDS)
@@ -75,8 +75,8 @@ class Selection(NamedTuple):
         return ", ".join(f"`{column.name}` {column.ddl}" for column in self.fields())
 
     def arrow_schema(self) -> pa.Schema:
-        """Arrow schema that Spark makes of `ddl()` (pyspark's to_arrow_schema with timezone
-        UTC)."""
+        """Return the Arrow schema that Spark derives from `ddl()` (pyspark's to_arrow_schema with
+        timezone UTC)."""
         import pyarrow as pa
 
         header = pa.struct([("key", pa.string()), ("value", pa.binary())])

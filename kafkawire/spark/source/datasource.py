@@ -1,10 +1,9 @@
 """`spark.read.format("kafkawire")`: topics as a table.
 
-Spark creates the source in a Python worker next to the driver, asks it for a schema, and for each
-query asks a reader for partitions, one for each task; the tasks run `read` in their own workers.
-So nothing that planning needs is imported before it plans, and what goes to the tasks is small.
-Spark plans a loaded frame once: its later queries read up to the same offsets; load it again to see
-what is new.
+Spark creates the source in a Python worker next to the driver and gets its schema, then for each
+query a reader with its partitions, one for each task; the tasks run `read` in their own workers. So
+modules for planning are imported only when planning, and little data is sent to tasks. Spark plans
+a loaded frame once: its later queries read the same offsets; load it again to read new records.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ class KafkawireSource(DataSource):
         return "kafkawire"
 
     def schema(self) -> str:
-        """Of the columns that `columns` and `includeHeaders` ask for."""
+        """Return the schema selected by `columns` and `includeHeaders`."""
         return parse_options(self.options).selection.ddl()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of a batch; `schema` may be a part of the columns, in any order."""
+        """Return a batch reader; `schema` may be a part of the columns, in any order."""
         options = self._options(streaming=False)
         pushed = options.push_filters and _plans_with_filters()
         return FilteringReader(options, schema) if pushed else BatchReader(options, schema)
@@ -58,14 +57,14 @@ class KafkawireSource(DataSource):
         return StreamReader(self._options(streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """There is none. SourceOptionError."""
+        """Raise SourceOptionError: writing is not supported."""
         raise SourceOptionError(
             'kafkawire is for reading: topics are written with format("kafka"), tables by '
             "kafkawire pipeline run"
         )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Likewise."""
+        """Raise SourceOptionError: writing is not supported."""
         self.writer(schema, overwrite)
 
     def _options(self, *, streaming: bool) -> SourceOptions:
@@ -78,9 +77,8 @@ class KafkawireSource(DataSource):
 def _plans_with_filters() -> bool:
     """Return True if this process plans with filters.
 
-    Where spark.sql.python.filterPushdown.enabled is off, Spark refuses a reader that has
-    `pushFilters` at all, and the setting is nowhere to be seen here; but it plans with filters in
-    workers of a module of their own.
+    If spark.sql.python.filterPushdown.enabled is off, Spark rejects a reader with `pushFilters`.
+    The setting is not visible here, but Spark plans with filters in workers of a separate module.
     """
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return _PLANS_WITH_FILTERS in (sys.argv[1:2] or [""]) + [getattr(main, "name", "")]
@@ -100,7 +98,7 @@ class BatchReader(BaseReader, DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """A batch of which Spark says what is not wanted."""
+    """A batch reader to which Spark pushes filters."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Any]:
         kinds = {column.name: column.kind for column in self.selection.fields()}

@@ -1,4 +1,4 @@
-"""Where reading begins and ends, as the options say it: offsets, times, or earliest, latest. Pure.
+"""Options for the start and end of reading: offsets, times, earliest or latest. Pure.
 
 The JSON is that of Spark's Kafka connector: {"topic": {"0": 23, "1": -1}}, where in offsets -2 is
 earliest and -1 latest, and for `assign` {"topic": [0, 1]}.
@@ -17,7 +17,7 @@ OFFSET_MAX = (1 << 63) - 1
 
 
 class SourceOptionError(SourceError):
-    """An option that cannot be; one sentence says which, its value, and what is allowed."""
+    """An invalid option; one sentence with its name, its value, and what is allowed."""
 
 
 class Everywhere(NamedTuple):
@@ -32,7 +32,7 @@ class EachOffset(NamedTuple):
     rows: tuple[tuple[str, int, int], ...]
 
     def values(self) -> dict[tuple[str, int], int]:
-        """By topic and partition."""
+        """Return the offsets by topic and partition."""
         return {(topic, partition): value for topic, partition, value in self.rows}
 
 
@@ -48,7 +48,7 @@ class EachAtTime(NamedTuple):
     rows: tuple[tuple[str, int, int], ...]
 
     def values(self) -> dict[tuple[str, int], int]:
-        """By topic and partition."""
+        """Return the times by topic and partition."""
         return {(topic, partition): value for topic, partition, value in self.rows}
 
 
@@ -56,8 +56,8 @@ Limit = Everywhere | EachOffset | AtTime | EachAtTime
 
 
 def limit_of(said: Mapping[str, str], side: str, *, default: int) -> Limit:
-    """Of the options of one side, "starting" or "ending", in their precedence.
-    SourceOptionError."""
+    """Return the limit from the options of one side, "starting" or "ending", by their precedence.
+    Raises SourceOptionError."""
     if f"{side}timestamp" in said:
         return AtTime(_whole(said[f"{side}timestamp"], f"{side}Timestamp"))
     if f"{side}offsetsbytimestamp" in said:
@@ -73,14 +73,14 @@ def limit_of(said: Mapping[str, str], side: str, *, default: int) -> Limit:
 
 
 def offsets_of(limit: Limit) -> Collection[int]:
-    """The offsets it names, with EARLIEST and LATEST; none for times."""
+    """Return the offsets of a limit, with EARLIEST and LATEST; none for times."""
     if isinstance(limit, Everywhere):
         return (limit.offset,)
     return limit.values().values() if isinstance(limit, EachOffset) else ()
 
 
 def partitions_of(text: str) -> tuple[tuple[str, int], ...]:
-    """Of the option `assign`, in order. SourceOptionError."""
+    """Return the partitions of the option `assign`, in order. Raises SourceOptionError."""
     form = 'JSON like {"topic": [0, 1]}'
     found = set()
     for topic, indexes in _topics(text, "assign", form).items():

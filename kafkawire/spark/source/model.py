@@ -1,7 +1,7 @@
-"""The words of the Spark side: what is read, where it lies, what became of it. Pure.
+"""Data model of the Spark source: ranges, pieces, tasks, accounts. Pure.
 
-All of it is small, pickles, and crosses from the driver to the tasks. Offsets are Kafka's; ranges
-[base, end) have their beginning and not their end. Times are milliseconds since 1970, UTC.
+All values are small and are pickled from the driver to the tasks. Offsets are Kafka's; ranges
+[base, end) exclude their end. Times are milliseconds since 1970, UTC.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 MAX_REQUESTS = 64
-"""Of a task at a time: half a gigabyte of buffers."""
+"""Maximum number of concurrent requests of a task: half a gigabyte of buffers."""
 
 
 class PartitionRange(NamedTuple):
@@ -25,12 +25,12 @@ class PartitionRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where records come from, as the options say it. At least one of `url` and `bootstrap`.
+    """The origin of records, from the options. At least one of `url` and `bootstrap`.
 
-    `url`: s3://BUCKET/PREFIX, or a folder: a tier's, or a broker's data folder. `bootstrap`: the
-    Kafka protocol, for what is in no segment yet: HOST:PORT[,HOST:PORT...]. `requests_at_once`:
-    of a task for segments, with 8 MiB each, up to MAX_REQUESTS; 0: what is good for where they
-    lie.
+    `url`: s3://BUCKET/PREFIX, or a folder: a tier's, or a broker's data folder. `bootstrap`:
+    HOST:PORT[,HOST:PORT...] for records that are in no segment yet. `requests_at_once`: concurrent
+    requests of a task for segments, with 8 MiB each, up to MAX_REQUESTS; 0: the default of the
+    location.
     """
 
     url: str = ""
@@ -41,14 +41,14 @@ class Source:
 
 
 class Piece(NamedTuple):
-    """A partition's batches in one segment file, where they hold for [base, end).
+    """A partition's batches in one segment file, used for [base, end).
 
-    `place`: which of the catalog's places has the file; `key`: its name there; `start`, `length`:
-    the bytes of all of the partition's batches in it, also of those outside [base, end);
+    `place`: index of the catalog's place with the file; `key`: its key there; `start`, `length`:
+    the bytes of all of the partition's batches in it, including those outside [base, end);
     `index_start`, `index_length`, `index_checksum`: its sparse index (docs/segment-format.md), at
-    absolute positions; `entry_base`: the base offset of the entry, which index offsets count from.
-    `entry_end`: where the entry's offsets end; `number`: the partition's, by which the file's state
-    section knows it; `file_bytes`: the file's size.
+    absolute positions; `entry_base`: the base offset of the entry, the base of index offsets.
+    `entry_end`: end of the entry's offsets; `number`: the partition's number in the file's state
+    section; `file_bytes`: the file's size.
     """
 
     place: int
@@ -67,15 +67,15 @@ class Piece(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """About how many of the bytes hold [base, end)."""
+        """Estimated bytes of [base, end)."""
         offsets = self.entry_end - self.entry_base
         return self.length * (self.end - self.base) // offsets if offsets > 0 else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One range and the pieces that hold it, rising and apart from each other. What no piece
-    covers is in the broker's journals, if there is a broker to ask, or lost."""
+    """One range and its pieces, ascending and disjoint. Offsets without a piece are in the broker's
+    journals, if there is a broker, or lost."""
 
     range: PartitionRange
     pieces: tuple[Piece, ...] = ()
@@ -90,12 +90,12 @@ class Task:
 
     @property
     def size_bytes(self) -> int:
-        """Of the batches as they are stored; what comes from the broker is estimated."""
+        """Bytes of the stored batches; estimated for records read from the broker."""
         return sum(part.size_bytes for part in self.parts)
 
 
 class OffsetGap(NamedTuple):
-    """Offsets [base, end) that gave no row, and why."""
+    """Offsets [base, end) without a row, and the reason."""
 
     base: int
     end: int
@@ -104,16 +104,17 @@ class OffsetGap(NamedTuple):
 
 CONTROL, ABORTED, COMPACTED, LOST, DAMAGED = "control", "aborted", "compacted", "lost", "damaged"
 REASONS = (CONTROL, ABORTED, COMPACTED, LOST, DAMAGED)
-"""Why an offset gave no row. compacted: it is in no batch of a segment that covers it; lost: below
-the log start by now, in nothing that could be read (only without failOnDataLoss), or given up with
---skip-lost; damaged: its bytes are (only where damage is to be left out)."""
+"""Why an offset has no row. compacted: it is in no batch of a segment that covers it; lost: below
+the log start and not readable (only without failOnDataLoss), or discarded with --skip-lost;
+damaged: its bytes are (only if damage is left out)."""
 
 
 @dataclass(slots=True)
 class Account:
     """Account of every offset of a range: end - base = rows + all in `gaps`.
 
-    `gaps` has at most `GAPS_LISTED` runs, neighbours of the same reason joined; `counts` has all.
+    `gaps` has at most `GAPS_LISTED` runs, adjacent ones with the same reason merged; `counts` has
+    all.
     """
 
     range: PartitionRange
@@ -122,7 +123,7 @@ class Account:
     gaps: list[OffsetGap] = field(default_factory=list)
 
     def add_gap(self, base: int, end: int, reason: str) -> None:
-        """Offsets [base, end) gave no row; called in the order of offsets."""
+        """Add offsets [base, end) without a row; called in offset order."""
         if end <= base:
             return
         self.counts[reason] = self.counts.get(reason, 0) + end - base
@@ -133,7 +134,7 @@ class Account:
             self.gaps.append(OffsetGap(base, end, reason))
 
     def explain_lost(self, base: int, end: int) -> None:
-        """Offsets [base, end) have no row because they were given up, not because of compaction."""
+        """Record that offsets [base, end) without a row were lost rather than compacted."""
         base, end = max(base, self.range.base), min(end, self.range.end)
         count = min(end - base, self.counts.get(COMPACTED, 0))
         if count <= 0:
@@ -160,7 +161,7 @@ class Account:
 
 
 GAPS_LISTED = 1000
-"""Runs kept for each range: a compacted topic has millions, and a commit record must stay small."""
+"""Gaps listed per range: a compacted topic has millions, and a commit record must stay small."""
 
 
 class SourceError(Exception):
@@ -169,12 +170,12 @@ class SourceError(Exception):
 
 
 class DataLoss(SourceError):
-    """Offsets that were asked for are not there any more (failOnDataLoss)."""
+    """Requested offsets do not exist any more (failOnDataLoss)."""
 
 
 class DamagedData(SourceError):
-    """Bytes that are not what was written: `where` names file, partition and offset; nothing of
-    [base, end) was given."""
+    """Damaged bytes: `where` names file, partition and offset; no row of [base, end) was
+    returned."""
 
     def __init__(self, text: str, topic: str, partition: int, base: int, end: int) -> None:
         super().__init__(text)

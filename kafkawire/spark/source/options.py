@@ -1,18 +1,17 @@
-"""The options of `format("kafkawire")`: those of Spark's Kafka connector, some of our own. Pure.
+"""The options of `format("kafkawire")`: those of Spark's Kafka connector, and some additions. Pure.
 
-Names are case-insensitive, as Spark's. What the connector refuses is refused here, with the same
-defaults: a batch reads from earliest to latest, a stream from latest; of several ways to say where
-reading begins, startingTimestamp comes before startingOffsetsByTimestamp before startingOffsets.
-Options of the connector that nothing here needs are let through (`SourceOptions.unused` has them);
-others are refused with the nearest that is known. `.load(PATH)` is the same as the option `source`.
+Names are case-insensitive, as in Spark. Validation and defaults are those of the connector: a batch
+reads from earliest to latest, a stream from latest; startingTimestamp takes precedence over
+startingOffsetsByTimestamp, and that over startingOffsets. Options of the connector without a use
+here are accepted (`SourceOptions.unused`); unknown ones are rejected with the nearest known name.
+`.load(PATH)` is the same as the option `source`.
 
-filterPushdown=true leaves out what a query's filters rule out, where the setting
-spark.sql.python.filterPushdown.enabled is on too. It is for frames that are used once: Spark 4.2
-keeps what it planned with the first filters for every later query of a loaded frame or view.
+filterPushdown=true skips rows by a query's filters, if the setting
+spark.sql.python.filterPushdown.enabled is also on. It is for frames that are used once: Spark 4.2
+keeps the plan with the first filters for every later query of a loaded frame or view.
 
-subscribePattern is a regular expression of Python's `re`, not of Java: for names of topics they
-differ in nothing but classes like \\p{Alpha}. It must match the whole name; internal topics are
-left out.
+subscribePattern is a regular expression of Python's `re`, not of Java: for topic names they differ
+only in classes like \\p{Alpha}. It must match the whole name; internal topics are left out.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _REFUSED = {
     "kafka.value.deserializer": "values are bytes: convert the column",
     "kafka.enable.auto.commit": "Spark's checkpoint keeps the offsets",
     "kafka.interceptor.classes": "there is no Java consumer that would call them",
-    # What Spark says of a table of its catalog; it keeps the options of one to itself.
+    # Options that Spark passes for a table of its catalog.
     "provider": "CREATE TABLE does not hand options on; CREATE TEMPORARY VIEW ... USING does",
 }
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[\w.-]+):\d{1,5}")
@@ -69,7 +68,8 @@ _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[\w.-]+):\d{1,5}")
 
 @dataclass(frozen=True, slots=True)
 class TopicSubscription:
-    """Which partitions: all of the topics in `names`, or of those `pattern` matches, or these."""
+    """The selected partitions: all of the topics in `names`, or of those `pattern` matches, or
+    these."""
 
     names: tuple[str, ...] = ()
     pattern: str = ""
@@ -97,9 +97,9 @@ class SourceOptions:
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
-    """`streaming` None: it is not known yet whether it will be a batch or a stream.
+    """Parse options. `streaming` None: not known yet whether it will be a batch or a stream.
 
-    Raises SourceOptionError, a sentence naming the option, its value and what is allowed.
+    Raises SourceOptionError with a sentence that names the option, its value and what is allowed.
     """
     unused = _check_names(given)
     said = {name.lower(): value.strip() for name, value in given.items()}
@@ -126,7 +126,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None = None) ->
 
 
 def _check_names(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Those that nothing uses; an unknown one is refused."""
+    """Return the options without a use here. Raises SourceOptionError for an unknown one."""
     known = {name.lower(): name for name in _KNOWN}
     unused = []
     for name in given:
@@ -266,7 +266,7 @@ def _selection(said: Mapping[str, str]) -> Selection:
         without = () if _boolean(said, "includeHeaders", False) else ("_headers",)
         return Selection(tuple(name for name in NATIVE.names if name not in without))
     selection = Selection(tuple(name.strip() for name in asked.split(",")))
-    selection.fields()  # says which of the names is none
+    selection.fields()  # names the unknown one
     return selection
 
 
@@ -291,7 +291,7 @@ def _count(said: Mapping[str, str], name: str, default: int = 0) -> int:
 
 
 def _milliseconds(said: Mapping[str, str], name: str, default: int) -> int:
-    """A time as Spark writes it: 100ms, 30s, 15m, 2h, 1d; a bare number is milliseconds."""
+    """Parse a time as Spark writes it: 100ms, 30s, 15m, 2h, 1d; a bare number is milliseconds."""
     text = said.get(name.lower())
     if text is None:
         return default

@@ -1,4 +1,4 @@
-"""Splitting what is to be read into tasks of about the same bytes. Pure.
+"""Split the ranges to read into tasks of about the same size. Pure.
 
 The same parts always give the same tasks. Order is kept: by part, and within a part by
 offset; every offset is in exactly one task.
@@ -14,13 +14,14 @@ from typing import NamedTuple
 from kafkawire.spark.source.model import Part, Piece, Task
 
 TASK_BYTES = 64 << 20
-"""Of one task. A tenth to half a second of work: many times what starting a task costs, and little
-lost where one fails or a machine is slow."""
+"""Bytes per task: a tenth to half a second of work, many times the cost of starting a task, and a
+small loss if one fails or a machine is slow."""
 MAX_PARTS = 10_000
-"""In one task: each has its own account, and its share of the task's description."""
+"""Maximum number of parts per task: each has an account, and its share of the task's
+description."""
 SNAP = 8
-"""A cut moves to where a segment ends if that is within this part of a share: two tasks would
-read that segment's index else."""
+"""A cut is moved to the end of a segment if that is within this share of a task; otherwise two
+tasks would read that segment's index."""
 
 
 def plan_tasks(
@@ -29,9 +30,9 @@ def plan_tasks(
     """Tasks of at most about `task_bytes`, and at least `min_tasks` where there are as many
     offsets.
 
-    A part is cut where its bytes say, within a piece in proportion to its offsets, so a cut lies
-    anywhere in a batch; the reader finds the position by the index. Small parts share a task.
-    Parts without offsets are left out. ValueError for bounds below 1.
+    A part is cut by bytes, within a piece in proportion to its offsets, so a cut may be in the
+    middle of a batch; the reader finds the position by the index. Small parts share a task. Empty
+    parts are left out. Raises ValueError for bounds below 1.
     """
     if task_bytes < 1 or min_tasks < 1:
         raise ValueError(f"task_bytes={task_bytes} and min_tasks={min_tasks} must be at least 1")
@@ -63,7 +64,7 @@ def _packed(parts: Sequence[Part], target: int) -> list[Task]:
 
 
 class _Run(NamedTuple):
-    """Offsets that follow each other: of one piece, or those between two, which none covers."""
+    """Consecutive offsets: of one piece, or between two, without a piece."""
 
     base: int
     end: int
@@ -72,7 +73,8 @@ class _Run(NamedTuple):
 
 
 def split_part(part: Part, target: int) -> Iterator[Part]:
-    """Shares of a part: rising, without gaps, of about the same bytes, at most about `target`."""
+    """Split a part into adjacent ascending shares of about the same bytes, at most about
+    `target`."""
     base, end = part.range.base, part.range.end
     count = min(-(-max(1, part.size_bytes) // target), end - base)
     if count <= 1:
@@ -96,7 +98,7 @@ def split_part(part: Part, target: int) -> Iterator[Part]:
 
 
 def _runs(part: Part) -> list[_Run]:
-    """All offsets of a part. Bytes that are of no piece lie evenly on the offsets of none."""
+    """Return all offsets of a part. Bytes without a piece are distributed evenly."""
     base, end = part.range.base, part.range.end
     sizes = [piece.size_bytes for piece in part.pieces]
     bare = end - base - sum(piece.end - piece.base for piece in part.pieces)
@@ -114,7 +116,7 @@ def _runs(part: Part) -> list[_Run]:
 
 
 def _shares(runs: Sequence[_Run], count: int) -> Iterator[tuple[int, int]]:
-    """`count` ranges of about the same bytes, none of them empty."""
+    """Return `count` ranges of about the same bytes, none empty."""
     ends = list(accumulate(run.size_bytes for run in runs))
     total = max(1, ends[-1])
     left, end = runs[0].base, runs[-1].end
@@ -127,7 +129,8 @@ def _shares(runs: Sequence[_Run], count: int) -> Iterator[tuple[int, int]]:
 
 
 def _offset_at(runs: Sequence[_Run], ends: Sequence[int], size: int, near: int) -> int:
-    """The offset before which there are `size` bytes, or a border of runs at most `near` away."""
+    """Return the offset before which there are `size` bytes, or a boundary of runs at most `near`
+    away."""
     at = min(bisect_left(ends, size), len(runs) - 1)
     run = runs[at]
     before = size - (ends[at] - run.size_bytes)

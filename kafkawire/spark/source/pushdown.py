@@ -1,8 +1,8 @@
-"""Filters of a query that planning can use: what they rule out is not read at all. Pure.
+"""Filters of a query that planning uses to skip records. Pure.
 
-A filter on topic or partition, and a bound of the offset, is used up here: all rows that come
-fulfil it. Of a timestamp only the lower bound helps, and only to begin later: records need not be
-in the order of their times, so Spark checks each again. Everything else is handed back.
+A filter on topic or partition, or a bound of the offset, is applied completely: all returned rows
+satisfy it. Of a timestamp only the lower bound is used, to start later: records may be out of time
+order, so Spark checks each again. All other filters are returned to Spark.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One on a topic or partition: the name of Spark's filter, its value, whether negated."""
+    """A condition on topic or partition: the name of Spark's filter, its value, whether negated."""
 
     kind: str
     name: str
@@ -43,15 +43,15 @@ class Condition:
     negated: bool
 
     def holds(self, value: object) -> bool:
-        """For the topic or partition a range is of."""
+        """Return whether the topic or partition of a range satisfies it."""
         return _OPERATORS[self.name](value, self.value) != self.negated
 
 
 @dataclass(slots=True)
 class Pruning:
-    """Selection: offsets [low, high), of partitions that fulfil `conditions`.
+    """Selection: offsets [low, high), of partitions that satisfy `conditions`.
 
-    `since_ms`: records before the first of this time or later are not wanted; -1: no such bound.
+    `since_ms`: skip records before the first of this time or later; -1: no bound.
     """
 
     conditions: tuple[Condition, ...] = ()
@@ -60,12 +60,12 @@ class Pruning:
     since_ms: int = -1
 
     def push(self, filters: Iterable[Any], kinds: Mapping[str, str]) -> list[Any]:
-        """Apply pyspark.sql.datasource filters, all of which must hold; return those that Spark
-        still has to check. `kinds`: of columns by their names in the query."""
+        """Apply pyspark.sql.datasource filters, which are ANDed; return those that Spark must still
+        check. `kinds`: of columns by their names in the query."""
         return [each for each in filters if not self._take(each, kinds)]
 
     def _take(self, given: Any, kinds: Mapping[str, str]) -> bool:
-        """Use a filter; whether it is used up."""
+        """Use a filter; return whether it is applied completely."""
         negated = type(given).__name__ == "Not"
         inner = given.child if negated else given
         name, path = type(inner).__name__, inner.attribute
@@ -87,7 +87,7 @@ class Pruning:
     def _bound(self, name: str, value: Any) -> bool:
         if name == "In":
             self.low, self.high = max(self.low, min(value)), min(self.high, max(value) + 1)
-            return False  # there may be others between them
+            return False  # other values may be in between
         if name in _EQUALS or name.startswith("GreaterThan"):
             self.low = max(self.low, value + (name == "GreaterThan"))
         if name in _EQUALS or name.startswith("LessThan"):
@@ -111,7 +111,7 @@ class Pruning:
         wanted: Iterable[PartitionRange],
         times: Callable[[Sequence[tuple[str, int, int]]], Sequence[int | None]],
     ) -> list[PartitionRange]:
-        """Selected parts of ranges, without empty ones. `times`: a catalog's
+        """Return the selected parts of ranges, without empty ones. `times`: a catalog's
         `offsets_for_times`."""
         found = [
             each._replace(base=max(each.base, self.low), end=min(each.end, self.high))
@@ -129,8 +129,7 @@ class Pruning:
 
 
 def _comparable(name: str, value: Any, kind: type) -> bool:
-    """Return True if the value is of the column's type; among many, null has rules of its own in
-    SQL."""
+    """Return True if the value is of the column's type; null follows special rules in SQL."""
     values = value if name == "In" else (value,)
     return bool(values) and all(
         isinstance(each, kind) and not isinstance(each, bool) for each in values

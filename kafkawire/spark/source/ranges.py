@@ -1,6 +1,6 @@
-"""From what options ask for to offsets of partitions, by what there is in a catalog.
+"""Resolve options to offsets of partitions, by the contents of a catalog.
 
-A stream's offsets are {"topic": {"0": n}}, as Spark's connector keeps them in its checkpoints: the
+A stream's offsets are {"topic": {"0": n}}, like those of Spark's connector in its checkpoints: the
 next offset to read of each partition.
 """
 
@@ -21,7 +21,7 @@ logger = logging.getLogger("kafkawire.spark")
 Positions = dict[tuple[str, int], int]
 """By topic and partition, the next offset."""
 NAMED = 5
-"""Topics or partitions that a sentence names; there may be thousands."""
+"""Maximum number of topics or partitions named in a sentence."""
 
 
 class OffsetBounds(Protocol):
@@ -53,7 +53,7 @@ class CatalogContents(Protocol):
 
 
 def assigned(catalog: CatalogContents, wanted: TopicSubscription) -> list[tuple[str, int]]:
-    """The partitions of a subscription that there are. SourceError for a topic that is not."""
+    """Return the existing partitions of a subscription. Raises SourceError for a missing topic."""
     topics = catalog.topics
     if wanted.pattern:
         matches = re.compile(wanted.pattern).fullmatch
@@ -84,7 +84,8 @@ def resolve(
     catalog: CatalogContents, limit: Limit, partitions: Sequence[tuple[str, int]], options:
     SourceOptions, *, starting: bool,
 ) -> Positions:  # fmt: skip
-    """Where a limit is in each of the partitions; not clipped to what there is. SourceError."""
+    """Return the position of a limit in each of the partitions, not clipped to existing offsets.
+    Raises SourceError."""
     side = "starting" if starting else "ending"
     if isinstance(limit, EachOffset | EachAtTime):
         _check_same(limit.values(), partitions, side)
@@ -111,7 +112,7 @@ def resolve(
 def _at_times(
     catalog: CatalogContents, times: Sequence[tuple[str, int, int]], *, strict: bool
 ) -> Positions:
-    """Where partitions have records of a time or later; LATEST where they have none, which is a
+    """Return the position of a time in partitions; LATEST if they have no such record, which is a
     SourceError if `strict`."""
     found: Positions = {}
     for (topic, partition, ms), at in zip(times, catalog.offsets_for_times(times), strict=True):
@@ -143,7 +144,8 @@ def _check_same(
 
 
 def batch_ranges(catalog: CatalogContents, options: SourceOptions) -> list[PartitionRange]:
-    """Ranges of a batch query: one for each partition, empty ones too. SourceError, DataLoss."""
+    """Return the ranges of a batch query: one for each partition, empty ones too. Raises
+    SourceError, DataLoss."""
     partitions = assigned(catalog, options.subscription)
     first = resolve(catalog, options.starting, partitions, options, starting=True)
     last = resolve(catalog, options.ending, partitions, options, starting=False)
@@ -151,7 +153,7 @@ def batch_ranges(catalog: CatalogContents, options: SourceOptions) -> list[Parti
 
 
 def within(catalog: CatalogContents, wanted: PartitionRange) -> PartitionRange:
-    """The part of a range that is there. DataLoss if that is not all, unless that is allowed."""
+    """Return the existing part of a range. Raises DataLoss if that is not all, unless allowed."""
     topic, partition, base, end = wanted
     ends, name = catalog.bounds(topic, partition), f"{topic}-{partition}"
     tail = "" if catalog.source.bootstrap else " (newer ones are read with kafka.bootstrap.servers)"
@@ -175,21 +177,22 @@ def within(catalog: CatalogContents, wanted: PartitionRange) -> PartitionRange:
 
 
 def begin_at(catalog: CatalogContents, key: tuple[str, int], offset: int) -> int:
-    """Where a stream begins: an offset, or the end if that is before it. DataLoss likewise."""
+    """Return where a stream begins: an offset, or the end if that is lower. Raises DataLoss
+    likewise."""
     if offset <= catalog.bounds(*key).end:
         return offset
     return within(catalog, PartitionRange(*key, offset, offset)).base
 
 
 def lost(source: Source, what: str) -> None:
-    """Record that are not there: an error with failOnDataLoss, else a line in the log."""
+    """Report records that do not exist: an error with failOnDataLoss, else a line in the log."""
     if source.fail_on_data_loss:
         raise DataLoss(f"{what}; failOnDataLoss=false goes on without them")
     logger.warning("%s; going on without them, as failOnDataLoss=false says", what)
 
 
 def ends_of(catalog: CatalogContents, wanted: TopicSubscription) -> Positions:
-    """The end of each partition there is; a stream goes on where a topic was deleted."""
+    """Return the end of each existing partition; a stream continues after a topic was deleted."""
     if not wanted.pattern:
         there = catalog.topics
         wanted = TopicSubscription(
@@ -207,9 +210,9 @@ def stream_ranges(
 ) -> list[PartitionRange]:
     """Ranges of a micro batch.
 
-    DataLoss if offsets are deleted, unless that is allowed. As in Spark's Kafka connector: a
-    partition that was not there at the start is read from its beginning, which is to be offset 0;
-    one that is not in `end` any more was deleted.
+    Raises DataLoss if offsets are deleted, unless allowed. As in Spark's Kafka connector a
+    partition that is missing in the start is read from its beginning, which must be offset 0; one
+    that is missing in `end` was deleted.
     """
     source = catalog.source
     gone = start.keys() - end.keys()
@@ -242,16 +245,16 @@ def stream_ranges(
 
 
 class Unread(NamedTuple):
-    """A partition's offsets that were not read yet: [base, end)."""
+    """A partition's unread offsets: [base, end)."""
 
     base: int
     end: int
 
 
 def limited(catalog: CatalogContents, start: Positions, latest: Positions, rows: int) -> Positions:
-    """`latest`, or at most about `rows` offsets after `start`, of each partition in proportion to
-    what it has. None starves: each that has any gets at least one (Kafka's connector's rateLimit).
-    """
+    """Return `latest`, or at most about `rows` offsets after `start`, from each partition in
+    proportion to its unread ones. Every partition with unread offsets gets at least one (Kafka's
+    connector's rateLimit)."""
     unread = {}
     for key, end in latest.items():
         base = start[key] if key in start else catalog.bounds(*key).start
@@ -268,13 +271,13 @@ def limited(catalog: CatalogContents, start: Positions, latest: Positions, rows:
 
 
 def waiting(start: Positions, latest: Positions) -> int:
-    """Return how many offsets were not read yet; of a new partition all of them."""
+    """Return the number of unread offsets; all of a new partition."""
     return sum(max(0, end - start.get(key, 0)) for key, end in latest.items())
 
 
 def to_json(positions: Positions) -> dict[str, dict[str, int]]:
-    """Return as Spark stores it; topics and partitions in order, so that equal ones are equal
-    texts."""
+    """Return Spark's form; topics and partitions are sorted, so that equal values are equal
+    strings."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(positions.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -282,7 +285,7 @@ def to_json(positions: Positions) -> dict[str, dict[str, int]]:
 
 
 def from_json(stored: Mapping[str, Mapping[str, Any]]) -> Positions:
-    """SourceError for what another kind of source left in the checkpoint."""
+    """Parse Spark's form. Raises SourceError if another kind of source wrote the checkpoint."""
     try:
         return {
             (topic, int(partition)): int(offset)

@@ -1,8 +1,8 @@
-"""Work of a Spark task: its parts, from segments and the broker, to Arrow batches.
+"""The work of a Spark task: read its parts from segments and the broker as Arrow batches.
 
-Every offset of a part is accounted for: given as a row, or in a gap with its reason. Blocks are
-checked by the sums of the sparse index, and what comes without one by the batches' CRCs. A file
-that is gone was replaced or deleted since the plan was made: the manifest is read again.
+Every offset of a part is accounted for by a row, or by a gap with its reason. Blocks are verified
+by the checksums of the sparse index, other data by the batches' CRCs. A missing file was replaced
+or deleted since the plan was made: the manifest is read again.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.catalog import SourceCatalog
 
 OnDamage = Callable[[DamagedData, bytes], None]
-"""What cannot be read: its offsets and why, and its bytes as they are."""
+"""Called for unreadable data: its offsets and the reason, and its bytes."""
 
 MAX_RESOLVED = 5
-"""How often a task reads the manifest again. Replaced files live for an hour at least."""
+"""How often a task may read the manifest again. Replaced files are kept for at least an hour."""
 
 logger = logging.getLogger(__name__)
 
@@ -65,16 +65,17 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task, in the order of its parts, as Arrow batches of `selection`.
 
-    `accounts` gets one for each part, in order; when this ends each has `missing` 0. `on_damage` is
-    handed what cannot be read, which is then left out and accounted DAMAGED; without it that is
-    raised. Raises DamagedData, DataLoss (if `source.fail_on_data_loss`), SourceError for the rest.
+    `accounts` gets one for each part, in order; at the end each has `missing` 0. `on_damage` is
+    called with unreadable data, which is then left out and counted as DAMAGED; without it
+    DamagedData is raised. Raises DamagedData, DataLoss (if `source.fail_on_data_loss`), SourceError
+    for other failures.
     """
     reader = _Reader(source, places, on_damage, [] if accounts is None else accounts)
     return reader.read(task, selection, batch_rows, batch_bytes)
 
 
 class _Reader:
-    """One reading of one task."""
+    """One read of one task."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class _Reader:
     def read(
         self, task: Task, selection: Selection, batch_rows: int, batch_bytes: int
     ) -> Iterator[pa.RecordBatch]:
-        from kafkawire.spark.decode.decoder import Decoder  # brings numba
+        from kafkawire.spark.decode.decoder import Decoder  # imports numba
 
         self._decoder = Decoder(
             selection,
@@ -119,8 +120,8 @@ class _Reader:
                 self._catalog.close()
 
     def _parts(self, left: list[Part], found: Iterator[Load]) -> Iterator[pa.RecordBatch]:
-        """Read parts, and take them from `left`; ends early where a file is gone: then `left` says
-        what is to be read now."""
+        """Read parts, and remove them from `left`. Ends early if a file is missing: `left` is then
+        what remains to be read."""
         by_piece = groupby(found, attrgetter("at"))
         while left:
             part = left[0]
@@ -138,7 +139,7 @@ class _Reader:
             left.pop(0)
 
     def _explain(self, part: Part) -> None:
-        """Say which of the offsets without a batch were given up, by the account of the files."""
+        """Mark which of the offsets without a batch were lost, according to the files."""
         account = self._account
         assert account is not None
         for piece in part.pieces:
@@ -148,7 +149,7 @@ class _Reader:
                 account.explain_lost(base, end)
 
     def _begin(self, part: Part) -> None:
-        """A new part, or again one that was begun."""
+        """Start a part, or continue one."""
         if self._account is None:
             self._account = Account(part.range)
             self._accounts.append(self._account)
@@ -160,7 +161,7 @@ class _Reader:
         return aborted_transactions(self._opened_catalog(), part.range)
 
     def _hole(self, part: Part, upto: int) -> Iterator[pa.RecordBatch]:
-        """Offsets that no piece covers."""
+        """Read offsets without a piece from the broker."""
         if self._decoder.cursor >= upto:
             return
         if not self._source.bootstrap:
@@ -175,7 +176,7 @@ class _Reader:
     def _piece(
         self, part: Part, piece: Piece, loaded: Iterator[Load]
     ) -> Generator[pa.RecordBatch, None, bool]:
-        """Read a piece from the cursor on. False: its file is gone."""
+        """Read a piece from the cursor on. False: its file is missing."""
         entry = CheckedEntry(self._places[piece.place], piece, part.range)
         try:
             for load in loaded:
@@ -209,7 +210,7 @@ class _Reader:
                 view = view[stop:]
 
     def _harmed(self, error: DamagedData, data: Buffer) -> None:
-        """Handle unreadable bytes: pass them on and continue after them, or fail."""
+        """Handle unreadable bytes: report them and continue after them, or fail."""
         if error.base >= error.end:
             return
         if self._on_damage is None:
@@ -225,7 +226,7 @@ class _Reader:
         )
 
     def _lost(self, upto: int, why: str) -> None:
-        """Offsets from the cursor to `upto` are not to be had."""
+        """Record offsets from the cursor to `upto` as lost."""
         assert self._account is not None
         topic, partition = self._account.range[:2]
         base = self._decoder.cursor
@@ -237,7 +238,8 @@ class _Reader:
         self._decoder.skip(upto, LOST)
 
     def _gone(self, left: list[Part], number: int) -> None:
-        """The file of piece `number` of the first part is not there: where are its records now?"""
+        """Find the records of piece `number` of the first part again, because its file is
+        missing."""
         piece = left[0].pieces[number]
         where = self._places[piece.place].where(piece.key)
         self._resolved += 1
@@ -268,7 +270,7 @@ class _Reader:
 
     def _opened_catalog(self) -> SourceCatalog:
         if self._catalog is None:
-            from kafkawire.spark.source.catalog import open_catalog  # only where it is needed
+            from kafkawire.spark.source.catalog import open_catalog  # imported only if needed
 
             self._catalog = open_catalog(self._source)
         return self._catalog

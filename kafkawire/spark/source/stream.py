@@ -1,8 +1,8 @@
 """`spark.readStream.format("kafkawire")`: topics as a stream of micro batches.
 
-One process next to the driver is asked for offsets and partitions as long as the query runs; what
-it is asked twice, as after a restart from a checkpoint, it answers alike, so each offset is in
-exactly one micro batch. New partitions, and new topics of a pattern, join while it runs.
+One process next to the driver returns offsets and partitions as long as the query runs. Repeated
+calls, as after a restart from a checkpoint, return the same, so each offset is in exactly one micro
+batch. New partitions, and new topics of a pattern, are added while it runs.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 Offsets = dict[str, Any]
 LOOK_EVERY_S = 1.0
-"""Spark asks for the newest offsets a hundred times a second where there is nothing new. A check
-costs a bucket three requests, which is one dollar a month at this pace."""
+"""Minimum interval of checks: Spark calls for the newest offsets a hundred times a second while
+there is nothing new. A check costs a bucket three requests, one dollar a month at this interval."""
 
 
 class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans and reads micro batches. Tasks have another one, made of the options again."""
+    """Plans and reads micro batches. Tasks create their own from the options."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -56,14 +56,14 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
         self._began_at = float("-inf")  # the last micro batch, for minOffsetsPerTrigger
 
     def initialOffset(self) -> Offsets:
-        """Where a query begins that has no checkpoint yet."""
+        """Return the start of a query without a checkpoint."""
         catalog, options = open_current(self.options.source), self.options
         partitions = assigned(catalog, options.subscription)
         found = resolve(catalog, options.starting, partitions, options, starting=True)
         return to_json({key: begin_at(catalog, key, offset) for key, offset in found.items()})
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """The end of the next micro batch: `start` again where there is nothing to do."""
+        """Return the end of the next micro batch: `start` again if there is nothing to read."""
         known, catalog = from_json(start), open_current(self.options.source, LOOK_EVERY_S)
         latest = self._ends(catalog) if self._target is None else self._target
         if isinstance(limit, ReadAllAvailable):
@@ -80,8 +80,8 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
         return self._latest
 
     def _is_too_little(self, known: Positions, latest: Positions) -> bool:
-        """Return True to wait for minOffsetsPerTrigger; not after a target end, where no more
-        comes."""
+        """Return True to wait for minOffsetsPerTrigger; not beyond a fixed end, after which no more
+        records are read."""
         now, options = time.monotonic(), self.options
         is_patient = now - self._began_at < options.max_trigger_delay_ms / 1000
         if self._target is None and is_patient and waiting(known, latest) < options.min_offsets:
@@ -90,8 +90,8 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
         return False
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """As maxOffsetsPerTrigger and minOffsetsPerTrigger say. Spark knows no limit of both: the
-        lower one is always checked here."""
+        """Return the limit of maxOffsetsPerTrigger and minOffsetsPerTrigger. Spark does not support
+        both: the lower one is always checked here."""
         if self.options.max_offsets:
             return ReadMaxRows(self.options.max_offsets)
         return (
@@ -109,7 +109,7 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
         self._target = self._ends(open_current(self.options.source))
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """The tasks of a micro batch; none if it is empty."""
+        """Return the tasks of a micro batch; none if it is empty."""
         first, last = from_json(start), from_json(end)
         if first == last:
             return []

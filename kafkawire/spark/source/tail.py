@@ -1,5 +1,4 @@
-"""Records that are in no segment yet, through the Kafka protocol: blocking Fetches of the
-leader."""
+"""Read records that are in no segment yet over the Kafka protocol, with blocking Fetches."""
 
 from __future__ import annotations
 
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
     from kafkawire.spark.decode.decoder import Decoder
 
 FETCH_BYTES = 8 << 20
-"""Asked for at a time; a larger single batch comes whole all the same (KIP-74)."""
+"""Maximum bytes of a Fetch; a larger single batch is returned whole nevertheless (KIP-74)."""
 WAIT_MS = 100
 QUIET_TRIES = 4
-"""Fetches below the high watermark without a batch, before it is believed that there is none."""
+"""Fetches below the high watermark without a batch until the range is considered empty."""
 LATE_TRIES = 50
 """Fetches at an end that was higher before: five seconds, for a leader that has just moved."""
 OFFSET_MAX = (1 << 63) - 1
@@ -35,13 +34,14 @@ _CONTROL_KEY = Struct(">hh")
 _ABORT = 0
 
 Lost = Callable[[int, str], None]
-"""Offsets from the cursor up to this one are lost, for this reason. May raise DataLoss."""
+"""Called when offsets from the cursor up to this one are lost, with the reason. May raise
+DataLoss."""
 Damaged = Callable[[DamagedData, Buffer], None]
-"""Bytes that cannot be read. Raises, or has accounted for the offsets."""
+"""Called with unreadable bytes. Raises, or accounts for the offsets."""
 
 
 class LiveTail:
-    """Partitions of the cluster at a source's bootstrap servers; connects when first used."""
+    """Partitions of the cluster at a source's bootstrap servers; connects on first use."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -64,7 +64,8 @@ class LiveTail:
     def read(
         self, decoder: Decoder, account: Account, upto: int, lost: Lost, damaged: Damaged
     ) -> Iterator[pa.RecordBatch]:
-        """Decode from the decoder's cursor to `upto` at least. What is there no more is `lost`."""
+        """Decode from the decoder's cursor at least to `upto`. Deleted offsets are reported with
+        `lost`."""
         topic, partition = account.range[:2]
         quiet = 0
         while (cursor := decoder.cursor) < upto:
@@ -93,7 +94,7 @@ class LiveTail:
     def _fetched(
         self, place: tuple[str, int], cursor: int, upto: int, lost: Lost
     ) -> Fetched | None:
-        """Fetched data at the cursor; None if it is lost, and accounted for."""
+        """Return fetched data at the cursor; None if it is lost, and accounted for."""
         for attempt in range(1, TRIES + 1):
             try:
                 try:
@@ -111,7 +112,7 @@ class LiveTail:
         raise AssertionError("the last attempt raises")
 
     def _end(self, got: Fetched) -> int:
-        """Up to where readers may have records."""
+        """Return the end of the readable records."""
         return got.last_stable if self._level == READ_COMMITTED else got.high_watermark
 
     def _fetch(self, place: tuple[str, int], offset: int) -> Fetched:
@@ -126,8 +127,8 @@ class LiveTail:
         )
 
     def _fetch_ahead(self, place: tuple[str, int], offset: int) -> None:
-        """Fetch the data after an answer while that is decoded: one answer waits at most. Nothing
-        else uses the connections meanwhile."""
+        """Fetch the data after a response while that is decoded: at most one response is buffered.
+        Nothing else uses the connections meanwhile."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "kafkawire-fetch")
         self._coming = place, offset, self._thread.submit(self._fetch, place, offset)
@@ -135,7 +136,8 @@ class LiveTail:
     def _take_coming(
         self, place: tuple[str, int] | None = None, offset: int = -1
     ) -> Future[Fetched] | None:
-        """Prefetched answer, if it is for this position; the prefetch has ended in any case."""
+        """Return the prefetched response if it is for this position; the prefetch has ended in any
+        case."""
         if self._coming is None:
             return None
         found, self._coming = self._coming, None
@@ -150,7 +152,7 @@ class LiveTail:
     def _is_lost(
         self, code: int, place: tuple[str, int], cursor: int, upto: int, lost: Lost
     ) -> bool:
-        """Return True if an error says that records are deleted; they are then accounted for."""
+        """Return True if an error means that records are deleted; they are then accounted for."""
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             lost(upto, "the topic is gone")
             return True
@@ -184,7 +186,7 @@ class LiveTail:
 
 
 def _whole(got: Fetched, name: str) -> list[tuple[int, BatchHead]]:
-    """(position, head) of the whole batches of an answer."""
+    """Yield (position, header) of the whole batches of a response."""
     try:
         found = list(got.batches())
     except ClientError as error:
@@ -195,8 +197,8 @@ def _whole(got: Fetched, name: str) -> list[tuple[int, BatchHead]]:
 
 
 def _aborted(got: Fetched, batches: Sequence[tuple[int, BatchHead]]) -> list[tuple[int, int, int]]:
-    """(producer id, first offset, last offset) of the aborted transactions of an answer. One ends
-    with the next marker of its producer; that one may come in a later answer."""
+    """Return (producer id, first offset, last offset) of the aborted transactions of a response.
+    One ends with the next marker of its producer, which may be in a later response."""
     if not got.aborted:
         return []
     markers = [

@@ -1,7 +1,8 @@
 """Shared parts of commits to Delta and Iceberg: their description of a run, and retries.
 
-A commit is optimistic: read the table, check whether the run is in it, commit if there was no other
-commit in between, else read again. So a lost response never makes a commit uncertain.
+A commit is optimistic: read the table, check whether it has the run, and commit if there was no
+other commit in between; otherwise read again. So the result of a commit is certain even after a
+lost response.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from kafkawire.spark.pipeline.runs import FileFacts, RunRecord
 from kafkawire.spark.source.model import PartitionRange, SourceError
 
 TRIES = 20
-"""Attempts of a commit, each after another writer's commit: a minute at most, with the waits."""
+"""Attempts of a commit, each after another writer's commit: at most a minute, with the waits."""
 GIVE_UP_S = 300.0
-"""For where each try waits for an answer: after so long there is no other."""
+"""Time limit for attempts that wait for a response; after it there is no further attempt."""
 WAIT_S, WAIT_S_MAX = 0.05, 5.0
 Found = TypeVar("Found")
 OFFSETS_BYTES_MAX = 16 << 10
-"""Of the ranges in the commit itself: it is kept, and read, with every other commit."""
+"""Maximum size of the ranges in the commit itself, which is read with every other commit."""
 
 
 class CommitError(SourceError):
@@ -37,7 +38,7 @@ class Conflict(Exception):
 
 def properties(record: RunRecord) -> dict[str, str]:
     """Properties of a commit that describe its run. `kafkawire.offsets`: topic -> partition ->
-    [base, end), left out where there are very many; they are in the run's record too."""
+    [base, end), left out if it is very large; the run's record has it, too."""
     ranges: dict[str, dict[str, list[int]]] = {}
     for share in record.shares:
         topic, partition, base, end = share.range
@@ -65,8 +66,8 @@ def is_next(last: int, number: int, what: str, where: str) -> bool:
 
 
 def until_settled(attempt: Callable[[], Found], what: str, where: str) -> Found:
-    """Call `attempt` until it does not raise Conflict; what it returns. Raises CommitError when it
-    always does."""
+    """Call `attempt` until it does not raise Conflict; return its result. Raises CommitError after
+    too many conflicts."""
     wait, reason, begun, tries = WAIT_S, "", time.monotonic(), 0
     while tries < TRIES and time.monotonic() - begun < GIVE_UP_S:
         tries += 1
@@ -85,8 +86,8 @@ def until_settled(attempt: Callable[[], Found], what: str, where: str) -> Found:
 def facts(
     path: str, rows: int, size_bytes: int, values: Sequence[tuple[str, str | None]], stats: str
 ) -> FileFacts:
-    """Description of a file in a table's metadata. A file of another tool (which compacted the
-    table) has the topic "" and the partition -1."""
+    """Describe a file in a table's metadata. A file of another tool (which compacted the table) has
+    the topic "" and the partition -1."""
     name = described(path)
     part, run = (name[0], name[2] if name[1] == "r" else 0) if name else (_NOBODYS, 0)
     return FileFacts(path, rows, size_bytes, *part, tuple(values), run, stats)

@@ -1,8 +1,8 @@
-"""A Delta table, committed to through delta-rs: no Spark and no jar is needed for it.
+"""A Delta table, written with delta-rs, without Spark or a jar.
 
 A run is one Delta commit with the run's number as the version of the application `kafkawire:JOB`
-(the protocol's transaction identifiers, which Spark's txnAppId and txnVersion are too), so the
-table itself says which runs it has, atomically with their files.
+(the protocol's transaction identifiers, like Spark's txnAppId and txnVersion), so the table itself
+has the number of the last run, committed atomically with its files.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class DeltaTable:
 
     def replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:
         """Replace files, see Table. If another writer has removed an old file meanwhile nothing is
-        replaced: its rows are elsewhere by now. CommitError."""
+        replaced, because its rows are in other files now. Raises CommitError."""
 
         def attempt() -> None:
             table = self._needed()
@@ -119,9 +119,9 @@ class DeltaTable:
         until_settled(attempt, f"compaction {number}", self._where)
 
     def tidy(self) -> int:
-        """See Table. The log's own files go by delta.logRetentionDuration, when the library writes
-        a checkpoint; so do never the versions of applications. Raises CommitError."""
-        hours = math.ceil(self._history_s / 3600) or None  # None: as the table's properties say
+        """See Table. The library removes the log's own files by delta.logRetentionDuration when it
+        writes a checkpoint, but never the versions of applications. Raises CommitError."""
+        hours = math.ceil(self._history_s / 3600) or None  # None: by the table's properties
 
         def attempt() -> int:
             table = self._open()
@@ -137,9 +137,9 @@ class DeltaTable:
         return [] if table is None else _files(table)
 
     def _open(self) -> deltalake.DeltaTable | None:
-        """The table as it is now, None if there is none. What is known of it is not read again:
-        that takes as long as the table has files."""
-        known, self._opened = self._opened, None  # forgotten, if this fails
+        """Return the current table, None if there is none. Only new commits are read, because
+        reading all takes as long as the table has files."""
+        known, self._opened = self._opened, None  # discarded if this fails
         try:
             if known is None:
                 url, options = delta_location(self.place)
@@ -170,7 +170,7 @@ class DeltaTable:
         version: int,
         said: dict[str, str],
     ) -> None:
-        """Commit on top of what `table` has seen, or not at all. Raises Conflict, CommitError."""
+        """Commit on top of the read version, or not at all. Raises Conflict, CommitError."""
         # No retries by the library: it would not check that removed files still exist.
         commit = CommitProperties(
             custom_metadata=said,
@@ -201,21 +201,21 @@ def _files(table: deltalake.DeltaTable) -> list[FileFacts]:
     for row in rows:
         partition = row.get("partition") or {}
         values = [(name, _text(partition.get(name))) for name in columns]
-        # In the log a path is a URL, so what is % in a file's name is %25 there.
+        # In the log a path is a URL, so a % in a file's name is %25 there.
         path = unquote(row["path"])
         found.append(facts(path, row["num_records"] or 0, row["size_bytes"], values, _stats(row)))
     return found
 
 
 def _text(value: Any) -> str | None:
-    """Of a partition's value, as Delta's log has it."""
+    """Return a partition's value as in Delta's log."""
     if value is None or isinstance(value, str):
         return value
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _stats(row: dict[str, Any]) -> str:
-    """Of offsets alone, which is what a table's files are chosen by."""
+    """Return statistics of offsets alone, by which readers select files."""
     least, most = ((row.get(name) or {}).get("_offset") for name in ("min", "max"))
     if least is None or most is None:
         return ""

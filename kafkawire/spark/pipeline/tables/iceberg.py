@@ -1,8 +1,8 @@
-"""An Iceberg table, committed to through pyiceberg: no Spark and no jar is needed for it.
+"""An Iceberg table, written with pyiceberg, without Spark or a jar.
 
-A run is one snapshot that says its job, run and offset ranges in its summary; the number of the
-last run is in the table's properties too, set by the same commit, so that it outlives snapshots
-that expire. A commit succeeds only if the table has not changed since it was read.
+A run is one snapshot with its job, run and offset ranges in its summary. The same commit stores the
+number of the last run in the table's properties, so that it survives the expiration of snapshots. A
+commit succeeds only if the table has not changed since it was read.
 """
 
 from __future__ import annotations
@@ -49,21 +49,22 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place
 
 MAPPING = "schema.name-mapping.default"
-# Old versions of the metadata file go; otherwise each commit leaves one for ever.
+# Delete old versions of the metadata file; otherwise each commit leaves one forever.
 _NEW_TABLE = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
 HISTORY_S = 86_400.0
-"""How long snapshots stay where the job does not say: each makes every commit a little slower."""
+"""Default time that snapshots are kept; each makes every commit a little slower."""
 
 
 class IcebergTable:
     """An Iceberg table, see kafkawire.spark.pipeline.tables.port.Table.
 
-    `catalog` of the job are pyiceberg's properties (type, uri, ...), with `name` the table in it as
-    NAMESPACE.TABLE and `catalog_name` the catalog's own. Without them it is an SQLite file in the
-    table's folder. Merged files stay for readers of older snapshots until those expire.
+    `catalog` of the job are pyiceberg's properties (type, uri, ...), with `name` as the table's
+    NAMESPACE.TABLE and `catalog_name` as the catalog's name. Without them the catalog is an SQLite
+    file in the table's folder. Merged files are kept for readers of older snapshots until those
+    expire.
     """
 
     hides = True
@@ -127,7 +128,7 @@ class IcebergTable:
             with self._catalog() as catalog:
                 return with_ids(schema, self._needed(catalog).schema())
 
-        if schema not in self._with_ids:  # a field keeps its id for ever
+        if schema not in self._with_ids:  # a field keeps its id forever
             made = until_settled(attempt, "the table's schema", self._name)
             self._with_ids = {schema: made}
         return self._with_ids[schema]
@@ -165,7 +166,7 @@ class IcebergTable:
 
     def replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:
         """Replace files, see Table. If another writer has removed an old file meanwhile nothing is
-        replaced: its rows are elsewhere by now. CommitError."""
+        replaced, because its rows are in other files now. Raises CommitError."""
         until_settled(lambda: self._replace(old, new, number), f"compaction {number}", self._name)
 
     def _replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:
@@ -194,7 +195,7 @@ class IcebergTable:
     def tidy(self) -> int:
         """See Table. Raises CommitError."""
         state = TableState(self.place)
-        left = self._sweep(state)  # by one that was interrupted
+        left = self._sweep(state)  # by an interrupted one
         until_settled(lambda: self._expire(state), "the end of old snapshots", self._name)
         return left + self._sweep(state)
 
@@ -216,7 +217,7 @@ class IcebergTable:
                 raise Conflict(str(error)[:100]) from None
 
     def _sweep(self, state: TableState) -> int:
-        """Delete what was noted, if its snapshots are gone; how many files."""
+        """Delete pending files whose snapshots have expired; return how many."""
         noted = state.expiry()
         if noted is None:
             return 0
@@ -233,8 +234,7 @@ class IcebergTable:
         return len(noted.files) if gone else 0
 
     def files(self) -> list[FileFacts]:
-        """Return the files, see Table. A file of which rows were deleted counts as another
-        tool's."""
+        """Return the files, see Table. A file with deleted rows counts as another tool's."""
         return until_settled(self._files, "the list of its files", self._name)
 
     def _files(self) -> list[FileFacts]:
@@ -251,7 +251,7 @@ class IcebergTable:
             return found
 
     def _last(self, table: Loaded | None, name: str, said: str) -> int:
-        """The highest number that the table's properties or snapshots have for this job."""
+        """Return the highest number for this job in the table's properties and snapshots."""
         if table is None:
             return 0
         numbers = [int(table.properties.get(name, 0))]
@@ -267,12 +267,12 @@ class IcebergTable:
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
         self._check_location(table.location())
-        # For this process alone: the library would commit again without checking for the run.
+        # In this process only: the library would commit again without checking for the run.
         table.metadata.properties["commit.retry.num-retries"] = "0"
-        # The library merges manifests only if set; the specification has it on by default.
+        # The library merges manifests only if set, although that is the specification's default.
         table.metadata.properties.setdefault("commit.manifest-merge.enabled", "true")
         if isinstance(catalog, RestCatalog):
-            table.metadata.metadata_log.clear()  # old ones are its server's to delete
+            table.metadata.metadata_log.clear()  # its server deletes old ones
         return table
 
     def _needed(self, catalog: Catalog) -> Loaded:
@@ -282,7 +282,7 @@ class IcebergTable:
         return table
 
     def _check_location(self, there: str) -> None:
-        """The tasks have put files at the job's path, and the table is to mean those."""
+        """Check that the table's location is the job's, where tasks write the files."""
         if not same_place(there, location(self.place)):
             raise CommitError(
                 f"the catalog has the table {self._name} at {there}, [table] path is "
@@ -291,13 +291,13 @@ class IcebergTable:
 
 
 def _root(table: Loaded) -> str:
-    """Of its files' paths; some catalogs write it with a slash at the end."""
+    """Return the root of its files' paths; some catalogs write it with a slash at the end."""
     return table.location().rstrip("/")
 
 
 def _light(table: Loaded) -> Loaded:
-    """Without its history, of which the library makes dozens of copies for a commit. The catalog
-    has it, and applies to its own what the commit says is new."""
+    """Return the metadata without its history, of which the library makes dozens of copies per
+    commit. The catalog has the history and applies the commit's changes to it."""
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
     snapshots = table.metadata.snapshots
     snapshots[:] = [one for one in snapshots if one.snapshot_id in named]

@@ -1,9 +1,9 @@
 """The catalog of an Iceberg table: opened by the job's properties, with its errors converted.
 
-The properties are pyiceberg's own, REST catalogs' among them. `${NAME}` in a value is taken from
-the environment, so that neither the job's file nor the table's folder has a secret in it, and no
-message has one either. A temporary error is a Conflict: the table is read again, since after a lost
-response the result of the commit is unknown.
+The properties are pyiceberg's, including those of REST catalogs. `${NAME}` in a value is replaced
+from the environment, so that neither the job's file nor the table's folder nor a message contains a
+secret. A temporary error is a Conflict: the table is read again, because after a lost response the
+result of the commit is unknown.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ NAMESPACE = "kafkawire"
 CATALOG = "kafkawire"
 CATALOG_FILE = "_kafkawire/catalog.db"
 TIMEOUT_S = (10.0, 60.0)
-"""To connect to a REST catalog, and to wait for its answer: after that the table is read to see
-whether the commit succeeded."""
+"""Timeout to connect to a REST catalog and to wait for its response; after that the table is read
+to see whether the commit succeeded."""
 
 
 class OpenedCatalog:
-    """Which catalog a job means. `table`: the table's name in it; nothing is asked yet."""
+    """The catalog of a job. `table`: the table's name in it; nothing is requested yet."""
 
     def __init__(self, job: Job, place: Place) -> None:
         """Raise CommitError, JobError."""
@@ -60,7 +60,7 @@ class OpenedCatalog:
         self.table = str(said.pop("name", f"{NAMESPACE}.{last}"))
         if not self.table.strip(".").count("."):
             raise JobError(f"[table] catalog name is {self.table!r}, it must be NAMESPACE.TABLE")
-        self._own = not said  # a name alone must be in pyiceberg's configuration
+        self._own = not said  # a name alone refers to pyiceberg's configuration
         self._name = said.pop("catalog_name", CATALOG)
         self._said = said
         if self._own and place.tier.is_s3:
@@ -71,7 +71,7 @@ class OpenedCatalog:
 
     @contextmanager
     def __call__(self, *, make: bool = False) -> Iterator[Catalog]:
-        """The catalog, closed in the end. Raises Conflict, CommitError, JobError."""
+        """Yield the catalog, and close it at the end. Raises Conflict, CommitError, JobError."""
         said = self._own_catalog(make) if self._own else resolved(self._said)
         try:
             catalog = load_catalog(self._name, **(iceberg_properties(self._place) | said))
@@ -80,7 +80,7 @@ class OpenedCatalog:
                 yield catalog
         except (SourceError, Conflict):
             raise
-        except Exception as error:  # catalogs raise what their services and drivers do
+        except Exception as error:  # catalogs raise errors of their services and drivers
             sentence = _sentence(error)
             for secret in filter(None, _secrets(self._said)):
                 sentence = sentence.replace(secret, "***")
@@ -98,7 +98,7 @@ class OpenedCatalog:
 
 
 def resolved(said: Mapping[str, Any]) -> dict[str, Any]:
-    """With the environment's values for ${NAME}, also in sections of sections. JobError."""
+    """Replace ${NAME} by values of the environment, also in nested sections. Raises JobError."""
 
     def of(name: str, value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -131,9 +131,11 @@ def same_place(one: str, other: str) -> bool:
 
 
 def _guard(catalog: Catalog) -> None:
-    """Check after a refused commit whether it is in the table: a proxy may have sent it twice.
+    """Check after a rejected commit whether the table has it, because a proxy may have sent it
+    twice.
 
-    The library trusts a refusal and deletes the files of the commit's metadata."""
+    The library trusts the rejection and deletes the files of the commit's metadata.
+    """
     commit = catalog.commit_table
 
     def commit_table(
@@ -156,8 +158,8 @@ def _guard(catalog: Catalog) -> None:
 
 
 class _Bounded(requests.Session):
-    """Of REST catalogs: the library sets no time limits and has no setting for them. And where the
-    environment names certificates (REQUESTS_CA_BUNDLE), those of the job come first."""
+    """HTTP adapter of REST catalogs with time limits, which the library does not set. The job's
+    certificates take precedence over those of the environment (REQUESTS_CA_BUNDLE)."""
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         kwargs["timeout"] = kwargs.get("timeout") or TIMEOUT_S
@@ -184,7 +186,7 @@ _PASSING = (
     requests.exceptions.ChunkedEncodingError,
 )
 _LASTING = (requests.exceptions.SSLError,)
-"""Of those: a certificate is not better a second later."""
+"""Permanent errors among them: a certificate is not valid a second later."""
 
 
 def _sentence(error: BaseException) -> str:
@@ -193,7 +195,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def _secrets(said: Mapping[str, Any]) -> Iterator[str]:
-    """Secrets to remove from messages: values of variables, and those in the job itself."""
+    """Return secrets to remove from messages: values of variables, and those in the job itself."""
     for name, value in said.items():
         if isinstance(value, Mapping):
             yield from _secrets(value)

@@ -1,9 +1,9 @@
-"""Old snapshots of an Iceberg table, and the files that nothing but they refer to.
+"""Find old snapshots of an Iceberg table, and the files that only they refer to.
 
-The library takes snapshots out of the metadata and leaves all files. Deleted here is, as by
-Iceberg's own expireSnapshots, what no snapshot that stays has: lists of manifests, manifests, and
-data files that a compaction replaced. The files to delete are noted before the snapshots expire, so
-that an interruption leaves no unknown files.
+The library removes snapshots from the metadata but deletes no files. As in Iceberg's
+expireSnapshots, files without a reference from a remaining snapshot are deleted here: manifest
+lists, manifests, and data files that a compaction replaced. They are recorded before the snapshots
+expire, so that an interruption leaves no unknown files.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 NEVER = "gc.enabled"
-"""Iceberg's property of tables whose files must not be deleted, since other tables share them."""
+"""Iceberg's property of tables whose files must not be deleted, because other tables share them."""
 
 
 def expirable(table: Loaded, before_ms: int) -> list[Snapshot]:
-    """Snapshots older than that; not those that a branch or tag names, the newest among them."""
+    """Return snapshots older than that, without those that a branch or tag names, such as the
+    newest."""
     if table.properties.get(NEVER, "true").lower() == "false":
         return []
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
@@ -33,14 +34,14 @@ def expirable(table: Loaded, before_ms: int) -> list[Snapshot]:
 
 
 def only_theirs(table: Loaded, old: Iterable[Snapshot]) -> set[str]:
-    """Paths of all files that only these snapshots of the table have."""
+    """Return the paths of all files that only these snapshots of the table refer to."""
     gone = {one.snapshot_id: one for one in old}
     stay = [one for one in table.metadata.snapshots if one.snapshot_id not in gone]
     kept = _manifests(stay, table.io)
     theirs = {path: one for path, one in _manifests(gone.values(), table.io).items()}
     theirs = {path: one for path, one in theirs.items() if path not in kept}
     data = _data_files(theirs.values(), table.io)
-    if data:  # a manifest that was merged into another has the same files as that
+    if data:  # a merged manifest has the same files as its result
         data -= _data_files(kept.values(), table.io)
     return data | set(theirs) | {one.manifest_list for one in gone.values()}
 
@@ -51,7 +52,7 @@ def _manifests(snapshots: Iterable[Snapshot], io: FileIO) -> dict[str, ManifestF
 
 
 def _data_files(manifests: Iterable[ManifestFile], io: FileIO) -> set[str]:
-    """Of rows, and of rows' deletion."""
+    """Return the files of rows and of deleted rows."""
     read = ExecutorFactory.get_or_create().map(
         lambda one: {entry.data_file.file_path for entry in one.fetch_manifest_entry(io)}, manifests
     )

@@ -1,9 +1,8 @@
-"""Files of a run as Iceberg's metadata has them, and the other way round.
+"""Convert files of a run to Iceberg's metadata and back.
 
-Everything comes from what the tasks said of their files; no file is opened. Fields of files have
-the ids of the table's, and the table has a name mapping for files without. Partition columns may be
-missing in files: readers take them from the metadata, as the specification has it for identity
-transforms.
+All data comes from the results of the tasks; no file is opened. Fields of files have the ids of the
+table's fields, and the table has a name mapping for files without ids. Partition columns may be
+missing in files: readers take them from the metadata, as specified for identity transforms.
 """
 
 from __future__ import annotations
@@ -31,13 +30,14 @@ EPOCH = date(1970, 1, 1)
 
 
 def table_schema(schema: pa.Schema, columns: Sequence[PartitionColumn]) -> pa.Schema:
-    """Without the columns that are a day of another: Iceberg derives them (hidden partitioning)."""
+    """Return the schema without columns that are the day of another: Iceberg derives them (hidden
+    partitioning)."""
     days = {column.name for column in columns if column.by_date}
     return pa.schema([field for field in schema if field.name not in days])
 
 
 def with_ids(schema: pa.Schema, table: Schema) -> pa.Schema:
-    """`schema` with the ids of the table's fields, as Parquet files carry them."""
+    """Return `schema` with the ids of the table's fields, for Parquet files."""
     return pa.schema([_with_id(field, field.name, table) for field in schema])
 
 
@@ -57,7 +57,7 @@ def _with_id(field: pa.Field, path: str, table: Schema) -> pa.Field:
 def check_spec(
     spec: PartitionSpec, schema: Schema, columns: Sequence[PartitionColumn], where: str
 ) -> None:
-    """Check that the table is partitioned as the job says. CommitError."""
+    """Raise CommitError unless the table is partitioned as the job requires."""
     there = [(field.name, type(field.transform)) for field in spec.fields]
     wanted = [(c.name, DayTransform if c.by_date else IdentityTransform) for c in columns]
     if there != wanted:
@@ -68,7 +68,7 @@ def check_spec(
 
 
 def data_file(file: FileFacts, location: str, metadata: TableMetadata) -> DataFile:
-    """Description of a new file for a commit."""
+    """Describe a new file for a commit."""
     schema, spec = metadata.schema(), metadata.spec()
     said = json.loads(file.stats) if file.stats else {}
     nulls = {
@@ -102,7 +102,8 @@ def _known(schema: Schema, name: str) -> bool:
 
 
 def _bounds(values: dict[str, Any], schema: Schema) -> dict[int, bytes]:
-    """Delta's statistics in Iceberg's form; what has another form there is left out."""
+    """Convert Delta's statistics to Iceberg's bounds; types with another representation are left
+    out."""
     found = {}
     for name, value in values.items():
         if not _known(schema, name):
@@ -115,7 +116,7 @@ def _bounds(values: dict[str, Any], schema: Schema) -> dict[int, bytes]:
         try:
             found[field.field_id] = to_bytes(field.field_type, value)
         except (TypeError, ValueError, AttributeError):
-            continue  # a decimal, say, which JSON has as a number
+            continue  # e.g. a decimal, which is a number in JSON
     return found
 
 
@@ -138,7 +139,7 @@ def _partition(file: FileFacts, spec: PartitionSpec, schema: Schema) -> list[Any
 
 
 def file_facts(file: DataFile, location: str, spec: PartitionSpec, schema: Schema) -> FileFacts:
-    """Description of a file by the table's metadata."""
+    """Describe a file by the table's metadata."""
     path = file.file_path.removeprefix(f"{location}/")
     values = [
         (field.name, _text(file.partition[at], field.transform, schema, field.source_id))
@@ -149,7 +150,7 @@ def file_facts(file: DataFile, location: str, spec: PartitionSpec, schema: Schem
 
 
 def _text(value: Any, transform: Any, schema: Schema, source: int) -> str | None:
-    """Of a partition's value, as the engine writes it."""
+    """Return a partition's value as the engine writes it."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(transform, DayTransform):

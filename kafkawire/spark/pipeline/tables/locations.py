@@ -1,6 +1,6 @@
-"""A table's place as the libraries of its format want it: a URL and their options.
+"""A table's location as URL and options for the libraries of its format.
 
-Credentials are those that boto3 finds (environment, profiles, roles), as everywhere else here.
+Credentials are those of boto3 (environment, profiles, roles).
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 def location(place: Place) -> str:
-    """The table's root as a URL that Spark's formats take, without options."""
+    """Return the table's root as a URL for Spark's formats, without options."""
     return place.tier.location
 
 
 def delta_location(place: Place) -> tuple[str, dict[str, str]]:
-    """URL and storage_options for delta-rs. The folder is made if it is missing."""
+    """Return URL and storage_options for delta-rs. Creates a missing folder."""
     access = place.access()
     if access is None:
         os.makedirs(place.tier.folder, exist_ok=True)
         return place.tier.folder, {}
     options = {
-        "aws_conditional_put": "etag",  # a commit is a PUT of what must not exist
+        "aws_conditional_put": "etag",  # a commit is a PUT "if absent"
         "aws_region": access.region,
     }
     if access.endpoint:
@@ -37,7 +37,7 @@ def delta_location(place: Place) -> tuple[str, dict[str, str]]:
 
 
 def iceberg_properties(place: Place) -> dict[str, str]:
-    """Of pyiceberg's FileIO."""
+    """Return the properties of pyiceberg's FileIO."""
     access = place.access()
     if access is None:
         return {}
@@ -49,7 +49,7 @@ def iceberg_properties(place: Place) -> dict[str, str]:
 
 
 def _virtual(place: Place) -> bool:
-    """Return True if the bucket is in the host name: rarely outside AWS."""
+    """Return True if the host name contains the bucket, which is rare outside AWS."""
     return place.tier.path_style is False
 
 

@@ -1,7 +1,7 @@
 """Owner and columns of a table: `_kafkawire/table.json`.
 
-A table belongs to one job, by its name: two would each count its own runs. The file also has what
-is needed to open the table without the job.
+A table belongs to one job, by its name, because each job numbers its own runs. The file also has
+the properties to open the table without the job.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 VERSION = 1
 VARIABLE = re.compile(r"\$\{(\w+)\}")
-"""What stands for a value of the environment."""
+"""Reference to a variable of the environment."""
 _LOGIN = re.compile(r"://[^/@]*:[^/@]*@")  # a URL with a password
 _SECRET = re.compile("secret|password|token|credential|access.key|session|header", re.IGNORECASE)
-_ADDRESS = re.compile("ur[il]$", re.IGNORECASE)  # where tokens are had is no secret
+_ADDRESS = re.compile("ur[il]$", re.IGNORECASE)  # the address of a token service is no secret
 
 
 def own(state: TableState, job: Job, schema: pa.Schema | None) -> None:
-    """Check that the table is this job's and, if a `schema` is given, that it can have it; note
-    what is new of it. JobError."""
+    """Check that the table is this job's and, if given, that it can have `schema`; store new
+    columns. Raises JobError."""
     known = state.table()
     if known is not None:
         _check(known, job)
@@ -100,7 +100,7 @@ def _check(known: Mapping[str, Any], job: Job) -> None:
 
 
 def described_job(url: str, known: Mapping[str, Any]) -> Job:
-    """Job for opening the table found at `url`; its source is unknown."""
+    """Return a job that opens the table found at `url`; its source is unknown."""
     return Job(
         known["job"],
         SourceSection(Source(url="/")),

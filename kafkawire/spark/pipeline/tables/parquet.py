@@ -1,11 +1,11 @@
-"""A Parquet table: files under a path, and the records in `_kafkawire/` that say which are rows.
+"""A Parquet table: files under a path, and the records in `_kafkawire/` of the committed ones.
 
-The record of a run is its commit. `ParquetTable.files()` is always right. Who reads the path with
-nothing but `spark.read.parquet(path)` sees the same rows when neither run nor compaction is in
-progress; during a run, also some of the run's files that are whole but not committed yet (an
-object store shows no half file, and in a folder each is renamed into place); during a compaction,
-rows twice from when a merged file is there until the files it was made of are deleted. Readers that
-must not see that use `files()`, or a Delta or Iceberg table.
+The record of a run is its commit. `ParquetTable.files()` is always consistent. A reader of the path
+alone, `spark.read.parquet(path)`, sees the same rows while neither run nor compaction is in
+progress. During a run it also sees complete files that are not committed yet (an object store shows
+no partial file, and in a folder each is renamed into place). During a compaction it sees rows twice
+from the creation of a merged file until its inputs are deleted. Readers that must not see that use
+`files()`, or a Delta or Iceberg table.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ParquetTable:
         self._state = TableState(place)
 
     def prepare(self, schema: pa.Schema, partition_columns: Sequence[str]) -> None:
-        """Nothing: a Parquet table's columns are those of its files."""
+        """Do nothing: a Parquet table's columns are those of its files."""
 
     def file_schema(self, schema: pa.Schema) -> pa.Schema:
         return schema
@@ -53,8 +53,8 @@ class ParquetTable:
         return number
 
     def replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:
-        """First the word that it holds, then the old files go. A file's name is never used again,
-        so what an interruption left is deleted by saying the same once more."""
+        """Write the record of the replacement, then delete the old files. File names are never
+        reused, so repeating the call completes an interrupted one."""
         if number > self.compacted():
             self._state.put_replaced(number, [file.path for file in old], new)
         self.place.delete([file.path for file in old])
@@ -68,7 +68,7 @@ class ParquetTable:
         return list(self._scan(self._state.hint().snapshot).files)
 
     def _scan(self, snapshot: int, upto: int | None = None) -> TableSnapshot:
-        """The files after run `upto`, the last by default, seen from an earlier snapshot on."""
+        """Return the files after run `upto`, by default the last, starting from a snapshot."""
         state = self._state
         start = state.snapshot(snapshot) if snapshot else TableSnapshot(0, 0, ())
         files = {file.path: file for file in start.files}
@@ -80,7 +80,7 @@ class ParquetTable:
             files |= {file.path: file for file in record.files}
         while (replaced := state.replaced(compaction + 1)) is not None:
             if any(path not in files for path in replaced[0]):
-                break  # it replaces files of runs after `upto`
+                break  # replaces files of runs after `upto`
             for path in replaced[0]:
                 del files[path]
             files |= {file.path: file for file in replaced[1]}

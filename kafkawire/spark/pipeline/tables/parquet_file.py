@@ -1,9 +1,9 @@
-"""One Parquet file, made in memory: encodings that are quick for records, and its statistics.
+"""One Parquet file, written in memory: fast encodings for records, and statistics.
 
-Offsets and times rise, so they are stored as differences (DELTA_BINARY_PACKED). Measured on one
-core with records of 100 bytes, against pyarrow's defaults: 1.3 to 3 times the rows a second, files
-5 to 15 percent smaller. Keys and values begin with a dictionary, as Spark's do: it is given up
-where they do not repeat, which costs nothing; where they do it is 4 to 8 times the rows a second.
+Offsets and times are ascending, so they are stored as differences (DELTA_BINARY_PACKED). Measured
+on one core with records of 100 bytes, against pyarrow's defaults: 1.3 to 3 times the rows a second,
+files 5 to 15 percent smaller. Keys and values begin with a dictionary, as in Spark. It is abandoned
+if they do not repeat, at no cost; if they do, it gives 4 to 8 times the rows a second.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROW_GROUP_BYTES = 64 << 20
-"""Of Arrow memory that become a row group: large enough to be read quickly, and it must fit."""
+"""Arrow memory per row group: large enough to be read quickly, small enough for memory."""
 RISING = ("_offset", "_timestamp")
 NO_STATISTICS = ("_key", "_value", "_headers.list.element.key", "_headers.list.element.value")
 RANGE_KEY = b"kafkawire.range"
 """In a file's key-value metadata: JSON of topic, partition, base and end."""
 TEXT_STATISTICS = 64
-"""Characters a text may have to be in the statistics: longer ones say little and fill records."""
+"""Maximum characters of a text in the statistics; longer ones are of little use and fill
+records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class ParquetFile:
         """Arrow memory that is not encoded yet."""
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows that follow; `batch` has the columns of the schema."""
+        """Add rows; `batch` has the columns of the schema."""
         self._waiting.append(batch)
         self.rows += batch.num_rows
         self.waiting_bytes += batch.nbytes
@@ -59,7 +60,7 @@ class ParquetFile:
             self.flush()
 
     def flush(self) -> None:
-        """Encode what waits, as a row group."""
+        """Encode the buffered rows as a row group."""
         if self._waiting:
             table = pa.Table.from_batches(self._waiting)
             if not table.schema.equals(self._schema, check_metadata=False):
@@ -69,7 +70,7 @@ class ParquetFile:
             self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
     def close(self) -> tuple[memoryview, str]:
-        """The file's bytes, and its statistics as Delta writes them (JSON)."""
+        """Return the file's bytes, and its statistics in Delta's form (JSON)."""
         self.flush()
         self._writer.add_key_value_metadata(self._metadata)
         self._writer.close()
@@ -92,7 +93,7 @@ def _settings(schema: pa.Schema, encoding: Encoding) -> dict[str, Any]:
 
 
 def _leaves(path: str, kind: pa.DataType) -> list[str]:
-    """Parquet's names of the columns that a field is stored as."""
+    """Return Parquet's names of the columns that store a field."""
     if pa.types.is_struct(kind):
         fields = [kind.field(index) for index in range(kind.num_fields)]
         return [leaf for field in fields for leaf in _leaves(f"{path}.{field.name}", field.type)]
@@ -105,7 +106,7 @@ def _leaves(path: str, kind: pa.DataType) -> list[str]:
 
 
 def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
-    """Rows, least and greatest values and nulls of the flat columns of a file."""
+    """Return number of rows, minimum and maximum values and nulls of the flat columns of a file."""
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -134,8 +135,8 @@ def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
 
 
 def _plain(value: Any, *, upwards: bool = False) -> Any:
-    """As JSON has it in Delta's statistics, None for what has no place there. Times have
-    milliseconds there: `upwards` says which way they are rounded."""
+    """Convert to JSON of Delta's statistics, None if unsupported. Times have milliseconds there;
+    `upwards`: the direction of rounding."""
     if isinstance(value, datetime):
         up = timedelta(milliseconds=1 if upwards and value.microsecond % 1000 else 0)
         return (value + up).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,9 +1,8 @@
 """Interface of a table of any format: commit a run once, replace files, list them.
 
-Which of its files are rows is the table's to say: `files()`. Delta and Iceberg readers see just
-these. In a Parquet table they are the files under its path that are not in `_kafkawire/`; while a
-run is in progress files of it are there that are not committed yet (parquet.py says what a plain
-reader may see then).
+`files()` returns the committed files. Delta and Iceberg readers see exactly these. In a Parquet
+table they are the files under its path that are not in `_kafkawire/`; while a run is in progress
+there are also uncommitted files (see parquet.py).
 """
 
 from __future__ import annotations
@@ -24,48 +23,49 @@ if TYPE_CHECKING:
 
 
 class Table(Protocol):
-    """A table of one job. Every method may be repeated after an interruption at any point, also by
-    another process at the same time; SourceError is one sentence."""
+    """A table of one job. Every method may be repeated after an interruption at any point, also
+    concurrently by another process. Raises SourceError with one sentence."""
 
     place: Place
-    """The table's root, where its files and `_kafkawire/` are."""
+    """The table's root, with its files and `_kafkawire/`."""
 
     hides: bool
-    """Whether readers see nothing that is not committed (Delta, Iceberg). File names then carry
-    something of each attempt, since a file of a given name may not change its bytes."""
+    """Whether readers see only committed files (Delta, Iceberg). File names then contain an id of
+    the attempt, because a file of a given name must not change."""
 
     def prepare(self, schema: pa.Schema, partition_columns: Sequence[str]) -> None:
-        """Create the table where it is not there; add columns that are new. The engine has checked
-        that nothing else changed. `schema` has the partition columns, the files do not."""
+        """Create the table if absent; add new columns. The engine has checked that nothing else
+        changed. `schema` has the partition columns, which the files do not have."""
 
     def file_schema(self, schema: pa.Schema) -> pa.Schema:
-        """`schema` as files are to be written with it: Iceberg has a number for each field. The
-        table is prepared."""
+        """Return `schema` for the files to write: Iceberg numbers the fields. Called after
+        `prepare`."""
 
     def committed(self) -> int:
-        """The last run the table has, 0 for none."""
+        """Return the last run that the table has, 0 if there is none."""
 
     def commit(self, record: RunRecord) -> None:
-        """Make the rows of `record.files` visible at once, as run `record.run`. Nothing happens if
-        the table has that run already. A run without files is committed as well."""
+        """Make the rows of `record.files` visible atomically, as run `record.run`. No effect if the
+        table has that run already. A run without files is committed as well."""
 
     def compacted(self) -> int:
-        """The number of the last replacement the table has, 0 for none."""
+        """Return the last replacement that the table has, 0 if there is none."""
 
     def replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:
-        """The same rows in other files, as replacement `number`. Nothing happens if the table has
-        that one already, but for what an interruption left undone."""
+        """Replace files by others with the same rows, as replacement `number`. If the table has
+        that one already, only complete it."""
 
     def tidy(self) -> int:
-        """Give up states of the table that are older than the job's `history`, and delete the files
-        that only they had; how many. The number of the last run and replacement is never lost."""
+        """Expire states of the table older than the job's `history`, and delete the files that only
+        they had; return how many. The numbers of the last run and replacement are kept."""
 
     def files(self) -> list[FileFacts]:
-        """Every committed file, in no order."""
+        """Return every committed file, in no order."""
 
 
 def open_table_at(url: str) -> Table:
-    """The table at a path, by what its own folder says of it. JobError if there is none."""
+    """Open the table at a path from the metadata in its folder. Raises JobError if there is
+    none."""
     from kafkawire.spark.source.files.open import open_place
 
     known = TableState(open_place(url)).table()
@@ -75,7 +75,7 @@ def open_table_at(url: str) -> Table:
 
 
 def open_table(job: Job) -> Table:
-    """The job's table; nothing is created. SourceError."""
+    """Open the job's table without creating anything. Raises SourceError."""
     from kafkawire.spark.source.files.open import open_place
 
     if job.table.format == DELTA:

@@ -1,5 +1,5 @@
 """Keys and values as columns: bytes, text, JSON, Avro, Protobuf; whole Arrow arrays at a time.
 
-`spec` is what the job says, `converters` makes a Converter of it, `rows` converts whole batches
-and sets the bad records apart, each with its reason. JSON is parsed by Spark itself (`json`).
+`spec` is the format in the job, `converters` creates a Converter from it, `rows` converts whole
+batches and separates bad records, each with its reason. Spark itself parses JSON (`json`).
 """

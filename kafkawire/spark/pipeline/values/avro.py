@@ -1,8 +1,8 @@
-"""Avro values into columns: each decoded by fastavro with the schema it was written with, resolved
-to the schema of the table (Avro's schema resolution: promotions, defaults, aliases).
+"""Convert Avro values to columns: fastavro decodes each with its writer's schema, resolved to the
+schema of the table (Avro's schema resolution: promotions, defaults, aliases).
 
-With a registry a value is 0, the number of its schema in four bytes, and the datum (Confluent's
-wire format); without one it is the datum alone, written with the schema of the job.
+With a registry a value is 0, the id of its schema in four bytes, and the datum (Confluent's wire
+format); without one it is only the datum, written with the schema of the job.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ Read = Callable[[bytes], Any]
 
 
 def parsed(text: str) -> Any:
-    """A self-contained schema, ready for fastavro, with times as numbers."""
+    """Return a self-contained schema for fastavro, with times as numbers."""
     return fastavro.parse_schema(plain_numbers(json.loads(text)))
 
 
 def columns_of(text: str) -> AvroColumns:
-    """The columns of a self-contained schema. Raises ValueFormatError."""
+    """Return the columns of a self-contained schema. Raises ValueFormatError."""
     return AvroColumns(fastavro.parse_schema(json.loads(text)))
 
 
 def registered_text(registry: Registry, schema: registries.Schema) -> str:
-    """A registered schema with all it refers to in it. Raises RegistryError, ValueFormatError."""
+    """Return a registered schema including all it references. Raises RegistryError,
+    ValueFormatError."""
     if schema.type != registries.AVRO:
         raise ValueFormatError(f"the schema in the registry is {schema.type}, not AVRO")
     return self_contained(schema.text, [other.text for other in registry.needed(schema).values()])
 
 
 class AvroDecoder:
-    """Values into rows, None where there is none."""
+    """Decodes values to rows, None for undecodable ones."""
 
     def __init__(self, text: str, registry: Registry | None) -> None:
         """`text`: the table's schema, self-contained."""
@@ -55,7 +56,7 @@ class AvroDecoder:
         self._plain = self._reader(self._schema)
 
     def decode(self, payloads: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-        """A value for each payload, and by row why there is none. Raises RegistryError."""
+        """Return a value for each payload, and the errors by row. Raises RegistryError."""
         rows: list[Any] = [None] * len(payloads)
         bad: dict[int, str] = {}
         plain = None if self._registry else self._plain
@@ -85,7 +86,7 @@ class AvroDecoder:
     def _look_up(self, number: int) -> Read | BadValue:
         assert self._registry is not None
         schema = self._registry.schema(number)
-        if schema is None:  # not kept here: in garbage there are millions of numbers
+        if schema is None:  # not cached: garbage has millions of ids
             return BadValue(f"the registry has no schema {number}")
         found: Read | BadValue
         try:
@@ -95,7 +96,7 @@ class AvroDecoder:
         return self._readers.setdefault(number, found)
 
     def _reader(self, writer: Any) -> Read:
-        """Decoder of a payload written with the schema `writer`."""
+        """Return the decoder of a payload written with the schema `writer`."""
         read, start, stream = fastavro.schemaless_reader, self._start, io.BytesIO
         schema = None if writer == self._schema else self._schema
         names = self.columns.unions
@@ -111,7 +112,7 @@ class AvroDecoder:
         return value
 
 
-# What fastavro raises for bytes that are not of the schema, or of one that does not resolve.
+# Errors of fastavro for bytes that do not match the schema, or for schemas that cannot be resolved.
 _GARBAGE = (
     EOFError, ValueError, LookupError, TypeError, OverflowError, ArithmeticError, MemoryError,
     AttributeError, fastavro.read.SchemaResolutionError,
@@ -119,7 +120,7 @@ _GARBAGE = (
 
 
 def build(decoder: AvroDecoder, payloads: pa.Array) -> tuple[pa.Array, dict[int, str]]:
-    """One Arrow array of the values, and by row why one is not in it."""
+    """Return the values as one Arrow array, and the errors by row."""
     rows, bad = decoder.decode(payloads.to_pylist())
     column, misfits = shred.build_all(decoder.columns.root, rows)
     return column, bad | misfits

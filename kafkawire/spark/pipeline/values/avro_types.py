@@ -1,7 +1,7 @@
 """Avro schemas: as one self-contained text, and as columns (a tree of shred.SchemaNode).
 
-The types are those Spark's from_avro gives: times of day stay numbers, unions of more than one type
-besides null become a struct member0, member1, ...; times finer than microseconds are cut off.
+The types are those of Spark's from_avro: times of day stay numbers, unions of several types besides
+null become a struct member0, member1, ...; times finer than microseconds are truncated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DECIMAL_DIGITS_MAX = 38  # Spark's, Delta's, Iceberg's
 NAMED = ("record", "error", "enum", "fixed")
 
 _PLAIN = {
-    "null": pa.string(),  # Delta has no type for what is always null
+    "null": pa.string(),  # Delta has no type for columns that are always null
     "boolean": pa.bool_(),
     "int": pa.int32(),
     "long": pa.int64(),
@@ -41,7 +41,7 @@ _LOGICAL = {
     ("long", "local-timestamp-micros"): (LOCAL, pa.int64()),
     ("long", "local-timestamp-nanos"): (LOCAL, pa.timestamp("ns")),
 }
-# What the values of a union's branches are in Python, once numbers of times stay numbers.
+# Python types of the values of a union's branches, with times as numbers.
 _PYTHON: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "int": (int,),
@@ -56,8 +56,8 @@ _PYTHON: dict[str, tuple[type, ...]] = {
 
 
 def self_contained(text: str, needed: Iterable[str] = ()) -> str:
-    """The schema as JSON with every name it uses defined in it; `needed`: the schemas it refers to,
-    each after those it needs itself. Raises ValueFormatError."""
+    """Return the schema as JSON with every referenced name defined; `needed`: the referenced
+    schemas, each after those it references. Raises ValueFormatError."""
     named: dict[str, Any] = {}
     try:
         for other in needed:
@@ -72,7 +72,7 @@ def self_contained(text: str, needed: Iterable[str] = ()) -> str:
 
 
 def _inline(schema: Any, named: dict[str, Any], done: set[str]) -> Any:
-    """The first use of each name becomes its definition. Names are full ones after parsing."""
+    """Replace the first use of each name by its definition. Names are full ones after parsing."""
     if isinstance(schema, str):
         if schema in done or schema not in named:
             return schema
@@ -97,7 +97,8 @@ def _inline(schema: Any, named: dict[str, Any], done: set[str]) -> Any:
 
 
 def plain_numbers(schema: Any) -> Any:
-    """Without the logical types but decimal: Arrow makes dates and times of numbers, by column."""
+    """Return the schema without logical types except decimal; Arrow converts numbers to dates and
+    times by column."""
     if isinstance(schema, list):
         return [plain_numbers(branch) for branch in schema]
     if not isinstance(schema, dict):
@@ -114,11 +115,11 @@ def plain_numbers(schema: Any) -> Any:
 
 
 class AvroColumns:
-    """The columns of one parsed schema. `root`: its Node; `unions`: whether it has unions whose
-    branch must be known, so that named types are to be read as (name, value)."""
+    """The columns of one parsed schema. `root`: its SchemaNode; `unions`: whether it has unions
+    whose branch must be known, so that named types are read as (name, value)."""
 
     def __init__(self, schema: Any) -> None:
-        """`schema`: self-contained, of fastavro.parse_schema. Raises ValueFormatError."""
+        """`schema`: self-contained, from fastavro.parse_schema. Raises ValueFormatError."""
         self._named: dict[str, Any] = {}
         self._open: list[str] = []  # names of the records around the current one
         self.unions = _has_unions(schema)
@@ -137,7 +138,7 @@ class AvroColumns:
         if kind in ("record", "error"):
             return self._record(schema, path)
         if kind == "array":
-            if schema["items"] == "null":  # a length alone would make a billion of them
+            if schema["items"] == "null":  # a length alone could allocate a billion of them
                 raise ValueFormatError(f"{path} of the Avro schema is an array of nulls")
             return shred.array(self._node(schema["items"], f"{path}[]"))
         if kind == "map":
@@ -198,7 +199,7 @@ _WIDENED = ({"int", "long"}, {"float", "double"})
 
 
 def _single(schema: Any, path: str) -> shred.SchemaNode | None:
-    """A type without others in it, if its name says all; None for {"type": OTHER}."""
+    """Return a primitive type by its name; None for {"type": OTHER}."""
     kind, logical = schema["type"], schema.get("logicalType")
     if logical == "decimal":
         return _decimal(schema, path)
@@ -226,7 +227,7 @@ def _getter(name: str) -> shred.Getter:
 
 
 def _named_value(node: shred.SchemaNode) -> shred.SchemaNode:
-    """[null, named type] where names are read along."""
+    """Return [null, named type] if names are read as well."""
 
     def build(values: list[Any]) -> pa.Array:
         return node.build([value[1] if isinstance(value, tuple) else value for value in values])

@@ -1,4 +1,4 @@
-"""From a job's format to a Converter: the driver resolves the format once, tasks convert."""
+"""Create a Converter from a job's format: the driver resolves the format once, tasks convert."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 class Converter(Protocol):
-    """Keys or values of whole batches into columns."""
+    """Converts keys or values of whole batches to columns."""
 
     def fields(self) -> list[pa.Field]:
-        """The columns, all of which may be null: a record without a value has nulls."""
+        """The columns, all nullable: a record without a value has nulls."""
 
     def convert(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], dict[int, str]]:
-        """The columns of the batch's `_key` or `_value`, and by row why that is none of the format:
-        its columns are null. Raises SourceError where the record cannot help it (a registry is
-        away)."""
+        """Convert the batch's `_key` or `_value`; return the columns and the errors by row, whose
+        columns are null. Raises SourceError if the record is not the cause (e.g. the registry is
+        unavailable)."""
 
 
 def resolve(form: Format, topics: Sequence[str], *, key: bool = False) -> Format:
-    """The same with its schema in it: read from its file, or what the registry has now. So every
-    task of a run, and of a repeat of it, makes the same columns. Raises SourceError."""
+    """Return the format with its schema, read from its file or the registry, so that every task of
+    a run, and of its retries, makes the same columns. Raises SourceError."""
     if form.resolved or form.format in (spec.BYTES, spec.TEXT):
         return form
     if form.format == spec.PROTOBUF:
@@ -81,7 +81,7 @@ def _resolved_protobuf(form: Format, topics: Sequence[str], key: bool) -> Format
 
 
 def _subjects(form: Format, topics: Sequence[str], key: bool) -> list[str]:
-    """Where schemas are registered (Kafka's default, TopicNameStrategy)."""
+    """Return the subjects of schemas (Kafka's default, TopicNameStrategy)."""
     return [form.subject] if form.subject else [f"{t}-{'key' if key else 'value'}" for t in topics]
 
 
@@ -102,7 +102,8 @@ def _file(path: str) -> bytes:
 
 
 def converter(form: Format, *, key: bool = False) -> Converter:
-    """Converter of values, or keys, of a resolved format other than JSON. ValueFormatError."""
+    """Create the converter of values, or keys, of a resolved format other than JSON. Raises
+    ValueFormatError."""
     name = "_key" if key else "_value"
     if form.format == spec.BYTES:
         return Bytes(name)
@@ -166,8 +167,8 @@ def _texts(payloads: list[bytes | None]) -> tuple[list[str | None], dict[int, st
 
 
 class Decoded:
-    """Avro or Protobuf. A value that is a record becomes its columns, anything else, and every key,
-    one column."""
+    """Converts Avro or Protobuf. A record as value becomes its columns; any other value, and every
+    key, one column."""
 
     def __init__(
         self,

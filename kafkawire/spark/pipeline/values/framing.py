@@ -1,24 +1,24 @@
 """Header of a value written with a schema registry: Confluent's wire format. Pure.
 
-A zero byte, the number of the schema (four bytes, big-endian), the value. In Protobuf, between
-number and value, which message of the schema it is: how many indexes, then each, all as zigzag
-varints: the message's place in the file, the place of a message in that one, and so on; a single
-zero byte stands for the file's first message.
+A zero byte, the id of the schema (four bytes, big-endian), the value. In Protobuf the path of the
+message in the schema is in between: the number of indexes, then each index, all as zigzag varints:
+the message's index in the file, the index of a nested message in it, and so on. A single zero byte
+is the file's first message.
 """
 
 from __future__ import annotations
 
 NUMBER_END = 5
-INDEXES_MAX = 64  # how deep messages may be nested; generated code stops long before
+INDEXES_MAX = 64  # maximum nesting of messages; generated code has fewer levels
 _VARINT_BYTES_MAX = 5
 
 
 class BadValue(Exception):
-    """This one value cannot be had; the text says why."""
+    """This value cannot be decoded; the text is the reason."""
 
 
 def number_of(payload: bytes) -> int:
-    """The number of the schema. Raises BadValue."""
+    """Return the id of the schema. Raises BadValue."""
     if len(payload) < NUMBER_END:
         raise BadValue(f"{len(payload)} bytes, a value with a schema has at least {NUMBER_END}")
     if payload[0]:
@@ -27,7 +27,7 @@ def number_of(payload: bytes) -> int:
 
 
 def message_path(payload: bytes) -> tuple[tuple[int, ...], int]:
-    """Which message it is, and where it begins. Raises BadValue."""
+    """Return the message's path and the position of the value. Raises BadValue."""
     count, at = _varint(payload, NUMBER_END)
     if count == 0:
         return (0,), at

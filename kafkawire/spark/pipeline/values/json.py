@@ -1,9 +1,9 @@
-"""JSON by Spark's own from_json: a column in the engine, followed by a Converter that finds invalid
-values and the reason.
+"""JSON parsed by Spark's from_json: a column expression, and a Converter that finds invalid values
+and the reason.
 
-The mode is PERMISSIVE: fields that the schema does not have are left out, missing ones are null; a
-value that does not parse, or has a field of another type, is bad. Anything after a complete value
-is ignored, as everywhere in Spark.
+The mode is PERMISSIVE: unknown fields are ignored, missing ones are null; a value that cannot be
+parsed, or has a field of another type, is invalid. Anything after a complete value is ignored, as
+everywhere in Spark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CORRUPT = "_corrupt_record"
 
 
 def struct_type(text: str) -> StructType:
-    """A Spark schema out of DDL (`id BIGINT, name STRING`; needs a session) or JSON. Raises
+    """Parse a Spark schema from DDL (`id BIGINT, name STRING`; needs a session) or JSON. Raises
     ValueFormatError."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import DataType, StructType
@@ -50,7 +50,7 @@ def struct_type(text: str) -> StructType:
 
 
 def _all_nullable(schema: StructType) -> StructType:
-    """As from_json takes it: NOT NULL is nothing that a value could be held to."""
+    """Make all fields nullable, because from_json does not enforce NOT NULL."""
     from pyspark.sql.types import StructType
 
     plain = schema.json()
@@ -60,7 +60,7 @@ def _all_nullable(schema: StructType) -> StructType:
 
 
 class JsonConverter:
-    """Made on the driver, sent to the tasks."""
+    """Created on the driver, sent to the tasks."""
 
     def __init__(self, form: Format, *, key: bool = False) -> None:
         """Raise ValueFormatError."""
@@ -74,11 +74,11 @@ class JsonConverter:
 
     @property
     def parsed(self) -> str:
-        """Name of the column."""
+        """Name of the parsed column."""
         return PARSED[self._name]
 
     def column(self) -> Column:
-        """Spark expression for the binary column `_value` (or `_key`), for a select."""
+        """Return a Spark expression for the binary column `_value` (or `_key`)."""
         from pyspark.sql import functions
         from pyspark.sql.types import StringType, StructType
 
@@ -100,7 +100,7 @@ class JsonConverter:
         return [field.with_nullable(True) for field in self._arrow]
 
     def convert(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], dict[int, str]]:
-        """Convert a batch, see Converter; it also has the result of `column`."""
+        """Convert a batch, see Converter; the batch also has the result of `column`."""
         payloads, parsed = batch.column(self._name), batch.column(self.parsed)
         columns = parsed.flatten()
         corrupt = columns.pop(parsed.type.get_field_index(CORRUPT))

@@ -1,4 +1,4 @@
-"""Why a value is not JSON of a schema; Spark says only that it is not. For bad values alone."""
+"""Find why a value is not JSON of a schema, for invalid values only: Spark gives no reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN = 60
 
 
 def why(payload: bytes, schema: DataType) -> str:
-    """The reason, in words; `schema` is the whole value's."""
+    """Return the reason as text; `schema` is that of the whole value."""
     try:
         text = payload.decode()
     except UnicodeDecodeError as error:
@@ -32,7 +32,7 @@ def why(payload: bytes, schema: DataType) -> str:
 
 
 def mismatch(value: Any, type: DataType, path: str) -> str:
-    """The first field that is not of its type, or ""."""
+    """Return the first field with a wrong type, or ""."""
     kind = type.typeName()
     if value is None:
         return ""
@@ -60,7 +60,7 @@ def _first(parts: Any) -> str:
 
 def _fits(value: Any, kind: str) -> bool:
     if kind == "string":
-        return True  # Spark takes anything, as its text
+        return True  # Spark accepts anything, as text
     if kind == "boolean":
         return isinstance(value, bool)
     if kind in _WHOLE:

@@ -1,9 +1,9 @@
-"""Protobuf values into columns: parsed by the protobuf library with the table's message.
+"""Convert Protobuf values to columns: the protobuf library parses them with the table's message.
 
-With a registry a value is in Confluent's wire format: the number of the schema it was written with,
-and which message of that it is; the message must have the name of the table's. What the two
-versions of it differ in Protobuf settles by field numbers: unknown ones are left out, missing ones
-are null or the default. Without a registry a value is the message alone.
+With a registry a value is in Confluent's wire format: the id of the writer's schema and the
+message's path in it; the message must have the name of the table's. Protobuf resolves differences
+between the two versions by field numbers: unknown fields are ignored, missing ones are null or the
+default. Without a registry a value is only the message.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from kafkawire.spark.pipeline.values.protobuf_types import (
 )
 from kafkawire.spark.pipeline.values.spec import ValueFormatError
 
-MAIN = "the-schema.proto"  # what a registered schema is called: it has no name of its own
+MAIN = "the-schema.proto"  # file name of a registered schema, which has no name
 
 
 def registered_file(schema: registries.Schema, name: str) -> FileDescriptorProto:
-    """A registered schema, compiled. Raises ValueFormatError."""
+    """Compile a registered schema. Raises ValueFormatError."""
     if schema.type != registries.PROTOBUF:
         raise ValueFormatError(f"the schema in the registry is {schema.type}, not PROTOBUF")
     try:
@@ -47,15 +47,15 @@ def registered_file(schema: registries.Schema, name: str) -> FileDescriptorProto
 
 
 def registered_set(registry: Registry, schema: registries.Schema) -> str:
-    """A registered schema with all it imports, as a descriptor set. Raises ValueFormatError,
-    RegistryError."""
+    """Return a registered schema with all its imports, as a descriptor set. Raises
+    ValueFormatError, RegistryError."""
     needed = registry.needed(schema).items()
     files = [registered_file(other, name) for name, other in needed]
     return complete([*files, registered_file(schema, MAIN)])
 
 
 class ProtobufDecoder:
-    """Values into messages, None where there is none."""
+    """Decodes values to messages, None for undecodable ones."""
 
     def __init__(self, text: str, message: str, registry: Registry | None) -> None:
         """`text`: a complete descriptor set in base64; `message`: a full name in it."""
@@ -67,7 +67,7 @@ class ProtobufDecoder:
         self._names: dict[tuple[int, tuple[int, ...]], str] = {}
 
     def decode(self, payloads: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-        """A message for each payload, and by row why there is none. Raises RegistryError."""
+        """Return a message for each payload, and the errors by row. Raises RegistryError."""
         rows: list[Any] = [None] * len(payloads)
         bad: dict[int, str] = {}
         parse, framed = self._parse, self._registry is not None
@@ -83,7 +83,7 @@ class ProtobufDecoder:
         return rows, bad
 
     def _start(self, payload: bytes) -> int:
-        """Where the message begins, if it is one of the table's."""
+        """Return the position of the message, if it is of the table's type."""
         number = number_of(payload)
         path, start = message_path(payload)
         name = self._names.get((number, path)) or self._look_up(number, path)
@@ -106,7 +106,7 @@ class ProtobufDecoder:
 
 
 def build(decoder: ProtobufDecoder, payloads: pa.Array) -> tuple[pa.Array, dict[int, str]]:
-    """One Arrow array of the values, and by row why one is not in it."""
+    """Return the values as one Arrow array, and the errors by row."""
     rows, bad = decoder.decode(payloads.to_pylist())
     column, misfits = shred.build_all(decoder.root, rows)
     return column, bad | misfits

@@ -1,8 +1,8 @@
 """Protobuf schemas: descriptor sets, and messages as columns (a tree of shred.SchemaNode).
 
-The types are those Spark's from_protobuf gives, but that no number is too large: uint32 is a long,
-uint64 a decimal(20, 0). Enums are their names, Timestamp a timestamp, fields with presence that are
-not set null, messages without fields no column.
+The types are those of Spark's from_protobuf, except that all numbers fit: uint32 is a long, uint64
+a decimal(20, 0). Enums are their names, Timestamp a timestamp, unset fields with presence null,
+messages without fields no column.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MESSAGES, _ENUM = (10, 11), 14
 
 
 def file_of(data: bytes, name: str = "") -> FileDescriptorProto:
-    """One file's descriptor. Raises ValueFormatError."""
+    """Return one file's descriptor. Raises ValueFormatError."""
     try:
         file = FileDescriptorProto.FromString(data)
     except DecodeError as error:
@@ -48,7 +48,7 @@ def file_of(data: bytes, name: str = "") -> FileDescriptorProto:
 
 
 def set_of(data: bytes, name: str) -> list[FileDescriptorProto]:
-    """The files of a descriptor set. Raises ValueFormatError."""
+    """Return the files of a descriptor set. Raises ValueFormatError."""
     try:
         files = list(FileDescriptorSet.FromString(data).file)
     except DecodeError:
@@ -61,8 +61,8 @@ def set_of(data: bytes, name: str) -> list[FileDescriptorProto]:
 
 
 def complete(files: Iterable[FileDescriptorProto]) -> str:
-    """A descriptor set in base64 with what the files import of the protobuf library in it. Imported
-    files come before those that import them. ValueFormatError."""
+    """Return a descriptor set in base64 that includes imported files of the protobuf library.
+    Imported files precede those that import them. Raises ValueFormatError."""
     there: dict[str, FileDescriptorProto] = {}
     for file in files:
         _add(file, there)
@@ -85,7 +85,7 @@ def _add(file: FileDescriptorProto, there: dict[str, FileDescriptorProto]) -> No
 
 
 def message_of(text: str, message: str) -> Any:
-    """The descriptor of a message in a complete descriptor set. Raises ValueFormatError."""
+    """Return the descriptor of a message in a complete descriptor set. Raises ValueFormatError."""
     pool = descriptor_pool.DescriptorPool()
     files = set_of(base64.b64decode(text), "the schema")
     try:
@@ -112,7 +112,7 @@ def _full(file: FileDescriptorProto, name: str) -> str:
 
 
 def name_at(file: FileDescriptorProto, path: tuple[int, ...]) -> str:
-    """The full name of the message at a path of indexes. Raises IndexError."""
+    """Return the full name of the message at a path of indexes. Raises IndexError."""
     if min(path) < 0:
         raise IndexError(path)
     message = file.message_type[path[0]]
@@ -124,7 +124,7 @@ def name_at(file: FileDescriptorProto, path: tuple[int, ...]) -> str:
 
 
 def columns_of(message: Any, around: tuple[str, ...] = ()) -> shred.SchemaNode:
-    """The columns of a message's descriptor; `around`: the messages it is part of. Raises
+    """Return the columns of a message's descriptor; `around`: the messages it is nested in. Raises
     ValueFormatError."""
     name = message.full_name
     if name == TIMESTAMP:
@@ -163,7 +163,7 @@ def _is_map(field: Any) -> bool:
 
 
 def _single(field: Any, around: tuple[str, ...]) -> shred.SchemaNode:
-    """One value of the field."""
+    """Convert one value of the field."""
     if field.type in _MESSAGES:
         return columns_of(field.message_type, around)
     if field.type != _ENUM:
@@ -171,7 +171,7 @@ def _single(field: Any, around: tuple[str, ...]) -> shred.SchemaNode:
     names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
 
     def build(values: list[Any]) -> pa.Array:
-        # A number that this schema does not know is its digits.
+        # A number unknown to this schema becomes its digits.
         found = [None if one is None else names.get(one) or str(one) for one in values]
         return pa.array(found, pa.string())
 

@@ -1,4 +1,4 @@
-"""Converting for tasks. Whole batches of records: keys and values in place, bad ones apart."""
+"""Convert whole batches of records for tasks: keys and values in place, bad records separately."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from kafkawire.spark.pipeline.values.converters import Converter
 
 KEY, VALUE, REASON = "_key", "_value", "_reason"
 PARSED = {KEY: "_key_parsed", VALUE: "_value_parsed"}
-"""The column parsed by Spark comes together with the bytes of the JSON."""
+"""The column parsed by Spark, which comes together with the JSON bytes."""
 REASON_CHARACTERS_MAX = 500
 
 
 def schema(records: pa.Schema, key: Converter | None, value: Converter | None) -> pa.Schema:
-    """The table's columns for records with native names (`_key`, `_value`, ...)."""
+    """Return the table's columns for records with native names (`_key`, `_value`, ...)."""
     fields: list[pa.Field] = []
     for field in records:
         if field.name == KEY and key:
@@ -29,8 +29,8 @@ def schema(records: pa.Schema, key: Converter | None, value: Converter | None) -
 def convert(
     batch: pa.RecordBatch, key: Converter | None, value: Converter | None
 ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """The rows of the table, and those that are none, as they came but with `_reason` as their last
-    column; None if there are none. Raises SourceError."""
+    """Return the rows of the table, and the bad records unchanged with `_reason` as last column;
+    None without any. Raises SourceError."""
     bad: dict[int, str] = {}
     columns: list[pa.Array] = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):

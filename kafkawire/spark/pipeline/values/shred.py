@@ -1,7 +1,8 @@
-"""Columns out of decoded values, level by level: a list of objects becomes one list for each
-field, and each of those one Arrow array. Three times as fast as giving Arrow the objects.
+"""Convert decoded values to columns, level by level: a list of objects becomes one list per field,
+and each of those one Arrow array. Three times as fast as passing the objects to Arrow.
 
-A Node knows its Arrow type and turns a list of values, None for null, into an array of that type.
+A SchemaNode has an Arrow type and converts a list of values, None for null, to an array of that
+type.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import pyarrow as pa
 from kafkawire.spark.pipeline.values.spec import ValueFormatError
 
 NOTHING = pa.struct([])
-"""The type of records without fields. Files have no such column, so none is made of them."""
+"""The type of records without fields, which have no column in files."""
 Build = Callable[[list[Any]], pa.Array]
 Getter = Callable[[list[Any]], list[Any]]
-"""From the values of a record, none of them None, to those of one field of it."""
+"""Returns the values of one field from the values of a record, none of which is None."""
 
 
 class SchemaNode(NamedTuple):
@@ -37,15 +38,16 @@ class RecordField(NamedTuple):
 
 
 def leaf(type: pa.DataType, raw: pa.DataType | None = None, *, safe: bool = True) -> SchemaNode:
-    """Values as Arrow takes them; of the type `raw` first, where the value is a plain number of
-    what `type` counts. Not `safe`: what is finer than `type` is cut off."""
+    """Return a node of primitive values; converted from the type `raw` if values are plain numbers
+    of a unit. Not `safe`: values finer than `type` are truncated."""
     if raw is None:
         return SchemaNode(type, lambda values: pa.array(values, type))
     return SchemaNode(type, lambda values: pa.array(values, raw).cast(type, safe=safe))
 
 
 def struct(members: Sequence[RecordField]) -> SchemaNode:
-    """Records; each getter sees only those that are there. Fields without columns are left out."""
+    """Return a node of records; each getter gets only records that are not null. Fields without
+    columns are left out."""
     members = [member for member in members if member.node.type != NOTHING]
     fields = [pa.field(member.name, member.node.type) for member in members]
 
@@ -64,7 +66,7 @@ def struct(members: Sequence[RecordField]) -> SchemaNode:
 
 
 def array(item: SchemaNode) -> SchemaNode:
-    """Lists of one type. Raises ValueFormatError."""
+    """Return a node of lists. Raises ValueFormatError."""
     _check(item)
     type = pa.list_(pa.field("element", item.type))
 
@@ -78,7 +80,7 @@ def array(item: SchemaNode) -> SchemaNode:
 
 
 def mapping(key: SchemaNode, item: SchemaNode) -> SchemaNode:
-    """Dictionaries. Raises ValueFormatError."""
+    """Return a node of dictionaries. Raises ValueFormatError."""
     _check(item)
     type = pa.map_(key.type, item.type)
 
@@ -106,7 +108,7 @@ def _present(values: list[Any]) -> tuple[list[Any], list[bool]]:
 
 
 def _spread(values: list[Any], mask: list[bool]) -> list[Any]:
-    """Put None where the record is null."""
+    """Insert None where the record is null."""
     rest = iter(values)
     return [None if null else next(rest) for null in mask]
 
@@ -117,8 +119,8 @@ def _offsets(values: list[Any]) -> pa.Array:
 
 
 def build_all(node: SchemaNode, values: list[Any]) -> tuple[pa.Array, dict[int, str]]:
-    """The column, and by row why a value cannot be in it (it is null then): a number too large
-    for its type, say. Rows are searched only if there is one."""
+    """Return the column, and by row why a value does not fit (it is null then), e.g. a number too
+    large for its type. Rows are searched only if there is such a value."""
     try:
         return node.build(values), {}
     except _MISFITS:
@@ -132,7 +134,7 @@ _MISFITS = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
 def _search(build: Build, values: list[Any], base: int, bad: dict[int, str]) -> None:
-    """By halves, so a few among many are found in a few more builds."""
+    """Search by bisection, so that few bad values need few builds."""
     try:
         build(values)
     except _MISFITS as misfit:

@@ -9,7 +9,7 @@ from kafkawire.spark.source.model import SourceError
 BYTES, TEXT, JSON, AVRO, PROTOBUF = "bytes", "text", "json", "avro", "protobuf"
 FORMATS = (BYTES, TEXT, JSON, AVRO, PROTOBUF)
 
-# Which settings mean something to which format, besides `format` itself.
+# The settings that each format uses, besides `format` itself.
 _SETTINGS = {
     BYTES: (),
     TEXT: (),
@@ -21,21 +21,21 @@ _SETTINGS = {
 RESERVED = frozenset(
     ("_topic", "_partition", "_offset", "_timestamp", "_timestamp_type", "_key", "_headers")
 )
-"""Columns every table may have: a schema's own may not be called so."""
+"""Columns that every table may have; a schema must not use these names."""
 
 
 class ValueFormatError(SourceError):
-    """The format of values or keys cannot be what it was said to be; one sentence."""
+    """The format of values or keys is invalid; one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Format of values: how bytes become columns. As written in the job, or, `resolved`, with
-    `schema` in full.
+    """Format of values: how bytes become columns. As written in the job, or `resolved` with the
+    complete `schema`.
 
     `schema`: Avro as JSON; for json a Spark schema, DDL or JSON. `schema_file`: a file with it.
-    `registry`: URL of a schema registry; then values have Confluent's five bytes before them.
-    `subject`, `version`: what of it gives the columns; TOPIC-value (or -key) and the latest.
+    `registry`: URL of a schema registry; then values begin with Confluent's five bytes. `subject`,
+    `version`: the schema of the columns; by default TOPIC-value (or -key) and the latest.
     `descriptor`: a file of `protoc --descriptor_set_out --include_imports`; `message`: the full
     name of the message in it. Resolved, `schema` is for protobuf the descriptor set in base64.
     """
@@ -51,7 +51,7 @@ class Format:
     resolved: bool = False
 
     def checked(self, where: str = "value") -> Format:
-        """Itself. Raises ValueFormatError, naming the key as `where`.key."""
+        """Return itself if valid. Raises ValueFormatError that names the key as `where`.key."""
         if self.format not in _SETTINGS:
             raise ValueFormatError(
                 f"{where}.format is {self.format!r}: it is one of {', '.join(FORMATS)}"
@@ -89,8 +89,8 @@ class Format:
 
 
 def checked_columns(names: list[str], where: str) -> None:
-    """Check that a table can have these columns: none reserved, none twice but for its case, which
-    Spark does not tell apart. Raises ValueFormatError."""
+    """Check that a table can have these columns: none reserved, and none twice except for case,
+    which Spark ignores. Raises ValueFormatError."""
     seen: dict[str, str] = {}
     for name in names:
         low = name.lower()

@@ -1,7 +1,7 @@
 """Shared parts of all plots of the reports: figure, colours, time axes, PNG bytes.
 
-Figures are made without pyplot, by the Agg canvas: no display, no state of the process. Called by
-the plot_* modules; nothing here knows Spark.
+Figures use the Agg canvas instead of pyplot: no display, no process-wide state. Independent of
+Spark.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ COLOURS = (
 )  # fmt: skip
 """Distinguishable by colour-blind people (Okabe and Ito 2008, with two more)."""
 LAST_MS = 253_402_214_400_000
-"""The last day that there is a date for."""
+"""The last representable day."""
 SERIES = len(COLOURS)
-"""Lines of a plot at most: more are one line "others"."""
+"""Maximum number of lines in a plot: the rest is one line "others"."""
 
 
 def figure(title: str, subtitle: str, height_in: float) -> Figure:
-    """An empty figure with its title and, in grey below, what it is of."""
+    """Create an empty figure with its title and, in grey below, its scope."""
     made = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, facecolor="white")
     FigureCanvasAgg(made)
     made.text(0.02, 1 - 0.3 / height_in, title, fontsize=15, weight="bold", color=INK, va="center")
@@ -40,24 +40,24 @@ def figure(title: str, subtitle: str, height_in: float) -> Figure:
 
 
 def axes_at(made: Figure, left: float, bottom: float, width: float, height: float) -> Any:
-    """Axes at this place, in shares of the figure."""
+    """Add axes at a position given in shares of the figure."""
     return made.add_axes((left, bottom, width, height))
 
 
 def top(height_in: float) -> float:
-    """Where axes may begin below the title, as a share of the height."""
+    """Return where axes may begin below the title, as a share of the height."""
     return 1 - 1.15 / height_in
 
 
 def png(made: Figure) -> bytes:
-    """The figure as a PNG file."""
+    """Return the figure as a PNG file."""
     out = io.BytesIO()
     made.savefig(out, format="png", dpi=DPI, metadata={"Software": None})
     return out.getvalue()
 
 
 def plain(axes: Any, title: str) -> None:
-    """Few lines: what is left is the data."""
+    """Remove most of the frame and grid lines."""
     axes.set_title(title, fontsize=11, color=INK, loc="left", pad=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -68,14 +68,14 @@ def plain(axes: Any, title: str) -> None:
 
 
 def counted(axis: Any, unit: str = "") -> None:
-    """An axis of counts: 12.3k; or of bytes where the unit begins with B."""
+    """Format an axis of counts, 12.3k, or of bytes if the unit begins with B."""
     words = size if unit.startswith("B") else number
     rest = unit[1:] if unit.startswith("B") else unit
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{words(value)}{rest}"))
 
 
 def timed(axes: Any) -> None:
-    """The x axis as dates, UTC, no word said twice."""
+    """Format the x axis as dates (UTC), without repetitions."""
     locator = AutoDateLocator(minticks=3, maxticks=9)
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
@@ -83,12 +83,12 @@ def timed(axes: Any) -> None:
 
 
 def moments(ms: Iterable[int]) -> list[datetime]:
-    """Milliseconds since 1970 as what matplotlib takes."""
+    """Convert milliseconds since 1970 for matplotlib."""
     return [datetime.fromtimestamp(min(value, LAST_MS) / 1000, UTC) for value in ms]
 
 
 def span_text(first_ms: int | None, last_ms: int | None) -> str:
-    """From when to when, for a subtitle."""
+    """Format a time range for a subtitle."""
     if first_ms is None or last_ms is None:
         return "no time"
     first, last = moments((first_ms, last_ms))
@@ -96,19 +96,19 @@ def span_text(first_ms: int | None, last_ms: int | None) -> str:
 
 
 def moment_text(ms: int) -> str:
-    """A point in time, for a sentence."""
+    """Format a point in time for a sentence."""
     (moment,) = moments((ms,))
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def percent(share: float) -> str:
-    """A share of 1: 100 %, 12 %, 0.034 %."""
+    """Format a share of 1: 100 %, 12 %, 0.034 %."""
     part = 100 * share
     return f"{part:.3g} %" if part >= 10 else f"{part:.2g} %"
 
 
 def nothing(axes: Any, sentence: str) -> None:
-    """Axes that have nothing to show say why."""
+    """Show the reason in empty axes."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, sentence, ha="center", va="center", color=GREY, fontsize=10, wrap=True)
 
@@ -120,8 +120,8 @@ def bars(
     words: Sequence[str],
     limit: int = 30,
 ) -> None:
-    """Horizontal bars, the first on top, with a word at the end of each; labels of `limit`
-    characters at most."""
+    """Draw horizontal bars, the first on top, with a label at the end of each; names of at most
+    `limit` characters."""
     places = range(len(labels))
     axes.barh(places, values, color=COLOURS[0], height=0.72)
     axes.set_yticks(list(places), [shortened(label, limit) for label in labels])
@@ -134,12 +134,13 @@ def bars(
 
 
 def shortened(label: str, limit: int = 30) -> str:
-    """A label that fits, its end kept: there partitions differ. $ would begin mathematics."""
+    """Shorten a label but keep its end, in which partitions differ. $ is escaped, because it would
+    begin mathematics."""
     cut = label if len(label) <= limit else f"{label[: limit // 2]}…{label[-limit // 2 + 1 :]}"
     return cut.replace("$", r"\$")
 
 
 def legend(axes: Any, **more: Any) -> None:
-    """Outside of the data, on the right."""
+    """Draw a legend outside of the data, on the right."""
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=9,
                 labelcolor=INK, borderaxespad=0, **more)  # fmt: skip

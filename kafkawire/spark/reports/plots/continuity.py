@@ -1,5 +1,5 @@
-"""The map of partitions: for each a strip from its first to its last offset, coloured by what is
-there. Readable with one partition and with five hundred. Called by reports.continuity.
+"""The map of partitions: a strip for each from its first to its last offset, coloured by the state
+of the offsets. Readable with one partition and with five hundred. Called by reports.continuity.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from kafkawire.spark.reports.plots import common as plots
 from kafkawire.spark.reports.strip import CELLS
 
 STRIPS = 500
-"""Drawn at most; those with something wrong come first, then the largest."""
+"""Maximum number of strips; partitions with problems come first, then the largest."""
 LABELLED = 48
-"""With so many strips each has a name and its figures; beyond, each topic has."""
+"""Up to this many strips each has a name and its figures; beyond, each topic has."""
 
 PRESENT, EXPLAINED, WRONG, EMPTY = "#2a9d7c", "#c9d6e8", plots.RED, "#e2e2e2"
 WRONG_COUNTS = ("lost", "damaged", "unexplained", "duplicates")
@@ -30,8 +30,8 @@ def cell_sizes(span: int) -> Any:
 
 
 def shares(span: int, present: Sequence[int]) -> Any:
-    """Which share of each cell's offsets has a record, [CELLS] of 0..1. Where a partition has
-    fewer offsets than cells, an empty cell repeats the one before it."""
+    """Return the share of each cell's offsets with a record, [CELLS] of 0..1. If a partition has
+    fewer offsets than cells, an empty cell repeats the previous one."""
     sizes = cell_sizes(span)
     filled = sizes > 0
     last = np.maximum.accumulate(np.where(filled, np.arange(CELLS), 0))
@@ -40,13 +40,13 @@ def shares(span: int, present: Sequence[int]) -> Any:
 
 
 def wrong(row: Mapping[str, Any]) -> int:
-    """Offsets of a partition that are not as they should be."""
+    """Return the number of offsets with a problem."""
     return sum(int(row[name]) for name in WRONG_COUNTS)
 
 
 def chosen(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The partitions that are drawn, by topic: all; or, where these are many, those that are not
-    empty, and at most STRIPS of them."""
+    """Return the partitions to draw, by topic: all or, if there are many, those that are not empty,
+    and at most STRIPS."""
     some = list(rows)
     if len(some) > LABELLED:
         some = [row for row in rows if row["end"] > row["start"]]
@@ -64,8 +64,8 @@ def _image(
     cells: Mapping[tuple[str, int], Sequence[int]],
     bad: Mapping[tuple[str, int], Sequence[tuple[int, int]]],
 ) -> Any:
-    """[partitions, CELLS, 3]: green where records are, pale where there is a reason that there
-    are none, red wherever anything is wrong."""
+    """Return [partitions, CELLS, 3]: green for records, pale for explained gaps, red for
+    problems."""
     image = np.empty((len(rows), CELLS, 3))
     for index, row in enumerate(rows):
         place = row["topic"], row["partition"]
@@ -88,8 +88,8 @@ def draw(
     bad: Mapping[tuple[str, int], Sequence[tuple[int, int]]],
     subtitle: str,
 ) -> bytes:
-    """PNG. `rows`: the table of partitions; `cells`: records in each cell of a partition; `bad`:
-    ranges of offsets that are lost, damaged, unexplained or there twice."""
+    """Return the PNG. `rows`: the table of partitions; `cells`: records in each cell of a
+    partition; `bad`: ranges of offsets that are lost, damaged, unexplained or duplicates."""
     shown = chosen(rows)
     if len(shown) < len(rows):
         subtitle += f"; drawn are {len(shown):,} partitions"
@@ -141,7 +141,7 @@ def _mark(
     rows: Sequence[Mapping[str, Any]],
     bad: Mapping[tuple[str, int], Sequence[tuple[int, int]]],
 ) -> None:
-    """A dot where strips that are too thin to be seen have something wrong."""
+    """Draw a dot at problems of strips that are too thin to be visible."""
     places = []
     for index, row in enumerate(rows):
         span = row["end"] - row["start"]
@@ -155,10 +155,10 @@ def _mark(
 
 
 def _name_topics(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-    """One name for the strips of a topic, if there is room for it; figures of the topic. Topics
-    with something wrong come before the others."""
+    """Draw one name for the strips of a topic, if there is room for it, and the topic's figures.
+    Topics with problems come first."""
     starts = [i for i, row in enumerate(rows) if not i or row["topic"] != rows[i - 1]["topic"]]
-    room = max(len(rows) / 70, 5)  # strips that a line of text covers
+    room = max(len(rows) / 70, 5)  # strips per line of text
     for start in starts:
         axes.axhline(start, color="white", linewidth=1.2)
     spans = list(zip(starts, [*starts[1:], len(rows)], strict=True))

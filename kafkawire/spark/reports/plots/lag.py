@@ -11,11 +11,11 @@ from kafkawire.spark.reports.measures import number
 from kafkawire.spark.reports.plots import common as plots
 
 BARS = 14
-"""Groups with partitions that are shown at the end: those with the most lag."""
+"""Maximum number of groups with bars of their partitions: those with the most lag."""
 
 
 def ranked(series: Mapping[str, Sequence[tuple[int, int | None]]]) -> list[str]:
-    """Groups by their largest lag, and by name where that is the same."""
+    """Return groups by their largest lag, then by name."""
     largest = {
         group: max((lag or 0 for _, lag in points), default=0) for group, points in series.items()
     }
@@ -25,8 +25,8 @@ def ranked(series: Mapping[str, Sequence[tuple[int, int | None]]]) -> list[str]:
 def folded(
     series: Mapping[str, Sequence[tuple[int, int | None]]],
 ) -> dict[str, list[tuple[int, int | None]]]:
-    """At most SERIES lines: the groups with the largest lag, and the largest of all others (their
-    sum would make the lines of single groups flat)."""
+    """Return at most SERIES lines: the groups with the largest lag, and the maximum of all others
+    (their sum would flatten the lines of single groups)."""
     names = ranked(series)
     kept = names if len(names) <= plots.SERIES else names[: plots.SERIES - 1]
     lines = {name: list(series[name]) for name in kept}
@@ -46,8 +46,9 @@ def draw(
     now: Sequence[Mapping[str, Any]],
     subtitle: str,
 ) -> bytes:
-    """PNG. `series`: for each group (ms, lag of all its partitions; None: no offset then), rising;
-    `ends`: when a group was deleted; `now`: the last row of each group, topic and partition."""
+    """Return the PNG. `series`: for each group (ms, lag of all its partitions; None: no offset
+    then), ascending; `ends`: when a group was deleted; `now`: the last row of each group, topic and
+    partition."""
     height = 8.2
     made = plots.figure("Lag by group", subtitle, height)
     above = plots.axes_at(made, 0.07, 0.52, 0.72, plots.top(height) - 0.52)

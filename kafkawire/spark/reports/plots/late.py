@@ -14,7 +14,8 @@ from kafkawire.spark.reports.measures import duration, lateness_labels, number
 from kafkawire.spark.reports.plots import common as plots
 
 ROWS = 40
-"""Partitions of the map: those with the most late records; by share, tiny ones would come first."""
+"""Partitions in the map: those with the most late records, because by share tiny ones would come
+first."""
 SHADES = LinearSegmentedColormap.from_list("late", ["#eef3f8", "#56a0d3", "#0b3c68"])
 
 
@@ -23,8 +24,9 @@ def draw(
     arrivals: Sequence[int] | None,
     subtitle: str,
 ) -> bytes:
-    """PNG. `partitions`: topic, partition, records, late, max_late_ms, counts (one for each class);
-    `arrivals`: records by class of their age when they were in the bucket, None if not known."""
+    """Return the PNG. `partitions`: topic, partition, records, late, max_late_ms, counts (one
+    for each class); `arrivals`: records by class of their age when they were uploaded, None if
+    unknown."""
     worst = sorted(
         partitions,
         key=lambda row: (

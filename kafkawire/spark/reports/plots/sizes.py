@@ -13,7 +13,7 @@ from kafkawire.spark.reports.plots import common as plots
 
 BARS = 12
 STEPS = 10
-"""Of time, as wide as the picture at least: a single one would be all of it."""
+"""Minimum number of time steps in the width of the plot: a single one would fill it."""
 
 
 class TimeSpan(NamedTuple):
@@ -25,7 +25,7 @@ class TimeSpan(NamedTuple):
 
 
 def busiest(totals: Mapping[str, float]) -> list[str]:
-    """The topics that get a colour of their own, largest first; the rest are "others"."""
+    """Return the topics with a colour of their own, largest first; the rest are "others"."""
     ordered = sorted(totals, key=lambda name: (-totals[name], name))
     return ordered if len(ordered) <= plots.SERIES else ordered[: plots.SERIES - 1]
 
@@ -38,9 +38,10 @@ def draw(
     span: TimeSpan,
     subtitle: str,
 ) -> bytes:
-    """PNG. `partitions`: the table (topic, partition, records, bytes); `rates`: topic, bucket (ms),
-    records, bytes; `skew`: topic -> (records of a key, how many keys have so many); `keys`: the
-    largest keys (topic, key, records, bytes), largest first; `span`: what of `rates` is shown."""
+    """Return the PNG. `partitions`: the table (topic, partition, records, bytes); `rates`: topic,
+    bucket (ms), records, bytes; `skew`: topic -> (records of a key, how many keys have so many);
+    `keys`: the largest keys (topic, key, records, bytes), largest first; `span`: the shown part of
+    `rates`."""
     height = 10.6
     made = plots.figure("Sizes, rates and skew", subtitle, height)
     totals: dict[str, float] = {}
@@ -107,7 +108,7 @@ def _partitions(axes: Any, partitions: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _spread(axes: Any, partitions: Sequence[Mapping[str, Any]], named: Sequence[str]) -> None:
-    """Each topic's partitions, largest first, against an even share: flat at 1 is even."""
+    """Draw each topic's partitions, largest first, relative to an even share: flat at 1 is even."""
     by_topic: dict[str, list[int]] = {}
     for row in partitions:
         by_topic.setdefault(row["topic"], []).append(row["records"])

@@ -1,1 +1,1 @@
-"""Files of a tier or a data folder: located, read ahead and checked."""
+"""Files of a tier or a data folder: location, read-ahead and verification."""

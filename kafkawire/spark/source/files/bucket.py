@@ -1,12 +1,12 @@
 """A bucket with a prefix, for Spark.
 
-Endpoint, region and credentials come from boto3's own chain (environment, profiles, roles), as the
-broker's do; options of the URL go before them. Throttling, timeouts, 5xx and bodies that break off
-are tried again (kafkawire.objectstore.retrying). Reading through pyarrow.fs was measured: as much
-CPU for ranges of 4 MiB, one more request for each file, and a missing object cannot be
-distinguished from a fault.
+Endpoint, region and credentials come from boto3's own chain (environment, profiles, roles), like
+the broker's; options of the URL take precedence. Throttling, timeouts, 5xx and truncated bodies are
+retried (kafkawire.objectstore.retrying). Reading through pyarrow.fs was measured: as much CPU for
+ranges of 4 MiB, one more request for each file, and a missing object cannot be distinguished from a
+fault.
 
-One client for a process and its environment: a Spark worker does many tasks.
+There is one client per process and environment, because a Spark worker runs many tasks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kafkawire.spark.source.files.locations import MAX_GET_BYTES, Place, PlaceEr
 from kafkawire.spark.source.model import MAX_REQUESTS
 
 CONNECTIONS = MAX_REQUESTS + 8
-"""Kept by a client: for what reads, and for what writes at the same time."""
+"""Connections kept by a client, for concurrent reads and writes."""
 _CREDENTIALS = {
     "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken",
     "AllAccessDisabled", "AccountProblem", "403", "401",
@@ -43,8 +43,9 @@ class BucketPlace(Place):
     """A bucket with a prefix, see Place."""
 
     at_once: ClassVar[int] = 8
-    """Of 8 MiB each, 64 MiB of memory: all of a usual task. A far bucket gives a connection 20 to
-    50 MB/s, its wait included; so many give as much as a core decodes. Near ones lose nothing."""
+    """Concurrent requests of 8 MiB each, 64 MiB of memory: all of a usual task. A remote bucket
+    provides 20 to 50 MB/s per connection, latency included; so many provide as much as a core
+    decodes. Close ones lose nothing."""
 
     def arrow(self) -> tuple[Any, str]:
         """Return a pyarrow.fs.FileSystem and the path of this place in it. It has boto3's
@@ -94,7 +95,8 @@ def _sentence(failure: StoreError, text: str) -> str:
 
 _making = Lock()
 _made: dict[tuple[object, ...], Any] = {}
-"""By process, as a child must not use its parent's connections, and by what boto3 reads of it."""
+"""Cache key: the process, because a child must not use its parent's connections, and the
+environment that boto3 reads."""
 
 
 def _environment() -> tuple[object, ...]:
@@ -103,7 +105,7 @@ def _environment() -> tuple[object, ...]:
 
 
 def _provider(tier: TierUrl) -> S3Provider:
-    """Return the provider of this process. PlaceError. It makes no bucket."""
+    """Return the provider of this process. Does not create the bucket. Raises PlaceError."""
     environment = _environment()
     key = (tier, *environment)
     found: S3Provider | None = _made.get(key)

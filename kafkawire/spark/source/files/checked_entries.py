@@ -1,4 +1,4 @@
-"""The bytes of one piece, checked: runs that can be decoded, and what is damaged between them."""
+"""The verified bytes of one piece: runs that can be decoded, and damaged ones in between."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kafkawire.spark.source.model import DamagedData, PartitionRange, Piece
 
 
 class BatchRun(NamedTuple):
-    """Whole batches, with the offsets [base, upto) at most. `damaged`: they are not what was
-    written; `check_crc`: not checked yet."""
+    """Whole batches, with the offsets [base, upto) at most. `damaged`: a checksum is wrong;
+    `check_crc`: not verified yet."""
 
     data: Buffer
     base: int
@@ -26,7 +26,7 @@ class BatchRun(NamedTuple):
 
 
 class CheckedEntry:
-    """A piece of a range while it is read. `stop`: where it ends for this range."""
+    """A piece of a range while it is read. `stop`: its end for this range."""
 
     def __init__(self, place: Place, piece: Piece, wanted: PartitionRange) -> None:
         self._place = place
@@ -36,11 +36,11 @@ class CheckedEntry:
         self._carried = bytearray()
 
     def named(self, error: DamagedData) -> DamagedData:
-        """The same with the file's name; not beyond this piece."""
+        """Return the same with the file's name; not beyond this piece."""
         return self._damage(str(error), error.base, min(error.end, self.stop))
 
     def damage(self, cursor: int, run: BatchRun) -> DamagedData:
-        """DamagedData error for a damaged run, from the cursor on."""
+        """Return the DamagedData error for a damaged run, from the cursor on."""
         base, end = max(cursor, run.base), min(run.upto, self.stop)
         topic, partition = self._wanted[:2]
         text = (
@@ -54,7 +54,8 @@ class CheckedEntry:
         return DamagedData(f"{where}: {text}", *self._wanted[:2], base, end)
 
     def blocks(self, load: Load) -> Iterator[BatchRun]:
-        """Runs of sound blocks, and single damaged ones. FileNotFoundError, PlaceError."""
+        """Yield runs of sound blocks, and single damaged ones. Raises FileNotFoundError,
+        PlaceError."""
         index = load.blocks
         assert index is not None
         first, (last, length) = index.span(self._piece.base, 1)[0], index.span(self.stop - 1, 1)
@@ -74,8 +75,8 @@ class CheckedEntry:
             position = bad + length
 
     def _sound(self, index: SparseIndex, position: int, data: memoryview) -> BatchRun:
-        """Whole blocks, without the batches that begin after the piece's end: there another file's
-        are valid."""
+        """Return whole blocks, without the batches after the piece's end, which are valid in
+        another file."""
         first, after = index.find(position), index.find(position + len(data) - 1) + 1
         base, upto = index.block(first)[2], self._offset(index, after)
         if self.stop < upto and self.stop < self._wanted.end:
@@ -84,7 +85,7 @@ class CheckedEntry:
         return BatchRun(data, base, upto)
 
     def _again(self, index: SparseIndex, at: int, data: bytes, base: int) -> BatchRun:
-        """A damaged block, read once more: it may have been harmed on its way."""
+        """Read a damaged block once more: it may have been damaged in transit."""
         position, length = index.block(at)[:2]
         fresh = self._place.get_range(self._piece.key, position, length)
         if _damaged(index, position, memoryview(fresh), position + length) is None:
@@ -92,11 +93,11 @@ class CheckedEntry:
         return BatchRun(fresh or data, base, self._offset(index, at + 1), damaged=True)
 
     def _offset(self, index: SparseIndex, at: int) -> int:
-        """The first offset of block `at`, or the end of the entry."""
+        """Return the first offset of block `at`, or the end of the entry."""
         return index.block(at)[2] if at < len(index) else self._piece.entry_end
 
     def plain(self, load: Load) -> Iterator[BatchRun]:
-        """Whole batches of an entry whose index is damaged, as they come."""
+        """Yield whole batches of an entry whose index is damaged, as they are read."""
         base, upto = self._piece.entry_base, self._piece.entry_end
         stop = self._piece.start + self._piece.length
         self._carried += load.data
@@ -111,7 +112,7 @@ class CheckedEntry:
 
 
 def _damaged(index: SparseIndex, position: int, view: memoryview, stop: int) -> int | None:
-    """The first block from `position` on that is not whole and sound, if one before `stop` is."""
+    """Return the first block from `position` on, before `stop`, that is damaged or incomplete."""
     bad = index.damaged(position, view)
     if bad is None and position + len(view) < stop:
         return index.block(index.find(position + len(view)))[0]
@@ -125,13 +126,13 @@ def _before(data: memoryview, offset: int) -> int:
             if head.base_offset >= offset:
                 return at
     except KafkaError:
-        pass  # the decoder reports it
+        pass  # reported by the decoder
     return len(data)
 
 
 def _whole(data: bytearray, left: int) -> int:
     """Return the size of the whole batches at the beginning, with `left` bytes still to come. All,
-    if none follows, or if what begins there is no batch: the decoder reports it."""
+    if none follows, or if there is no batch header: the decoder reports it."""
     size = 0
     try:
         for at, head in iter_batches(data):

@@ -1,9 +1,9 @@
 """Locations of files: a folder, or a bucket with a prefix, with one interface.
 
-The URL is written as a tier's is (kafkawire.objectstore.url). A place is small, pickles, and opens
-its store (kafkawire.objectstore) when it is first used in a process. Keys are relative, with
-slashes. Whatever goes wrong is a PlaceError, one sentence with the key and the URL, but for a key
-that is not there (FileNotFoundError) and one that must not be there (FileExistsError).
+The URL is that of a tier (kafkawire.objectstore.url). A place is small, can be pickled, and opens
+its store (kafkawire.objectstore) on first use in a process. Keys are relative, with slashes. Every
+failure is a PlaceError with one sentence, the key and the URL, except for a missing key
+(FileNotFoundError) and an unexpected one (FileExistsError).
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 __all__ = ["MAX_GET_BYTES", "UNFINISHED", "FolderPlace", "Place", "PlaceError"]
 
 MAX_GET_BYTES = 1 << 30
-"""What `get` brings into memory: a snapshot of ten million entries is smaller."""
+"""Maximum size for `get`: a snapshot of ten million entries is smaller."""
 
 
 class PlaceError(SourceError):
-    """A folder or bucket cannot be used as it should; who may do what is in the text."""
+    """A folder or bucket cannot be used; the text names the missing permission."""
 
 
 @dataclass(frozen=True)
 class Place(ABC):
-    """Files by key. `tier`: where, and with which options."""
+    """Files by key. `tier`: location and options."""
 
     tier: TierUrl
     at_once: ClassVar[int] = 2
-    """Ranges that are worth asking for at a time: one is read, and one waits."""
+    """Useful number of concurrent requests: one is being read, and one waits."""
 
     @property
     def url(self) -> str:
-        """The one way to write it."""
+        """The canonical URL."""
         return self.tier.url
 
     def where(self, key: str) -> str:
@@ -73,9 +73,9 @@ class Place(ABC):
             return self._objects().head(self._checked(key), Call()).size_bytes
 
     def put(self, key: str, data: bytes | memoryview, *, if_absent: bool = False) -> None:
-        """Store a file whole or not at all, durably; folders on the way are made.
+        """Store a file atomically and durably; creates folders on the path.
 
-        `if_absent`: FileExistsError if there is one; of several who try at once one succeeds.
+        `if_absent`: raises FileExistsError if there is one; of concurrent writers one succeeds.
         """
         with self._translated(key, "write"):
             self._objects().put(self._checked(key), data, None, if_absent, Call())
@@ -87,7 +87,7 @@ class Place(ABC):
                 yield found.key
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove files; those that are not there are gone already."""
+        """Delete files; missing ones are ignored."""
         left = iter(keys)
         while some := [self._checked(key) for key in islice(left, MAX_DELETE)]:
             what = some[0] if len(some) == 1 else f"{some[0]} and {len(some) - 1} others"
@@ -108,7 +108,7 @@ class Place(ABC):
         """Return the store of this process."""
 
     def _checked(self, key: str) -> str:
-        """Return the key. PlaceError for one that would leave the place."""
+        """Return the key. Raises PlaceError for one outside of the place."""
         try:
             check_key(key)
         except ValueError as problem:
@@ -135,7 +135,7 @@ class Place(ABC):
 
 
 class FolderPlace(Place):
-    """A folder of this machine, or one that all machines see."""
+    """A folder of this machine, or a shared one."""
 
     def arrow(self) -> tuple[Any, str]:
         """Return a pyarrow.fs.FileSystem and the path of this place in it."""

@@ -1,7 +1,7 @@
-"""Which offsets of a range were given up when damaged batches were left out of its segments.
+"""Offsets of a range that were lost when damaged batches were left out of its segments.
 
-A segment that was written again without damaged batches says which offsets they had. Asked only
-where a range has offsets without a record, which compaction leaves as well: a small request a file.
+A segment that was rewritten without damaged batches lists their offsets. It is read only if a range
+has offsets without a record, which compaction also causes: one small request per file.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kafkawire.spark.source.files.locations import Place, PlaceError
 from kafkawire.spark.source.model import Piece
 
 FILES_KEPT = 4096
-"""Whose answers are remembered: tasks of a process ask for the same files."""
+"""Files whose results are cached: tasks of a process read the same files."""
 
 logger = logging.getLogger(__name__)
 
 
 def lost_ranges(place: Place, piece: Piece) -> list[tuple[int, int]]:
-    """Offsets [base, end) within a piece that were given up; none if that cannot be read."""
+    """Return lost offsets [base, end) within a piece; none if that cannot be read."""
     try:
         known = _read(place, piece.key, piece.file_bytes).get(piece.number, [])
     except (FormatError, FileNotFoundError, PlaceError) as failure:

@@ -21,30 +21,31 @@ from kafkawire.spark.source.model import SourceError
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 32
-"""Deltas fetched at a time, concurrently with a snapshot: an hour has hundreds, each is one round
-trip, and a client keeps some more connections."""
+"""Deltas fetched concurrently with a snapshot: an hour has hundreds, each is one round trip, and a
+client keeps more connections."""
 
 
 class NothingThere(SourceError):
-    """There is no manifest, which may come."""
+    """There is no manifest yet."""
 
 
 class Holding(NamedTuple):
-    """A place with a manifest, and what that says."""
+    """A place with a manifest and its contents."""
 
     place: Place
     sheet: Sheet
 
     @property
     def manifest(self) -> Manifest:
-        """Return the manifest as read before."""
+        """Return the manifest as last read."""
         return self.sheet.manifest
 
 
 def open_holdings(url: str) -> list[Holding]:
-    """The manifest of a tier or of a broker's folder, or those of all brokers of a data folder.
+    """Open the manifest of a tier or of a broker's folder, or those of all brokers of a data
+    folder.
 
-    NothingThere if there is none, SourceError if one cannot be read.
+    Raises NothingThere if there is none, SourceError if one cannot be read.
     """
     place = open_place(url)
     if not isinstance(place, FolderPlace) or _has_manifest(place):
@@ -59,8 +60,9 @@ def open_holdings(url: str) -> list[Holding]:
 
 
 def readable_holdings(broker: BrokerQueries) -> list[Holding]:
-    """Manifests of the broker's own segments and of its tier, as far as they can be read from
-    here: local files first. A broker that is another machine's, or no kafkawire, has none."""
+    """Return the manifests of the broker's own segments and of its tier, as far as they can be read
+    from here: local files first. A broker on another machine, or one that is not kafkawire, has
+    none."""
     tier, folders = broker.segments()
     urls = [folder for folder in folders if os.path.isabs(folder)] + ([tier] if tier else [])
     cluster = broker.cluster_id()
@@ -121,10 +123,9 @@ def _reading(place: Place, read: Callable[[Callable[[str], bytes]], Manifest]) -
 
 
 class _Ahead:
-    """A prefetcher of the objects that will be read next, so that a manifest takes three round
-    trips where it has few deltas: `current` and a list of the deltas; the snapshot, the deltas
-    after it, and the one that does not exist yet; `current` again.
-    """
+    """Prefetches the objects that are read next, so that a manifest with few deltas takes three
+    round trips: `current` and a list of the deltas; the snapshot, the deltas after it, and the one
+    that does not exist yet; `current` again."""
 
     def __init__(self, place: Place, pool: ThreadPoolExecutor) -> None:
         self._place = place
@@ -134,7 +135,7 @@ class _Ahead:
         self._coming: dict[str, Future[bytes]] = {}
 
     def get(self, key: str) -> bytes:
-        """As Place.get."""
+        """Get an object like Place.get."""
         if key in self._coming:
             return self._coming.pop(key).result()
         if key == CURRENT and not self._begun:
@@ -144,18 +145,18 @@ class _Ahead:
             self._fetch_behind(key)
             return self._place.get(key)
         data = self._place.get(key)
-        if key.startswith(DELTAS):  # there are new ones
+        if key.startswith(DELTAS):  # new deltas exist
             self._fetch_behind(key)
         return data
 
     def _listed(self) -> list[int]:
-        """The sequence numbers of all deltas."""
+        """Return the sequence numbers of all deltas."""
         found = map(sequence_of, self._place.list(DELTAS))
         return [number for number in found if number is not None]
 
     def _fetch_behind(self, key: str) -> None:
-        """Fetch the deltas after a snapshot or delta, unless that was done, and the one after them:
-        it is missing at the time of the request, and `current` is read later."""
+        """Fetch the deltas after a snapshot or delta, unless that was done, and the next one, which
+        is missing at the time of the request; `current` is read later."""
         if self._coming or isinstance(self._place, FolderPlace):
             return
         known, self._listing = self._listing, None

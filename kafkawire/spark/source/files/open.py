@@ -1,4 +1,4 @@
-"""Open the place that a URL names: a folder or a bucket."""
+"""Open the place of a URL: a folder or a bucket."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from kafkawire.spark.source.files.locations import FolderPlace, Place, PlaceErro
 
 
 def open_place(url: str) -> Place:
-    """Return the place of a URL; nothing is read yet. PlaceError for a URL that is none."""
+    """Return the place of a URL without reading anything. Raises PlaceError for an invalid URL."""
     try:
         tier = parse_tier(url)
     except ValueError as problem:
         raise PlaceError(str(problem)) from None
     if tier.is_s3:
         from kafkawire.spark.source.files.bucket import (
-            BucketPlace,  # boto3 takes a third of a second
+            BucketPlace,  # importing boto3 takes a third of a second
         )
 
         return BucketPlace(tier)

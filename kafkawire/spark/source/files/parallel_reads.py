@@ -1,9 +1,10 @@
-"""Ranges of files, several requests under way at a time, taken in the order of a plan.
+"""Read ranges of files with several concurrent requests; results are returned in the order of a
+plan.
 
-A far bucket takes a fifth of a second to the first byte and gives a connection 50 MB/s, so a reader
-that asks for one range after the other waits most of the time. The consumer also sends the
-requests: there is no thread but those that wait for an answer. They are started when there is
-something to ask, so never before a fork, and end when the taking ends, by itself or by an error.
+A remote bucket takes a fifth of a second to the first byte and provides 50 MB/s per connection, so
+sequential requests would mostly wait. The consumer also schedules the requests: the only threads
+are those waiting for responses. They are started with the first request, so never before a fork,
+and end with the iteration or an error.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ R = TypeVar("R")
 
 
 class FileRange(NamedTuple):
-    """So many bytes of a file, in one request."""
+    """A range of bytes of a file, in one request."""
 
     place: Place
     key: str
@@ -30,27 +31,27 @@ class FileRange(NamedTuple):
 
 
 class Step(NamedTuple, Generic[T]):
-    """Ranges that are of use together. `made`: of their bytes, in their order; None for a range
-    whose file is not there."""
+    """Ranges that are processed together. `made`: builds the result from their bytes, in order;
+    None for a range of a missing file."""
 
     ranges: Sequence[FileRange]
     made: Callable[[Sequence[Buffer | None]], Iterator[T]]
 
     @property
     def size_bytes(self) -> int:
-        """Of what is asked for."""
+        """Total of the requested bytes."""
         return sum(each.length for each in self.ranges)
 
 
 Plan = Iterator["Step[T] | Future[Any]"]
-"""Steps in order, taken when there is room for more. A future among them: what follows is not known
-before it is done."""
+"""Steps in order, taken when there is room for more. A future among them: the following steps are
+unknown until it is done."""
 
 
 class ReadsInFlight(Generic[T]):
-    """Requests of one reader: at most `at_once` are under way, and what was asked for and is not
-    taken yet are as many steps at most, of `most_bytes`, or one. What is being taken comes on top.
-    """
+    """Requests of one reader: at most `at_once` run concurrently, and results that are not consumed
+    yet are at most as many steps, of `most_bytes`, or one. The result being consumed is not
+    counted."""
 
     def __init__(self, at_once: int, most_bytes: int) -> None:
         self._pool = ThreadPoolExecutor(at_once, "kafkawire-ahead")
@@ -61,23 +62,23 @@ class ReadsInFlight(Generic[T]):
         self._next: Step[T] | Future[Any] | None = None
 
     def submit(self, work: Callable[..., R], *arguments: Any) -> Future[R]:
-        """Something else to do among the requests, which the plan needs."""
+        """Run other work among the requests, which the plan needs."""
         return self._pool.submit(work, *arguments)
 
     def taken(self, plan: Plan[T]) -> Generator[T, None, None]:
-        """Results of the steps, in order. An error is raised in the place of its step: all
-        before it was given."""
+        """Yield the results of the steps, in order. The error of a step is raised after the results
+        before it."""
         try:
             self._next = next(plan, None)
             while self._ask(plan, patient=True):
                 yield from self._made(plan)
         finally:
-            # Requests under way end by their own time limits; no caller waits for them.
+            # Requests in progress end by their own time limits; no caller waits for them.
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, plan: Plan[T], *, patient: bool) -> bool:
-        """Ask for as much as there is room for; whether anything was asked for. `patient`: there
-        is nothing else to do than to wait until the plan goes on."""
+        """Start as many requests as there is room for; return whether any was started. `patient`:
+        wait until the plan continues, because there is nothing else to do."""
         while self._next is not None:
             if isinstance(self._next, Future):
                 if not self._next.done() and (self._asked or not patient):

@@ -1,8 +1,8 @@
-"""Bytes of pieces, in the order in which they are decoded, read ahead of it.
+"""Read the bytes of pieces ahead, in the order in which they are decoded.
 
-A large piece comes in runs of whole index blocks, small ones (thousands of little partitions in one
-file) many at a time: what lies close together in a file is one request. Of what is wanted whole the
-index is requested together with the bytes; else before them, some pieces ahead.
+A large piece is read in runs of whole index blocks; small ones (thousands of small partitions in
+one file) are read together, with one request for adjacent ranges. For whole pieces the index is
+requested together with the bytes; otherwise before them, some pieces ahead.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from kafkawire.spark.source.files.parallel_reads import FileRange, Plan, ReadsIn
 from kafkawire.spark.source.model import Piece
 
 RUN_BYTES = 8 << 20
-"""Of one request, and of what is decoded at a time. Below 4 MiB the requests themselves show."""
+"""Bytes per request, and decoded at a time. Below 4 MiB the overhead of requests is noticeable."""
 SMALL_BYTES = 1 << 20
-"""A piece up to this size is read whole, together with others; one that is wanted whole always is
-if it is no more than a run."""
+"""A piece up to this size is read whole, together with others; one that is needed completely always
+is, up to the size of a run."""
 MAX_CONCURRENT = 5000
-"""Small pieces read at a time, which also hold RUN_BYTES at most."""
+"""Maximum number of small pieces read at a time, which also have at most RUN_BYTES."""
 GAP_BYTES = 64 << 10
-"""What is read and thrown away rather than making two requests of it."""
+"""Gap between two ranges that is read and discarded instead of sending two requests."""
 INDEXES_AHEAD = 4
-"""Of large pieces that follow. One has 0.7 % of its piece's bytes, which are more than RUN_BYTES as
-a rule: so many pieces are more than may be under way."""
+"""Number of large pieces whose index is read ahead. An index has 0.7 % of its piece's bytes,
+usually more than RUN_BYTES, so these are more pieces than are read concurrently."""
 INDEXES_KEPT = 8
-"""Of large pieces, for the next task of this process: it often goes on in the same segment. One has
-0.7 % of its segment's bytes at most."""
+"""Indexes of large pieces cached for the next task of this process, which often continues in the
+same segment. One has at most 0.7 % of its segment's bytes."""
 
 
 class Load(NamedTuple):
-    """Bytes of piece number `at`, the `length` from `position` of its file on; fewer where the file
-    ends too early. `blocks`: the index, if they are whole blocks; None: it is damaged. `gone`: the
-    file is not there, and nothing follows. Each piece has at least one."""
+    """Bytes of piece number `at`: `length` bytes from `position` of its file; fewer if the file is
+    too short. `blocks`: the index, if they are whole blocks; None: it is damaged. `gone`: the file
+    is missing, and nothing follows. Each piece has at least one."""
 
     at: int
     blocks: SparseIndex | None
@@ -55,10 +55,10 @@ class Load(NamedTuple):
 def loads(
     places: Sequence[Place], pieces: Sequence[Piece], at_once: int = 0
 ) -> Generator[Load, None, None]:
-    """Everything that may hold the offsets of these pieces, in their order. PlaceError.
+    """Yield everything that may have the offsets of these pieces, in order. Raises PlaceError.
 
-    `at_once`: requests under way at a time, for which RUN_BYTES each are held; 0: what is good
-    for these places. Ends its threads when it is closed.
+    `at_once`: concurrent requests, with RUN_BYTES of memory each; 0: the default for these places.
+    Closing it ends its threads.
     """
     at_once = at_once or max((place.at_once for place in places), default=1)
     flight = ReadsInFlight[Load](at_once, at_once * RUN_BYTES)
@@ -70,7 +70,7 @@ def loads(
 
 
 class _Planning:
-    """Which requests the pieces need."""
+    """Plans the requests of the pieces."""
 
     def __init__(
         self, places: Sequence[Place], pieces: Sequence[Piece], flight: ReadsInFlight[Load]
@@ -82,7 +82,7 @@ class _Planning:
         self._looked = 0
 
     def steps(self) -> Plan[Load]:
-        """Plan of the reads, see parallel_reads.Plan."""
+        """Yield the reads, see parallel_reads.Plan."""
         at = 0
         while at < len(self._pieces):
             self._look_ahead()
@@ -95,7 +95,7 @@ class _Planning:
                 at += 1
 
     def _look_ahead(self) -> None:
-        """Ask for the indexes of large pieces to come."""
+        """Request the indexes of the following large pieces."""
         while len(self._indexes) < INDEXES_AHEAD and self._looked < len(self._pieces):
             piece = self._pieces[self._looked]
             if _is_large(piece):
@@ -104,7 +104,8 @@ class _Planning:
             self._looked += 1
 
     def _together(self, at: int) -> int:
-        """Up to where small pieces from `at` on are read at a time; `at`: a large one is there."""
+        """Return the end of the small pieces from `at` on that are read together; `at` if that is a
+        large one."""
         size, stop = 0, at
         while stop < min(len(self._pieces), at + MAX_CONCURRENT):
             piece = self._pieces[stop]
@@ -115,8 +116,8 @@ class _Planning:
         return stop
 
     def _small(self, first: int, stop: int) -> tuple[Step[Load], int]:
-        """The step of some small pieces, and up to which: fewer where they lie far apart, so that
-        no more is thrown away than may be kept."""
+        """Return the step of some small pieces, and its end: fewer if they are far apart, to limit
+        discarded bytes."""
         while True:
             by_file: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
             for piece in self._pieces[first:stop]:
@@ -166,7 +167,7 @@ def _is_large(piece: Piece) -> bool:
 
 
 def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges of a file as few that have all of them, each RUN_BYTES at most if they were."""
+    """Merge ranges of a file into few ranges, each at most RUN_BYTES if they were."""
     joined: list[tuple[int, int]] = []
     for start, stop in sorted(ranges):
         if joined and start - joined[-1][1] <= GAP_BYTES and stop - joined[-1][0] <= RUN_BYTES:
@@ -181,7 +182,8 @@ def _small_loads(
     files: Mapping[tuple[int, str], Sequence[tuple[int, int]]],
     found: Sequence[Buffer | None],
 ) -> Iterator[Load]:
-    """Of numbered pieces. `files`: what was read of each; `found`: the bytes, in that order."""
+    """Return the loads of numbered pieces. `files`: the requests of each file; `found`: the bytes,
+    in that order."""
     left = iter(found)
     held = {
         file: _Held([start for start, _ in ranges], [next(left) for _ in ranges])
@@ -209,7 +211,7 @@ class _Held:
         self._parts = [memoryview(b"" if part is None else part) for part in parts]
 
     def part(self, start: int, length: int) -> memoryview:
-        """Bytes within one of the ranges; shorter at the end of the file."""
+        """Return bytes within one of the ranges; fewer at the end of the file."""
         at = bisect_right(self._starts, start) - 1
         begin = start - self._starts[at]
         return self._parts[at][begin : begin + length]
@@ -218,7 +220,7 @@ class _Held:
 def _unread(
     piece: Piece, at: int, asked: Future[SparseIndex | None], _: Sequence[Buffer | None]
 ) -> Iterator[Load]:
-    """In the place of a piece whose index could not be read."""
+    """Return the marker of a piece whose index could not be read."""
     try:
         asked.result()
     except FileNotFoundError:
@@ -238,7 +240,8 @@ def _index(piece: Piece, body: Buffer) -> SparseIndex | None:
 
 
 def read_index(place: Place, piece: Piece) -> SparseIndex | None:
-    """The sparse index of a piece's entry; None if it is damaged. FileNotFoundError, PlaceError."""
+    """Read the sparse index of a piece's entry; None if it is damaged. Raises FileNotFoundError,
+    PlaceError."""
     return _read_index(place, piece._replace(place=0, base=0, end=0))
 
 

@@ -1,7 +1,7 @@
-"""Where the offsets of a partition lie, in columns: for a million entries of a manifest.
+"""The location of offsets, in columns, for a million entries of a manifest.
 
-What Manifest.spans says of one partition, for all of them in a tenth of the time, and of several
-manifests together: a bucket's, and that of the local files of the same cluster.
+Like Manifest.spans for all partitions, in a tenth of the time, and for several manifests together:
+a bucket's, and that of the local files of the same cluster.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Array = Any
 
 
 class Spans(NamedTuple):
-    """Rising, apart from each other: the offsets [bases[i], ends[i]) are in row `entries[i]` of
-    the entries of manifest `holders[i]`."""
+    """Ascending and disjoint: the offsets [bases[i], ends[i]) are in row `entries[i]` of the
+    entries of manifest `holders[i]`."""
 
     bases: Array
     ends: Array
@@ -34,7 +34,7 @@ class Spans(NamedTuple):
     holders: Array
 
     def take(self, which: Any) -> Spans:
-        """Some of them: a slice, a mask or places."""
+        """Return some of them: a slice, a mask or indices."""
         return Spans(*[column[which] for column in self])
 
 
@@ -48,7 +48,7 @@ class Sheet:
 
     @cached_property
     def _order(self) -> Array:
-        """Entries by partition and base offset."""
+        """Return entries sorted by partition and base offset."""
         return np.lexsort((self._columns["base_offset"], self._columns["number"]))
 
     @cached_property
@@ -60,17 +60,17 @@ class Sheet:
         return np.array(first_entries(self.manifest.objects), dtype="i8")
 
     def _objects(self, entries: Array) -> Array:
-        """Which object each of these entries belongs to."""
+        """Return the object of each of these entries."""
         return np.searchsorted(self._firsts, entries, side="right") - 1
 
     @cached_property
     def _keys(self) -> list[str]:
-        """Of the objects' files."""
+        """Return the keys of the objects' files."""
         objects = self.manifest.objects
         return [segment_key(objects.uuid(row)) for row in range(len(objects))]
 
     def spans(self, number: int, holder: int) -> Spans:
-        """As Manifest.spans."""
+        """Return the spans like Manifest.spans."""
         partition = self.manifest.partition(number)
         if partition is None:
             return nothing()
@@ -89,7 +89,7 @@ class Sheet:
         return Spans(bases, ends, rows, np.full(len(rows), holder, dtype="i8"))
 
     def pieces(self, spans: Spans, place: int) -> list[Piece]:
-        """These spans, which are this manifest's."""
+        """Return pieces for these spans, which are this manifest's."""
         values = {
             name: self._columns[name][spans.entries].tolist()
             for name in (
@@ -108,16 +108,16 @@ class Sheet:
         return [Piece(place, *row) for row in rows]
 
     def values(self, name: str, spans: Spans) -> Array:
-        """A column of the entries these spans are in."""
+        """Return a column of the entries of these spans."""
         return self._columns[name][spans.entries]
 
     def generations(self, spans: Spans) -> Array:
-        """Of the objects these spans are in."""
+        """Return the generations of the objects of these spans."""
         return self._object_columns["generation"][self._objects(spans.entries)]
 
 
 def _arrays(table: Columns[Any]) -> dict[str, Array]:
-    """The columns of numbers by name, without a copy."""
+    """Return the columns of numbers by name, without a copy."""
     kinds = {"Q": "u8", "q": "i8", "I": "u4", "i": "i4"}
     return {
         name: np.frombuffer(column, dtype=kinds[form]) if len(table) else np.zeros(0, kinds[form])
@@ -127,14 +127,14 @@ def _arrays(table: Columns[Any]) -> dict[str, Array]:
 
 
 def nothing() -> Spans:
-    """No offset is anywhere."""
+    """Return empty spans."""
     empty = np.zeros(0, dtype="i8")
     return Spans(empty, empty, empty, empty)
 
 
 def merged(sheets: Sequence[Sheet], found: Sequence[Spans]) -> Spans:
-    """The spans of several manifests as one: each offset where the generation is highest, of those
-    with the same one where the manifest comes first."""
+    """Merge the spans of several manifests: for each offset the highest generation is used, and of
+    equal ones the first manifest."""
     held = [spans for spans in found if len(spans.bases)]
     if len(held) < 2:
         return held[0] if held else nothing()
@@ -150,7 +150,7 @@ def merged(sheets: Sequence[Sheet], found: Sequence[Spans]) -> Spans:
 
 
 def _resolved(spans: Spans, generations: Array) -> Spans:
-    """Between two neighbouring borders the best of the spans that are open there holds."""
+    """Between two adjacent boundaries return the best of the spans that cover the range."""
     bases, ends = spans.bases.tolist(), spans.ends.tolist()
     ranks = list(zip((-generations).tolist(), spans.holders.tolist(), strict=True))
     rows: list[tuple[int, int, int]] = []

@@ -1,4 +1,4 @@
-"""The first record at or after a time, in a piece of a segment: by its index, then exactly."""
+"""Find the first record at or after a time in a piece of a segment: by its index, then exactly."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kafkawire.spark.source.files.read_ahead import read_index
 from kafkawire.spark.source.model import DamagedData, Piece
 
 LOOK_BYTES = 256 << 10
-"""Read at a time. The first block that may hold the time nearly always does."""
+"""Bytes read at a time. The first block that may have the time nearly always has it."""
 
 
 def first_since(place: Place, piece: Piece, topic: str, partition: int, ms: int) -> int | None:
-    """The first offset of the piece whose record's timestamp is `ms` or later; None if there is
-    none. DamagedData, FileNotFoundError."""
+    """Return the first offset of the piece whose record's timestamp is `ms` or later; None if there
+    is none. Raises DamagedData, FileNotFoundError."""
     if not piece.length:
         return None
     where = f"{place.where(piece.key)}, partition {partition} of topic {topic!r}"
@@ -43,7 +43,7 @@ def first_since(place: Place, piece: Piece, topic: str, partition: int, ms: int)
 
 
 def _first(data: bytes, piece: Piece, ms: int) -> int | None:
-    """The same in some whole batches; an offset beyond the piece means that it has none."""
+    """Return the same for some whole batches; an offset beyond the piece means there is none."""
     for at, head in iter_batches(data):
         if head.base_offset >= piece.end:
             return head.base_offset

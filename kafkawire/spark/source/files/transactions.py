@@ -1,8 +1,8 @@
 """Aborted transactions of a partition, from the state of its segments.
 
-A segment's state has those whose marker is in it, so a transaction's fate may stand in a later
-segment than its records: all of them from a range's first one on are read. Asked only where
-there is a transactional batch.
+A segment's state has the transactions whose marker is in it, which may be in a later segment than
+the records; so all segments from a range's first one on are read. Read only if there is a
+transactional batch.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ Aborted = tuple[int, int, int]
 """Producer id, first offset, last offset."""
 
 FILES_AT_ONCE = 8
-"""Two small requests one after the other for each: of a far bucket half a second."""
+"""Files read concurrently, with two sequential small requests each: half a second with a remote
+bucket."""
 FILES_KEPT = 4096
-"""Whose answers are remembered: tasks of a process ask for the same files."""
+"""Files whose results are cached: tasks of a process read the same files."""
 OFFSET_MAX = (1 << 63) - 1
 
 
 def aborted_transactions(catalog: SourceCatalog, wanted: PartitionRange) -> list[Aborted]:
-    """Those that may touch a range. SourceError if a segment's state cannot be read."""
+    """Return the aborted transactions that may overlap a range. Raises SourceError if a segment's
+    state cannot be read."""
     part = catalog.part(wanted._replace(end=OFFSET_MAX))
     with ThreadPoolExecutor(FILES_AT_ONCE, "kafkawire-states") as pool:
         places = [catalog.places[piece.place] for piece in part.pieces]
