@@ -241,7 +241,7 @@ def _settle(one: _One, each: Difference, account: Account | None) -> None:
 
 
 def _tell_once(report: PartitionReport) -> None:
-    """Subtract rows that are already reported as missing."""
+    """Remove count differences that the missing rows already explain."""
     missing, fewer = (
         sum(problem.offsets for problem in report.problems if problem.kind == kind)
         for kind in (MISSING, FEWER)

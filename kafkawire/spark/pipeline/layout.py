@@ -172,7 +172,7 @@ def constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
 
 
 def repeating(schema: pa.Schema) -> pa.Schema:
-    """Return the same as plain text."""
+    """Return the schema with `_topic` in the dictionary type of `constant`."""
     at = schema.get_field_index("_topic")
     kind = pa.dictionary(pa.int32(), pa.string())
     return schema if at < 0 else schema.set(at, schema.field(at).with_type(kind))

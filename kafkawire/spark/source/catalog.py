@@ -298,8 +298,7 @@ class SourceCatalog:
 
 
 def _age(facts: ManifestTopic) -> int:
-    """Return the order of topics with the same name, each created after the previous one was
-    deleted."""
+    """Return the creation time: of topics with the same name the newest is used."""
     return facts.created_ms
 
 

@@ -57,7 +57,7 @@ def png(made: Figure) -> bytes:
 
 
 def plain(axes: Any, title: str) -> None:
-    """Remove most of the frame and grid lines."""
+    """Set the title and reduce the frame and grid lines."""
     axes.set_title(title, fontsize=11, color=INK, loc="left", pad=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

@@ -13,7 +13,7 @@ from kafkawire.spark.reports.plots import common as plots
 
 BARS = 12
 STEPS = 10
-"""Minimum number of time steps in the width of the plot: a single one would fill it."""
+"""Minimum width of the time axis in steps: a single step would fill the plot."""
 
 
 class TimeSpan(NamedTuple):
