@@ -26,7 +26,9 @@ FUNCTION_LINES_MAX = 70
 # The only modules that touch the machine: everything else is passed a clock, a disk, threads.
 DEVICES = {
     "kafkawire/__main__.py",
-    "kafkawire/metadata/engine.py",
+    "kafkawire/metadata/completion.py",
+    "kafkawire/metadata/generated.py",
+    "kafkawire/metadata/sqlite_device.py",
     "kafkawire/server/backups.py",
     "kafkawire/server/descriptors.py",
     "kafkawire/server/listener.py",

@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sqlite3
 import sys
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
@@ -35,6 +33,7 @@ from kafkawire.log.recovery.identity import (
 )
 from kafkawire.metadata import pairing
 from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.sqlite_device import integrity_check
 from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.offsets.catalog.open import ROCKSDB, SQL, holds_rocks, open_storage
 
@@ -93,14 +92,7 @@ def check_sqlite(path: str) -> None:
     command = rebuild_command(os.path.dirname(path))
     if not os.path.isfile(path):
         raise MetadataError(f"{path} does not exist: rebuild it with {command}")
-    try:
-        connection = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)
-        try:
-            found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        finally:
-            connection.close()
-    except sqlite3.Error as failure:
-        found = str(failure)
+    found = integrity_check(path)
     if found != "ok":
         detail = " ".join(found.split())
         raise MetadataError(f"{path} is damaged ({detail}): rebuild it with {command}")

@@ -16,8 +16,9 @@ from sqlalchemy import Connection, func, insert, select, text
 
 from kafkawire.metadata import schema
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
-from kafkawire.metadata.database import Database, sqlite_transaction
+from kafkawire.metadata.database import Database, revision_of, sqlite_transaction
 from kafkawire.metadata.session import Session
+from kafkawire.metadata.sqlite_device import end_wal, integrity_check
 from kafkawire.metadata.store import MetadataError
 from kafkawire.metadata.tables import cluster, metadata, revision
 
@@ -40,7 +41,7 @@ def copy_sqlite(source: str, target: str) -> None:
     try:
         with closing(sqlite3.connect(source)) as one, closing(sqlite3.connect(target)) as other:
             one.backup(other, pages=PAGES)
-            other.execute("PRAGMA journal_mode=DELETE")  # one file, also while it is read
+        end_wal(target)
         check(target, source)
     except sqlite3.Error as error:
         raise MetadataError(f"{source} cannot be copied to {target} ({error})") from error
@@ -49,15 +50,13 @@ def copy_sqlite(source: str, target: str) -> None:
 def check(path: str, name: str = "") -> None:
     """MetadataError unless the file is sound metadata of this program's revision."""
     name = name or path
-    try:
-        with closing(sqlite3.connect(path)) as connection:
-            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-            if found != "ok":
-                raise MetadataError(f"{name} is damaged: {found}")
-            query = f"SELECT version_num FROM {schema.VERSION_TABLE}"
-            (stored,) = connection.execute(query).fetchone() or ("none",)
-    except sqlite3.Error as error:
-        raise MetadataError(f"{name} is damaged or no metadata of kafkawire ({error})") from error
+    found = integrity_check(path)
+    if found != "ok":
+        raise MetadataError(f"{name} is damaged or no metadata of kafkawire ({found})")
+    with sqlite_transaction(path, "ro") as connection:
+        stored = revision_of(connection)
+    if stored is None:
+        raise MetadataError(f"{name} is no metadata of kafkawire (it has no schema revision)")
     if stored != schema.REVISION:
         raise MetadataError(
             f"{name} has revision {stored}, this kafkawire knows {schema.REVISION}: "
@@ -78,6 +77,18 @@ def counts(path: str) -> dict[str, int]:
             table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
             for table in metadata.sorted_tables
         }
+
+
+def contents(path: str) -> tuple[str, list[tuple[str, int, int]]]:
+    """Return the cluster id, and name, index and number of each partition of a live topic."""
+    with sqlite_transaction(path, "ro") as connection:
+        session = Session(connection)
+        ((cluster_id,),) = session.rows("SELECT cluster_id FROM cluster")
+        rows = session.rows(
+            "SELECT t.name, p.idx, p.number FROM partitions p JOIN topics t ON t.id = p.topic_id"
+            " WHERE t.deleted_ms IS NULL"
+        )
+    return cluster_id, [(name, index, number) for name, index, number in rows]
 
 
 def enter_ends(path: str, ends: Iterable[End]) -> None:

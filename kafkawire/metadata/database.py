@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -23,14 +22,13 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 from sqlalchemy.util import greenlet_spawn
 
 from kafkawire.codec.format_errors import NewerFormatError
-from kafkawire.metadata import engine as device
-from kafkawire.metadata import schema, tables
+from kafkawire.metadata import completion, schema, sqlite_device, tables
 from kafkawire.metadata.store import DamagedMetadata, MetadataError, failure_of
 
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10  # asyncpg would try for a minute, and the admin request with it
-CANCEL_PATIENCE_S = device.BUSY_TIMEOUT_S
+CANCEL_PATIENCE_S = sqlite_device.BUSY_TIMEOUT_S
 """How long a cancelled caller waits for its transaction: as long as SQLite may wait for a lock."""
 _CREATE_LOCK = 0x6B61666B  # "kafk": PostgreSQL's advisory lock while the tables are made
 
@@ -69,15 +67,15 @@ class Database:
         return self._url.drivername.startswith("sqlite")
 
     def absent(self) -> bool:
-        return bool(self.is_sqlite and self._url.database) and device.is_absent(
+        return bool(self.is_sqlite and self._url.database) and sqlite_device.is_absent(
             self._url.database or ""
         )
 
     async def open(self) -> None:
         """Connects; makes the tables of a new database, migrates an old one. MetadataError."""
         if self.is_sqlite and self._url.database:
-            device.make_folder_of(self._url.database)
-            device.refuse_foreign(self._url.database)
+            sqlite_device.make_folder_of(self._url.database)
+            sqlite_device.refuse_foreign(self._url.database)
         self._engine = _engine(self._url)
         try:
             await self.run(lambda connection: _prepare(connection, self.name))
@@ -103,7 +101,7 @@ class Database:
                 raise MetadataError(f"{self.name} is closed")
             try:
                 transaction = greenlet_spawn(_transaction, self._engine, work)
-                return await device.completed(transaction, CANCEL_PATIENCE_S)
+                return await completion.completed(transaction, CANCEL_PATIENCE_S)
             except (SQLAlchemyError, OSError) as error:
                 if isinstance(error, MetadataError):
                     raise
@@ -126,10 +124,10 @@ def sqlite_transaction(path: str, mode: str = "rw") -> Iterator[Connection]:
     """Run one blocking transaction on an SQLite file, for commands; no table is made or migrated,
     no journal mode is changed. `mode`: SQLite's, `ro`, `rw`, or `rwc` to create the file.
     MetadataError."""
-    uri = f"file:{urllib.parse.quote(path)}?mode={mode}"
+    uri = sqlite_device.uri_of(path, mode)
     engine = create_engine(
         "sqlite://",
-        creator=lambda: sqlite3.connect(uri, uri=True, timeout=device.BUSY_TIMEOUT_S),
+        creator=lambda: sqlite3.connect(uri, uri=True, timeout=sqlite_device.BUSY_TIMEOUT_S),
         poolclass=NullPool,
     )
     try:
@@ -162,12 +160,12 @@ def _engine(url: URL) -> Engine:
         pool_size=1,
         max_overflow=0,
         connect_args={
-            "async_creator_fn": device.connect_sqlite,
-            "timeout": device.BUSY_TIMEOUT_S,
+            "async_creator_fn": sqlite_device.connect_sqlite,
+            "timeout": sqlite_device.BUSY_TIMEOUT_S,
             # Statements with numbers in them (session.PART) come once: few are worth keeping.
             "cached_statements": 16,
             # SQLAlchemy closes the connection of a cancelled statement: that must end all of it.
-            "factory": device.SqliteConnection,
+            "factory": sqlite_device.SqliteConnection,
         },
     )
     event.listen(engine, "connect", _on_connect)
@@ -178,12 +176,12 @@ def _engine(url: URL) -> Engine:
 def _on_connect(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # the driver begins nothing by itself: _on_begin does
     cursor = connection.cursor()
-    device.set_pragmas(cursor)
+    sqlite_device.set_pragmas(cursor)
     cursor.close()
 
 
 def _on_begin(connection: Connection) -> None:
-    connection.exec_driver_sql(device.BEGIN)
+    connection.exec_driver_sql(sqlite_device.BEGIN)
 
 
 def _prepare(connection: Connection, name: str) -> None:

@@ -9,11 +9,9 @@ a thread. Used by kafkawire.server.metadata_check.
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
-import urllib.parse
 
-from kafkawire.metadata.engine import BUSY_TIMEOUT_S
+from kafkawire.metadata.sqlite_device import BUSY_TIMEOUT_S, uri_of
 from kafkawire.metadata.store import DamagedMetadata, failure_of
 
 STEPS_BETWEEN_CHECKS = 10_000
@@ -34,11 +32,10 @@ class PageCheck:
         """Read every page. Whether that was done: False after `stop`. Blocking.
 
         Raises DamagedMetadata, and MetadataError if the file cannot be read (disk error, busy)."""
-        path = urllib.parse.quote(os.path.abspath(self._path))
         try:
             with contextlib.closing(
                 sqlite3.connect(
-                    f"file:{path}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S,
+                    uri_of(self._path, "ro"), uri=True, timeout=BUSY_TIMEOUT_S,
                     check_same_thread=False,  # `interrupt` comes from another thread
                 )
             ) as connection:  # fmt: skip

@@ -26,7 +26,7 @@ from kafkawire.metadata.catalog import (
     TopicInfo,
 )
 from kafkawire.metadata.database import Database
-from kafkawire.metadata.engine import now_ms
+from kafkawire.metadata.generated import now_ms
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.statements import (
     ConfigKey,

@@ -23,7 +23,7 @@ from kafkawire.metadata.catalog import (
     NewTopic,
     TopicInfo,
 )
-from kafkawire.metadata.engine import now_ms, random_id
+from kafkawire.metadata.generated import now_ms, random_id
 from kafkawire.metadata.schema import ORPHANED
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.session import insert as insert_text

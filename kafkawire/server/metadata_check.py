@@ -14,7 +14,7 @@ import logging
 
 from kafkawire.log.io.ports import Env
 from kafkawire.log.recovery.identity import rebuild_command
-from kafkawire.metadata.engine import aside
+from kafkawire.metadata.completion import aside
 from kafkawire.metadata.pagecheck import PageCheck
 from kafkawire.metadata.store import DamagedMetadata, MetadataError
 

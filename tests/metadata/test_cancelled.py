@@ -18,7 +18,7 @@ import asyncpg  # type: ignore[import-untyped]
 import pytest
 from sqlalchemy.util import greenlet_spawn
 
-from kafkawire.metadata import engine, pairing
+from kafkawire.metadata import completion, pairing, sqlite_device
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.sql import SqlMetadata
@@ -98,7 +98,7 @@ async def opened(url: str) -> SqlMetadata:
 
 
 async def at_once(work: Awaitable[Any], patience_s: float | None = None) -> Any:
-    """Make `engine.completed` wait no longer: the driver itself is cancelled."""
+    """Make `completion.completed` wait no longer: the driver itself is cancelled."""
     return await work
 
 
@@ -121,7 +121,7 @@ def is_free(path: Path) -> bool:
 async def test_cancelled_transaction_releases_its_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str, connected: bool
 ) -> None:
-    monkeypatch.setattr(engine, "completed", at_once)
+    monkeypatch.setattr(completion, "completed", at_once)
     url = f"sqlite:///{tmp_path}/metadata.db"
     kept = []
     for step in range(MAX_STEPS):
@@ -144,7 +144,7 @@ async def test_cancelled_transaction_releases_its_lock(
 async def test_cancelled_transaction_releases_its_lock_in_postgresql(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "completed", at_once)
+    monkeypatch.setattr(completion, "completed", at_once)
     url = await new_database(postgres_url)
     other = await asyncpg.connect(url)
     await (await opened(url)).close()
@@ -167,10 +167,10 @@ async def test_cancelled_transaction_releases_its_lock_in_postgresql(
 
 def test_closing_connection_during_query_ends_transaction(tmp_path: Path) -> None:
     path = tmp_path / "some.db"
-    connection = sqlite3.connect(path, isolation_level=None, factory=engine.SqliteConnection)
+    connection = sqlite3.connect(path, isolation_level=None, factory=sqlite_device.SqliteConnection)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("CREATE TABLE numbers (number INTEGER)")
-    connection.execute(engine.BEGIN)
+    connection.execute(sqlite_device.BEGIN)
     connection.execute("INSERT INTO numbers VALUES (1), (2)")
     unread = connection.execute("SELECT number FROM numbers")
     connection.close()
@@ -212,9 +212,9 @@ async def test_cancelled_write_completes_before_next(tmp_path: Path) -> None:
 
 
 async def test_call_on_thread_returns_result_or_raises() -> None:
-    assert await engine.aside(lambda: 1) == 1
+    assert await completion.aside(lambda: 1) == 1
     with pytest.raises(KeyError):
-        await engine.aside(lambda: dict[str, int]()["a"])
+        await completion.aside(lambda: dict[str, int]()["a"])
 
 
 @pytest.mark.slow
@@ -247,7 +247,7 @@ async def test_transaction_of_unresponsive_server_is_cancelled() -> None:
         finally:
             ended.append("cancelled")
 
-    running = asyncio.ensure_future(engine.completed(never(), 0.05))
+    running = asyncio.ensure_future(completion.completed(never(), 0.05))
     await asyncio.sleep(0)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -14,7 +14,7 @@ import asyncpg  # type: ignore[import-untyped]
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, code_of
-from kafkawire.metadata import engine
+from kafkawire.metadata import sqlite_device
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.open import open_metadata
@@ -35,8 +35,8 @@ async def test_full_disk_refuses_changes_and_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await (await opened(tmp_path)).close()
-    whole = engine.PRAGMAS
-    monkeypatch.setattr(engine, "PRAGMAS", (*whole, "PRAGMA max_page_count=40"))
+    whole = sqlite_device.PRAGMAS
+    monkeypatch.setattr(sqlite_device, "PRAGMAS", (*whole, "PRAGMA max_page_count=40"))
     store = await opened(tmp_path)
     made = 0
 
@@ -52,7 +52,7 @@ async def test_full_disk_refuses_changes_and_recovers(
     assert made > 0
     await store.lease_producer_ids(1)  # fits into the allocated pages
     await store.close()
-    monkeypatch.setattr(engine, "PRAGMAS", whole)
+    monkeypatch.setattr(sqlite_device, "PRAGMAS", whole)
     store = await opened(tmp_path)
     (info,) = await store.create_topics([NewTopic(f"t{made}", [1] * 100)])
     await store.close()
@@ -65,7 +65,7 @@ async def test_full_disk_refuses_changes_and_recovers(
 async def test_file_locked_by_other_process_is_waited_for_then_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(sqlite_device, "BUSY_TIMEOUT_S", 0.05)
     store = await opened(tmp_path)
     (info,) = await store.create_topics([NewTopic("a", [1])])
     checkpoint = Checkpoint(1, 5, [PartitionCheckpoint(info.partitions[0].number, 1, 0)])

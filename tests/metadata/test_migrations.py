@@ -22,7 +22,7 @@ from kafkawire.metadata import migrate, tables
 from kafkawire.metadata import schema as schema_text
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.database import Database
-from kafkawire.metadata.engine import random_id
+from kafkawire.metadata.generated import random_id
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.store import MetadataError
 from tests.kit.postgres import new_database

@@ -17,8 +17,6 @@ import hashlib
 import json
 import os
 import shutil
-import sqlite3
-from contextlib import closing
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -158,12 +156,7 @@ def _copy_metadata(cluster: Cluster, folder: Path, source: str, url: str) -> Non
         copying.export(url, target)
     else:
         copying.copy_sqlite(url.partition(":///")[2] or source, target)
-    with closing(sqlite3.connect(target)) as connection:
-        (cluster_id,) = connection.execute("SELECT cluster_id FROM cluster").fetchone()
-        living = connection.execute(
-            "SELECT t.name, p.idx, p.number FROM partitions p JOIN topics t ON t.id = p.topic_id"
-            " WHERE t.deleted_ms IS NULL"
-        ).fetchall()
+    cluster_id, living = copying.contents(target)
     served = cluster.metadata([]).cluster_id
     if served != cluster_id:
         raise ClientError(

@@ -14,9 +14,7 @@ import asyncio
 import logging
 import os
 import shutil
-import sqlite3
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -43,6 +41,7 @@ from kafkawire.metadata.database import sqlite_transaction
 from kafkawire.metadata.entering import enter_catalog
 from kafkawire.metadata.open import open_metadata, sqlite_metadata
 from kafkawire.metadata.session import Session
+from kafkawire.metadata.sqlite_device import end_wal
 from kafkawire.metadata.store import MetadataError, SqlStore, sqlite_file
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.open import (
@@ -264,8 +263,7 @@ def _remove(env: Env, path: str) -> None:
 
 def _exchange(env: Env, path: str, building: str, why: str) -> str:
     """Replace the old file by the new one; return the path under which the old one is kept."""
-    with closing(sqlite3.connect(building)) as connection:
-        connection.execute("PRAGMA journal_mode=DELETE")  # all of it in one file
+    end_wal(building)
     file = env.fs.open(building)
     file.sync()
     file.close()

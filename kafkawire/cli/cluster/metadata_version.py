@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
-from contextlib import closing
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
@@ -19,7 +16,7 @@ from kafkawire.cli.options import OptionError
 from kafkawire.cli.output import fail, print_json, without_password
 from kafkawire.cli.parameters import Json
 from kafkawire.cli.paths import check_metadata_url
-from kafkawire.metadata.schema import REVISION, VERSION_TABLE
+from kafkawire.metadata.schema import REVISION
 from kafkawire.metadata.store import MetadataError
 
 CURRENT, OLDER, NEWER = "current", "older", "newer"
@@ -52,8 +49,8 @@ def version(
     name = without_password(url) or os.path.join(data, "metadata.db")
     try:
         stored = _stored(data, url)
-    except (MetadataError, sqlite3.Error, OSError) as error:
-        fail(f"{name} cannot be read: {error}")
+    except MetadataError as error:
+        fail(error)
     if stored is None or not stored.isdigit():
         fail(f"{name} is not a metadata database of kafkawire: it has no schema revision")
     state = CURRENT if stored == REVISION else OLDER if int(stored) < int(REVISION) else NEWER
@@ -66,17 +63,12 @@ def version(
 
 def _stored(data: str, url: str) -> str | None:
     """Return the schema revision; None if the database has no revision table."""
-    if url and not url.startswith("sqlite"):
-        from kafkawire.metadata.database import Database
+    from kafkawire.metadata.database import Database, revision_of, sqlite_transaction
 
+    if url and not url.startswith("sqlite"):
         return asyncio.run(Database(url).stored_revision())
     path = url.partition(":///")[2] or os.path.join(data, "metadata.db")
     if not os.path.isfile(path):
-        raise MetadataError("it does not exist")
-    uri = f"file:{quote(os.path.abspath(path))}?mode=ro"
-    with closing(sqlite3.connect(uri, uri=True)) as connection:
-        query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-        if connection.execute(query, (VERSION_TABLE,)).fetchone() is None:
-            return None
-        row = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
-    return None if row is None else str(row[0])
+        raise MetadataError(f"{path} does not exist")
+    with sqlite_transaction(path, "ro") as connection:
+        return revision_of(connection)

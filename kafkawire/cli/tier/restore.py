@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-import sqlite3
 import sys
 import tempfile
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +27,7 @@ from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import DiskFileSystem, real_env
 from kafkawire.log.io.ports import Env
 from kafkawire.metadata.open import open_metadata, sqlite_metadata
+from kafkawire.metadata.sqlite_device import end_wal
 from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.url import parse_tier
@@ -168,8 +167,7 @@ def _build(
         )
         asyncio.run(_enter(env, metadata, str(home), restored, url, progress))
         if not elsewhere:
-            with closing(sqlite3.connect(path)) as connection:
-                connection.execute("PRAGMA journal_mode=DELETE")  # all of it in one file
+            end_wal(str(path))
         sync(building)
         if target.exists():
             target.rmdir()

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from kafkawire.codec.format_errors import FormatError
-from kafkawire.metadata import engine
+from kafkawire.metadata.completion import aside
+from kafkawire.metadata.sqlite_device import make_folder_of
 from kafkawire.metadata.store import DamagedMetadata, MetadataError
 from kafkawire.offsets.catalog.kv import layout
 from kafkawire.offsets.catalog.kv.base import LeaderOf
@@ -131,7 +132,7 @@ class RocksStore:
         options.create_if_missing(True)
         options.set_keep_log_file_num(LOG_FILES)
         options.set_write_buffer_size(MEMTABLE_BYTES)
-        engine.make_folder_of(f"{self._folder}/CURRENT")
+        make_folder_of(f"{self._folder}/CURRENT")
         database = rocksdict.Rdict(self._folder, options)
         stored = database.get(layout.VERSION_KEY)
         if stored not in (None, layout.FORMAT, layout.FORMAT_BEFORE):
@@ -192,7 +193,7 @@ class RocksStorage(KeyValueStorage):
 
         async with self._lock:
             try:
-                return await engine.aside(alone)
+                return await aside(alone)
             except FormatError as error:
                 raise MetadataError(f"{self._folder}: {error}") from error
 

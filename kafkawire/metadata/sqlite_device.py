@@ -1,24 +1,23 @@
-"""Time, random ids, folders, calls on threads, and how SQLite files are opened.
+"""Opening SQLite files: connections, pragmas, what is refused before a connection changes a file.
 
-Used by `database.py`, `statements.py` and RocksDB's storage. Imports no SQLAlchemy."""
+Imports no SQLAlchemy. A device. What SQLAlchemy cannot do is done here on connections of the
+standard library: pragmas that must be outside of a transaction, and reading a file before the
+first connection that would write into it.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 import threading
-import time
 import urllib.parse
 import weakref
-from collections.abc import Awaitable, Callable
 from contextlib import closing
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from kafkawire.metadata import schema
+from kafkawire.metadata.completion import aside
 from kafkawire.metadata.store import MetadataError
-
-T = TypeVar("T")
 
 # How long to wait for another process that writes. Transactions take milliseconds.
 BUSY_TIMEOUT_S = 10
@@ -29,52 +28,6 @@ PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA foreign
 # IMMEDIATE: the write lock is taken at the start, so no transaction can fail half way because
 # another process has written since it began to read.
 BEGIN = "BEGIN IMMEDIATE"
-
-
-def now_ms() -> int:
-    """Milliseconds since 1970, for the time columns; nothing is decided by it."""
-    return time.time_ns() // 1_000_000
-
-
-def random_id() -> bytes:
-    """16 random bytes with the marks of a version 4 UUID, as Kafka's Uuid.randomUuid: none that
-    begins with a dash as text, which command lines would take for an option."""
-    while True:
-        raw = bytearray(os.urandom(16))
-        raw[6] = raw[6] & 0x0F | 0x40
-        raw[8] = raw[8] & 0x3F | 0x80
-        if raw[0] >> 2 != 62:  # the 62nd letter of url-safe base64 is the dash
-            return bytes(raw)
-
-
-async def aside(call: Callable[[], T]) -> T:
-    """Run `call` on a thread; see `completed` for a caller that is cancelled."""
-    return await completed(asyncio.get_running_loop().run_in_executor(None, call))
-
-
-async def completed(work: Awaitable[T], patience_s: float | None = None) -> T:
-    """Run a transaction to its end, also when the caller is cancelled, who then gets the
-    CancelledError after it.
-
-    Without that the next transaction could commit first, and an older checkpoint would then
-    replace a newer one; and a driver that is cancelled while it rolls back leaves its connection
-    in an unknown state. `patience_s`: how long after a cancellation the work is cancelled too, for
-    a server that does not answer; None for work on a thread, which cannot be cancelled.
-    """
-    running: asyncio.Future[T] = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not running.done():
-        try:
-            done, _ = await asyncio.wait([running], timeout=patience_s if cancelled else None)
-            if not done:
-                running.cancel()
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is None:
-        return running.result()
-    if not running.cancelled():
-        running.exception()  # retrieved, or asyncio would log it
-    raise cancelled
 
 
 async def connect_sqlite(*arguments: Any, **options: Any) -> Any:
@@ -152,14 +105,34 @@ def is_absent(file: str) -> bool:
         return True
 
 
+def uri_of(file: str, mode: str) -> str:
+    """Return the URI of a file for `sqlite3.connect`. `mode`: `ro`, `rw`, or `rwc` to create it."""
+    return f"file:{urllib.parse.quote(os.path.abspath(file))}?mode={mode}"
+
+
+def integrity_check(file: str) -> str:
+    """Return "ok", or the first problem of a file, also when it cannot be opened. Reads all of it,
+    writes nothing."""
+    try:
+        with closing(sqlite3.connect(uri_of(file, "ro"), uri=True)) as connection:
+            return str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    except sqlite3.Error as failure:
+        return str(failure)
+
+
+def end_wal(file: str) -> None:
+    """Bring everything of a database into its one file, which needs no others after it."""
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+
+
 def refuse_foreign(file: str) -> None:
     """MetadataError for an SQLite file with tables of another program. To be called before a
     connection is opened that changes the journal mode, which is written into the file."""
     try:
         if not os.path.getsize(file):
             return
-        path = urllib.parse.quote(os.path.abspath(file))
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(uri_of(file, "ro"), uri=True)) as connection:
             tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             names = {name for (name,) in tables}
     except (OSError, sqlite3.Error):

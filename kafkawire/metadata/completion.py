@@ -1,0 +1,39 @@
+"""Transactions that end before their cancelled caller goes on; calls on a thread. A device."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def aside(call: Callable[[], T]) -> T:
+    """Run `call` on a thread; see `completed` for a caller that is cancelled."""
+    return await completed(asyncio.get_running_loop().run_in_executor(None, call))
+
+
+async def completed(work: Awaitable[T], patience_s: float | None = None) -> T:
+    """Run a transaction to its end, also when the caller is cancelled, who then gets the
+    CancelledError after it.
+
+    Without that the next transaction could commit first, and an older checkpoint would then
+    replace a newer one; and a driver that is cancelled while it rolls back leaves its connection
+    in an unknown state. `patience_s`: how long after a cancellation the work is cancelled too, for
+    a server that does not answer; None for work on a thread, which cannot be cancelled.
+    """
+    running: asyncio.Future[T] = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            done, _ = await asyncio.wait([running], timeout=patience_s if cancelled else None)
+            if not done:
+                running.cancel()
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return running.result()
+    if not running.cancelled():
+        running.exception()  # retrieved, or asyncio would log it
+    raise cancelled
