@@ -1,10 +1,11 @@
-"""The folder of journals: which there are, the next one made ready ahead, the spares.
+"""The folder of journals: those that exist, the next one prepared ahead, and the spares.
 
-A journal that is needed no more becomes a spare: its blocks are written already, and writing them
-again is two to four times as fast as a file's first write. A spare is renamed to its next number,
-and the folder synced, before anything is written to it under that number; the run and journal
-numbers in each frame tell the new bytes from the old. kafkawire.log.append.commit_log asks for the
-next journal, log.reclaim gives dead ones back.
+A journal that is no longer needed becomes a spare: its blocks are allocated already, and
+overwriting them is two to four times as fast as a file's first write. A spare is renamed to its
+next number, and the folder synced, before anything is written to it under that number; the run and
+journal numbers in each frame distinguish the new bytes from the old.
+kafkawire.log.append.commit_log requests the next journal, kafkawire.log.maintenance.retention
+returns dead ones.
 """
 
 from __future__ import annotations
@@ -30,17 +31,18 @@ SPARE_PREFIX = "spare-"
 
 RESERVE_PART = 20
 RESERVE_BYTES_MAX = 256 << 20
-"""A twentieth of the volume, and at most 256 MiB, is never taken by a new journal: deleting a topic
-or moving a log start is a transaction, and a disk that is full to the last byte takes none."""
+"""The space that a new journal must leave free, a twentieth of the volume and at most 256 MiB:
+deleting a topic or moving a log start is a transaction, and a disk that is full to the last byte
+accepts none."""
 
 
 class Journals:
     """The journals of one broker, oldest first; the last one is `active`.
 
-    `ready` are journals that have their final name but no frame yet. `hot_from` is the log position
-    from which on everything is mapped; from `viewed_from` on it may be sent from there, after the
-    bytes of earlier starts that are not verified. `rolling`: the active one takes no more, full or
-    not.
+    `ready` are journals that have their final name but no frame yet. Everything from the log
+    position `hot_from` on is mapped; from `viewed_from` on it may be sent from the mapping, since
+    unverified bytes of earlier starts end before it. `rolling`: the active journal takes no more
+    frames, full or not.
     """
 
     __slots__ = (
@@ -85,7 +87,8 @@ class Journals:
     def start(
         self, journals: list[Journal], spares: list[tuple[str, int]], next_number: int
     ) -> None:
-        """Take over what recovery found; the last journal is written on unless it is rolled."""
+        """Take over the journals that recovery found; the last one is written further unless it is
+        rolled."""
         self.spares = spares
         self.next_number = next_number
         if not journals or journals[-1].rolled:
@@ -102,23 +105,24 @@ class Journals:
         return iter(list(self.by_number.values()))
 
     def upcoming(self, ahead: int) -> Journal:
-        """The journal `ahead` after the active one, made now if it is not ready. May raise."""
+        """Return the journal `ahead` positions after the active one, created now if it is not
+        ready. May raise OSError."""
         while len(self.ready) < ahead:
             self.ready.append(self._make())
         return self.ready[ahead - 1]
 
     def mapped(self, log_position: int) -> tuple[memoryview, int]:
-        """The view of a hot journal, and the position in it."""
+        """Return the view of a hot journal, and the position in it."""
         view = self.by_number[log_position >> POSITION_BITS].view
         assert view is not None, "only hot log positions are checked"
         return view, log_position & POSITION_MASK
 
     def roll(self) -> None:
-        """Let the active journal take no more, though it is not full."""
+        """Let the active journal take no more frames, although it is not full."""
         self.rolling = True
 
     def advance(self) -> Journal:
-        """The first ready journal becomes the active one; returns the one before."""
+        """Make the first ready journal the active one; return the previous one."""
         before = self.active
         before.rolled = True
         self.rolling = False
@@ -130,11 +134,11 @@ class Journals:
         return before
 
     def prepare(self, *, again: bool = False) -> None:
-        """Make the next journal ready in a thread, so that rolling costs the loop nothing.
+        """Prepare the next journal in a thread, so that rolling costs the event loop nothing.
 
-        The number is taken now: a roll that cannot wait makes itself another journal under a
-        later number, and the one of the thread becomes a spare. Numbers may have gaps. `again`:
-        also if that has failed since the active one began.
+        The number is assigned now: a roll that cannot wait creates another journal under a later
+        number, and the one of the thread becomes a spare. Numbers may have gaps. `again`: try also
+        if it has failed since the active journal began.
         """
         if self.ready or self.preparing or (self._tried == self.active.number and not again):
             return
@@ -180,7 +184,7 @@ class Journals:
         return self.next_number - 1
 
     def _has_room(self) -> bool:
-        """Whether a fresh journal leaves the reserve alone."""
+        """Return whether a new journal leaves the reserve free."""
         total, free = self.env.fs.free_bytes(self.folder)
         return free >= self.journal_bytes + min(total // RESERVE_PART, RESERVE_BYTES_MAX)
 
@@ -191,7 +195,7 @@ class Journals:
         return make_journal(self.env.fs, self.folder, self._number(), self.journal_bytes, spare)
 
     def measure_views(self) -> None:
-        """Find the position from which bytes may be sent from their mappings."""
+        """Find the log position from which on bytes may be sent from their mappings."""
         doubted = [
             journal.log_position | max(journal.unverified, journal.bad[-1][1] if journal.bad else 0)
             for journal in self.by_number.values()
@@ -200,7 +204,7 @@ class Journals:
         self.viewed_from = max([self.hot_from, *doubted])
 
     def _warm(self) -> None:
-        """Map the newest journals within `hot.bytes` (the active one always), cool the rest."""
+        """Map the newest journals within `hot.bytes` (the active one always), unmap the rest."""
         self._map()
         self.measure_views()
 
@@ -224,17 +228,17 @@ class Journals:
                 journal.view = None
 
     def size_bytes(self) -> int:
-        """Bytes of the journals on disk, without spares."""
+        """Return the bytes of the journals on disk, without spares."""
         return sum(journal.capacity for journal in self.by_number.values())
 
     def remove(self, journal: Journal) -> None:
-        """Let a dead journal go. Costs a rename, so the loop may do it."""
+        """Release a dead journal. Costs a rename, so the event loop may do it."""
         self.take_out(journal)
         self.env.fs.remove(os.path.join(self.folder, index_name(journal.number)))
         self._retire(journal)
 
     def take_out(self, journal: Journal) -> str:
-        """Forget a dead journal and leave its files as they are; the path of it."""
+        """Forget a dead journal and leave its files as they are; return its path."""
         assert journal.rolled, "only rolled journals die"
         assert not journal.pins, "a reader holds this journal"
         assert not journal.dirty, "this journal is not committed"
@@ -243,7 +247,7 @@ class Journals:
         return journal.path
 
     def _retire(self, journal: Journal) -> None:
-        """A file no one needs becomes a spare if there is room for one, else it is deleted."""
+        """Make a spare of a file that is not needed if there are not enough, else delete it."""
         journal.cool()
         kept = sum(size for _, size in self.spares)
         if journal.capacity >= self.journal_bytes and kept + journal.capacity <= self.recycle_bytes:
@@ -254,7 +258,7 @@ class Journals:
             self.env.fs.remove(journal.path)
 
     def discard(self, journals: Iterable[Journal]) -> None:
-        """Make spares of files in which nothing counts, durably. Blocks."""
+        """Make spares of files without valid content, durably. Blocks."""
         for journal in journals:
             journal.cool()
             self.env.fs.remove(os.path.join(self.folder, index_name(journal.number)))
@@ -264,13 +268,13 @@ class Journals:
         self.env.fs.sync_dir(self.folder)
 
     def drop_spares(self) -> None:
-        """Delete what is kept to be written over: the disk is full."""
+        """Delete the spares: the disk is full."""
         while self.spares:
             path, _ = self.spares.pop()
             self.env.fs.remove(path)
 
     def close(self) -> None:
-        """Give all handles back. A journal that was only made ready becomes a spare again."""
+        """Close all handles. A journal that was only prepared becomes a spare again."""
         for journal in self.ready:
             self._retire(journal)
         self.ready.clear()
@@ -281,7 +285,7 @@ class Journals:
 def make_journal(
     fs: FileSystem, folder: str, number: int, capacity: int, spare: tuple[str, int] | None
 ) -> Journal:
-    """A journal with room and its durable name, from a spare if there is one. May block."""
+    """Create a journal with space and a durable name, from a spare if there is one. May block."""
     path = os.path.join(folder, journal_name(number))
     if spare is not None:
         fs.rename(spare[0], path)

@@ -1,9 +1,9 @@
 """Contents of a journal, frame by frame, for display: the reading side of `kafkawire dump`.
 
 Pure: bytes in, values out, lazily, so a journal of half a million frames costs no memory. Unlike
-kafkawire.log.journal.scan it keeps nothing, shows every kind of frame with what it says, and judges
-no gap: a gap here is bytes between two frames that are no frame, whatever recovery would make of
-them. Called by kafkawire.cli.dump.journal.
+kafkawire.log.journal.scan it stores nothing, shows every kind of frame with its content, and does
+not classify gaps: a gap here is bytes between two frames that are no frame, however recovery would
+treat them. Called by kafkawire.cli.dump.journal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, Head, padded
 
 @dataclass(frozen=True, slots=True)
 class BatchShown:
-    """A batch in a frame; `sound`: its own CRC fits its records."""
+    """A batch in a frame; `sound`: its own CRC matches its records."""
 
     head: BatchHead
     sound: bool
@@ -30,7 +30,7 @@ class BatchShown:
 
 @dataclass(slots=True)
 class FrameShown:
-    """A whole frame at `position`. `says`: what a naming or catalog frame holds."""
+    """A whole frame at `position`. `says`: the content of a naming or catalog frame."""
 
     position: int
     head: Head
@@ -39,7 +39,7 @@ class FrameShown:
 
     @property
     def kind(self) -> str:
-        """In words."""
+        """The kind as a word."""
         return journal_format.KIND_NAMES[self.head.kind]
 
 
@@ -54,10 +54,10 @@ class GapShown:
 
 
 def walk(buf: memoryview, number: int) -> Iterator[FrameShown | GapShown]:
-    """The frames of journal `number` in the order they lie in, and what is between them.
+    """Yield the frames of journal `number` in their order, and the gaps between them.
 
-    As in recovery, a frame of an older run than one before it is not taken: it was left by a
-    write that failed. Raises FormatError for a catalog frame of a newer program.
+    As in recovery, a frame of an older run than one before it is skipped: a failed write left it.
+    Raises FormatError for a catalog frame of a newer program.
     """
     position, run, end = HEADER_BYTES, 0, len(buf)
     while position < end:

@@ -1,8 +1,8 @@
 """One journal: a file of the commit log, its mapping, and the readers that use it.
 
-A Journal knows where it ends and whether someone reads it; what is in it is the business of
-kafkawire.log.journal.format and of the partitions' indexes. kafkawire.log.journal.directory makes,
-rolls and recycles them.
+A Journal knows where it ends and whether readers use it; kafkawire.log.journal.format and the
+indexes of the partitions know its content. kafkawire.log.journal.directory creates, rolls and
+recycles journals.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ POSITION_MASK = (1 << POSITION_BITS) - 1
 
 
 def journal_name(number: int) -> str:
-    """File name of a journal."""
+    """Return the file name of a journal."""
     return f"{number:010d}.journal"
 
 
 def index_name(number: int) -> str:
-    """File name of a rolled journal's index columns."""
+    """Return the file name of a rolled journal's index."""
     return f"{number:010d}.index"
 
 
@@ -35,8 +35,9 @@ class Journal:
     so far, `numbers` the partitions with batches in it (each named by a naming frame), `live` how
     many of those still have batches above their log start (counted once it is rolled), `view` the
     mapping while the journal is hot, `dirty` whether it holds bytes no fsync has covered, `indexed`
-    whether its columns are next to it on disk. Up to `unverified` only the index file vouches for
-    the bytes (kafkawire.log.journal.verification); `bad` are ranges [start, end) that are damaged.
+    whether its index file is next to it on disk. The bytes before `unverified` were written by an
+    earlier start and have not been verified since (kafkawire.log.journal.verification); `bad` are
+    ranges [start, end) that are damaged.
     """
 
     __slots__ = (
@@ -86,11 +87,11 @@ class Journal:
 
     @property
     def folder(self) -> str:
-        """Where it lies."""
+        """The path of the file."""
         return os.path.dirname(self.path)
 
     def opened(self) -> File:
-        """The file of a journal that is written or hot."""
+        """Return the file of a journal that is being written or hot."""
         assert self.file is not None, f"journal {self.number} is closed"
         return self.file
 
@@ -100,7 +101,7 @@ class Journal:
             self.view = self.opened().map(self.capacity)
 
     def warm(self, fs: FileSystem) -> memoryview:
-        """Open and map it if it is not; the mapping."""
+        """Return the mapping; open and map the file first if necessary."""
         if self.file is None:
             self.file = fs.open(self.path)
         self.map()
@@ -108,7 +109,7 @@ class Journal:
         return self.view
 
     def reserve(self, capacity: int) -> None:
-        """Make it at least `capacity` bytes long (one frame may be larger than a journal)."""
+        """Make the file at least `capacity` bytes long (one frame may be larger than a journal)."""
         if capacity > self.capacity:
             assert capacity <= POSITION_MASK, "a frame and its journal stay under 4 GiB"
             self.opened().allocate(capacity)
@@ -117,14 +118,16 @@ class Journal:
                 self.view = self.opened().map(capacity)
 
     def cool(self) -> None:
-        """Drop mapping and handle. Views handed out stay valid: they keep the mapping alive."""
+        """Release the mapping and the handle. Views that were passed on stay valid: they keep the
+        mapping alive."""
         self.view = None
         if self.file is not None:
             self.file.close()
             self.file = None
 
     def read(self, fs: FileSystem, spans: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of each (position, length). Runs in a reader thread; the caller pins."""
+        """Return the bytes of each (position, length). Runs in a reader thread; the caller pins the
+        journal."""
         file = fs.open(self.path)
         try:
             parts = [file.pread(length, position) for position, length in spans]
@@ -147,12 +150,12 @@ class Pins:
         self.journals: list[Journal] = []
 
     def add(self, journal: Journal) -> None:
-        """Hold it."""
+        """Pin a journal."""
         journal.pins += 1
         self.journals.append(journal)
 
     def release(self) -> None:
-        """Release all. A second call does nothing."""
+        """Release all journals. A second call does nothing."""
         for journal in self.journals:
             journal.pins -= 1
             assert journal.pins >= 0, "a journal was released more often than pinned"

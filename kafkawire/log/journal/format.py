@@ -2,7 +2,7 @@
 
 Pure: bytes in, values out. kafkawire.log.journal.write_batch writes with it,
 kafkawire.log.journal.scan and kafkawire.log.journal.dump read with it. It knows nothing of files,
-and of batches only where they begin and what their own CRC leaves out.
+and of batches only where they begin and which bytes their own CRC does not cover.
 
 A journal (all integers big-endian):
 
@@ -28,10 +28,11 @@ A frame:
 
 The checksum is the CRC-32C of bytes 8-47 and then of the first 21 bytes of each batch in the frame
 (base offset, length, leader epoch, magic and CRC: what the batch's own CRC does not cover); for the
-other kinds, of bytes 8-47 and the payload. Thus a position that holds a valid frame of this
-journal, at this position, was written there, and not left by an earlier life of a recycled file.
+other kinds, of bytes 8-47 and the payload. So a valid frame of this journal, at this position, was
+written there, and is not a remnant of what a recycled file held before.
 
-Format version 1. A change of the layout raises VERSION and says here how the older one is read.
+Format version 1. A change of the layout raises VERSION and describes here how the older one is
+read.
 """
 
 from __future__ import annotations
@@ -51,14 +52,15 @@ VERSION = 1
 HEADER_BYTES = 64
 HEAD_BYTES = 48
 BATCH_PREFIX_BYTES = 21
-"""How much of a batch its own CRC does not cover (Kafka: DefaultRecordBatch.CRC_OFFSET + 4)."""
+"""Bytes at the start of a batch that its own CRC does not cover (Kafka:
+DefaultRecordBatch.CRC_OFFSET + 4)."""
 BATCH_LENGTH_AT = 8
 BATCH_LENGTH_OVERHEAD = 12
 BATCH_HEAD_BYTES = 61
 
 MAX_FRAME_PAYLOAD = 1 << 20
-"""Batches share a frame up to this size: an index entry then never covers more than a Fetch
-usually asks for, so no reader has to skip through more than that. One batch may be larger."""
+"""Batches share a frame up to this size: an index entry then never covers more than a Fetch usually
+requests, so no reader has to skip more than that. One batch may be larger."""
 
 KIND_BATCH = 1
 KIND_NAMING = 2
@@ -66,7 +68,8 @@ KIND_TOPIC_CREATED = 3
 KIND_CONFIGS = 4
 KIND_TOPIC_DELETED = 5
 KIND_ROLL = 6
-"""Says nothing: the first frame of a journal that was begun because the one before was old."""
+"""A frame without content: the first one of a journal that was begun because the one before was
+old."""
 KIND_NAMES = {
     KIND_BATCH: "batch",
     KIND_NAMING: "naming",
@@ -77,7 +80,7 @@ KIND_NAMES = {
 }
 
 MAGIC = b"\xf5KW\x01"
-"""Not valid UTF-8 and rare in data, so that the search for the next frame seldom stops in vain."""
+"""Not valid UTF-8 and rare in data, so that the search for the next frame has few false matches."""
 HEADER_MAGIC = b"KWJOURN\0"
 
 _HEADER = Struct(">8sIIqqqq")
@@ -94,7 +97,7 @@ PADDING = tuple(bytes(n) for n in range(8))
 
 
 class JournalFormatError(LogError):
-    """A stored file this program cannot read; the text is a sentence for the operator."""
+    """A stored file that this program cannot read; the text is a sentence for the operator."""
 
 
 def check_version(name: str, version: int, known: int) -> None:
@@ -133,7 +136,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """Contents of a naming frame: its partition as of the moment it was written."""
+    """Contents of a naming frame: its partition when the frame was written."""
 
     topic_id: bytes
     topic: str
@@ -144,12 +147,12 @@ class Naming:
 
 
 def padded(length: int) -> int:
-    """`length` rounded up to a multiple of 8."""
+    """Return `length` rounded up to a multiple of 8."""
     return (length + 7) & ~7
 
 
 def write_header(header: JournalHeader) -> bytes:
-    """The 64 bytes."""
+    """Pack a header into its 64 bytes."""
     body = Struct(">qqqq16x").pack(
         header.journal, header.run, header.previous_end, header.created_ms
     )
@@ -157,7 +160,7 @@ def write_header(header: JournalHeader) -> bytes:
 
 
 def read_header(buf: Buffer, name: str) -> JournalHeader | None:
-    """The header at the start of `buf`; None if it was never written or is damaged.
+    """Read the header at the start of `buf`; None if it was never written or is damaged.
 
     Raises JournalFormatError, naming `name`, if a newer program wrote it.
     """
@@ -173,7 +176,8 @@ def read_header(buf: Buffer, name: str) -> JournalHeader | None:
 
 
 def read_head(buf: Buffer, position: int) -> Head | None:
-    """The frame head at `position`, unchecked but for the magic; None if there is none."""
+    """Read the frame head at `position`, of which only the magic is checked; None if there is
+    none."""
     if position + HEAD_BYTES > len(buf):
         return None
     magic, checksum, length, kind, batches, log_position, run, number, committed = (
@@ -185,7 +189,7 @@ def read_head(buf: Buffer, position: int) -> Head | None:
 
 
 def batch_starts(buf: Buffer, start: int, end: int) -> list[int] | None:
-    """Where each batch of a frame's payload begins; None if they do not fill it exactly."""
+    """Return where each batch of a frame's payload begins; None if they do not fill it exactly."""
     starts: list[int] = []
     while start < end:
         if start + BATCH_HEAD_BYTES > end:
@@ -200,9 +204,10 @@ def batch_starts(buf: Buffer, start: int, end: int) -> list[int] | None:
 
 
 def check(buf: memoryview, position: int, head: Head, journal: int) -> list[int] | None:
-    """Is this a whole frame of `journal`, written at this position? Then its batch starts.
+    """Return where the batches of a frame start, None if it is not a whole frame of `journal`,
+    written at this position.
 
-    Not checked here: run numbers (the scan knows which may come) and the batches' own CRCs.
+    Not checked here: run numbers (the scan knows which are valid) and the batches' own CRCs.
     """
     start = position + HEAD_BYTES
     end = start + head.length
@@ -224,10 +229,10 @@ def check(buf: memoryview, position: int, head: Head, journal: int) -> list[int]
 
 
 def find_frame(buf: memoryview, position: int, end: int, journal: int) -> int:
-    """The next position in [position, end) with a whole frame of `journal`, or -1.
+    """Return the next position in [position, end) with a whole frame of `journal`, or -1.
 
-    Searches for the magic with the journal number where its log position has it, at the speed of C:
-    what a recycled file held before is mostly frames, of other journals.
+    Searches for the magic together with the journal number in the log position, at the speed of C:
+    a recycled file is mostly full of frames of other journals.
     """
     pattern = re.escape(MAGIC) + b".{12}" + re.escape(journal.to_bytes(4, "big"))
     for hit in re.compile(pattern, re.DOTALL).finditer(buf, position, end):
@@ -240,7 +245,7 @@ def find_frame(buf: memoryview, position: int, end: int, journal: int) -> int:
 
 
 def write_naming(naming: Naming) -> bytes:
-    """The payload of a naming frame."""
+    """Pack the payload of a naming frame."""
     name = naming.topic.encode()
     return (
         _NAMING.pack(
@@ -256,7 +261,7 @@ def write_naming(naming: Naming) -> bytes:
 
 
 def read_naming(payload: Buffer) -> Naming:
-    """The other way; JournalFormatError if it is not one."""
+    """Read the payload of a naming frame; JournalFormatError if it is not one."""
     try:
         topic_id, index, epoch, next_offset, log_start, size = _NAMING.unpack_from(payload, 0)
         name = bytes(payload[_NAMING.size : _NAMING.size + size]).decode()
@@ -268,7 +273,7 @@ def read_naming(payload: Buffer) -> Naming:
 
 
 def write_catalog(body: dict[str, Any]) -> bytes:
-    """The payload of a catalog frame: JSON, since they are rare and people read dumps.
+    """Pack the payload of a catalog frame: JSON, since they are rare and people read dumps.
 
     `body` is a topic, or {"topics": [topic, ...]} (version 2); newer ones also name the cluster.
     """
@@ -277,14 +282,15 @@ def write_catalog(body: dict[str, Any]) -> bytes:
 
 
 def topics_of(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The topics in what `read_catalog` read; in a roll's there is none."""
+    """Return the topics in a result of `read_catalog`; a roll frame has none."""
     if "topics" in body:
         return list(body["topics"])
     return [body] if "id" in body else []
 
 
 def read_catalog(payload: Buffer) -> dict[str, Any]:
-    """The other way; JournalFormatError if it is not one or a newer program wrote it."""
+    """Read the payload of a catalog frame; JournalFormatError if it is not one or a newer program
+    wrote it."""
     try:
         body = json.loads(bytes(payload))
     except ValueError as failure:

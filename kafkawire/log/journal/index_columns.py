@@ -1,6 +1,6 @@
 """Rows of an index in columns: where the batches of one partition lie in the journals.
 
-What kafkawire.log.partition.hot_index has in memory and kafkawire.log.journal.index_file on disk.
+kafkawire.log.partition.hot_index has them in memory, kafkawire.log.journal.index_file on disk.
 Pure.
 """
 
@@ -15,12 +15,12 @@ those."""
 
 Column: TypeAlias = "array[int]"
 MAX_RUNS = 4096
-"""Stretches of one plan: each costs a third of a microsecond and more to send, so that one Fetch
-of very small batches does not hold the loop for longer than one of large ones."""
+"""Most runs of one plan: each costs a third of a microsecond or more to send, so one Fetch of very
+small batches does not hold the event loop for longer than one of large ones."""
 
 
 class IndexColumns:
-    """Rows on their way between memory and a journal's index file."""
+    """Rows that are copied between memory and a journal's index file."""
 
     __slots__ = ("base", "count", "length", "log_position", "newest")
 
@@ -38,5 +38,5 @@ class IndexColumns:
 
 
 def empty_columns() -> IndexColumns:
-    """No rows yet."""
+    """Return columns without rows."""
     return IndexColumns(array("q"), array("q"), array("I"), array("I"), array("q"))

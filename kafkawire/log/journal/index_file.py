@@ -8,10 +8,10 @@
     .. base offset u64 * rows | log position u64 * rows | newest timestamp i64 * rows
     .. length u32 * rows      | offset count u32 * rows
 
-Integers are little-endian, so that columns can be checked as they lie, without copying. Recovery
-reads the file instead of scanning its journal up to `end`; readers bisect it when the rows are no
-longer in memory. It can be made again from the journal at any time: damage costs time, not data.
-Format version 1.
+Integers are little-endian, so that columns are used in place, without copying. Recovery reads the
+file instead of scanning its journal up to `end`; readers bisect it when the rows are no longer in
+memory. It can be rebuilt from the journal at any time: damage costs time, not data. Format version
+1.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _COLUMNS: tuple[tuple[Literal["q", "I"], int], ...] = (
 )
 
 CACHED_INDEXES = 4
-"""Index files kept open for lookups: consumers that read old data read forward, each within one
-journal at a time, and a file of the largest size maps 16 MB."""
+"""Index files kept open for lookups: consumers of old data read forward, each within one journal at
+a time, and the largest file maps 16 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How far the rows of an index reach, and what the scan that made it saw on the way."""
+    """How far the rows of an index reach, and what the scan that built it found."""
 
     end: int
     run: int
@@ -69,7 +69,7 @@ class Extent:
 
 
 def pack_index(number: int, extent: Extent, rows: Mapping[int, IndexColumns]) -> bytes:
-    """The bytes of an index file."""
+    """Pack an index file."""
     directory = bytearray()
     columns: list[array[int]] = [array(code) for code, _ in _COLUMNS]
     for partition in sorted(rows):
@@ -104,7 +104,7 @@ def pack_index(number: int, extent: Extent, rows: Mapping[int, IndexColumns]) ->
 
 
 class JournalIndex:
-    """An index file as it lies in memory; raises JournalFormatError if it is not one."""
+    """An index file, used in place in memory; raises JournalFormatError if it is not one."""
 
     __slots__ = ("_columns", "_firsts", "_numbers", "_sizes", "extent", "number")
 
@@ -148,12 +148,12 @@ class JournalIndex:
                 self._columns.append(part.cast(code))
 
     def numbers(self) -> list[int]:
-        """The partitions that have rows."""
+        """Return the partitions that have rows."""
         return list(self._numbers)
 
     def singles(self) -> Iterator[tuple[int, int, int, int, int, int]]:
-        """(partition, base offset, log position, newest timestamp, length, offset count) of each
-        partition that has one row here; the others are in `multiples`."""
+        """Yield (partition, base offset, log position, newest timestamp, length, offset count) of
+        each partition with one row here; the others are in `multiples`."""
         base, log_position, newest, length, count = self._columns
         for number, first, size in zip(self._numbers, self._firsts, self._sizes, strict=True):
             if size == 1:
@@ -167,11 +167,11 @@ class JournalIndex:
                 )
 
     def multiples(self) -> list[int]:
-        """The partitions that have more than one row."""
+        """Return the partitions with more than one row."""
         return [n for n, size in zip(self._numbers, self._sizes, strict=True) if size > 1]
 
     def rows(self, partition: int) -> IndexColumns:
-        """A copy of one partition's rows."""
+        """Return a copy of one partition's rows."""
         start, stop = self._range(partition)
         parts = [
             array(code, column[start:stop].tobytes())
@@ -183,7 +183,7 @@ class JournalIndex:
     def runs(
         self, partition: int, offset: int, end: int, max_bytes: int, first: bool
     ) -> list[tuple[int, int]]:
-        """(log position, length) of the rows from `offset` on, as Partition.plan gives them."""
+        """Return (log position, length) of the rows from `offset` on, as Partition.plan does."""
         start, stop = self._range(partition)
         base, log_position, _, length, count = self._columns
         row = bisect_right(base, offset, start, stop) - 1
@@ -209,7 +209,7 @@ class JournalIndex:
 
 
 def read_index(fs: FileSystem, folder: str, number: int) -> JournalIndex | None:
-    """The index file of a journal; None if there is none or it is damaged. May block."""
+    """Read the index file of a journal; None if there is none or it is damaged. May block."""
     try:
         file = fs.open(os.path.join(folder, index_name(number)))
     except FileNotFoundError:
@@ -223,12 +223,12 @@ def read_index(fs: FileSystem, folder: str, number: int) -> JournalIndex | None:
 
 
 def write_index(fs: FileSystem, folder: str, number: int, data: bytes) -> None:
-    """Write an index file whole and durable, under its name only when it is. May block."""
+    """Write an index file atomically and durably. May block."""
     write_whole_file(fs, os.path.join(folder, index_name(number)), data)
 
 
 class IndexCache:
-    """The index files that lookups used last."""
+    """A cache of the index files that lookups used last."""
 
     __slots__ = ("_cached", "_env", "_journals", "_rebuilding")
 
@@ -239,8 +239,8 @@ class IndexCache:
         self._rebuilding: dict[int, asyncio.Task[None]] = {}
 
     async def get(self, number: int) -> JournalIndex:
-        """The index of a journal whose rows left memory; one that is damaged is made again.
-        OSError if the journal cannot be read, WorkerError is KAFKA_STORAGE_ERROR."""
+        """Return the index of a journal whose rows were evicted from memory; a damaged one is
+        rebuilt. OSError if the journal cannot be read, KAFKA_STORAGE_ERROR for a WorkerError."""
         index = self._cached.pop(number, None)
         if index is None:
             index = await self._read(number)
@@ -258,7 +258,7 @@ class IndexCache:
         )
 
     async def _rebuild(self, number: int) -> JournalIndex:
-        """Have the worker write a damaged index again, once for all who wait for it."""
+        """Have the worker rebuild a damaged index, once for all callers that wait for it."""
         task = self._rebuilding.get(number)
         if task is None:
             task = self._env.spawn(self._run(number), f"index journal {number}")
@@ -281,5 +281,5 @@ class IndexCache:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) from failure
 
     def forget(self, number: int) -> None:
-        """Its journal is gone."""
+        """Forget the index of a journal that was recycled."""
         self._cached.pop(number, None)

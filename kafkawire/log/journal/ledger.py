@@ -1,17 +1,16 @@
-"""The ledger: how far the journals must reach, kept apart from them, so that a loss is noticed.
+"""The ledger: how far the journals must reach, stored separately so that a loss is detected.
 
-Before a commit is acknowledged the ledger durably names every journal it wrote to, and for every
-partition a bound that the acknowledged offsets do not reach. Journals are named and bounds raised
-seldom, and far ahead, so that nearly all commits find nothing to do: a partition needs a new bound
-when it was idle for a checkpoint, or has used up its reserve, and then its commit writes the ledger
-too, in the same thread. The committed log position is written after each commit without a sync,
-which the end of the process leaves intact; a sync once a second bounds what the end of the machine
-can undo.
+Before a commit is acknowledged, the ledger durably names every journal it wrote to, and for every
+partition a bound above all acknowledged offsets. Journals are named and bounds raised rarely and
+far ahead, so that nearly all commits find nothing to do: a partition needs a new bound when it was
+idle for a checkpoint, or has used up its reserve, and then its commit writes the ledger too, in the
+same thread. The committed log position is written after each commit without a sync, which survives
+a crash of the process; a sync once a second limits what a crash of the machine can undo.
 
 The ledger never claims more than was committed and may claim less. It is a second line of defence:
-where it cannot be written the log goes on without it, with a warning, and tries again. Format:
+where it cannot be written the log continues without it, with a warning, and tries again. Format:
 kafkawire.log.journal.ledger_file. Owned by kafkawire.log.append.commit_log;
-kafkawire.log.recovery.recover reads what it says at the next start.
+kafkawire.log.recovery.recover reads it at the next start.
 """
 
 from __future__ import annotations
@@ -43,22 +42,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MIN_RESERVE = 1024
-"""Offsets for which a partition's bound is raised ahead: what a loss of the whole journal costs it
-in offsets that are passed over. A busy partition's reserve grows with what it uses in a second."""
+"""Offsets by which a partition's bound is raised ahead: so many offsets may be skipped after the
+loss of a whole journal. A busy partition's reserve grows with what it uses in a second."""
 MAX_CHANGES_BYTES = 32 << 10
-"""Changes after the whole state; then the state is written again, into the other file."""
+"""Changes that follow the whole state; after so many the state is written again, into the other
+file."""
 ALLOCATED_BYTES = 40 << 10
-"""Made ready at the start, so that a full disk does not keep a usual ledger from being written."""
+"""Space allocated at the start, so that a ledger of usual size can be written on a full disk."""
 SLICE = 1000
 """Partitions checked between two iterations of the event loop: a fraction of a millisecond."""
 TICK_MS = 1000
 """How often the committed log position is made durable while it moves."""
 MAX_FILE_BYTES = 256 << 20
-"""Most bytes read of a ledger: bounds of ten million partitions."""
+"""Largest ledger that is read: bounds of ten million partitions."""
 
 
 class LedgerWrite:
-    """A write that is to be durable before a commit is acknowledged."""
+    """A write that must be durable before a commit is acknowledged."""
 
     __slots__ = ("data", "failure", "file", "position", "stale")
 
@@ -70,7 +70,7 @@ class LedgerWrite:
         self.failure: OSError | None = None
 
     def store(self) -> None:
-        """Write and sync it; what fails is noted. Runs in the commit thread."""
+        """Write and sync it; a failure is noted. Runs in the commit thread."""
         try:
             if self.file.pwritev([self.data], self.position) != len(self.data):
                 raise OSError("short write")
@@ -103,14 +103,16 @@ class Ledger:
     def start(
         self, journals: Iterable[Journal], committed: int, start: int, before: LedgerContents | None
     ) -> None:
-        """Write the whole state: everything is in the journals and in SQL. `start` is the number
-        of this one, `before` what was read. Blocks. Raises OSError if the files cannot be made."""
+        """Write the whole state: everything is in the journals and in SQL. `start` is the number of
+        this start, `before` the ledger that was read. Blocks. Raises OSError if the files cannot be
+        created."""
         fs = self._env.fs
         self._files = [fs.open(os.path.join(self._home, name), create=True) for name in NAMES]
         for file in self._files:
             file.allocate(ALLOCATED_BYTES)
         fs.sync_dir(self._home)
-        # Above all before it, and in the other file: that one counts until this one is durable.
+        # A generation above all before it, in the other file: the old one counts until this one is
+        # durable.
         generation = start << 32
         self._state = LedgerContents(generation + before.generation % 2 if before else generation)
         self._state.committed = committed
@@ -124,8 +126,8 @@ class Ledger:
         self.stored(entry)
 
     def entry(self, touched: list[Partition], journals: list[Journal]) -> LedgerWrite | None:
-        """The ledger entry that must be durable before a commit of these is acknowledged; None if
-        none. Hot."""
+        """Return the ledger entry that must be durable before a commit of these is acknowledged;
+        None if there is none. Hot."""
         beyond = [partition for partition in touched if partition.next_offset > partition.bound]
         new = [journal for journal in journals if journal.number not in self._state.journals]
         if not self._files or not (beyond or new):
@@ -141,13 +143,15 @@ class Ledger:
         return self._append(change)
 
     def stored(self, entry: LedgerWrite) -> None:
-        """An entry was written, or not: then the whole state is written at the next tick."""
+        """Note whether an entry was written; if not, the whole state is written at the next
+        tick."""
         if entry.failure is not None:
             self._whole_failed = self._whole_failed or entry.stale is not None
             self._fail(entry.failure)
 
     def mark(self, committed: int) -> None:
-        """Everything before a log position is committed. Hot: one small write without a sync."""
+        """Note that everything before a log position is committed. Hot: one small write without a
+        sync."""
         self._state.committed = committed
         if self._broken or not self._files:
             return
@@ -160,7 +164,7 @@ class Ledger:
             self._fail(failure)
 
     def checkpointed(self) -> None:
-        """A checkpoint is stored: partitions that nothing was written to since need no bound."""
+        """Note that a checkpoint is stored: partitions without writes since then need no bound."""
         self._settled = {
             number: partition.next_offset
             for number, partition in self._active.items()
@@ -168,7 +172,8 @@ class Ledger:
         }
 
     async def tick(self) -> None:
-        """Make what is written durable, raise bounds ahead of need, drop those that are done."""
+        """Make what is written durable, raise bounds in advance, remove those that are no longer
+        needed."""
         if not self._files:
             return
         numbers = list(self._active)
@@ -191,13 +196,14 @@ class Ledger:
             await self._env.offload.submit("files", self._file().sync)
 
     async def retire(self, numbers: list[int]) -> bool:
-        """Forget journals, durably, before their files go; False if that is not possible now."""
+        """Remove journals, durably, before their files are recycled; False if that is not possible
+        now."""
         if self._files and not self._broken:
             await self._write(self._append(Change(retired=numbers)))
         return not self._broken
 
     def finish(self) -> None:
-        """The log ends cleanly and SQL knows where all partitions end: say so. Blocks."""
+        """Record that the log ends cleanly and that SQL knows where all partitions end. Blocks."""
         if self._files:
             self._end_rolled(Change())
             self._state.bounds.clear()
@@ -211,7 +217,8 @@ class Ledger:
             file.close()
 
     def _ahead(self, numbers: Iterable[int]) -> Change:
-        """New bounds for partitions that need one soon, none for those that need none any more."""
+        """Return new bounds for partitions that need one soon, and those that need none any
+        more."""
         change = Change()
         for number in numbers:
             partition = self._active[number]
@@ -225,7 +232,8 @@ class Ledger:
         return change
 
     def _raise(self, partition: Partition) -> int:
-        """A new bound for a partition: twice what it used since the last one lies ahead of it."""
+        """Return a new bound for a partition: its next offset plus twice what it used since the
+        last one."""
         used = partition.next_offset - (partition.bound - partition.reserve)
         partition.reserve = max(MIN_RESERVE, 2 * used)
         partition.bound = partition.next_offset + partition.reserve
@@ -240,7 +248,7 @@ class Ledger:
                 change.begun[number] = self._state.journals[number] = journal.end
 
     def _append(self, change: Change) -> LedgerWrite:
-        """A record of a change, after those before it in the same file."""
+        """Write a record of a change after those before it in the same file."""
         state = self._state
         state.apply(change)
         for number in change.retired:
@@ -252,8 +260,8 @@ class Ledger:
         return entry
 
     def _whole(self) -> LedgerWrite:
-        """The whole state, in the other file, which counts from then on. After a failure in the
-        same one, for the other may be the last that is whole."""
+        """Write the whole state into the other file, which counts from then on; after a failure
+        into the same one, since the other may be the last intact one."""
         state = self._state
         state.generation += 2 if self._whole_failed else 1
         self._broken = self._whole_failed = False
@@ -299,9 +307,9 @@ def read_ledger(fs: FileSystem, home: str) -> LedgerContents | None:
 def expected_ledger(
     fs: FileSystem, home: str, run: RunState | None
 ) -> tuple[LedgerContents | None, str]:
-    """The ledger, None if it cannot be trusted; and what is wrong with it, "" if nothing.
+    """Return the ledger, None if it cannot be trusted; and what is wrong with it, "" if nothing.
 
-    `run` is what the last start left: that of an older version kept no ledger."""
+    `run` is what the last start left; an older version kept no ledger."""
     if run is not None and not run.ledger:
         return None, ""
     contents = read_ledger(fs, home)
@@ -311,5 +319,5 @@ def expected_ledger(
 
 
 def bounds_of(contents: LedgerContents | None) -> Mapping[int, int] | None:
-    """The bounds, if all of them are known."""
+    """Return the bounds, if all of them are known."""
     return None if contents is None or contents.damaged else contents.bounds

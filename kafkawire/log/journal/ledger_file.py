@@ -1,4 +1,4 @@
-"""The format of the ledger: what the journals must hold, written where losing one does not lose it.
+"""The format of the ledger: what the journals must contain, stored outside of them.
 
 Two files, `ledger.0` and `ledger.1`, of which the one with the greater generation counts. Each is
 
@@ -38,7 +38,7 @@ from kafkawire.log.journal.format import check_version
 VERSION = 1
 NAMES = ("ledger.0", "ledger.1")
 SLOT_BYTES = 512
-"""One sector, which disks write whole or not at all."""
+"""One sector, which disks write atomically."""
 RECORDS_AT = 2 * SLOT_BYTES
 SLOT_MAGIC = b"KWLS"
 RECORD_MAGIC = b"\xf5KL\x01"
@@ -48,7 +48,7 @@ _RECORD = Struct(">4sIIHHQQq")
 _COUNTS = Struct(">IIII")
 RECORD_HEAD_BYTES = _RECORD.size
 END = bytes(RECORD_HEAD_BYTES)
-"""Marker after the last record: without it a damaged record would look like the end."""
+"""Marker after the last record: without it, a damaged record would look like the end."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Change:
 class LedgerContents:
     """Contents of a ledger: `committed`, a log position up to which everything was committed;
     `journals`, number -> end position or -1; `bounds` by partition number. `damaged`: some of its
-    records cannot be read, so that journals and bounds are not to be believed."""
+    records cannot be read, so `journals` and `bounds` cannot be trusted."""
 
     generation: int
     committed: int = 0
@@ -78,7 +78,7 @@ class LedgerContents:
     damaged: bool = False
 
     def apply(self, change: Change) -> None:
-        """Make one record true."""
+        """Apply one record."""
         self.journals.update(change.begun)
         for number in change.retired:
             self.journals.pop(number, None)
@@ -88,14 +88,14 @@ class LedgerContents:
 
 
 def pack_slot(generation: int, sequence: int, committed: int) -> bytes:
-    """The bytes of a slot; it belongs at `sequence % 2 * SLOT_BYTES`."""
+    """Pack a slot; it belongs at `sequence % 2 * SLOT_BYTES`."""
     slot = bytearray(_SLOT.pack(SLOT_MAGIC, 0, generation, sequence, committed))
     slot[4:8] = crc32c(slot[8:]).to_bytes(4, "big")
     return bytes(slot)
 
 
 def pack_record(generation: int, sequence: int, committed: int, change: Change) -> bytes:
-    """The bytes of a record."""
+    """Pack a record."""
     counts = len(change.begun), len(change.retired), len(change.bounds), len(change.freed)
     values = [value for pair in change.begun.items() for value in pair]
     values += change.retired
@@ -134,11 +134,12 @@ def parse_ledger(data: bytes, name: str) -> LedgerContents | None:
 
 
 _Record = tuple[int, int, int, Change, int]
-"""Generation, sequence, committed log position, what it says, where it ends."""
+"""Generation, sequence, committed log position, content, and where the record ends."""
 
 
 def _next(data: bytes, at: int, generation: int, sequence: int, name: str) -> _Record | None:
-    """The next record of the same generation from `at` on, if need be after damaged ones."""
+    """Return the next record of the same generation from `at` on, after damaged ones if
+    necessary."""
     for hit in re.compile(re.escape(RECORD_MAGIC)).finditer(data, at):
         found = _record_at(data, hit.start(), name)
         if found is not None and found[0] == generation and found[1] > sequence:

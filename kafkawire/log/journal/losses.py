@@ -1,13 +1,13 @@
-"""Offsets lost by damage to acknowledged bytes: of which partitions, and where those continue.
+"""Offsets lost by damage to acknowledged bytes: of which partitions, and where these continue.
 
 An offset that may have been acknowledged is never assigned again: where a damaged range may have
-held the end of a partition's log, its next offset rises above everything that can have been in it,
-which leaves a gap that readers are refused in (kafkawire.log.partition.read_plan). Known are, in
-this order: what is left of each damaged frame (kafkawire.log.journal.salvage); later frames of the
-same partition; the checkpoint, for all damage before its log position; the ledger's bound
+contained the end of a partition's log, its next offset rises above everything that can have been in
+it. This leaves a gap in which reads get an error (kafkawire.log.partition.read_plan). The sources
+are, in this order: what is left of each damaged frame (kafkawire.log.journal.salvage); later frames
+of the same partition; the checkpoint, for all damage before its log position; the ledger's bound
 (kafkawire.log.journal.ledger). Where none of these helps, because an older version wrote the
-folder, each damaged byte counts as an offset. Pure but for the journals' bytes. Called by
-kafkawire.log.recovery.recover, kafkawire.log.recovery.restore and kafkawire.log.fsck.
+folder, each damaged byte counts as an offset. Pure, except that it reads the bytes of journals.
+Called by kafkawire.log.recovery.recover, kafkawire.log.recovery.restore and kafkawire.log.fsck.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Name = Callable[[int], str]
 
 @dataclass(slots=True)
 class Loss:
-    """Offsets [first, last) of one partition that cannot be read; `last` is -1 where it is
-    unknown how many they are. A damaged frame in bytes [start, end) of a journal says so, or, if
-    not `certain`, nothing says that they were ever assigned."""
+    """Offsets [first, last) of one partition that cannot be read; `last` is -1 where their number
+    is unknown. They were in a damaged frame in bytes [start, end) of a journal; if not `certain`,
+    it is unknown whether they were ever assigned."""
 
     number: int
     first: int
@@ -46,7 +46,8 @@ class Loss:
 @dataclass(slots=True)
 class Damage:
     """One damaged range. `losses` are known from its bytes; `unexplained` of its bytes may have
-    held records of any partition, those of each number in `doubted` records of that one."""
+    contained records of any partition; `doubted` has for a partition number how many bytes may have
+    contained records of that one."""
 
     gap: Gap
     losses: list[Loss] = field(default_factory=list)
@@ -67,7 +68,7 @@ class Damage:
 
 
 def names(losses: Iterable[Loss], name: Name) -> str:
-    """Partitions and offsets in words."""
+    """Describe partitions and offsets for people."""
     texts = []
     for loss in losses:
         if loss.last < 0:
@@ -81,7 +82,7 @@ def names(losses: Iterable[Loss], name: Name) -> str:
 
 def examine(gap: Gap, view: memoryview | None) -> Damage:
     """Read what can still be decoded of a damaged range; `view` is the journal's, None if it is
-    gone."""
+    missing."""
     damage = Damage(gap)
     if view is None:
         damage.unexplained = gap.end - gap.start
@@ -102,7 +103,7 @@ def examine(gap: Gap, view: memoryview | None) -> Damage:
 
 
 def examine_index(gap: Gap, rows: Mapping[int, IndexColumns]) -> Damage:
-    """The batches of a missing journal's range, from its index file; `rows` by partition."""
+    """Find the batches of a missing journal's range in its index file; `rows` by partition."""
     damage = Damage(gap)
     for number, columns in rows.items():
         first = bisect_left(columns.log_position, gap.log_position)
@@ -117,8 +118,8 @@ def examine_index(gap: Gap, rows: Mapping[int, IndexColumns]) -> Damage:
 @dataclass(slots=True)
 class DamagedEnds:
     """The ends of partitions as far as damaged frames show them. `known`: the offset after the last
-    that a damaged frame is known to have held; `doubted`: bytes in which more records of a
-    partition may have been, with the log position of the last; `unexplained`: likewise, of any
+    that a damaged frame is known to have contained; `doubted`: bytes in which more records of a
+    partition may have been, with the log position of the last; `unexplained`: the same for any
     partition."""
 
     known: dict[int, int] = field(default_factory=dict)
@@ -126,7 +127,7 @@ class DamagedEnds:
     unexplained: tuple[int, int] = (0, 0)
 
     def concerned(self, bounds: Mapping[int, int] | None) -> set[int]:
-        """The partitions that may have lost records, by all that is known of them."""
+        """Return the partitions that may have lost records."""
         numbers = self.known.keys() | self.doubted.keys()
         return numbers | bounds.keys() if bounds and self.unexplained[0] else numbers
 
@@ -137,8 +138,9 @@ class DamagedEnds:
         last_log_position: int,
         bounds: Mapping[int, int] | None,
     ) -> int:
-        """From which offset on a partition goes on; `next_offset` is what all that can be read
-        says, `last_log_position` that of its last frame, `bounds` the ledger's if there is one."""
+        """Return the offset at which a partition continues. `next_offset` follows from what can be
+        read, `last_log_position` is that of its last frame, `bounds` are the ledger's if there is
+        one."""
         known = max(next_offset, self.known.get(number, 0))
         parts = (self.doubted.get(number, (0, 0)), self.unexplained)
         size = sum(size for size, log_position in parts if last_log_position < log_position)
@@ -150,8 +152,8 @@ class DamagedEnds:
 
 
 def ends(damages: Iterable[Damage], log_position: int) -> DamagedEnds:
-    """Put together what damage says. `log_position` is the checkpoint's: of what lies before it the
-    checkpoint knows the next offsets."""
+    """Combine what is known of all damage. `log_position` is the checkpoint's: for everything
+    before it the checkpoint has the next offsets."""
     result = DamagedEnds()
     for damage in damages:
         gap, start = damage.gap, damage.gap.log_position

@@ -1,7 +1,7 @@
-"""The job `index`: the index file of a rolled journal, written again from the journal.
+"""The job `index`: rebuild the index file of a rolled journal from the journal.
 
-For an index file that is damaged while its rows are not in memory. Every frame is checked on the
-way; what is damaged has no row, and readers of it get an error.
+For an index file that is damaged while its rows are not in memory. Every frame is checked; a
+damaged one has no row, and its readers get an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from kafkawire.log.journal.scan import scan
 
 
 def run(fs: FileSystem, arguments: JournalFile, pace: Pace) -> int:
-    """How many frames it has. OSError if the journal cannot be read or the index not written."""
+    """Return how many frames the journal has. OSError if it cannot be read or the index not
+    written."""
     journal = MappedFile(fs, arguments.path, arguments.end)
     try:
         journal.need(0, arguments.end, pace)

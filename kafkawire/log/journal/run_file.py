@@ -3,7 +3,7 @@
 One line of JSON and its checksum, replaced by a rename and durable before anything else happens: a
 start writes its run number before the first frame, so that no two starts share one; a clean end
 writes the log position where the log ended. The mark is believed only if the log really ends there
-(see kafkawire.log.recovery.recover), and it only saves time: the next offsets never rest on it.
+(see kafkawire.log.recovery.recover), and it only saves time: the next offsets never depend on it.
 
 Format version 1. Called by kafkawire.log.manager.
 """
@@ -25,8 +25,8 @@ MAX_RUN_BYTES = 4096
 @dataclass(frozen=True, slots=True)
 class RunState:
     """`start` counts the starts; `end` is the log position where the log ended cleanly, -1 while
-    open. `ledger`: this start kept a ledger; older versions drop the field, and then what an
-    earlier start left in the ledger's files is out of date."""
+    open. `ledger`: this start kept a ledger; older versions remove the field, and then the ledger's
+    files of an earlier start are out of date."""
 
     start: int
     end: int
@@ -47,5 +47,5 @@ def read_run(fs: FileSystem, folder: str) -> RunState | None:
 
 
 def write_run(fs: FileSystem, folder: str, run: RunState) -> None:
-    """Replace the file, durably. Raises OSError, and then the old one is still there."""
+    """Replace the file, durably. If it raises OSError the old one is still there."""
     write_json_line(fs, os.path.join(folder, NAME), VERSION, asdict(run))

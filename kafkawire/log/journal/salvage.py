@@ -1,10 +1,10 @@
-"""Salvage of damaged frames: partition and offsets, read from the intact bytes.
+"""Salvage of damaged frames: their partition and offsets, read from the intact bytes.
 
-A damaged frame is never served, but its offsets must not be assigned again, so recovery needs to
-know whose they were. Where exactly one byte of what the frame's checksum covers is wrong, the
-checksum itself says which one (a CRC is linear: the difference between the stored and the computed
+A damaged frame is never served, but its offsets must not be assigned again, so recovery needs its
+partition and offsets. Where exactly one of the bytes that the frame's checksum covers is wrong, the
+checksum itself tells which one (a CRC is linear: the difference between the stored and the computed
 value depends only on the error and on how many bytes follow it). Where more is wrong, a head whose
-fields agree with where the frame lies still names the partition. What cannot be explained is
+fields match the position of the frame still names the partition. Bytes that cannot be explained are
 returned as such. Pure; called by kafkawire.log.journal.losses.
 """
 
@@ -31,17 +31,17 @@ from kafkawire.log.journal.format import (
 POLYNOMIAL = 0x82F63B78
 """CRC-32C (Castagnoli), bit-reversed."""
 BODY_AT = 8
-"""Where a frame's checksum begins to cover it."""
+"""Position in a frame from which on its checksum covers it."""
 MAX_SEARCHED_BYTES = 1 << 20
-"""The most covered bytes in which an error is located: a fraction of a second of Python. A frame
-of batches has 21 of them for each batch."""
+"""The most covered bytes in which an error is searched for: a fraction of a second of Python. A
+frame of batches has 21 of them for each batch."""
 
 MAX_LAYOUTS = 8
 """How many counts of batches are tried for one frame, since each costs a search."""
 
 MAX_BATCH_SEARCHED = 64 << 10
-"""How far after a batch whose length is wrong the next one is searched for; with larger batches the
-frame is known by its head alone."""
+"""How far after a batch with a wrong length the next one is searched for; of a frame with larger
+batches only the head is used."""
 BATCH_VERSION_AT = 16
 BATCH_VERSION = 2
 
@@ -96,15 +96,15 @@ def explain(
 
 
 def located(covered: bytes, checksum: int) -> bytes | None:
-    """`covered` as it was when its CRC-32C was `checksum`, if at most one byte has changed since,
-    in it or in the stored checksum; None if more has."""
+    """Return `covered` as it was when its CRC-32C was `checksum`, if at most one byte has changed
+    since, in it or in the stored checksum; None if more have."""
     syndrome = crc32c(covered) ^ checksum
     if syndrome == 0 or any(syndrome & ~(0xFF << shift) == 0 for shift in (0, 8, 16, 24)):
         return covered
     if len(covered) > MAX_SEARCHED_BYTES:
         return None
     for at in range(len(covered) - 1, -1, -1):
-        # Undo one step of the CRC: afterwards `syndrome` is what an error in this byte gave.
+        # Undo one step of the CRC: afterwards `syndrome` is the effect of an error in this byte.
         syndrome = _undo(syndrome)
         if syndrome < 256:
             repaired = bytearray(covered)
@@ -114,7 +114,8 @@ def located(covered: bytes, checksum: int) -> bytes | None:
 
 
 def _undo(register: int) -> int:
-    """The CRC register one zero byte earlier; for a single-byte error, at its byte, the error."""
+    """Return the CRC register one zero byte earlier; at the byte of a single-byte error that is the
+    error."""
     for _ in range(8):
         if register & 0x80000000:
             register = ((register ^ POLYNOMIAL) << 1 | 1) & 0xFFFFFFFF
@@ -124,7 +125,7 @@ def _undo(register: int) -> int:
 
 
 def _identify(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame | None:
-    """The frame at `at`, which ends at or before `end`; None if its head says nothing."""
+    """Read the frame at `at`, which ends at or before `end`; None if its head is unreadable."""
     start = at + HEAD_BYTES
     if start > end:
         return None
@@ -136,7 +137,8 @@ def _identify(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame 
 
 
 def _batches(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame | None:
-    """A frame of batches with one wrong byte in its head or in what the batches' CRCs leave out."""
+    """Read a frame of batches with one wrong byte in its head or in bytes that the batches' CRCs do
+    not cover."""
     for starts, stop in _layouts(buf, at, end):
         covered = bytes(buf[at + BODY_AT : at + HEAD_BYTES]) + b"".join(
             bytes(buf[start : start + BATCH_PREFIX_BYTES]) for start in starts
@@ -157,8 +159,8 @@ def _batches(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame |
 
 
 def _layouts(buf: memoryview, at: int, end: int) -> Iterator[tuple[list[int], int]]:
-    """Where the batches of the frame at `at` may begin, and where the last one ends: as their
-    lengths say, with fewer of them, and with one whose own length is wrong."""
+    """Yield where the batches of the frame at `at` may begin, and where the last one ends: by their
+    lengths, with fewer of them, and with one whose own length is wrong."""
     start = at + HEAD_BYTES
     starts, position = _walk(buf, start, end)
     if starts:
@@ -181,7 +183,7 @@ def _layouts(buf: memoryview, at: int, end: int) -> Iterator[tuple[list[int], in
 
 
 def _walk(buf: memoryview, at: int, end: int) -> tuple[list[int], int]:
-    """Where batches begin from `at` on, by their lengths, and where the last one ends."""
+    """Return where batches begin from `at` on, by their lengths, and where the last one ends."""
     starts: list[int] = []
     while at + BATCH_HEAD_BYTES <= end:
         size = HEAD.unpack_from(buf, at)[1] + BATCH_LENGTH_OVERHEAD
@@ -193,10 +195,10 @@ def _walk(buf: memoryview, at: int, end: int) -> tuple[list[int], int]:
 
 
 def offsets_of(batch: memoryview) -> int:
-    """How many offsets a batch took, which may be damaged; at least 1.
+    """Return how many offsets a batch took, which may be damaged; at least 1.
 
-    The head has the number twice. Where the two differ, the batch's CRC says which one is right,
-    or else the greater one counts: a gap is better than an offset that is given twice."""
+    The head has the number twice. Where the two differ, the batch's CRC tells which one is right,
+    or else the greater one counts: a gap is better than an offset that is assigned twice."""
     fields = HEAD.unpack_from(batch)
     by_delta, by_count = fields[6] + 1, fields[12]
     if by_delta == by_count:
@@ -211,7 +213,7 @@ def offsets_of(batch: memoryview) -> int:
 
 
 def _without_records(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame | None:
-    """A naming or catalog frame with one wrong byte: it held no offsets."""
+    """Read a naming or catalog frame with one wrong byte, which contained no offsets."""
     for stop in {
         at + HEAD_BYTES + _BODY.unpack_from(buf, at + BODY_AT)[0],
         *range(end - 7, end + 1),
@@ -229,7 +231,7 @@ def _without_records(buf: memoryview, journal: int, at: int, end: int) -> Damage
 
 
 def _by_its_head(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame | None:
-    """A frame whose head agrees with where it lies, though its checksum does not fit."""
+    """Read a frame whose head matches its position, although its checksum is wrong."""
     length, kind, batches, log_position, run, number, _ = _BODY.unpack_from(buf, at + BODY_AT)
     after = at + padded(HEAD_BYTES + length)
     if (
@@ -245,7 +247,7 @@ def _by_its_head(buf: memoryview, journal: int, at: int, end: int) -> DamagedFra
 
 
 def _next_head(buf: memoryview, journal: int, at: int, end: int) -> int:
-    """The next position after `at` where a head's log position names exactly this position, or
+    """Return the next position after `at` at which a head has exactly this log position, or
     `end`."""
     pattern = journal.to_bytes(4, "big")
     data = bytes(buf[at:end])

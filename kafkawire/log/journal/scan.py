@@ -1,8 +1,8 @@
 """Scanning one journal: every frame that was written there, and every gap between them.
 
-Pure but for the journal's bytes. The scan takes each valid frame whose run is not older than those
-before it and notes where bytes are bad; whether such a gap is the torn end of the log or damage to
-acknowledged data is decided by kafkawire.log.recovery.recover, which knows all journals.
+Pure, except that it reads the journal's bytes. The scan takes each valid frame whose run is not
+older than those before it and notes bad ranges; kafkawire.log.recovery.recover, which knows all
+journals, decides whether such a gap is the torn end of the log or damage to acknowledged data.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ Fact = tuple[int, tuple[Any, ...]]
 class Gap:
     """Bad bytes in [start, end) (positions).
 
-    If the frame's head is sound: the partition `number` and its offsets [first, last). `missing`:
-    the whole journal is not there. `cut_short`: its file ends at `start`. `open`: nothing is known
-    to come after it, so that more than [start, end) may be gone.
+    If the frame's head is intact: the partition `number` and its offsets [first, last). `missing`:
+    the whole journal is missing. `cut_short`: its file ends at `start`. `open`: nothing is known to
+    follow it, so more than [start, end) may be lost.
     """
 
     journal: int
@@ -59,7 +59,7 @@ class Gap:
 
     @property
     def log_position(self) -> int:
-        """Where it begins."""
+        """The log position where the range begins."""
         return self.journal << POSITION_BITS | self.start
 
 
@@ -87,10 +87,10 @@ class Scanned:
 
 
 def scan(buf: memoryview, number: int, start: int, stop: int | None, run: int) -> Scanned:
-    """All frames of journal `number` from `start` on; `run` is the least run number to accept.
+    """Scan all frames of journal `number` from `start` on; `run` is the least run number to accept.
 
-    `stop` is where the journal is known to end; None if that is not known, and then what follows
-    the last valid frame is no gap: most journals are longer than what was written to them.
+    `stop` is where the journal is known to end. If it is None, what follows the last valid frame is
+    no gap: most journals are longer than what was written to them.
     """
     result = Scanned(number, start, run)
     end = len(buf) if stop is None else min(stop, len(buf))
@@ -112,7 +112,7 @@ def scan(buf: memoryview, number: int, start: int, stop: int | None, run: int) -
 
 
 def _next(buf: memoryview, position: int, number: int, run: int) -> int:
-    """Where the next frame begins that is not of an older run, or -1."""
+    """Return where the next frame begins that is not of an older run, or -1."""
     while True:
         position = find_frame(buf, (position + 8) & ~7, len(buf), number)
         if position < 0:
@@ -124,7 +124,7 @@ def _next(buf: memoryview, position: int, number: int, run: int) -> int:
 
 
 def _take(buf: memoryview, position: int, head: Head, result: Scanned) -> bool:
-    """Enter the frame at `position` if it is a valid one."""
+    """Add the frame at `position` if it is valid."""
     if head.kind == KIND_BATCH:
         if not _take_batches(buf, position, head, result):
             return False
@@ -145,10 +145,11 @@ def _take(buf: memoryview, position: int, head: Head, result: Scanned) -> bool:
 def _take_batches(  # noqa: C901 (hot: no calls)
     buf: memoryview, position: int, head: Head, result: Scanned
 ) -> bool:
-    """Enter a frame of batches if its checksum holds; as a gap if one of their own does not.
+    """Add a frame of batches if its checksum is right; as a gap if the CRC of one of the batches is
+    wrong.
 
-    What kafkawire.log.journal.format.check does and the batches' CRCs in one go: nothing at a start
-    takes longer.
+    Checks what kafkawire.log.journal.format.check does and the batches' CRCs in one pass: nothing
+    at a start takes longer.
     """
     at = position + HEAD_BYTES
     end = at + head.length

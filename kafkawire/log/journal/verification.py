@@ -1,8 +1,8 @@
 """Journals of earlier starts are verified before their first read.
 
-A start believes the index file of a journal and reads none of its bytes, which may have rotted
-since. The first reader of such a journal lets the worker check all of it, once; others wait for the
-same check. Rows with damaged bytes are refused from then on. Until it is verified a journal is not
+A start trusts the index file of a journal and reads none of its bytes, which may have been damaged
+since. The first reader of such a journal has the worker check all of it, once; others wait for the
+same check. From then on reads of damaged rows get an error. Until it is verified a journal is not
 sent from its mapping (Journals.viewed_from). Owned by kafkawire.log.partition.reader.
 """
 
@@ -33,12 +33,12 @@ class Verifier:
         self._closed = False
 
     def close(self) -> None:
-        """Expect the worker to end: a check that ends with it is no failure."""
+        """Expect the end of the worker: a check that ends with it is no failure."""
         self._closed = True
 
     async def verify(self, journal: Journal) -> None:
-        """Return when the damaged ranges of a journal are known, or cannot be. Never raises but
-        CancelledError."""
+        """Return when the damaged ranges of a journal are known, or cannot be found out. Raises
+        nothing but CancelledError."""
         task = self._running.get(journal.number)
         if task is None:
             task = self._env.spawn(self._run(journal), f"verify journal {journal.number}")
@@ -75,6 +75,6 @@ class Verifier:
 
 
 def is_bad(bad: Sequence[tuple[int, int]], position: int, length: int) -> bool:
-    """Whether [position, position + length) overlaps a damaged range."""
+    """Return whether [position, position + length) overlaps a damaged range."""
     at = bisect_right(bad, (position + length - 1, 1 << 62)) - 1
     return at >= 0 and bad[at][1] > position

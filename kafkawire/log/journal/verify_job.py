@@ -1,4 +1,4 @@
-"""The job `verify`: which bytes of a journal that has an index file are not what was written.
+"""The job `verify`: find the damaged bytes of a journal that has an index file.
 
 A start takes the rows of a journal from its index file and reads none of its bytes; the first
 reader of the journal has them checked by this job. Called by kafkawire.log.journal.verification
@@ -15,8 +15,8 @@ from kafkawire.log.journal.scan import scan
 
 
 def run(fs: FileSystem, arguments: JournalFile, pace: Pace) -> list[tuple[int, int]]:
-    """The damaged ranges [start, end) of positions, in order. Raises OSError if the file cannot be
-    opened."""
+    """Return the damaged ranges [start, end) of positions, in order. Raises OSError if the file
+    cannot be opened."""
     mapped = MappedFile(fs, arguments.path, arguments.end)
     try:
         bad = mapped.read_ahead(0, arguments.end, pace)

@@ -1,9 +1,9 @@
 """A write batch: what was appended between two runs of the flush, and its form on disk.
 
-`lay_out` write batches the queued frames into one gathered write per journal: frame heads, with the
-padding before each, are small buffers of their own; batches are the very views the producers' bytes
-were received in. Nothing is copied and nothing becomes state here: kafkawire.log.append.commit_log
-writes and applies.
+`lay_out` turns the queued frames into one gathered write per journal: frame heads, with the padding
+before each, are small buffers of their own; batches are the views in which the producers' bytes
+were received. Nothing is copied, and no state changes here: kafkawire.log.append.commit_log writes
+and applies.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Frame:
 
 
 class WriteBatch:
-    """Frames with who wants to know when they are written, and when they are durable."""
+    """Frames with the callbacks for when they are written, and for when they are durable."""
 
     __slots__ = ("commit_callbacks", "frames", "size_bytes", "write_callbacks")
 
@@ -107,18 +107,18 @@ class Write:
         self.named: list[Partition] = []
 
     def name(self, partition: Partition) -> None:
-        """The partition's naming frame is in this write."""
+        """Note that the partition's naming frame is in this write."""
         partition.named_in = self.journal.number
         self.named.append(partition)
 
     def unname(self) -> None:
-        """This write will not be: its naming frames are still to be written."""
+        """Cancel this write: its naming frames must still be written."""
         for partition in self.named:
             partition.named_in = -1
 
 
 class Stamp:
-    """Fields that every frame of a write batch carries: run number and committed log position."""
+    """Fields of every frame of a write batch: run number and committed log position."""
 
     __slots__ = ("committed", "run")
 
@@ -130,11 +130,11 @@ class Stamp:
 def lay_out(
     write_batch: WriteBatch, journals: Journals, stamp: Stamp, entries_at_most: int, now_ms: int
 ) -> list[Write]:
-    """The writes of a write batch, one per journal touched. Raises OSError if no journal can be
-    made.
+    """Return the writes of a write batch, one per journal. Raises OSError if no journal can be
+    created.
 
-    Journals after the active one stay merely ready: kafkawire.log.append.commit_log advances to
-    them once all is written, so that a failure leaves everything as it was.
+    Journals after the active one are only prepared: kafkawire.log.append.commit_log advances to
+    them once everything is written, so that a failure leaves everything as it was.
     """
     writes: list[Write] = []
     try:
@@ -180,7 +180,8 @@ def _lay_out(
 
 
 def _begin(journal: Journal, previous_end: int, stamp: Stamp, now_ms: int) -> Write:
-    """A write after the journal's last frame; its first one has the header in front."""
+    """Return an empty write after the journal's last frame; the first write of a journal begins
+    with the header."""
     write = Write(journal, journal.end)
     if journal.end == 0:
         header = write_header(JournalHeader(journal.number, stamp.run, previous_end, now_ms))
@@ -190,7 +191,7 @@ def _begin(journal: Journal, previous_end: int, stamp: Stamp, now_ms: int) -> Wr
 
 
 def _fits(write_batch: WriteBatch, write: Write, journal_bytes: int, entries_at_most: int) -> bool:
-    """Whether a whole write batch surely fits after the active journal's end."""
+    """Return whether a whole write batch certainly fits into the active journal."""
     frames = len(write_batch.frames)
     most = write_batch.size_bytes + frames * (HEAD_BYTES + 8 + MAX_NAMING_BYTES)
     entries = write.journal.entries + frames
@@ -200,7 +201,7 @@ def _fits(write_batch: WriteBatch, write: Write, journal_bytes: int, entries_at_
 def _how_many(
     frames: list[Frame], start: int, write: Write, journal_bytes: int, entries_at_most: int
 ) -> int:
-    """Up to which frame a journal can take them. One that holds nothing takes at least one."""
+    """Return up to which frame a journal can take them. An empty journal takes at least one."""
     position = write.position + write.length
     entries = write.journal.entries + write.entries
     stop = start
@@ -216,7 +217,7 @@ def _how_many(
 def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
     """Add the frames to the write. Hot: a microsecond or two per frame.
 
-    Each head goes out in one buffer with the padding of the frame before it.
+    Each head is in one buffer with the padding of the frame before it.
     """
     journal_number = write.journal.number
     buffers = write.buffers
@@ -257,7 +258,7 @@ def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
 
 
 def _naming_frame(partition: Partition, log_position: int, stamp: Stamp) -> bytes:
-    """The whole frame that names a partition, as of now."""
+    """Return the frame that names a partition, with its current values."""
     naming = write_naming(
         Naming(
             partition.topic_id,
@@ -276,7 +277,8 @@ def _naming_frame(partition: Partition, log_position: int, stamp: Stamp) -> byte
 
 
 def write_all(writes: list[Write], monotonic: Callable[[], float]) -> float:
-    """Do the writes in order; how many seconds that took. Runs on the loop or in the writer."""
+    """Do the writes in order; return how many seconds that took. Runs on the event loop or in the
+    writer thread."""
     before = monotonic()
     for write in writes:
         write_whole(write.journal.opened(), write.buffers, write.position, write.length)

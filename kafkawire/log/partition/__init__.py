@@ -2,9 +2,9 @@
 
 Partitions are loaded at their first use, by `loader`: a new topic is a row of the catalog and no
 object. Requests that use one at the same time share one query; a Produce waits as it does for a
-full log, a Fetch as if it waited for records. If loading fails, the answer is KAFKA_STORAGE_ERROR
-for half a second, then it is tried again. Periodic work visits partitions that
-are dirty, have producers, lie in journals, or are due in SQL, never all of them.
+full log, a Fetch as it does for records. If loading fails, requests get KAFKA_STORAGE_ERROR for
+half a second, then it is tried again. Periodic work visits partitions that are dirty, have
+producers, lie in journals, or are due in SQL, never all of them.
 
 Easy to get wrong:
 
@@ -13,6 +13,6 @@ Easy to get wrong:
   from those that an operator gave up.
 - Mapped memory is not resident memory. Only the newest journals are sent as views of their
   mapping, because a page that must be read from disk would stop every client.
-- The offset index and the segments never hold the same batch: a cut moves a partition's border,
+- The offset index and the segments never contain the same batch: a cut moves a partition's border,
   its segment rows and its index rows in one step.
 """

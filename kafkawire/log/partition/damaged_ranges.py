@@ -1,9 +1,9 @@
-"""Damaged ranges of the journals as readers meet them: where one ends, and the bytes left of it.
+"""Damaged ranges of the journals in offsets of a partition, and the bytes that are left of them.
 
-A hole between two rows of a partition's index, or between its last row and its next offset, means
-that acknowledged bytes are damaged there (kafkawire.log.partition.hot_index). Who has to read
-everything that is left, as the coordinators of groups, goes on after the hole. Shell; called by
-kafkawire.groups.load, and by kafkawire.log.manager to name what a journal that is missing took.
+A gap between two rows of a partition's index, or between its last row and its next offset, means
+that acknowledged bytes are damaged there (kafkawire.log.partition.hot_index). Readers that need
+everything that is left, such as the coordinators of groups, continue after the gap. Shell; called
+by kafkawire.groups.load, and by kafkawire.log.manager to name the offsets of a missing journal.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 Range = tuple[int, int]
 """Offsets [first, end) of a partition."""
 PARTITIONS_AT_ONCE = 1000
-"""Of one round trip to the storage."""
+"""Partitions read in one round trip to the storage."""
 
 
 def holes(partition: Partition) -> list[Range]:
-    """The damaged ranges of the journals that a partition in memory has, as far as rows in memory
-    and shares of journals tell."""
+    """Return the damaged ranges of a partition in memory, as far as its index rows and journal
+    extents show them."""
     rows, portions = partition.rows, partition.portions
     evicted = partition.evicted
     ranges = list(zip(portions.first[:evicted], portions.end[:evicted], strict=True))
@@ -40,8 +40,8 @@ def holes(partition: Partition) -> list[Range]:
 async def lost_ranges(
     numbers: Iterable[int], partitions: Mapping[int, Partition], storage: SegmentCatalog
 ) -> list[Loss]:
-    """Offsets that lie nowhere though they were assigned. `partitions` are those in memory; of the
-    others the journals hold nothing. Raises what the storage raises."""
+    """Return offsets that were assigned and are stored nowhere. `partitions` are those in memory;
+    the journals contain nothing of the others. Raises what the storage raises."""
     losses: list[Loss] = []
     absent: list[int] = []
     for number in numbers:
@@ -62,7 +62,7 @@ async def lost_ranges(
 async def damaged_payloads(log: CommitLog, number: int, first: int, last: int) -> list[bytes]:
     """Read what is left of the damaged frames that held offsets [first, last) of a partition.
 
-    Nothing in them may be trusted. Raises OSError."""
+    Their content cannot be trusted. Raises OSError."""
     payloads: list[bytes] = []
     for loss in log.losses:
         journal = log.journals.by_number.get(loss.journal)
@@ -79,7 +79,8 @@ async def damaged_payloads(log: CommitLog, number: int, first: int, last: int) -
 
 
 def uncovered(start: int, end: int, ranges: Iterable[Range]) -> Iterable[Range]:
-    """The parts of [start, end) covered by none of the ranges, which are sorted by first offset."""
+    """Yield the parts of [start, end) covered by none of the ranges, which are sorted by first
+    offset."""
     for first, after in ranges:
         if start >= end:
             return

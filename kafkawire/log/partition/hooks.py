@@ -1,7 +1,7 @@
 """Notifications from the log to its listeners: the remote tier and the local manifest.
 
-Each is called on the loop, in the step that changed memory and after SQL has the change; it must
-neither raise nor take long: who listens notes what it was notified and does its work later.
+Each is called on the event loop, in the step that changed memory and after SQL has the change; it
+must neither raise nor take long: a listener notes the change and does its work later.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ if TYPE_CHECKING:
 
 
 class LogListener(Protocol):
-    """The listeners."""
+    """A listener to changes of the log."""
 
     def segments(self, ids: Collection[int]) -> None:
-        """Segments that are new, or whose rows or mappings are others than before."""
+        """Called with segments that are new, or whose rows or mappings have changed."""
 
     def log_starts(self, numbers: Collection[int]) -> None:
-        """Partitions whose log start has moved."""
+        """Called with partitions whose log start has moved."""
 
     def topics(self, infos: Collection[TopicInfo]) -> None:
-        """Topics that are new or have got further partitions."""
+        """Called with topics that are new or have new partitions."""
 
     def topic_altered(self, info: TopicInfo) -> None:
-        """It has other settings."""
+        """Called with a topic whose settings have changed."""
 
     def topic_removed(self, info: TopicInfo) -> None:
-        """It is deleted; as it was."""
+        """Called with a deleted topic, as it was before."""
 
     def defaults(self) -> None:
-        """The settings that topics have from the broker are others."""
+        """Called when the broker's defaults for topics have changed."""
 
 
 @dataclass(slots=True)
 class Hooks:
-    """One for each log; `kafkawire.log.append.commit_log` holds it. `rolled`: journals take no more
-    (for the manager). `doubts`: transactions that failed and may have been done all the same, so
-    that their changes were reported to no listener."""
+    """The listeners of one log; `kafkawire.log.append.commit_log` has it. `rolled` is called with
+    journals that take no more frames. `doubts` counts transactions that failed and may have been
+    committed all the same, so that their changes were not reported."""
 
     rolled: Callable[[list[Journal]], None]
     listeners: list[LogListener] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Hooks:
             fn()
 
     def in_doubt(self) -> None:
-        """Note a transaction that failed and may have been done all the same."""
+        """Note a transaction that failed and may have been committed all the same."""
         self.doubts += 1
 
     def segments(self, ids: Collection[int]) -> None:

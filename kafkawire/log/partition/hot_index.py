@@ -1,11 +1,11 @@
 """Where a partition's batches lie: columns in arrays, one row per frame (RocketMQ: ConsumeQueue).
 
 A row costs 40 bytes and no object. Rows are in the order of offsets and of log positions at once,
-so each question is a bisection. A gap between two rows above the log start means that acknowledged
+so each lookup is a bisection. A gap between two rows above the log start means that acknowledged
 bytes were damaged there (nothing else makes gaps), which is why no list of damaged ranges is kept.
 
-Pure. kafkawire.log.partition.partition asks, kafkawire.log.append.commit_log adds,
-kafkawire.log.partition.index_eviction takes rows out of memory.
+Pure. kafkawire.log.partition.partition does lookups, kafkawire.log.append.commit_log adds rows,
+kafkawire.log.partition.index_eviction removes them from memory.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class HotIndex:
 
     `base`: first offset; `log_position`: of the first batch's first byte; `length`: bytes of all
     its batches; `count`: offsets covered; `newest`: largest timestamp in the row. The largest
-    timestamp in a row and all before it never falls and so can be bisected; it is made when someone
-    asks, since every append would pay for it.
+    timestamp in a row and all before it never decreases and so can be bisected; it is computed at
+    the first lookup, so that appends do not pay for it.
     """
 
     __slots__ = ("_running", "base", "count", "length", "log_position", "newest")
@@ -40,7 +40,7 @@ class HotIndex:
         return len(self.base)
 
     def add(self, base: int, log_position: int, length: int, count: int, newest: int) -> None:
-        """One more row, after all others in offset and log position. Hot."""
+        """Add a row after all others in offset and log position. Hot."""
         self.base.append(base)
         self.log_position.append(log_position)
         self.length.append(length)
@@ -48,23 +48,23 @@ class HotIndex:
         self.newest.append(newest)
 
     def find(self, offset: int) -> int:
-        """The last row that begins at or before `offset`, or -1."""
+        """Return the last row that begins at or before `offset`, or -1."""
         return bisect_right(self.base, offset) - 1
 
     def row_at(self, log_position: int) -> int:
-        """The first row at or after a log position."""
+        """Return the first row at or after a log position."""
         return bisect_left(self.log_position, log_position)
 
     def since(self, timestamp: int) -> int:
-        """The first row with a record at or after `timestamp`."""
+        """Return the first row with a record at or after `timestamp`."""
         return bisect_left(self._maxima(), timestamp)
 
     def latest(self) -> int:
-        """The largest timestamp, -1 without rows."""
+        """Return the largest timestamp, -1 without rows."""
         return self._maxima()[-1] if self.base else -1
 
     def end_offset(self, row: int) -> int:
-        """The offset after a row's last."""
+        """Return the offset after a row's last."""
         return self.base[row] + self.count[row]
 
     def drop_front(self, rows: int) -> None:
@@ -83,7 +83,7 @@ class HotIndex:
         self.newest.extend(columns.newest)
 
     def slice(self, start: int, stop: int) -> IndexColumns:
-        """A copy of some rows."""
+        """Return a copy of some rows."""
         return IndexColumns(
             self.base[start:stop],
             self.log_position[start:stop],
@@ -93,7 +93,7 @@ class HotIndex:
         )
 
     def _maxima(self) -> Column:
-        """The running maximum, up to the last row."""
+        """Return the running maximum, up to the last row."""
         running, newest = self._running, self.newest
         if len(running) < len(newest):
             if running:

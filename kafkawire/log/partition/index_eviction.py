@@ -1,8 +1,8 @@
-"""The bound on the hot index: whose rows leave memory, and what a rolled journal leaves after.
+"""The memory bound of the hot index: which rows are evicted, and what remains of them in memory.
 
 Pure over partitions and journals. When a journal is rolled, each partition's share of it becomes a
-portion, and its rows are copied for the index file; once that is on disk they may leave memory,
-oldest journal first. Called by kafkawire.log.manager.
+journal extent, and its rows are copied for the index file; once that is on disk they may be
+evicted, oldest journal first. Called by kafkawire.log.manager.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ smallest entries, or terabytes of 1 MiB ones. With it a busy broker stays far be
 def close_portions(
     journal: Journal, partitions: Mapping[int, Partition]
 ) -> dict[int, IndexColumns]:
-    """Enter a rolled journal's shares with their partitions; copies of the rows, by partition."""
+    """Add a rolled journal's extents to their partitions; return copies of the rows, by
+    partition."""
     columns = rows_in(journal, partitions)
     for number, rows in columns.items():
         add_portion(journal, partitions[number], rows)
@@ -29,7 +30,7 @@ def close_portions(
 
 
 def rows_in(journal: Journal, partitions: Mapping[int, Partition]) -> dict[int, IndexColumns]:
-    """Copies of the rows that lie in one journal, by partition; those below log starts are gone."""
+    """Return copies of the rows of one journal, by partition, without those below log starts."""
     columns: dict[int, IndexColumns] = {}
     for number in journal.numbers:
         partition = partitions.get(number)
@@ -43,7 +44,7 @@ def rows_in(journal: Journal, partitions: Mapping[int, Partition]) -> dict[int, 
 
 
 def add_portion(journal: Journal, partition: Partition, rows: IndexColumns) -> None:
-    """One partition's share of a rolled journal; `rows` are all it has there."""
+    """Add the extent of one partition in a rolled journal; `rows` are all its rows there."""
     partition.portions.add(
         journal.number,
         rows.base[0],
@@ -59,7 +60,7 @@ def evict(
     partitions: Mapping[int, Partition],
     bytes_at_most: int = MAX_INDEX_BYTES,
 ) -> int:
-    """Take rows of the oldest journals out of memory until the bound holds; how many rows."""
+    """Evict rows of the oldest journals until the bound is met; return how many."""
     journals = list(journals)
     named: set[int] = set().union(*(journal.numbers for journal in journals))
     rows = sum(len(partitions[number].rows) for number in named if number in partitions)

@@ -1,8 +1,8 @@
 """The lag of internal topics: the least `tiering.max.lag.ms` of any tiered topic.
 
-After the loss of a disk, records that are in the remote tier are worth little without the offsets
-that groups committed for them. So a promise that a topic makes for its records is made for
-`__consumer_offsets` too. Kept for the topics that set a lag of their own; all others have the
+After the loss of a disk, records in the remote tier are worth little without the offsets that
+groups committed for them. So the limit that a topic sets for its records applies to
+`__consumer_offsets` too. Only topics that set a lag of their own are tracked; all others have the
 broker's, as internal topics do. Pure.
 """
 
@@ -30,12 +30,13 @@ class TierLags:
                 self.put(catalog.by_id[topic_id])
 
     def put(self, info: TopicInfo) -> bool:
-        """Take in a topic that is new or has other settings; whether the least lag changed."""
+        """Note a topic that is new or has changed settings; return whether the least lag
+        changed."""
         lag_ms = None if info.internal else _lag_ms(info.configs)
         return self._set(info.id, lag_ms)
 
     def forget(self, topic_id: bytes) -> bool:
-        """Forget a deleted topic; whether the least lag changed."""
+        """Forget a deleted topic; return whether the least lag changed."""
         return self._set(topic_id, None)
 
     def _set(self, topic_id: bytes, lag_ms: int | None) -> bool:
@@ -50,7 +51,7 @@ class TierLags:
 
 
 def _lag_ms(settings: Mapping[str, str]) -> int | None:
-    """The lag that a topic's own settings promise, if they do not keep it from being copied."""
+    """Return the lag that a topic's own settings set, None if it is not uploaded or sets none."""
     if LAG not in settings or settings.get(COPY_DISABLE, "").strip().lower() == "true":
         return None
     if settings.get(ENABLE, "").strip().lower() == "false":

@@ -1,7 +1,8 @@
-"""A partition's share of each rolled journal: one row each, also after its batches left the index.
+"""The extents of a partition in rolled journals: one row each, also after its index rows were
+evicted.
 
-Retention works on portions (what Kafka does with segments), eviction finds the journal whose index
-file has the rows that are no longer in memory. Pure; kafkawire.log.partition.partition owns one.
+Retention works on them (as Kafka's does on segments), and they name the journal whose index file
+has the rows that are no longer in memory. Pure; kafkawire.log.partition.partition owns one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class JournalExtents:
         return len(self.journal)
 
     def add(self, journal: int, first: int, end: int, size_bytes: int, newest: int) -> None:
-        """The share of a journal that was just rolled."""
+        """Add the extent in a journal that was just rolled."""
         self.journal.append(journal)
         self.first.append(first)
         self.end.append(end)
@@ -34,15 +35,15 @@ class JournalExtents:
         self.newest.append(newest)
 
     def find(self, offset: int) -> int:
-        """The last portion that begins at or before `offset`, or -1."""
+        """Return the last extent that begins at or before `offset`, or -1."""
         return bisect_right(self.first, offset) - 1
 
     def below(self, offset: int) -> int:
-        """How many portions, from the oldest, end at or before `offset`."""
+        """Return how many extents, from the oldest, end at or before `offset`."""
         return bisect_right(self.end, offset)
 
     def drop(self, count: int) -> list[int]:
-        """Forget the oldest; the numbers of their journals."""
+        """Forget the oldest; return the numbers of their journals."""
         numbers = list(self.journal[:count])
         for column in (self.journal, self.first, self.end, self.size, self.newest):
             del column[:count]

@@ -1,10 +1,10 @@
-"""Which partitions are in memory, and how the others get there when they are first touched.
+"""The partitions in memory, and the loading of others at their first use.
 
-A start loads those that have something in the journals. Any other is made when someone asks for
-it: at once if it was created in this run (nothing can be stored of it), else from its rows in the
-offset storage. Who asks gets `NotLoaded`, awaits `load` and asks again; touches at the same time
-share one load, and many numbers one round trip. While the storage fails, who asks is notified so
-instead of trying without end.
+A start loads those that have batches in the journals. Any other is created at its first use: at
+once if it was created in this run (nothing can be stored of it), else from its rows in the offset
+storage. The caller gets `NotLoaded`, awaits `load` and tries again; uses at the same time share one
+load, and many numbers one round trip. While the storage fails, callers get an error instead of
+endless retries.
 
 Shell; kafkawire.log.manager owns one.
 """
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOAD_AT_ONCE = 200
-"""Partitions of one round trip: filling them takes the loop two milliseconds."""
+"""Partitions of one round trip: filling them takes two milliseconds on the event loop."""
 REFUSE_S = 0.5
-"""How long a failed load is the answer before the storage is asked again: clients retry several
-times a second, and a broken database should not be asked that often for each of them."""
+"""How long requests get the error of a failed load before the storage is queried again: clients
+retry several times a second, and a broken database should not be queried that often for each of
+them."""
 
 
 class NotLoaded(Exception):
-    """These partitions are led here and not in memory: `await Loader.load(numbers)`, then ask
+    """These partitions are led here and not in memory: `await Loader.load(numbers)`, then try
     again. Not a KafkaError: no client gets it."""
 
     def __init__(self, *numbers: int) -> None:
@@ -49,7 +50,7 @@ class NotLoaded(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    """Loads that go together, and who waits for them."""
+    """Partitions that are loaded together, and the future of their callers."""
 
     done: asyncio.Future[None]
     numbers: set[int] = field(default_factory=set)
@@ -59,10 +60,10 @@ class LoadListener(Protocol):
     """Keeps track of the partitions in memory (the broker's table)."""
 
     def enter(self, partition: Partition) -> None:
-        """A partition is in memory from now on."""
+        """Called when a partition is in memory from now on."""
 
     def leave(self, partition: Partition) -> None:
-        """A partition is not in memory any more."""
+        """Called when a partition is not in memory any more."""
 
 
 class Loader:
@@ -100,8 +101,8 @@ class Loader:
         self._listeners.append(listener)
 
     def get(self, number: int) -> Partition:
-        """A partition that the catalog has and that is led here. NotLoaded; KafkaError while the
-        storage cannot be read."""
+        """Return a partition that the catalog has and that is led here. NotLoaded; KafkaError while
+        the storage cannot be read."""
         partition = self.partitions.get(number)
         if partition is not None:
             return partition
@@ -119,8 +120,8 @@ class Loader:
         raise NotLoaded(number)
 
     async def load(self, numbers: Iterable[int]) -> None:
-        """Have these in memory: those of them that exist and are led here. Raises what the
-        storage raises; then `get` refuses them for a while."""
+        """Load those of the partitions that exist and are led here. Raises what the storage raises;
+        then `get` refuses them for a while."""
         rounds: dict[_Round, None] = {}
         for number in numbers:
             if number in self.partitions:
@@ -140,7 +141,8 @@ class Loader:
             await asyncio.shield(one.done)
 
     def config_of(self, number: int) -> TopicConfig | None:
-        """The settings of a partition, in memory or not; None if there is no such one to lead."""
+        """Return the settings of a partition, in memory or not; None if it does not exist or is not
+        led here."""
         location = self._catalog.locate(number)
         if location is None or location.leader != self._node_id:
             return None
@@ -151,7 +153,8 @@ class Loader:
         self._env.spawn(work, "wait for partitions")
 
     def make(self, number: int) -> Partition | None:
-        """An empty partition, in `partitions`; None if there is no such one to lead."""
+        """Create an empty partition in `partitions`; None if it does not exist or is not led
+        here."""
         location = self._catalog.locate(number)
         if location is None or location.leader != self._node_id:
             return None
@@ -159,7 +162,7 @@ class Loader:
         return partition
 
     async def _go(self) -> None:
-        """One round after the other, for as long as someone asks."""
+        """Load one round after the other, while callers wait."""
         while (one := self._running) is not None:
             try:
                 await self._load(sorted(one.numbers))
@@ -215,11 +218,11 @@ class Loader:
         )
 
     def forget(self, partition: Partition) -> None:
-        """Release one of which memory knows nothing that the storage does not. Who holds it
+        """Unload a partition whose state is entirely in the storage. A caller that still has it
         sees `removed` and looks it up again."""
         del self.partitions[partition.number]
         partition.removed = True
-        # Something is stored of it now; of those created before it too, for all that is known.
+        # Something is stored of it now; possibly also of those created before it.
         self.fresh_from = max(self.fresh_from, partition.number + 1)
         for listener in self._listeners:
             listener.leave(partition)

@@ -1,10 +1,10 @@
 """One partition: appending to it, planning reads of it, its offsets and epochs.
 
-The hot path of every Produce is `queue`: check, assign, patch, queue. What is queued becomes state
-in `applied`, when kafkawire.log.append.commit_log has written the write batch whole. Reading by
-time is kafkawire.log.partition.time_lookup, moving the log start is kafkawire.log.manager's and
-kafkawire.log.maintenance.retention's. Nothing above may assume that the high watermark is the log
-end, or that this broker leads every partition.
+The hot path of every Produce is `queue`: check, assign, patch, queue. Queued batches become state
+in `applied`, when kafkawire.log.append.commit_log has written the whole write batch.
+kafkawire.log.partition.time_lookup reads by time; kafkawire.log.manager and
+kafkawire.log.maintenance.retention move the log start. Callers must not assume that the high
+watermark is the log end, or that this broker leads every partition.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ __all__ = ["Appended", "Partition", "Plan"]
 logger = logging.getLogger(__name__)
 
 MAX_WALKED_RECORDS = 8
-"""Batches up to this many records are always walked: that costs less than the rest of a Produce,
-and clients that build batches wrongly are found at once."""
+"""Batches up to this many records are always checked record by record: that costs less than the
+rest of a Produce, and clients that build batches wrongly are detected at once."""
 NO_BOUND_MS = (1 << 63) - 1
 AFTER_MAX_DEFAULT_MS = 3_600_000
 """Default of message.timestamp.after.max.ms: checked on the batch head alone."""
@@ -49,7 +49,7 @@ _OVERHEAD = 12
 
 
 class Appended(NamedTuple):
-    """Where a batch went. `log_append_time_ms` is -1 under CreateTime."""
+    """The result of an append. `log_append_time_ms` is -1 with CreateTime."""
 
     base_offset: int
     log_append_time_ms: int
@@ -62,7 +62,7 @@ StoredForm = tuple[memoryview, int, int]
 
 class Inspected(NamedTuple):
     """The result of inspecting a long batch before it is queued: its newest timestamp, and the form
-    in which it is to be stored, where that is not the sent one."""
+    in which it is to be stored, if that differs from the received one."""
 
     newest: int
     stored: StoredForm | None
@@ -73,12 +73,12 @@ class Partition:
     see.
 
     `frame` collects the batches of the current write batch; `named_in` is the journal that has its
-    naming frame; `touched` says that it waits for the next commit; `dirty` that the next
-    checkpoint must hold it; the first `evicted` portions have no rows in memory. Offsets below
-    `cut_offset` lie in `segments`, all others in the journals. Below `commit_offset` everything is
-    in the remote tier, below `dispatch_offset` it is there or on its way; 0: never tiered.
-    `bound` is what the ledger says that acknowledged offsets stay below, which was raised by
-    `reserve` (kafkawire.log.journal.ledger).
+    naming frame; `touched`: it waits for the next commit; `dirty`: the next checkpoint must contain
+    it; the first `evicted` journal extents have no rows in memory. Offsets below `cut_offset` are
+    in `segments`, all others in the journals. Everything below `commit_offset` is in the remote
+    tier, everything below `dispatch_offset` is there or being uploaded; 0: never tiered. `bound` is
+    the ledger's bound above all acknowledged offsets, last raised by `reserve`
+    (kafkawire.log.journal.ledger).
     """
 
     __slots__ = (
@@ -155,11 +155,11 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it no transaction is open: the high watermark, as long as there are none."""
+        """The last stable offset: the high watermark, as long as there are no transactions."""
         return self.high_watermark
 
     def append(self, batch: memoryview, now_ms: int) -> Appended:
-        """Append a batch of the broker itself, which is known to be valid; see `queue`."""
+        """Append a batch of the broker, which is known to be valid; see `queue`."""
         try:
             return Appended(*self.queue(batch, now_ms))
         except LongBatch:
@@ -172,10 +172,10 @@ class Partition:
         """Check one batch, give it offsets, patch them into `batch` and queue it. Hot.
 
         `batch` is a writable view that must stay valid until the write batch's after_write
-        callbacks ran. Raises KafkaError, and then nothing has changed. A duplicate of an idempotent
-        producer is answered with the original's offset and not queued. Gives the fields of an
-        Appended. LongBatch if its records cannot be checked in one go: then
-        kafkawire.log.append.long_batch does so first and its result is handed in as `inspected`.
+        callbacks ran. If it raises KafkaError nothing has changed. For a duplicate of an idempotent
+        producer the original's offset is returned and nothing is queued. Returns the fields of an
+        Appended. Raises LongBatch if its records cannot be checked at once: then
+        kafkawire.log.append.long_batch does so first and its result is passed as `inspected`.
         """
         config = self.config
         log = self.log
@@ -223,7 +223,7 @@ class Partition:
         return base, append_time, self.log_start
 
     def walks(self, head: Head, now_ms: int) -> bool:
-        """Whether a large batch must be walked; if not, its head alone is checked."""
+        """Return whether the records of a large batch must be checked; if not, only its head is."""
         config = self.config
         if (
             config.cleanup_compact
@@ -240,8 +240,8 @@ class Partition:
     def stored_form(
         self, batch: memoryview, head: Head, newest: int, now_ms: int, *, at_once: bool = True
     ) -> StoredForm:
-        """Under LogAppendTime or a compression.type: the batch as it is to be stored. `at_once`
-        raises LongBatch for what should be packed in a thread."""
+        """Return the batch as it is to be stored with LogAppendTime or a compression.type. With
+        `at_once`, raise LongBatch for one that should be compressed in a thread."""
         config = self.config
         append_time = now_ms if config.timestamp_type else None
         codec = head[5] & CODEC_MASK
@@ -262,7 +262,8 @@ class Partition:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.log.failed)
 
     def moved(self) -> None:
-        """Tell the watchers that the high watermark or the log start moved, or that it is over."""
+        """Notify the watchers that the high watermark or the log start moved, or that the partition
+        is removed."""
         for watcher in tuple(self.watchers):
             try:
                 watcher(self)
@@ -272,30 +273,32 @@ class Partition:
                 )
 
     def rollback(self) -> None:
-        """Nothing that was queued is written."""
+        """Forget what was queued: it was not written."""
         self.frame = None
         self.offsets.rollback()
         self.producers.rollback()
 
     def plan(self, offset: int, max_bytes: int, end: int, first: bool) -> Plan:
-        """Where the whole batches from `offset` on lie, below `end` and within `max_bytes`.
+        """Plan a read of the whole batches from `offset` on, below `end` and within `max_bytes`.
 
-        With `first` at least one batch, whatever its size. Empty if `offset` is at or after
-        `end`. Raises OFFSET_OUT_OF_RANGE outside of log start..log end, CORRUPT_MESSAGE
-        where recovery found acknowledged bytes damaged, or a mapped batch is none.
+        With `first` at least one batch, whatever its size. Empty if `offset` is at or after `end`.
+        Raises OFFSET_OUT_OF_RANGE outside of log start..log end, CORRUPT_MESSAGE where recovery
+        found acknowledged bytes damaged, or mapped bytes are no batch.
         """
         return make_plan(self, offset, max_bytes, end, first)
 
     async def offset_for_time(self, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after `timestamp` (ms), below the HW."""
+        """Return (offset, timestamp) of the first record at or after `timestamp` (ms), below the
+        high watermark."""
         return await time_lookup.offset_for_time(self, timestamp)
 
     async def max_timestamp(self) -> tuple[int, int]:
-        """(offset, timestamp) of the first record with the largest timestamp; (-1, -1) if none."""
+        """Return (offset, timestamp) of the first record with the largest timestamp; (-1, -1) if
+        none."""
         return await time_lookup.max_timestamp(self)
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """(the largest epoch at or below `epoch`, where it ends), (-1, -1) if unknown.
+        """Return (the largest epoch at or below `epoch`, its end offset), (-1, -1) if unknown.
 
         As LeaderEpochFileCache.endOffsetFor.
         """
@@ -312,7 +315,7 @@ class Partition:
         raise AssertionError("the last epoch is larger")
 
     def lead(self, epoch: int) -> None:
-        """A new leader epoch begins at the log end."""
+        """Begin a new leader epoch at the log end."""
         assert epoch >= self.leader_epoch, "leader epochs only rise"
         self.leader_epoch = epoch
         while self.epochs and self.epochs[-1][1] >= self.next_offset:
@@ -321,13 +324,13 @@ class Partition:
         self.mark_dirty()
 
     def mark_dirty(self) -> None:
-        """The next checkpoint must hold it."""
+        """Note that the next checkpoint must contain it."""
         if not self.dirty:
             self.dirty = True
             self.log.dirty.append(self)
 
     async def delete_records(self, offset: int) -> int:
-        """Move the log start to `offset` (-1: the high watermark); the new log start.
+        """Move the log start to `offset` (-1: the high watermark); return the new log start.
 
         Returns when that is durable. Raises OFFSET_OUT_OF_RANGE above the high watermark.
         """
@@ -337,8 +340,7 @@ class Partition:
         if target > self.log_start:
             await self.log.save_log_starts({self.number: target})
             if self.removed and self.log_start < target:
-                # Deleted, or let out of memory meanwhile: the client searches for it and asks
-                # again.
+                # Deleted or unloaded meanwhile: the client looks it up and sends the request again.
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.log_start
 
@@ -347,8 +349,7 @@ class Partition:
         return truncate.move_log_start(self, offset)
 
     async def damaged_payloads(self, first: int, last: int) -> list[bytes]:
-        """Payload ranges that are damaged; see
-        kafkawire.log.partition.damaged_ranges.damaged_payloads."""
+        """Read damaged frames; see kafkawire.log.partition.damaged_ranges.damaged_payloads."""
         return await damaged_ranges.damaged_payloads(self.log, self.number, first, last)
 
     def producer_states(self) -> Producers:
@@ -356,7 +357,7 @@ class Partition:
         return self.producers
 
     def snapshot(self) -> PartitionCheckpoint:
-        """Its row in a checkpoint, as of what has been applied."""
+        """Return its row in a checkpoint, for everything applied so far."""
         return PartitionCheckpoint(
             self.number,
             self.next_offset,

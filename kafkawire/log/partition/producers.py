@@ -1,10 +1,9 @@
 """State of the idempotent producers of one partition (Kafka: ProducerStateManager).
 
-Per producer id the epoch and the last five batches: enough to answer a retry with the offset of the
-original, and to refuse a gap. Pure: no clock, no I/O. A batch on its way to the disk counts
-already, or a retry in the same write batch would be stored twice; `rollback` forgets those of a
-write batch that failed. Called by kafkawire.log.partition.partition and
-kafkawire.log.recovery.recover; checkpoints carry the state.
+For each producer id the epoch and the last five batches: enough to answer a retry with the offset
+of the original, and to refuse a gap. Pure. A queued batch counts already, or a retry in the same
+write batch would be stored twice; `rollback` forgets those of a write batch that failed. Called by
+kafkawire.log.partition.partition and kafkawire.log.recovery.recover; checkpoints contain the state.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ State: TypeAlias = "array[int]"
 
 
 class Producers:
-    """The producers of one partition: `states` as written, `fresh` as queued, `flying` between."""
+    """The producers of one partition: `states` as written, `flying` as being written, `fresh` as
+    queued."""
 
     __slots__ = ("flying", "fresh", "states")
 
@@ -38,7 +38,8 @@ class Producers:
         self.fresh: dict[int, State] = {}
 
     def check(self, producer_id: int, epoch: int, first: int, last: int) -> tuple[int, int] | None:
-        """(base offset, timestamp) of a duplicate's original, None for one to be appended.
+        """Return (base offset, timestamp) of a duplicate's original, None for a batch to be
+        appended.
 
         Raises OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_PRODUCER_EPOCH as
         ProducerAppendInfo.checkSequence and checkProducerEpoch do.
@@ -93,14 +94,14 @@ class Producers:
         self.flying.clear()
 
     def rollback(self) -> None:
-        """Nothing that was queued or on its way is written."""
+        """Forget queued and in-flight batches, which were not written."""
         self.flying.clear()
         self.fresh.clear()
 
     def replay(
         self, producer_id: int, epoch: int, first: int, last: int, base_offset: int, when_ms: int
     ) -> None:
-        """A batch found in the log by recovery; it was checked when it was appended."""
+        """Add a batch found in the log by recovery; it was checked when it was appended."""
         state = self.states.get(producer_id)
         if state is None:
             state = self.states[producer_id] = array("q", (epoch,))
@@ -117,14 +118,14 @@ class Producers:
             self.states[entry.producer_id] = state
 
     def entries(self) -> list[ProducerEntry]:
-        """The state as checkpoints hold it."""
+        """Return the state as stored in checkpoints."""
         return [
             ProducerEntry(producer_id, state[0], batches_of(state))
             for producer_id, state in self.states.items()
         ]
 
     def expire(self, before_ms: int) -> list[int]:
-        """Forget the producers that were idle since `before_ms`; their ids."""
+        """Forget the producers that were idle since `before_ms`; return their ids."""
         old = [
             producer_id
             for producer_id, state in self.states.items()
@@ -138,7 +139,7 @@ class Producers:
 
 
 def last_sequence(first: int, count: int) -> int:
-    """The sequence number of the last of `count` records."""
+    """Return the sequence number of the last of `count` records."""
     return (first + count - 1) % SEQUENCE_COUNT
 
 

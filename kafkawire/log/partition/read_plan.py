@@ -1,7 +1,8 @@
-"""Plans: which bytes answer a read, found without touching them; and cutting them to whole batches.
+"""Plans of reads: which bytes to return, found without reading them; and cutting them to whole
+batches.
 
-Pure but for reading mapped journals' batch heads. kafkawire.log.partition.partition makes plans,
-kafkawire.log.partition.reader follows them.
+Pure, except that it reads the batch heads of mapped journals. kafkawire.log.partition.partition
+makes plans, kafkawire.log.partition.reader executes them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class HotRead:
     CommitLog.views may be used.
 
     `runs` are (log position, length) in offset order, `size_bytes` their sum. With `first` the
-    first batch is taken whatever its size (KIP-74). Frozen for the type checker alone: a frozen
+    first batch is taken whatever its size (KIP-74). Frozen for the type checker only: a frozen
     dataclass takes three times as long to make, and one is made for each partition of a Fetch.
     """
 
@@ -77,7 +78,8 @@ Plan = HotRead | JournalRead | SegmentRead
 
 
 def skip_before(buf: Buffer, start: int, stop: int, offset: int) -> int:
-    """The position of the first batch of buf[start:stop] that ends after `offset`; `stop` if none.
+    """Return the position of the first batch of buf[start:stop] that ends after `offset`; `stop` if
+    none.
 
     KafkaError(CORRUPT_MESSAGE) if a batch before it has a length that no batch can have.
     """
@@ -95,7 +97,8 @@ def skip_before(buf: Buffer, start: int, stop: int, offset: int) -> int:
 
 
 def whole_batches(buf: Buffer, start: int, stop: int, end: int, max_bytes: int, first: bool) -> int:
-    """Where to cut buf[start:stop]: after the last whole batch within `max_bytes`, below `end`.
+    """Return where to cut buf[start:stop]: after the last whole batch within `max_bytes`, below
+    `end`.
 
     With `first` one batch is taken whatever its size (KIP-74). The cut is before a batch with a
     length that no batch can have; KafkaError(CORRUPT_MESSAGE) if that is the first one.
@@ -119,10 +122,10 @@ def whole_batches(buf: Buffer, start: int, stop: int, end: int, max_bytes: int, 
 
 
 def next_offset(buf: Buffer, start: int, stop: int, offset: int) -> int:
-    """The offset after the last batch of buf[start:stop]; `offset` if there is none.
+    """Return the offset after the last batch of buf[start:stop]; `offset` if there is none.
 
-    `start` and `stop` are where batches begin and end, as `whole_batches` returns them;
-    KafkaError(CORRUPT_MESSAGE) if they are not.
+    A batch begins at `start` and one ends at `stop`, as `whole_batches` returns them;
+    KafkaError(CORRUPT_MESSAGE) if not.
     """
     at = start
     while at < stop:
@@ -138,7 +141,7 @@ def next_offset(buf: Buffer, start: int, stop: int, offset: int) -> int:
 
 
 def bad_batch(position: int) -> KafkaError:
-    """The error for stored bytes that are no record batch."""
+    """Return the error for stored bytes that are no record batch."""
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no complete batch begins at byte {position}")
 
 
@@ -163,7 +166,8 @@ def make_plan(partition: Partition, offset: int, max_bytes: int, end: int, first
 
 
 def damaged(partition: Partition, offset: int) -> DamagedOffsets:
-    """Acknowledged bytes that recovery found damaged or missing: there is no row for them."""
+    """Return the error for offsets without a row: recovery found their acknowledged bytes damaged
+    or missing."""
     rows, portions = partition.rows, partition.portions
     row, at = rows.find(offset) + 1, portions.find(offset) + 1
     following = [partition.high_watermark, *rows.base[row : row + 1]]
@@ -178,9 +182,9 @@ def damaged(partition: Partition, offset: int) -> DamagedOffsets:
 def _plan_segments(
     partition: Partition, offset: int, max_bytes: int, end: int, first: bool
 ) -> SegmentRead:
-    """Plan a read that begins in a segment: CommitLog.read looks there, in a thread.
+    """Plan a read that begins in a segment: CommitLog.read reads it, in a thread.
 
-    How many bytes there are is estimated: a row's are taken to be spread evenly over its offsets.
+    The number of bytes is estimated as if a row's bytes were spread evenly over its offsets.
     """
     segments = partition.segments
     size = 0
@@ -196,8 +200,8 @@ def _plan_segments(
 
 
 def rest_of(plan: SegmentRead, offset: int, size_bytes: int) -> Plan:
-    """The plan of what follows at `offset`, `size_bytes` being taken; empty where that is damaged,
-    which is answered when a reader begins there."""
+    """Plan the read of what follows at `offset` after `size_bytes` were taken; empty where that is
+    damaged, which is reported when a reader begins there."""
     first = plan.first and not size_bytes
     room = plan.max_bytes - size_bytes
     try:
@@ -211,7 +215,7 @@ def rest_of(plan: SegmentRead, offset: int, size_bytes: int) -> Plan:
 def _plan_evicted(
     partition: Partition, offset: int, max_bytes: int, end: int, first: bool
 ) -> JournalRead:
-    """Plan a read of rows in a journal's index file: CommitLog.read looks there, in a thread."""
+    """Plan a read of rows in a journal's index file: CommitLog.read finds them, in a thread."""
     portions = partition.portions
     at = portions.find(offset)
     if at < 0 or offset >= portions.end[at]:
@@ -223,7 +227,7 @@ def _plan_evicted(
 def _plan_rows(
     partition: Partition, offset: int, max_bytes: int, end: int, first: bool, row: int
 ) -> HotRead | JournalRead:
-    """Take rows while they fit. Mapped rows are cut to the batches asked for right here."""
+    """Take rows while they fit. Mapped rows are cut to the requested batches here."""
     index = partition.rows
     base, log_positions, lengths, counts = index.base, index.log_position, index.length, index.count
     log = partition.log
@@ -265,8 +269,8 @@ def _skip(log: CommitLog, log_position: int, length: int, offset: int) -> tuple[
 def _cut(
     log: CommitLog, log_position: int, length: int, end: int, room: int, first: bool, follows: bool
 ) -> int:
-    """How many bytes of a mapped row fit. `follows`: with batches before it, damage at its start
-    is reported only when a reader begins there."""
+    """Return how many bytes of a mapped row fit. `follows`: there are batches before it, so damage
+    at its start is reported only when a reader begins there."""
     view, start = log.journals.mapped(log_position)
     try:
         return whole_batches(view, start, start + length, end, room, first) - start

@@ -1,9 +1,8 @@
 """Reading the commit log: views of what is mapped, and the pool for everything else.
 
-The newest journals are mapped and sent as they lie there. Of older ones the pages may have left the
-memory, and touching them would stop the loop for as long as the disk takes; they are read by
-threads into buffers, of which only so much may be in flight. Owned by
-kafkawire.log.append.commit_log.
+The newest journals are mapped and sent from their mappings. Pages of older ones may not be in
+memory, and touching them would stop the event loop for as long as the disk takes; threads read them
+into buffers, with a limit on the bytes in flight. Owned by kafkawire.log.append.commit_log.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ if TYPE_CHECKING:
 
 IN_FLIGHT_BYTES = 64 << 20
 """Cold bytes being read or not yet handed over: a few Fetches of the largest usual size (1 MiB per
-partition, 50 MiB per request), so that cold readers cannot take the broker's memory."""
+partition, 50 MiB per request), so that cold readers cannot use up the broker's memory."""
 
 MAX_GAP_BYTES = 16 << 10
-"""Stretches closer than this are read in one go: a seek costs more than the bytes between."""
+"""Runs closer than this are read in one call: a seek costs more than the bytes between."""
 
 
 MAX_NAMED = 1000
@@ -67,7 +66,7 @@ class SegmentReads(Protocol):
 
 
 class Reader:
-    """Reads batches from the commit log. `lane` is for what is done with old data on the loop;
+    """Reads batches from the commit log. `lane` is for work with old data on the event loop;
     `segments` reads what has been cut."""
 
     __slots__ = (
@@ -94,7 +93,8 @@ class Reader:
         self.segments = segments
 
     def views(self, plan: HotRead) -> tuple[list[memoryview], Callable[[], None]]:
-        """Views of a hot plan's bytes, in order; call the second when they are not needed."""
+        """Return views of a hot plan's bytes, in order, and the function to call when they are no
+        longer needed."""
         pins = Pins()
         views: list[memoryview] = []
         number = -1
@@ -107,17 +107,17 @@ class Reader:
                 assert journal.view is not None, "hot journals are mapped"
                 view = journal.view
             position = log_position & POSITION_MASK
-            # A slice would be cut silently, and the answer announce more than it holds.
+            # A slice would be cut silently, and the response would announce more than it contains.
             assert position + length <= len(view), "a row lies in its journal"
             views.append(view[position : position + length])
         return views, pins
 
     async def read(self, plan: Plan, patience_s: float | None = None) -> list[Buffer]:
-        """Return the bytes of a plan, cut to the whole batches it asks for.
+        """Return the bytes of a plan, cut to the whole batches it covers.
 
         `patience_s`: how long to wait for a remote tier; None: as long as it takes. Raises OSError
-        from the disk, and KafkaError where the plan's journals have gone since, or with
-        CORRUPT_MESSAGE where they do not hold whole batches at the plan's offset.
+        from the disk, and KafkaError where the plan's journals have been recycled since, or with
+        CORRUPT_MESSAGE where they do not contain whole batches at the plan's offset.
         """
         if isinstance(plan, SegmentRead):
             return await self.segments.read(plan, self.read, patience_s)
@@ -150,8 +150,8 @@ class Reader:
         return _trim(plan, buffers)
 
     async def _sound(self, plan: Plan, groups: list[Group]) -> list[Group]:
-        """The runs of a plan up to the first that is damaged, as far as journals were not written
-        by this process. Raises DamagedOffsets where that is the first of all."""
+        """Return the runs of a plan before the first damaged one, after verifying journals of
+        earlier starts. Raises DamagedOffsets where the very first is damaged."""
         taken: list[Group] = []
         for journal, group in groups:
             if journal.unverified:
@@ -170,7 +170,7 @@ class Reader:
         return taken
 
     async def _damaged(self, plan: Plan) -> DamagedOffsets:
-        """The error for a reader of a damaged row of a journal, which the log names once."""
+        """Return the error for a reader of a damaged row of a journal; it is logged once."""
         partition = plan.partition
         rows = partition.rows
         row = rows.find(plan.offset)
@@ -221,9 +221,9 @@ class Reader:
 
 
 def _join(group: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Fewer, longer (position, length) that cover all of the group's.
+    """Return fewer, longer (position, length) that cover all of the group's.
 
-    What is read between them stays in memory as long as they do: no more of it than of them.
+    The bytes between them stay in memory as long as they do, so there are at most as many of them.
     """
     spans: list[tuple[int, int]] = []
     wanted = between = 0
@@ -241,7 +241,8 @@ def _join(group: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _trim(plan: Plan, buffers: list[memoryview]) -> list[Buffer]:
-    """Cut the first buffer's leading batches, and everything from the first that is too much."""
+    """Cut the batches before the requested offset from the first buffer, and all from the first
+    that does not fit."""
     kept: list[Buffer] = []
     room = plan.max_bytes
     for at, buffer in enumerate(buffers):

@@ -1,14 +1,14 @@
 """A count that rises whenever rows of segments in the offset storage are replaced.
 
-Made by the log, raised by kafkawire.log.segments.store.swap, read by
-kafkawire.log.partition.loader.
+kafkawire.log.segments.store.swap raises it, kafkawire.log.partition.loader reads it.
 """
 
 from __future__ import annotations
 
 
 class RowVersion:
-    """`number` before and after a read of rows: if it differs, the read must be repeated."""
+    """A count of replacements. If `number` differs before and after a read of rows, the read must
+    be repeated."""
 
     __slots__ = ("number",)
 

@@ -1,8 +1,8 @@
-"""A partition's share of each segment, in columns: the mapping rows of SQL that readers need.
+"""The extents of a partition in segments, in columns: the mapping rows of SQL that readers need.
 
-Rows are in offset order and contiguous: the next one begins where the one before ends, whatever
-compaction left between the offsets. The last one's end is the partition's cut offset. A row costs
-88 bytes and no object. Pure; kafkawire.log.partition.partition owns one,
+Rows are in offset order and contiguous: each begins where the one before ends, also where
+compaction has removed offsets. The last one's end is the partition's cut offset. A row costs 88
+bytes and no object. Pure; kafkawire.log.partition.partition owns one,
 kafkawire.log.partition.truncate changes it.
 """
 
@@ -49,11 +49,12 @@ class SegmentRows:
         return len(self.base)
 
     def find(self, offset: int) -> int:
-        """The row that covers `offset`, or the first after it; len(self) if none is."""
+        """Return the row that covers `offset`, or the first after it; len(self) if there is
+        none."""
         return bisect_right(self.end, offset)
 
     def mapping(self, number: int, at: int) -> SegmentRange:
-        """One row as SQL has it."""
+        """Return one row as SQL has it."""
         segment = self.segment[at]
         base, end = self.base[at], self.end[at]
         return SegmentRange(
@@ -61,11 +62,11 @@ class SegmentRows:
         )
 
     def mappings(self, number: int) -> Iterator[SegmentRange]:
-        """All rows, in offset order."""
+        """Return all rows, in offset order."""
         return (self.mapping(number, at) for at in range(len(self)))
 
     def splice(self, start: int, stop: int, mappings: Iterable[SegmentRange]) -> None:
-        """Put `mappings`, in offset order, where the rows [start, stop) were."""
+        """Replace the rows [start, stop) by `mappings`, which are in offset order."""
         rows = list(mappings)
         for name, column in zip(_FIELDS, self._columns, strict=True):
             column[start:stop] = array("q", [getattr(row, name) for row in rows])
@@ -74,7 +75,7 @@ class SegmentRows:
         assert all(a[1] == b[0] for a, b in pairwise(around)), f"segment rows with a hole: {around}"
 
     def drop_front(self, count: int) -> int:
-        """Forget the first rows; how many bytes they had."""
+        """Forget the first rows; return how many bytes they had."""
         size_bytes = sum(self.length[:count])
         for column in self._columns:
             del column[:count]

@@ -1,7 +1,7 @@
 """Fill a partition with what the offset storage has of it: checkpoint, segment rows, producers.
 
-A start does so before it adds what the journals hold (kafkawire.log.recovery.restore); of a
-partition that is loaded later the journals hold nothing (kafkawire.log.partition.loader).
+A start does so before it adds the batches in the journals (kafkawire.log.recovery.restore); a
+partition that is loaded later has none there (kafkawire.log.partition.loader).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kafkawire.offsets.manager import PartitionOffsetManager
 
 
 def fill(partition: Partition, row: PartitionRow) -> None:
-    """Load a partition of which the journals hold nothing."""
+    """Load a partition that has no batches in the journals."""
     take_row(partition, row)
     finish(partition)
     if partition.epochs[-1][0] < partition.leader_epoch:
@@ -21,10 +21,10 @@ def fill(partition: Partition, row: PartitionRow) -> None:
 
 
 def take_row(partition: Partition, row: PartitionRow) -> None:
-    """Take over what SQL remembers.
+    """Take over the rows of SQL.
 
-    Where its segments end is not its next offset yet: batches after the checkpoint are to be
-    replayed though they were cut.
+    The end of its segments is not its next offset yet: batches after the checkpoint must be
+    replayed although they were cut.
     """
     state = row.checkpoint
     if state is not None:
@@ -45,7 +45,7 @@ def take_row(partition: Partition, row: PartitionRow) -> None:
 
 
 def finish(partition: Partition) -> None:
-    """All rows are there: set what follows from them."""
+    """Set the fields that follow from the rows, when all are there."""
     partition.next_offset = max(partition.next_offset, partition.cut_offset)
     log_start = min(partition.log_start, partition.next_offset)
     partition.log_start = 0

@@ -1,7 +1,7 @@
 """ListOffsets by time: from a timestamp to the first record at or after it.
 
-The running maximum of the index finds the row, the batch heads the batch, and only that batch's
-records are decoded. Called by kafkawire.log.partition.partition.
+The running maximum of the index leads to the row, the batch heads lead to the batch, and only that
+batch's records are decoded. Called by kafkawire.log.partition.partition.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
 
 MAX_ROW_BYTES = 1 << 31
-"""A row is one MiB or one batch: it is always read whole."""
+"""Limit of one read: a row is one MiB or one batch and always read whole."""
 WARM_BYTES = 256 << 10
-"""How much of a segment is read at a time: the sparse index leads to within some KiB."""
+"""Bytes of a segment read at a time: the sparse index leads to within some KiB."""
 
 
 async def offset_for_time(partition: Partition, timestamp: int) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record at or after `timestamp`, or None.
+    """Return (offset, timestamp) of the first record at or after `timestamp`, or None.
 
-    Looks between log start and high watermark (UnifiedLog.fetchOffsetByTimestamp). Rows that are
-    not in memory are searched for segment by segment, in their sparse indexes, and portion by
-    portion, in their journals' index files. KafkaError(CORRUPT_MESSAGE) for bytes that are no
-    batches, OSError from the disk.
+    Searches between log start and high watermark (UnifiedLog.fetchOffsetByTimestamp). Rows that are
+    not in memory are searched segment by segment, in their sparse indexes, and journal by journal,
+    in their index files. KafkaError(CORRUPT_MESSAGE) for bytes that are no batches, OSError from
+    the disk.
     """
     async for plan in _candidates(partition, timestamp):
         while plan.offset < min(plan.end, partition.high_watermark):
@@ -54,9 +54,9 @@ def _plan(partition: Partition, offset: int, end: int) -> Plan:
 
 
 async def _candidates(partition: Partition, timestamp: int) -> AsyncIterator[Plan]:
-    """Plans of the stretches that may hold such a record, in offset order.
+    """Yield plans of the ranges that may contain such a record, in offset order.
 
-    Rows are cut and go while they are looked through, so each step starts again at an offset.
+    Rows are cut and removed during the search, so each step starts again at an offset.
     """
     done = partition.log_start
     segments = partition.segments
@@ -73,8 +73,8 @@ async def _candidates(partition: Partition, timestamp: int) -> AsyncIterator[Pla
         if portions.newest[at] >= timestamp and done > partition.log_start:
             yield _plan(partition, start, done)
     rows = partition.rows
-    # The first hit is nearly always right; a row whose newest record lies below the log start,
-    # or was written after the high watermark, leads on to the next.
+    # The first match is nearly always right; the search continues after a row whose newest record
+    # is below the log start or above the high watermark.
     row = rows.since(timestamp)
     while row < len(rows) and rows.base[row] < partition.high_watermark:
         end = rows.end_offset(row)
@@ -108,7 +108,8 @@ def _end_offset(buffers: list[Buffer]) -> int:
 
 
 async def max_timestamp(partition: Partition) -> tuple[int, int]:
-    """(offset, timestamp) of the first record with the largest timestamp (KIP-734), or (-1, -1)."""
+    """Return (offset, timestamp) of the first record with the largest timestamp (KIP-734), or (-1,
+    -1)."""
     rows = partition.rows
     newest = max([rows.latest(), *partition.segments.newest])
     for at in range(partition.evicted):
@@ -122,7 +123,7 @@ async def max_timestamp(partition: Partition) -> tuple[int, int]:
 
 
 def _next_lower(partition: Partition, newest: int) -> int:
-    """The largest timestamp of a row below `newest`: that one's record is not visible."""
+    """Return the largest timestamp of a row below `newest`, whose record is not visible."""
     lower = [time for time in partition.rows.newest if time < newest]
     lower += [time for time in partition.segments.newest if time < newest]
     lower += [time for time in partition.portions.newest[: partition.evicted] if time < newest]

@@ -2,7 +2,7 @@
 
 A partition holds the object of its topic, and a change is made in place, so that a caller that
 holds it sees it with the next record. A topic that gets its first own setting gets an object of its
-own, and its partitions are given that. Pure; kafkawire.log.partition.loader owns one.
+own, which its partitions then use. Pure; kafkawire.log.partition.loader owns one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 
 TOPICS_PER_STEP = 20
-"""Topics whose settings are worked out per event-loop iteration: 40 us each."""
+"""Topics whose settings are computed per event-loop iteration: 40 us each."""
 
 
 class TopicConfigs:
-    """Objects by topic, of those topics that have settings and have been asked for. Internal
+    """The settings objects of topics that have settings of their own and have been used. Internal
     topics have one each: their `tiering.max.lag.ms` is at most the least of any tiered topic."""
 
     def __init__(self, catalog: Catalog, broker: BrokerConfig) -> None:
@@ -31,7 +31,7 @@ class TopicConfigs:
         self._lags = TierLags(catalog)
 
     def of(self, topic_id: bytes) -> TopicConfig:
-        """The object of a topic."""
+        """Return the settings object of a topic."""
         own = self._own.get(topic_id)
         if own is not None:
             return own
@@ -45,7 +45,7 @@ class TopicConfigs:
         return own
 
     def topic_changed(self, info: TopicInfo, loaded: Iterable[Partition]) -> None:
-        """A topic's settings are other ones; `loaded` are its partitions in memory."""
+        """Apply changed settings of a topic; `loaded` are its partitions in memory."""
         own = self._own.get(info.id)
         if own is not None:
             self._update(info, own)
@@ -55,7 +55,7 @@ class TopicConfigs:
             partition.config = config
 
     def broker_changed(self) -> Iterator[None]:
-        """The broker's defaults are other ones; a step is short."""
+        """Apply changed defaults of the broker, in short steps."""
         self._shared.update({}, self._broker.texts)
         yield None
         for done, (topic_id, own) in enumerate(list(self._own.items()), 1):
@@ -66,12 +66,12 @@ class TopicConfigs:
                 yield None
 
     def promised(self, infos: Iterable[TopicInfo]) -> list[TopicInfo]:
-        """Take in the lags of topics that are new or changed; the internal topics in memory whose
-        settings have changed by that."""
+        """Note the lags of topics that are new or changed; return the internal topics in memory
+        whose settings have changed by that."""
         return self._follow(any([self._lags.put(info) for info in infos]))
 
     def forget(self, topic_id: bytes) -> list[TopicInfo]:
-        """Forget a deleted topic; as `promised`."""
+        """Forget a deleted topic; returns the same as `promised`."""
         self._own.pop(topic_id, None)
         self._internal.discard(topic_id)
         return self._follow(self._lags.forget(topic_id))
@@ -89,7 +89,7 @@ class TopicConfigs:
             self._cap(own)
 
     def _cap(self, config: TopicConfig) -> None:
-        """Records are worth little without the offsets committed for them: see
+        """Internal topics are uploaded as soon as any tiered topic: see
         kafkawire.log.partition.internal_tier_lag."""
         if self._lags.least_ms is not None:
             config.tier_lag_ms = min(config.tier_lag_ms, self._lags.least_ms)

@@ -1,7 +1,7 @@
 """The borders of a partition: its log start, and the cut between its segments and its journals.
 
-Moving one forgets, in one step, what lies on the wrong side of it: index rows, portions, segment
-rows. SQL has the new border already (kafkawire.log.maintenance.checkpoints,
+Moving one removes, in one step, what is on the wrong side of it: index rows, journal extents,
+segment rows. SQL has the new border already (kafkawire.log.maintenance.checkpoints,
 kafkawire.log.segments.store.swap). Pure.
 """
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def move_log_start(partition: Partition, offset: int) -> list[int]:
-    """Forget what is below a new log start; the numbers of the rolled journals that hold nothing
-    of this partition any more."""
+    """Forget what is below a new log start; return the numbers of the rolled journals that contain
+    nothing of this partition any more."""
     assert partition.log_start <= offset <= partition.next_offset, (
         "the log start moves within the log"
     )
@@ -36,8 +36,9 @@ def move_log_start(partition: Partition, offset: int) -> list[int]:
 
 
 def cut(partition: Partition, mappings: Sequence[SegmentRange]) -> list[int]:
-    """Add the rows of new segments after the ones there are, and forget what was in the journals
-    for them; the numbers of the rolled journals that hold nothing of this partition any more.
+    """Add the rows of new segments after the existing ones, and forget their batches in the
+    journals; return the numbers of the rolled journals that contain nothing of this partition any
+    more.
 
     Rows wholly below the log start, which may have moved meanwhile, are left out.
     """
@@ -54,9 +55,9 @@ def cut(partition: Partition, mappings: Sequence[SegmentRange]) -> list[int]:
 def replace(
     partition: Partition, added: Sequence[SegmentRange], removed: Sequence[SegmentRange]
 ) -> None:
-    """Put rewritten rows where the ones they were made of are: the same offsets.
+    """Replace rows by rewritten ones of the same offsets.
 
-    Rows that have left the partition meanwhile, because its log start moved, stay out.
+    Rows that were removed meanwhile, because the log start moved, are left out.
     """
     segments = partition.segments
     old = {(row.base_offset, row.segment_id) for row in removed}
@@ -73,8 +74,8 @@ def replace(
 
 
 def drop_journals(partition: Partition, offset: int) -> list[int]:
-    """Forget what the journals hold below an offset; the numbers of those that hold nothing of
-    this partition any more."""
+    """Forget the batches in the journals below an offset; return the numbers of the journals that
+    contain nothing of this partition any more."""
     portions = partition.portions
     gone = portions.below(offset)
     partition.size_bytes -= sum(portions.size[: min(gone, partition.evicted)])
