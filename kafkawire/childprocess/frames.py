@@ -1,7 +1,6 @@
-"""Messages between a process and its child: pickles, each in a frame with its length before it.
+"""Messages between a process and its child: length-prefixed pickles.
 
-Both ends are the same program of the same installation, so pickle is no danger and no version is
-needed.
+Both processes run the same installation, so pickle is safe and no version is needed.
 """
 
 from __future__ import annotations
@@ -16,19 +15,18 @@ if TYPE_CHECKING:
 
 LENGTH = Struct(">I")
 MAX_FRAME_BYTES = 256 << 20
-"""The largest `get` of an object and a little; a job of ten thousand partitions with a thousand
-idempotent producers each would be larger, and can be asked for in parts. What claims to be larger
-is no frame."""
+"""Maximum size: an object read by `get` and a little more. Larger jobs (ten thousand partitions
+with a thousand idempotent producers each) are split. A larger length means a malformed frame."""
 JOINED_BYTES = 1 << 16
-"""Bodies below this are written together with their length, by one call."""
+"""Bodies below this are written together with their length in one call."""
 
 
 class FrameError(ValueError):
-    """A message is too large, or what came is no frame."""
+    """A message is too large, or a frame is malformed."""
 
 
 def pack(message: object) -> tuple[bytes, bytes]:
-    """Return length and body of a frame. FrameError if it is too large."""
+    """Return length and body of a frame. Raises FrameError if it is too large."""
     body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     if len(body) > MAX_FRAME_BYTES:
         raise FrameError(
@@ -39,7 +37,7 @@ def pack(message: object) -> tuple[bytes, bytes]:
 
 
 async def receive(stream: StreamReader) -> bytes:
-    """Return the body of the next frame. IncompleteReadError at the end, FrameError."""
+    """Return the body of the next frame. Raises IncompleteReadError at the end, FrameError."""
     (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
     if length > MAX_FRAME_BYTES:
         raise FrameError(f"one of {length} bytes")
@@ -47,7 +45,7 @@ async def receive(stream: StreamReader) -> bytes:
 
 
 def read_frame(fd: int) -> bytes | None:
-    """Return the body of the next frame of a pipe; None at its end, or where there is none."""
+    """Return the body of the next frame of a pipe; None at its end or if it is malformed."""
     head = _read_exactly(fd, LENGTH.size)
     if head is None:
         return None
@@ -56,7 +54,7 @@ def read_frame(fd: int) -> bytes | None:
 
 
 def write_frame(fd: int, head: bytes, body: bytes) -> None:
-    """Write a frame into a pipe, all of it."""
+    """Write a whole frame to a pipe."""
     if len(body) < JOINED_BYTES:
         _write_all(fd, head + body)
     else:

@@ -1,7 +1,7 @@
 """The command line.
 
-`main` reads the plain form of `serve` itself, because typer costs a fifth of a start; `app`
-(typer) has everything else, and a test compares both. Commands use any Kafka through
+`main` parses the plain form of `serve` itself, because importing typer takes a fifth of a start;
+`app` (typer) has everything else, and a test compares both. Commands use any Kafka through
 kafkawire.client; `dump`, `fsck`, `restore` and `version` need no broker. Values come from the
 command line, then the environment, then a TOML file (`sources`).
 
@@ -10,4 +10,4 @@ so only known names and KAFKAWIRE_SET_... are read.
 """
 
 INTERRUPTED = 130
-"""The exit code after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
+"""Exit code after Ctrl-C: 128 plus the number of SIGINT, as in shells."""

@@ -1,9 +1,8 @@
 """`kafkawire consume TOPIC`: print records of any Kafka broker, from any start offset.
 
 The start of each partition is resolved by a subscription (kafkawire.offsets.subscription). Reads up
-to the log end offset at the start, or without end with --follow. With --group it commits the
-offsets it has reached, without joining the group; the broker refuses that while the group has
-members.
+to the log end offset at the start, or without end with --follow. With --group it commits its
+positions without joining the group; the broker rejects that while the group has members.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ _PLAIN = {
 _RESUMING = (OffsetType.RESUME_OR_EARLIEST, OffsetType.RESUME_OR_LATEST)
 _BY_OFFSET = {"offset": OffsetType.EXACT_OFFSET, "nearest": OffsetType.RESET_TO_OFFSET}
 MAX_OFFSET_DIGITS = 19
-"""An int64 has no more."""
+"""Maximum digits of an int64."""
 
 WAIT_MS = 500
-"""For a batch, where there is none yet."""
+"""Wait for new records per Fetch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,8 @@ class ConsumeOptions:
 
 
 def parse_start(text: str) -> tuple[OffsetType, int]:
-    """Parse one of PLACES into the offset type of a subscription and its value. OptionError."""
+    """Parse one of PLACES into the offset type of a subscription and its value. Raises
+    OptionError."""
     if text in _PLAIN:
         return _PLAIN[text], 0
     word, colon, value = text.partition(":")
@@ -132,7 +132,7 @@ def consume(
             _read(cluster, options, readers)
         except KeyboardInterrupt:  # the usual way out of --follow
             pass
-        except BrokenPipeError:  # `| head`: enough was seen
+        except BrokenPipeError:  # `| head` has closed the pipe
             sys.stderr.close()
         if options.group:
             plan = {place: reader.position for place, (_, reader) in readers.items()}
@@ -191,7 +191,7 @@ def _read(cluster: Cluster, options: ConsumeOptions, readers: Readers) -> None:
                 _print(place, record, options.as_json)
                 reader.advance(record.offset + 1)
                 left -= 1
-            if left:  # past offsets that have no record: compacted away, control batches
+            if left:  # skip offsets without a record: compacted away, control batches
                 last = max((head.last_offset for _, head in got.batches()), default=-1)
                 reader.advance(max(reader.position, min(last + 1, ends[place])))
 

@@ -121,7 +121,7 @@ async def _all(
                     distrust(report, wrong)
                 if repair:
                     await report.repair(skip_lost)
-                    env.fs.remove(os.path.join(home, ENDED))  # the manifest is of other rows
+                    env.fs.remove(os.path.join(home, ENDED))  # the manifest belongs to other rows
                 reports[node] = report
             finally:
                 await storage.close()

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
-"""Help and errors without rich: it loads faster and can be piped."""
+"""Settings for help and errors without rich, which loads slowly and cannot be piped."""
 
 
 class LazyGroup(TyperGroup):
@@ -24,7 +24,7 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        # Names for the help and for the nearest one to a mistyped one.
+        # Names for the help and for suggestions after a typing error.
         self.commands = {**{name: TyperCommand(name) for name in self.places}, **self.commands}
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -51,4 +51,4 @@ def group(text: str, places: Mapping[str, str]) -> typer.Typer:
 
 
 def _nothing() -> None:
-    """Typer makes no group without a callback or a command."""
+    """Callback for typer, which creates no group without a callback or a command."""

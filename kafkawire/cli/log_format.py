@@ -19,7 +19,7 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 
 
 def setup(level: str, log_format: str) -> None:
-    """Send everything from `level` up to standard error in `log_format` (text or json)."""
+    """Send records from `level` up to standard error in `log_format` (text or json)."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     root = logging.getLogger()
@@ -45,10 +45,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line; newlines inside it are escaped, so a line is always whole."""
+    """One JSON object per line; newlines inside it are escaped, so a record is always one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format one record; values that JSON does not know are written as text."""
+        """Format one record; values without a JSON type are written as strings."""
         line: dict[str, object] = {
             "time": _utc(record),
             "level": record.levelname.lower(),

@@ -1,9 +1,9 @@
-"""Entry point of the `kafkawire` command: directly to `serve`, or through typer to the rest.
+"""Entry point of the `kafkawire` command: runs `serve` directly, other commands through typer.
 
-typer (with pydantic, which it loads when it runs) takes a fifth of a broker's start-up time, so the
-plain form of `serve` is parsed here by hand. Anything else (--help, a mistake, another command)
-goes to kafkawire.cli.app, which declares the same options with their help; a test checks that both
-parse alike. Called by kafkawire.__main__ and by the `kafkawire` script.
+typer (with pydantic) takes a fifth of a broker's start-up time, so the plain form of `serve` is
+parsed here by hand. Anything else (--help, an invalid option, another command) is passed to
+kafkawire.cli.app, which declares the same options with their help; a test checks that both parse
+equally. Called by kafkawire.__main__ and by the `kafkawire` script.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 WIDE = 4000
-"""Columns of a table that goes to a file or pipe: rich would cut it at 80."""
+"""Columns of a table written to a file or pipe, which rich would truncate at 80."""
 
 
 def print_json(value: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 INT16, INT32, INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
-"""The most that a field of a request holds."""
+"""Maximum of an int32 field of a request."""
 
 LOCAL = "127.0.0.1:9092"
 Server = Annotated[

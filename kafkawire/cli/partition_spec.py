@@ -13,7 +13,7 @@ from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import Partition, leaders
 
 INDEX_DIGITS = 10
-"""An int32 has no more."""
+"""Maximum digits of an int32."""
 
 
 def parse_partitions(option: str, text: str) -> tuple[str, list[int] | None]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich import progress as rich_progress
 
 PARTS = 10
-"""Plain lines for each kind of thing: a log file is not a terminal."""
+"""Maximum number of plain lines per kind of work."""
 
 
 @contextmanager
@@ -49,7 +49,7 @@ class _Lines:
         self._reported: dict[str, int] = {}
 
     def __call__(self, what: str, done: int, of: int) -> None:
-        # Without a total a line comes whenever twice as many are done.
+        # Without a total a line is printed whenever the count has doubled.
         part = PARTS * done // of if of else done.bit_length()
         if self._reported.get(what, 0) < part:
             self._reported[what] = part

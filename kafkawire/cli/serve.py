@@ -1,8 +1,7 @@
 """`kafkawire serve`: settings from their sources to ServeOptions, then the server.
 
-Also `--show-config`. Not the server itself (kafkawire.server.run), which is imported only once
-everything given has been found right, so a mistake is answered at once.
-Called by kafkawire.cli.main and kafkawire.cli.app.
+Also `--show-config`. The server itself (kafkawire.server.run) is imported only after all values are
+validated, so that errors are reported quickly. Called by kafkawire.cli.main and kafkawire.cli.app.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def _check_monitors(sources: Sources) -> None:
 
 
 def _check_tier(sources: Sources) -> None:
-    """Settings of the tier, checked beyond the table of settings: its URL and its price file."""
+    """Check the tier's settings beyond the table of settings: its URL and its price file."""
     tier, prices = (sources.settings.get(name) for name in ("tier.url", "tier.prices"))
     if tier is not None and tier.text.strip():
         from kafkawire.objectstore.url import parse_tier
@@ -86,7 +85,7 @@ def _check_tier(sources: Sources) -> None:
 
 
 def _check_backups(sources: Sources) -> None:
-    """Check that backups lie outside the data folder and the tier, whose orphans a scrub
+    """Check that backups are outside of the data folder and the tier, whose orphans a scrub
     deletes."""
     given, tier = (sources.settings.get(name) for name in ("backup.url", "tier.url"))
     if given is None or not given.text.strip():
@@ -128,7 +127,8 @@ def run(given: Given, environ: Mapping[str, str]) -> int:
     for sentence in notes(chosen, sources):
         print(f"kafkawire: {sentence}", file=sys.stderr)
     logs.setup(chosen.log_level, chosen.log_format)
-    gc.disable()  # all that is made from here on lives as long as the broker, which enables it
+    # objects created from here on exist as long as the broker, which enables the collector
+    gc.disable()
     from kafkawire.server.run import serve
 
     return serve(chosen, lambda: serve_options(read(given, environ)))
@@ -141,7 +141,7 @@ def read(given: Given, environ: Mapping[str, str]) -> Sources:
 
 
 def notes(chosen: ServeOptions, sources: Sources) -> list[str]:
-    """Warnings for the operator: listeners that advertise the host name of this machine."""
+    """Return warnings for the operator: listeners that advertise the host name of this machine."""
     warnings = []
     for listener in chosen.listeners:
         host, _ = chosen.advertised[listener.name]

@@ -1,8 +1,8 @@
 """Sources of settings: command line, then environment, then TOML file, then default.
 
-Reads the environment and the file, checks every value where it is found (so that an error names its
-source) and keeps the source with the value for `--show-config`. Not here: what a value means
-(kafkawire.cli.options, kafkawire.codec.configs.settings). Called by kafkawire.cli.serve.
+Reads the environment and the file, validates every value with its source (which an error names) and
+keeps the source for `--show-config`. kafkawire.cli.options and kafkawire.codec.configs.settings
+interpret the values. Called by kafkawire.cli.serve.
 
 Environment: KAFKAWIRE_LISTEN and KAFKAWIRE_ADVERTISE (commas between addresses), KAFKAWIRE_DATA,
 KAFKAWIRE_METADATA, KAFKAWIRE_TIER, KAFKAWIRE_CONFIG, KAFKAWIRE_LOG_LEVEL, KAFKAWIRE_LOG_FORMAT, and
@@ -39,7 +39,8 @@ LISTS = ("listen", "advertise")
 PREFIX = "KAFKAWIRE_"
 SETTING_PREFIX = "KAFKAWIRE_SET_"
 ALIASES = {"tier": "tier.url"}
-"""Options that are settings too, short for `--set`: the option wins over that in its source."""
+"""Options that are also settings, short for `--set`: within one source the option takes
+precedence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +57,13 @@ class Sourced:
 
 @dataclass(slots=True)
 class Sources:
-    """All given values, for each name only the one of the strongest source."""
+    """All given values; for each name only the one of the source with the highest precedence."""
 
     options: dict[str, Sourced] = field(default_factory=dict)
     settings: dict[str, Sourced] = field(default_factory=dict)
 
     def offer_option(self, name: str, value: Sourced) -> None:
-        """Take a value unless a stronger source gave one before."""
+        """Take a value unless a source with higher precedence has set it."""
         if name not in self.options:
             _check_option(name, value)
             self.options[name] = value
@@ -70,7 +71,7 @@ class Sources:
                 self.offer_setting(ALIASES[name], value.text, value.source)
 
     def offer_setting(self, name: str, text: str, source: str) -> None:
-        """Take a broker setting unless a stronger source gave it before."""
+        """Take a broker setting unless a source with higher precedence has set it."""
         if name not in self.settings:
             try:
                 validate(find(name, BROKER_CONFIGS), text)
@@ -86,7 +87,8 @@ def collect(
     config_file: str | None,
 ) -> Sources:
     """Collect all sources in order of precedence. `options` are those of the command line (empty:
-    not given); of a setting given twice there the last one wins. ConfigError, OptionError."""
+    not given); of a setting given twice there the last one is used. Raises ConfigError,
+    OptionError."""
     found = Sources()
     for name, values in options.items():
         if values:
@@ -132,7 +134,7 @@ def _from_environment(found: Sources, environ: Mapping[str, str]) -> None:
 
 
 def _from_file(found: Sources, path: str) -> None:
-    import tomllib  # only where there is a file
+    import tomllib  # only if there is a file
 
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ import re
 from kafkawire.client.errors import ClientError
 
 MAX_SERVERS = 100
-"""As first addresses of a cluster; a few are enough."""
+"""Maximum number of bootstrap servers; a few are enough."""
 
 _ADDRESS = re.compile(
     r"(?:(?P<name>[A-Za-z0-9_.-]+)://)?(?P<host>\[[^][/\s]+\]|[^:/\[\]\s]*):(?P<port>[0-9]+)"

@@ -14,7 +14,7 @@ from kafkawire.client.errors import ClientError, check
 class Cluster:
     """Connections to the brokers of one cluster; a context manager.
 
-    `server`: HOST:PORT[,HOST:PORT...], of which the first that answers is used; `option`: its name
+    `server`: HOST:PORT[,HOST:PORT...], of which the first reachable one is used; `option`: its name
     in error messages.
     """
 

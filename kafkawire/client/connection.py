@@ -14,11 +14,11 @@ from kafkawire.messages.headers import RequestHeader, ResponseHeader
 from kafkawire.messages.registry import API_VERSIONS, APIS, OWN, response_class, spec_of
 
 TIMEOUT_S = 30.0
-"""For connecting and for each answer: as long as Kafka's tools wait (request.timeout.ms)."""
+"""Timeout for connecting and for each response, as in Kafka's tools (request.timeout.ms)."""
 FRAME_BYTES_MAX = 256 << 20
-"""No answer that is asked for is larger; more means that no Kafka broker is answering."""
+"""Maximum size of a response; a larger one means that the server is not a Kafka broker."""
 HEADER_BYTES_MAX = 1024
-"""Of an answer: a number, and tagged fields, of which there are none yet."""
+"""Maximum size of a response header: a number, and tagged fields, of which there are none yet."""
 CLIENT_ID = "kafkawire-cli"
 
 

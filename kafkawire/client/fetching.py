@@ -16,9 +16,9 @@ from kafkawire.codec.types import Buffer
 
 FETCH = 1
 NAMES_UNTIL = 12
-"""The last version of Fetch that names topics; later ones want ids."""
+"""The last version of Fetch that identifies topics by name; later ones use ids."""
 PART_BYTES = 4 << 20
-"""Asked for at a time."""
+"""Maximum bytes per Fetch."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ def fetch(
 ) -> Fetched:
     """Fetch batches from the one with `offset` on; wait up to `wait_ms` for one. ClientError.
 
-    Returns at most `max_bytes`, of which the last batch may be cut off, or one whole larger batch
+    Returns at most `max_bytes`, of which the last batch may be truncated, or one whole larger batch
     (KIP-74).
     """
     from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic

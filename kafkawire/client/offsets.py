@@ -74,7 +74,7 @@ def committed(cluster: Cluster, group: str) -> dict[Partition, tuple[int, str | 
     from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
     coordinator = cluster.coordinator(group)
-    # v9 at most: v10 speaks of topic ids (KIP-848), which would need another request
+    # at most v9: v10 uses topic ids (KIP-848), which would need another request
     if coordinator.version(9, 9) >= 8:
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
         answer = coordinator.request(9, asked, at_most=9).groups[0]
@@ -121,7 +121,7 @@ COMING = (
     ErrorCode.NOT_COORDINATOR,
 )
 COORDINATOR_S, RETRY_S = 15.0, 0.2
-"""How long a coordinator is waited for, and how often it is asked for."""
+"""Time limit and interval of the search for a coordinator."""
 
 
 def coordinated(call: Callable[[], T]) -> T:

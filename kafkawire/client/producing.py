@@ -14,7 +14,7 @@ from kafkawire.codec.batches import build
 
 PRODUCE = 0
 NAMES_UNTIL = 12
-"""The last version of Produce that names topics; later ones want ids."""
+"""The last version of Produce that identifies topics by name; later ones use ids."""
 TIMEOUT_MS = 30_000
 
 

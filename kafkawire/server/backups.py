@@ -1,9 +1,9 @@
-"""Backups of metadata and offsets at intervals: `kafkawire backup` in a child, then an upload.
+"""Scheduled backups of metadata and offsets: `kafkawire backup` in a child, then an upload.
 
-Where `backup.url` is set, a backup is made every `backup.interval.ms` and the newest `backup.keep`
-stay. The time of the last one is in the store's index, so a restart changes nothing. A failure is a
-warning and is tried again; an interval without any backup is an error. Made by `server.run`; the
-child (`make_backup`) is a device.
+If `backup.url` is set, a backup is made every `backup.interval.ms`, and the newest `backup.keep`
+are kept. The time of the last one is in the store's index, so a restart does not change the
+schedule. A failure is logged as a warning and retried; an interval without any backup is an error.
+Created by `server.run`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from kafkawire.tiering.store.port import ObjectStore
 logger = logging.getLogger(__name__)
 
 FIRST_S = 60.0
-"""After a start: clients come first."""
+"""Delay after a start, while clients connect."""
 MAX_RETRY_S = 600.0
 TIMEOUT_S = 3_600.0
-"""Of one child: a million partitions take minutes."""
+"""Time limit of one child: a million partitions take minutes."""
 MAX_OUTPUT_BYTES = 64 << 10
-"""Of what a child says; more is not read."""
+"""Maximum output read from a child."""
 
 Make = Callable[[str], Awaitable[None]]
-"""Make a backup in a new folder. BackupError."""
+"""Makes a backup in a new folder. Raises BackupError."""
 
 
 class BackupError(Exception):
@@ -43,8 +43,8 @@ class BackupError(Exception):
 
 
 class ScheduledBackups:
-    """The task that makes backups at intervals. `last_ms`: when the newest complete backup was
-    begun, 0: there is none."""
+    """The task that makes backups at intervals. `last_ms`: start of the newest complete backup, 0
+    if there is none."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ScheduledBackups:
         store: ObjectStore,
         make: Make,
     ) -> None:
-        """`folder`: where a backup is made before it is uploaded."""
+        """`folder`: where a backup is built before its upload."""
         self._env = env
         self._config = config
         self._cluster_id = cluster_id
@@ -67,7 +67,7 @@ class ScheduledBackups:
         self._in_a_row = 0
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         await self._env.sleep(FIRST_S)
         while True:
             try:
@@ -131,7 +131,7 @@ def _remove(folder: str) -> None:
 
 
 def _files(folder: str) -> dict[str, str]:
-    """The files of a folder, by their path below it."""
+    """Return the files of a folder, by their path below it."""
     found = {}
     for where, _, names in os.walk(folder):
         for name in names:
@@ -141,8 +141,8 @@ def _files(folder: str) -> dict[str, str]:
 
 
 async def make_backup(server: str, data: str, metadata_url: str, dest: str) -> None:
-    """`kafkawire backup` of the broker at `server` in a child process. BackupError."""
-    environment = {**os.environ, "KAFKAWIRE_METADATA": metadata_url}  # it may hold a password
+    """Run `kafkawire backup` for the broker at `server` in a child process. Raises BackupError."""
+    environment = {**os.environ, "KAFKAWIRE_METADATA": metadata_url}  # may contain a password
     command = (sys.executable, "-P", "-m", "kafkawire", "backup", dest)
     child = await asyncio.create_subprocess_exec(
         *command, "--data", data, "--server", server, stdout=PIPE, stderr=PIPE, env=environment,

@@ -1,15 +1,15 @@
-"""One client connection, sans I/O: bytes in, requests out; answers in, bytes out, in order.
+"""One client connection, sans I/O: bytes in, requests out; responses in, bytes out, in order.
 
-It frames what is received, starts each request when those before it have been applied, keeps the
-order of answers, and bounds what one client can hold. It knows no socket: it calls a Wire, which
-tests implement too. Any garbage ends this one connection, with a reason for the log.
+It splits received bytes into frames, starts each request when those before it have been applied,
+keeps the order of responses, and bounds the memory of one client. Instead of a socket it uses a
+Wire, which tests implement too. Invalid data closes the connection, with a reason for the log.
 
-When a request may start (nothing may overtake, nothing waits needlessly):
-- a Produce as soon as the one before it is queued on the log: queues keep their order;
-- anything else when all earlier Produces have been written, so that it sees them;
-- nothing while a cold request is being served, unless that one has parked (JoinGroup);
-- nothing while the client does not read its answers, or too many, or too many bytes of them, wait;
-- a Fetch when the one before it has been answered: what it reads is in memory until it has left.
+When a request may start (in order, without needless waits):
+- a Produce as soon as the one before it is queued on the log, which keeps the order;
+- any other request when all earlier Produces have been written, so that it sees them;
+- none while a cold request is being served, unless that is parked (JoinGroup);
+- none while the client does not read its responses, or too many of them or their bytes are queued;
+- a Fetch when the one before it has been answered, because its data stays in memory until sent.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ if TYPE_CHECKING:
     from kafkawire.handlers.table import Api
 
 HELD, DRAINING, BUSY, FULL, CLOSED, STOPPING = 1, 2, 4, 8, 16, 32
-"""Why no request may start, as bits of `Connection.waits`: the start of one was refused; the
-client has not read its answers; a cold request is being served; too much of it is in flight; the
-socket is gone; the broker stops."""
+"""Reasons why no request may start, as bits of `Connection.waits`: a request could not start; the
+client has not read its responses; a cold request is being served; too many bytes in flight; the
+socket is closed; the broker is stopping."""
 
 WAITING_MAX = 256
-"""Unanswered requests of one connection; Kafka's clients pipeline 5 by default."""
+"""Maximum number of unanswered requests of one connection; Kafka's clients pipeline 5 by
+default."""
 
 MAX_STARTED = 256
-"""Requests of one connection that are started in one go: two milliseconds. What has come beyond
-that waits for the next iteration of the event loop."""
+"""Requests of one connection started at once: two milliseconds. Further ones wait for the next
+event-loop iteration."""
 
 OTHER_FRAME_BYTES_MAX = 16 << 20
-"""The largest request but Produce: lists of small things take 30 times their bytes as objects.
-Kafka's own largest are assignments and offsets of huge groups, a few MiB."""
+"""Maximum size of a request other than Produce: lists of small items take 30 times their bytes as
+objects. Kafka's largest are assignments and offsets of huge groups, a few MiB."""
 
 _LENGTH = Struct(">i")
 _HEAD = Struct(">ihhih")  # frame size, API key, version, correlation id, client id's length
@@ -53,10 +54,10 @@ _HEAD_BYTES = 14
 
 
 class ConnectionHost(ReceivingHost, Protocol):
-    """State and bounds that all connections of a server share.
+    """State and limits that all connections of a server share.
 
-    `frame_bytes_max` is the largest request; `applying_bytes_max` the Produces of one connection
-    that are not written yet, and the bytes of its answers that have not left.
+    `frame_bytes_max`: maximum request size; `applying_bytes_max`: maximum bytes of one connection's
+    Produces that are not written yet, and of its responses that are not sent yet.
     """
 
     answers: AnswerMemory
@@ -75,7 +76,7 @@ class ConnectionHost(ReceivingHost, Protocol):
 
 
 class Connection(Receiver):
-    """The state of one connection. `closed` once the socket is gone."""
+    """The state of one connection. `closed` once the socket is closed."""
 
     __slots__ = (
         "answers", "applying_bytes", "client_host", "client_id", "exchanges", "fetching",
@@ -94,29 +95,28 @@ class Connection(Receiver):
         self.answers = host.answers
         self.held_bytes = 0
         self.fetching = False
-        self.unsent = 0  # bytes, when `moves` was last asked
-        self.more = 0  # requests they stand for beyond one each
+        self.unsent = 0  # bytes at the last call of `moves`
+        self.more = 0  # additional requests they represent
         self.pins: list[Callable[[], None]] = []
         self.flush_due = False
-        self.serving: Exchange | None = None  # the cold request that BUSY is about
-        self.memo: object = None  # the hot handlers', as is `repeat`
+        self.serving: Exchange | None = None  # the cold request of BUSY
+        self.memo: object = None  # of the hot handlers, like `repeat`
         self.repeat: Repeating | None = None
         self.frame_at = 0
         self.last_key = -1  # the API of the last request
         self.applying_bytes = 0  # of Produces queued on the log; 0: none is
 
     def connected(self, client_host: str) -> None:
-        """Take the address of the client, once it is known."""
+        """Set the address of the client, once it is known."""
         self.client_host = client_host
 
     def refused(self) -> None:
         """Serve nothing: there are too many connections, and the socket is closed."""
         self.closed = True
 
-    # -- requests out
-
     def _parse(self, block: Block, pos: int, end: int) -> int:  # noqa: C901 (hot: no calls)
-        """Start the requests in [pos, end); the position of the first that was not started."""
+        """Start the requests in [pos, end); return the position of the first that was not
+        started."""
         view = block.view
         apis = self.host.apis
         room = MAX_STARTED
@@ -178,8 +178,8 @@ class Connection(Receiver):
                     self.abort(f"a frame of {size} bytes")
         except DecodeError as wrong:
             self.abort(str(wrong))
-        except Exception as wrong:  # whatever it is, it ends this connection and no other
-            if not isinstance(wrong, IndexError):  # varints of a header that end too early
+        except Exception as wrong:  # any error closes only this connection
+            if not isinstance(wrong, IndexError):  # truncated varints of a header
                 self.host.log_defect(self, "a request cannot be started")
             self.abort(f"a request cannot be read: {wrong!r}")
         return pos
@@ -197,10 +197,8 @@ class Connection(Receiver):
         if not self.host.unsupported(exchange, key, version):
             self.abort(f"API {key} version {version} is not served")
 
-    # -- what handlers say (handlers.exchange.Peer)
-
     def answered(self, exchange: Exchange) -> None:
-        """It has its answer: see that what can leave does, soon."""
+        """Schedule `flush` after a response was set."""
         waiting = self.exchanges
         if waiting and waiting[0] is exchange:
             self.collect()
@@ -211,7 +209,7 @@ class Connection(Receiver):
             self.waits |= FULL
 
     def collect(self) -> None:
-        """Take over what can leave, for `flush`: the answers at the head of the queue. Hot."""
+        """Take the responses at the head of the queue, for `flush`. Hot."""
         waiting = self.exchanges
         while waiting:
             first = waiting[0]
@@ -239,7 +237,7 @@ class Connection(Receiver):
         )
 
     def applying(self, size_bytes: int) -> None:
-        """Produces of this connection are queued on the log; they hold so many bytes. Hot."""
+        """Produces of this connection are queued on the log with these bytes. Hot."""
         self.applying_bytes += size_bytes
         if (
             self.applying_bytes > self.host.applying_bytes_max
@@ -248,7 +246,8 @@ class Connection(Receiver):
             self.waits |= FULL
 
     def applied(self, size_bytes: int) -> None:
-        """... and have been written, or failed: `flush` sends their answers, if they have any."""
+        """The queued Produces have been written or have failed: `flush` sends their responses.
+        Hot."""
         self.applying_bytes -= size_bytes
         self.collect()
         if self.waits & HELD and not self.applying_bytes:
@@ -261,14 +260,14 @@ class Connection(Receiver):
         self.serving = exchange
 
     def served(self, exchange: Exchange) -> None:
-        """A cold request is answered, or only waits from now on: the next may start."""
+        """A cold request is answered or parked: the next may start."""
         if self.serving is exchange:
             self.serving = None
             self.waits &= ~BUSY
             self._go_on_soon()
 
     def fetched(self) -> None:
-        """Its Fetch is answered: the next may start, as Kafka starts one after the other."""
+        """Its Fetch is answered: the next may start, one after another as in Kafka."""
         self.fetching = False
         if self.waits & HELD:
             self.resume()
@@ -287,25 +286,23 @@ class Connection(Receiver):
         self.waits |= STOPPING
 
     def is_done(self) -> bool:
-        """Whether every request that was started is answered and its answer has left."""
+        """Return whether every started request is answered and its response sent."""
         return not (self.exchanges or self.out or self.flush_due or self.waits & DRAINING)
 
     def abort(self, reason: str) -> None:
-        """End this connection; the reason goes to the log."""
+        """Close this connection and log the reason."""
         if not self.closed:
             self.wire.close(reason)
             self.lost()
 
     def finish(self) -> None:
-        """End this connection for no fault of its client."""
+        """Close this connection without an error of its client."""
         if not self.closed:
             self.wire.close(None)
             self.lost()
 
-    # -- bytes out
-
     def flush(self) -> None:
-        """Send what is ready. Hot."""
+        """Send responses that are ready. Hot."""
         out = self.out
         self.flush_due = False
         if not out or self.waits & (DRAINING | CLOSED):
@@ -316,11 +313,11 @@ class Connection(Receiver):
             self._unpin()
 
     def pause_writing(self) -> None:
-        """The socket takes no more for now: no further request is started."""
+        """The socket's buffer is full: start no further request."""
         self.waits |= DRAINING
 
     def resume_writing(self) -> None:
-        """All that was written is gone."""
+        """The socket's buffer is empty again."""
         self.waits &= ~DRAINING
         self.tick = self.host.tick
         self._unpin()
@@ -328,7 +325,7 @@ class Connection(Receiver):
         self._go_on()
 
     def moves(self) -> bool:
-        """Whether its client has taken something of its answers since this was last asked."""
+        """Return whether its client has read any bytes of its responses since the last call."""
         before, self.unsent = self.unsent, self.wire.unsent_bytes()
         return self.unsent != before
 
@@ -344,7 +341,7 @@ class Connection(Receiver):
             self._look_if_full()
 
     def lost(self) -> None:
-        """The socket is gone: release everything."""
+        """The socket is closed: release everything."""
         if self.closed:
             return
         self.closed = True

@@ -1,9 +1,8 @@
-"""File descriptors of this process: how many connections may take, and what happens without any.
+"""File descriptors of this process: the share of connections, and a check for exhaustion.
 
-The system refuses to accept connections and to open files once a process has as many descriptors
-as it may (RLIMIT_NOFILE). So the limit is raised at the start as far as it goes, connections get
-what files do not need, and a process without descriptors reports it. A device; made by
-`server.run`.
+At RLIMIT_NOFILE the system can neither accept connections nor open files. So the limit is raised at
+start as far as allowed, connections get the descriptors that files do not need, and exhaustion is
+logged. Created by `server.run`.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ import resource
 logger = logging.getLogger(__name__)
 
 RESERVED_FOR_FILES = 512
-"""Journals, SQL, pipes of child processes, and the 256 segments that stay open."""
+"""Descriptors for journals, SQL, pipes of child processes, and 256 open segments."""
 MAX_DESCRIPTORS = 1 << 20
-"""As high as the limit is raised: some systems have none, and structures of the kernel grow."""
+"""Maximum to which the limit is raised, because kernel structures grow with it."""
 SECONDS_BETWEEN_REPORTS = 60
 
 
 def raise_limit() -> int:
-    """Raise the limit of open descriptors as far as this process may; the limit then."""
+    """Raise the limit of open descriptors as far as possible; return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft == resource.RLIM_INFINITY:
@@ -37,12 +36,13 @@ def raise_limit() -> int:
 
 
 def for_connections(limit: int) -> int:
-    """How many of `limit` descriptors connections may have: what files do not need, or half."""
+    """Return how many of `limit` descriptors connections may use: those that files do not need, or
+    half."""
     return limit - min(RESERVED_FOR_FILES, limit // 2)
 
 
 class DescriptorCheck:
-    """Reports that no descriptor is left, and that there are some again."""
+    """Logs when no descriptor is left, and when there are some again."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -50,7 +50,7 @@ class DescriptorCheck:
         self._reported_s = 0.0
 
     def check(self, now_s: float) -> None:
-        """Try to open something; to be called about once a second (a few microseconds)."""
+        """Try to open a file; called about once a second (a few microseconds)."""
         try:
             os.close(os.open(os.devnull, os.O_RDONLY))
         except OSError as error:

@@ -1,8 +1,8 @@
-"""Whether a broker does what it is for, in a few facts: what /health says.
+"""The health of a broker, as reported by /health.
 
-It is well as long as it takes produces and answers reads, and its metadata is not known to be
-damaged: the next start may be refused then. Trouble of the remote tier alone makes no
-broker ill: a restart would repair nothing, so it is only reported.
+A broker is healthy if it accepts produces and answers reads, and its metadata is not known to be
+damaged, which may prevent the next start. Failures of the remote tier are reported but do not make
+it unhealthy, because a restart would not help.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def health(server: MonitoredServer) -> tuple[bool, dict[str, object]]:
-    """(is it well, the facts as they are sent)."""
+    """Return (healthy, the fields of the response)."""
     broker = server.broker
     commit_log = broker.log.commit_log
     check = server.metadata_check

@@ -1,9 +1,9 @@
 """State shared by all connections of one broker: the table of APIs, receive memory, dispatch,
 sweeps.
 
-It turns a framed request into a call of its handler and the handler's response into bytes, and it
-is the one place where a handler's failure ends: a KafkaError becomes the response's code, a bug
-becomes UNKNOWN_SERVER_ERROR and a stack trace. No sockets here: `server.listener` has them.
+It passes a framed request to its handler and encodes the handler's response. It handles all
+failures of handlers: a KafkaError becomes the response's code, a defect UNKNOWN_SERVER_ERROR with a
+logged traceback. `server.listener` has the sockets.
 """
 
 from __future__ import annotations
@@ -41,24 +41,25 @@ logger = logging.getLogger(__name__)
 
 API_VERSIONS = 18
 SWEEP_S = 1.0
-"""How often idle connections are searched for; the unit of `tick`."""
+"""Interval of the search for idle connections; the unit of `tick`."""
 
 DRAIN_STEP_S = 0.01
 TICKS_BETWEEN_REPORTS = 60
-"""Between two lines about refused connections: clients that are refused try again at once."""
+"""Interval of log lines about refused connections, because refused clients retry at once."""
 
 LARGE_BODY_BYTES = 16 << 10
 LARGE_AT_ONCE = 8
-"""Requests of at least so many bytes are decoded and served eight at a time, but for those that
-only wait: more at once would take memory, up to 100 MB each, and none would be answered sooner."""
+"""Minimum size of requests that are decoded and served at most eight at a time, except for parked
+ones: more would take up to 100 MB each, and none would be answered sooner."""
 
 SMALL_BODY_BYTES = 2048
-"""Requests up to this size are decoded at once, in less than half a millisecond whatever they
-hold; larger ones in slices, while the memory they were received in is pinned."""
+"""Requests up to this size are decoded at once, in less than half a millisecond; larger ones in
+slices, while their receive memory is pinned."""
 
 
 class Host:
-    """One for each broker. `connections` are the open ones, `descriptors` how many there can be."""
+    """The shared state of all connections of a broker. `connections`: the open ones, `descriptors`:
+    their maximum number."""
 
     def __init__(self, broker: Broker, descriptors: int = sys.maxsize) -> None:
         self.broker = broker
@@ -74,12 +75,10 @@ class Host:
         self.connections: set[Connection] = set()
         self._sweeper = Sweeper(self, self.connections)
         self._descriptors = descriptors
-        self._refused = 0  # connections, since the last report
+        self._refused = 0  # refused connections since the last report
         self._reported_tick = -TICKS_BETWEEN_REPORTS
         self._dirty: list[Connection] = []
         self.call_soon: Callable[[Callable[[], None]], object] = broker.env.call_soon
-
-    # -- answers
 
     def flush_soon(self, connection: Connection) -> None:
         """Send this connection's answers at the end of the event-loop iteration: one write for all
@@ -90,26 +89,24 @@ class Host:
             self.call_soon(self.flush_all)
 
     def flush_all(self) -> None:
-        """Send what every connection has ready."""
+        """Send the ready responses of every connection."""
         dirty = self._dirty
         self._dirty = []
         for connection in dirty:
             try:
                 connection.flush()
-            except Exception:  # one broken socket must not keep the others from being sent to
+            except Exception:  # one broken socket must not affect the others
                 self.log_defect(connection, "answers cannot be sent")
                 connection.abort("its answers cannot be sent")
 
     def log_defect(self, connection: Connection, what: str) -> None:
-        """Log the exception that is being handled: a defect that cost one client its request."""
+        """Log the exception that is being handled: a defect for which one client gets an error."""
         logger.exception("%s: %s", self.last_request(connection), what)
-
-    # -- requests
 
     def serve(
         self, connection: Connection, exchange: Exchange, api: Api, block: Pinned, body: Buffer
     ) -> None:
-        """Serve a request in a task. DecodeError: a small one is not what it should be."""
+        """Serve a request in a task. Raises DecodeError if a small one is malformed."""
         requests = self.counts.requests
         requests[api.key] = requests.get(api.key, 0) + 1
         name = f"{api.name} v{exchange.version} {_sender(connection)}"
@@ -167,7 +164,7 @@ class Host:
         asked: list[Any],
         slot: _Slot | None = None,
     ) -> None:
-        """Have the one request in `asked` served and answer it."""
+        """Have the only request in `asked` served, and answer it."""
 
         def parked() -> None:
             connection.served(exchange)
@@ -192,7 +189,7 @@ class Host:
         except AnswerTooLarge:
             connection.abort(f"the answer to {api.name} is over {MAX_ANSWER_BYTES} bytes")
             return
-        except Exception as failure:  # the last place before the client: nothing may escape
+        except Exception as failure:  # the outermost handler: no exception may escape
             if not isinstance(failure, KafkaError):
                 logger.exception("%s v%d from %s failed", api.name, ctx.version, ctx.client_id)
             self.counts.failed(api.name, int(code_of(failure)))
@@ -212,7 +209,7 @@ class Host:
     async def _failed(
         self, api: Api, version: int, asked: list[Any], failure: Exception
     ) -> list[Buffer] | None:
-        """The response that carries the failure, if one can be made."""
+        """Return a response with the error, if one can be built."""
         message = failure.message if isinstance(failure, KafkaError) else None
         request = asked[0] if asked else None
         kind = response_class(api.key)
@@ -220,8 +217,8 @@ class Host:
         return None if response is None else await self._parts([response], version)
 
     async def _parts(self, answer: list[Any], version: int) -> list[Buffer]:
-        """The one response in `answer` as buffers, encoded and freed in slices; a handler may have
-        encoded it itself."""
+        """Return the only response in `answer` as buffers, encoded and freed in slices; a handler
+        may have encoded it already."""
         response = answer[0]
         if isinstance(response, list):
             return response
@@ -231,7 +228,7 @@ class Host:
         return await encoded(self.broker.env.slices, answer, version)
 
     def unsupported(self, exchange: Exchange, key: int, version: int) -> bool:
-        """KIP-511: only ApiVersions has an answer in a version no one knows."""
+        """KIP-511: only ApiVersions answers unknown versions."""
         if key != API_VERSIONS:
             return False
         from kafkawire.handlers.api_versions import unsupported
@@ -240,15 +237,13 @@ class Host:
         return True
 
     def last_request(self, connection: Connection) -> str:
-        """The last request of a connection, for log lines."""
+        """Describe the last request of a connection, for log lines."""
         api = self.apis.get(connection.last_key)
         return f"{api.name if api else 'a request'} {_sender(connection)}"
 
-    # -- connections
-
     def admit(self) -> bool:
-        """Whether one more connection may be open: `max.connections`, or fewer where the process
-        may not have so many descriptors."""
+        """Return whether another connection is allowed by `max.connections` and the file
+        descriptors."""
         bound = min(self.broker.config.max_connections, self._descriptors)
         if len(self.connections) < bound or self._sweeper.make_room():
             return True
@@ -274,19 +269,19 @@ class Host:
         self._reported_tick = self.tick
 
     def sweep(self) -> None:
-        """Once each SWEEP_S: close connections that are idle or that keep others waiting."""
+        """Called every SWEEP_S: close connections that are idle or that block others."""
         self.tick += 1
         self._sweeper.sweep(self.broker.config.connections_max_idle_ms / 1000 / SWEEP_S)
         self.memory.favour()
 
     async def drain(self, linger_s: float) -> None:
-        """Start no further request, and close each connection once its last answers are gone, or
+        """Start no further request, and close each connection once its last responses are sent, or
         after `linger_s`."""
         clock = self.broker.env.clock
         until = clock.monotonic() + linger_s
         for api in self.apis.values():
             if api.hot is not None:
-                api.hot.close()  # what was parked while the broker was being closed
+                api.hot.close()  # requests parked during the stop
         while self.connections and clock.monotonic() < until:
             for connection in list(self.connections):
                 connection.stop()
@@ -298,7 +293,7 @@ class Host:
 
 
 class _Slot:
-    """Permission to serve one large request; waiting requests give theirs back."""
+    """Permission to serve one large request; a parked request returns it."""
 
     __slots__ = ("_gate", "_open")
 
@@ -307,13 +302,13 @@ class _Slot:
         self._open = False
 
     async def begin(self) -> None:
-        """Wait for it: first come, first served."""
+        """Wait for the permission; first come, first served."""
         if self._gate is not None:
             await self._gate.acquire()
             self._open = True
 
     def end(self) -> None:
-        """Let the next begin. Calling it again does nothing."""
+        """Return the permission. Another call has no effect."""
         if self._open and self._gate is not None:
             self._open = False
             self._gate.release()

@@ -1,8 +1,8 @@
-"""The two pages a monitor reads: /metrics for Prometheus, /health for supervisors.
+"""The monitoring pages: /metrics for Prometheus, /health for supervisors.
 
-Just enough of HTTP/1.1 for that: a GET without a body is answered and the connection closed.
-Heads are bounded, so are connections; who is slow is closed. What the pages say is
-`server.metrics` and `server.health`; sockets are `server.listener`'s.
+A minimal HTTP/1.1: a GET without a body is answered, and the connection closed. Request heads and
+connections are bounded, and slow clients are disconnected. `server.metrics` and `server.health`
+build the pages; `server.listener` has the sockets.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HEAD_BYTES_MAX = 8 << 10
-"""A monitor's request head has a few hundred bytes."""
+"""Maximum request head; a monitor's has a few hundred bytes."""
 CONNECTIONS_MAX = 32
-"""Monitors connect one at a time; more open connections only take memory."""
+"""Maximum number of connections; a monitor uses one at a time."""
 PATIENCE_S = 10.0
-"""From the connection to the last byte of the answer; Prometheus gives up after as long."""
+"""Time limit from the connection to the last byte of the response, like Prometheus's timeout."""
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 JSON_TYPE = "application/json"
@@ -46,7 +46,7 @@ class PageProtocol(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take it in, if there is room."""
+        """Accept the connection, if the limit allows it."""
         self._transport = cast(asyncio.Transport, transport)
         if len(self._open) >= CONNECTIONS_MAX:
             self.close()
@@ -62,12 +62,12 @@ class PageProtocol(asyncio.Protocol):
             self._timer.cancel()
 
     def close(self) -> None:
-        """End it now."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Gather the head; answer when it is whole. What follows it is ignored."""
+        """Collect the head; respond when it is complete. Further data is ignored."""
         if self._answering:
             return
         self._head += data
@@ -81,7 +81,7 @@ class PageProtocol(asyncio.Protocol):
         method, path = request_of(head)
         try:
             page = await self._page(method, path)
-        except Exception:  # the monitor must hear that something is wrong, not nothing
+        except Exception:  # report an error instead of not responding
             logger.exception("rendering page %s failed, answered with status 500", path)
             page = (
                 "500 Internal Server Error",
@@ -102,8 +102,8 @@ class PageProtocol(asyncio.Protocol):
         return "404 Not Found", TEXT_TYPE, b"there are /metrics and /health\n"
 
     async def _metrics(self) -> AsyncIterator[bytes]:
-        """Family by family: a thousand series take 5 ms, and other clients are served in
-        between."""
+        """Return the page, family by family: a thousand series take 5 ms, and other clients are
+        served in between."""
         env = self._server.broker.env
         render = await env.offload.submit("files", _renderer)
         for part in render(self._server):
@@ -123,7 +123,8 @@ class PageProtocol(asyncio.Protocol):
 
 
 def request_of(head: bytes) -> tuple[str, str]:
-    """(method, path without its query) of a request head; empty texts where it is none."""
+    """Return (method, path without its query) of a request head; empty strings if it is
+    malformed."""
     words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
         return "", ""
@@ -131,7 +132,7 @@ def request_of(head: bytes) -> tuple[str, str]:
 
 
 def _renderer() -> Callable[[MonitoredServer], Iterator[bytes]]:
-    """Imported at the first scrape: a broker that no one watches does without."""
+    """Return the renderer, imported at the first scrape to keep unmonitored brokers small."""
     from kafkawire.server.metrics.render import render
 
     return render

@@ -1,8 +1,8 @@
-"""Sockets: accepts connections and drives one `Connection` each. A device.
+"""Sockets: accepts connections, with one `Connection` each.
 
-The protocol is an asyncio.BufferedProtocol, so bytes arrive in memory of our own choosing. The
-write buffer's limits are 0: either all was taken by the kernel, or the client is slow and no
-further request of it is started until it has read (`pause_writing`).
+The protocol is an asyncio.BufferedProtocol, so bytes are received directly into the receive memory.
+The write buffer's limits are 0: either the kernel has taken everything, or the client is slow and
+no further request of it is started until it has read (`pause_writing`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ logger = logging.getLogger(__name__)
 
 
 UNSENT_BYTES_MAX = 256 << 10
-"""Of what the kernel holds of a client's answers, how much may wait to be sent for the first time
-(what is on its way is not bounded by this): a client that does not read would otherwise hold up to
-tcp_wmem, usually 4 MiB, of memory that is not counted."""
-_RESET = pack("ii", 1, 0)  # struct linger: on, for no time
+"""Maximum of a client's unsent response bytes in the kernel (bytes in flight are not counted): a
+client that does not read would otherwise use up to tcp_wmem, usually 4 MiB, of uncounted memory."""
+_RESET = pack("ii", 1, 0)  # struct linger: on, zero seconds
 _TCP_OPTIONS = {
-    # A peer that has gone without a word is found in 7 minutes, whatever it waits for; with the
-    # kernel's defaults in two hours.
+    # A dead peer is detected in 7 minutes, whatever it waits for; with the kernel's defaults in two
+    # hours.
     "TCP_KEEPIDLE": 300,
     "TCP_KEEPINTVL": 30,
     "TCP_KEEPCNT": 4,
@@ -42,7 +41,7 @@ _TCP_OPTIONS = {
 
 
 class AddressError(ValueError):
-    """An address that cannot be listened on: one sentence with the option, its value and why."""
+    """An address that cannot be bound: one sentence with the option, its value and the reason."""
 
 
 def _drop(_: object) -> None:
@@ -50,12 +49,12 @@ def _drop(_: object) -> None:
 
 
 class ClientProtocol(asyncio.BufferedProtocol):
-    """A socket and its Connection; the Connection's methods stand in for the callbacks."""
+    """A socket and its Connection; the Connection's methods are the callbacks."""
 
     def __init__(self, host: Host, listener: str) -> None:
         self.host = host
         self.connection = Connection(host, self, "", listener)
-        # Bound once: these run for each read.
+        # Bound once, because they run for each read.
         for name, method in (
             ("get_buffer", self.connection.get_buffer),
             ("buffer_updated", self._received if host.watchdog else self.connection.received),
@@ -64,19 +63,19 @@ class ClientProtocol(asyncio.BufferedProtocol):
         ):
             setattr(self, name, method)
         self.transport: asyncio.Transport | None = None
-        self.write: Callable[[list[Buffer]], None] = _drop  # connection.Wire's
+        self.write: Callable[[list[Buffer]], None] = _drop  # of connection.Wire
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection in, or close it where there are too many."""
+        """Accept the connection, or close it if there are too many."""
         self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.connection.connected(str(peer[0]) if isinstance(peer, tuple) else "local")
         if not self.host.admit():
-            self.close(None)  # the host reports it
+            self.close(None)  # logged by the host
             self.connection.refused()
             return
         self.host.connections.add(self.connection)
-        # The kernel gets what it takes at once; the rest waits in the transport.
+        # The kernel takes what it can immediately; the transport buffers the rest.
         self.write = self.transport.writelines
         self.transport.set_write_buffer_limits(high=0)
         sock = transport.get_extra_info("socket")
@@ -84,34 +83,32 @@ class ClientProtocol(asyncio.BufferedProtocol):
             _set_options(sock)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release what it held."""
+        """Release its resources."""
         self.host.connections.discard(self.connection)
         self.connection.lost()
         self.transport = None
         self.write = _drop
 
     def eof_received(self) -> bool:
-        """A client that has said all closes both ways, as Kafka's does."""
+        """Close the connection when the client has closed its side, as in Kafka."""
         return False
 
     def _received(self, count: int) -> None:
-        """Measure what the connection does with the bytes; what it starts in tasks is measured
-        there."""
+        """Measure the time the connection takes for the bytes; tasks it starts are measured
+        separately."""
         watchdog = self.host.watchdog
         assert watchdog is not None
         begun = watchdog.begin()
         self.connection.received(count)
         watchdog.end(begun, lambda: self.host.last_request(self.connection))
 
-    # -- connection.Wire
-
     def pause_reading(self) -> None:
-        """Leave what the client sends in the kernel."""
+        """Stop reading; the kernel buffers the client's data."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Start reading again."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
 
@@ -120,7 +117,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
         return self.transport.get_write_buffer_size() if self.transport is not None else 0
 
     def close(self, reason: str | None) -> None:
-        """Close the socket; a reason is worth a line."""
+        """Close the socket; a reason is logged."""
         connection = self.connection
         if reason is not None:
             logger.info(
@@ -130,25 +127,25 @@ class ClientProtocol(asyncio.BufferedProtocol):
         if self.transport is not None:
             sock = self.transport.get_extra_info("socket")
             if sock is not None and self.unsent_bytes():
-                # Its answers end in the middle anyhow; else the kernel offers for minutes what it
-                # has taken to a client that does not read.
+                # Its responses are cut off anyway; otherwise the kernel would retry for minutes to
+                # send data to a client that does not read.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self.transport.abort()
 
 
 def _set_options(sock: socket.socket) -> None:
-    """Set the socket options of a client connection: NODELAY and KEEPALIVE as Kafka does, and
-    bounds."""
+    """Set the socket options of a client connection: NODELAY and KEEPALIVE as in Kafka, and
+    limits."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _TCP_OPTIONS.items():
         if (option := getattr(socket, name, None)) is not None:
-            with suppress(OSError):  # a kernel without it: its own defaults hold
+            with suppress(OSError):  # not supported by the kernel: its defaults apply
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 async def listen_for_monitors(server: MonitoredServer, address: str, port: int) -> asyncio.Server:
-    """Serve /metrics and /health on one address. AddressError where it cannot be listened on."""
+    """Serve /metrics and /health on one address. Raises AddressError if it cannot be bound."""
     from kafkawire.server.http_pages import CONNECTIONS_MAX, PageProtocol  # most brokers do without
 
     open_ones: set[PageProtocol] = set()
@@ -158,7 +155,7 @@ async def listen_for_monitors(server: MonitoredServer, address: str, port: int) 
 
 
 async def listen(host: Host, name: str, address: str, port: int) -> asyncio.Server:
-    """Accept on one address. AddressError where it cannot be listened on."""
+    """Accept connections on one address. Raises AddressError if it cannot be bound."""
     backlog = host.broker.config.socket_listen_backlog_size
     return await _open("listen", lambda: ClientProtocol(host, name), address, port, backlog)
 

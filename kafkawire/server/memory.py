@@ -1,13 +1,13 @@
-"""Receive memory: one shared arena for small reads, blocks for requests that come in pieces.
+"""Receive memory: a shared arena for small reads, and blocks for requests that arrive in pieces.
 
-Bytes are received straight into a Block and parsed where they lie; a batch is written to the log
-from there. So a block has pins: as long as it is in use (a Produce whose write batch has not
-been written) it is neither reused nor given back. An idle connection owns no memory at all: a
-read happens in the arena, and only an incomplete frame moves to a block of its own.
+Bytes are received directly into a Block and parsed in place; a batch is written to the log from
+there. So blocks are pinned: while in use (a Produce whose write batch is not written yet) a block
+is neither reused nor released. An idle connection owns no memory: reads use the arena, and only an
+incomplete frame is moved to a block of its own.
 
-Blocks up to 4 MiB are pooled and counted whole. A larger request gets one block of its whole size,
-which is counted as it fills: the system gives memory to pages that are touched, and nothing large
-is ever copied. Pure: no sockets. Used by `server.connection` alone.
+Blocks up to 4 MiB are pooled and counted completely. A larger request gets one block of its size,
+which is counted as it fills: the system allocates pages when they are touched, and no large data is
+copied. Pure: no sockets. Used by `server.connection`.
 """
 
 from __future__ import annotations
@@ -15,34 +15,35 @@ from __future__ import annotations
 from collections.abc import Callable
 
 ARENA_BYTES = 1 << 20
-"""Small requests of a few event-loop iterations; larger would leave the processor's cache."""
+"""Small requests of a few event-loop iterations; a larger arena would exceed the processor's
+cache."""
 
 READ_BYTES = 1 << 18
-"""Most bytes of one socket read: the kernel's usual receive buffer."""
+"""Maximum bytes of one socket read: the kernel's usual receive buffer."""
 SHORT_READ_BYTES = 1 << 14
-"""... while others wait for memory: what is read of an incomplete request has to be kept."""
+"""The same while others wait for memory, because data of an incomplete request must be kept."""
 
 SMALLEST_BLOCK_BYTES = 1 << 10
 POOLED_BYTES_MAX = 4 << 20
-"""The largest block that is kept for reuse: Produces of usual settings are a MiB or two."""
+"""Maximum size of a pooled block; typical Produces have a MiB or two."""
 STEP_BYTES = 1 << 20
-"""A larger block is counted by so many bytes at a time."""
+"""A larger block is counted in steps of this size."""
 KEPT_BYTES_MAX = 64 << 20
-"""Free blocks kept for reuse; fresh memory costs a page fault each 4 KiB."""
+"""Maximum bytes of free blocks kept for reuse; new memory costs a page fault per 4 KiB."""
 
 SMALL_BYTES, MEDIUM_BYTES = 64 << 10, 2 << 20
-"""Requests up to the first may use all of the memory, and an eighth of it whatever others take;
-those up to the second seven eighths, larger ones three quarters: large ones that do not arrive
-never keep small ones from being received."""
+"""Requests up to the first size may use all of the memory, and an eighth is reserved for them;
+those up to the second size may use seven eighths, larger ones three quarters. So large requests
+that do not arrive never block small ones."""
 
 
 Waiting = dict[object, tuple[int, int, Callable[[], None]]]
-"""Connections, with the size of their request, how much of it they want, and what to call."""
+"""Waiting connections, with the size of their request, the bytes they need, and the callback."""
 
 
 class Block:
-    """A piece of receive memory. `used` is how far it is taken (arena blocks only), `charged` how
-    much of it is counted, and so may be filled."""
+    """A piece of receive memory. `used`: the end of its used part (arena blocks only); `charged`:
+    the bytes that are counted, and so may be filled."""
 
     __slots__ = ("charged", "memory", "pins", "size", "small", "used", "view")
 
@@ -56,11 +57,11 @@ class Block:
         self.used = 0
 
     def pin(self) -> None:
-        """Keep the bytes as they are until `unpin`."""
+        """Keep the bytes unchanged until `unpin`."""
         self.pins += 1
 
     def unpin(self) -> None:
-        """Remove one pin; with the last one the block is free."""
+        """Remove one pin; with the last one the block becomes free."""
         self.pins -= 1
         if self.pins == 0:
             if self is self.memory.arena:
@@ -70,13 +71,13 @@ class Block:
 
 
 class Memory:
-    """All receive memory of a process, within `bound_bytes`.
+    """All receive memory of a process, at most `bound_bytes`.
 
-    Past the bound `take` and `extend` refuse and the connection stops reading until `when_free`
-    calls it: what all clients together send cannot outgrow the bound. What has been received
-    already is taken with `force`. `waiting`: how many connections wait. `favoured` is a connection
-    that may exceed the bound with one request: else those that have half of theirs could wait for
-    each other for ever. `untouched` gives memory that takes none before it is written to.
+    At the bound `take` and `extend` fail, and the connection stops reading until `when_free` calls
+    it; so all clients together cannot exceed the bound. `force` takes memory for data that is
+    already received. `waiting`: number of waiting connections. `favoured`: a connection that may
+    exceed the bound for one request; otherwise connections that each have half of a request could
+    deadlock. `untouched` allocates memory that takes no pages before it is written.
     """
 
     def __init__(
@@ -95,8 +96,8 @@ class Memory:
         self.arena = Block(self, _zeroed(ARENA_BYTES), ARENA_BYTES)
 
     def next_arena(self) -> Block:
-        """Another arena, where this one has no room for a read after `used`."""
-        # The full one is pinned (else `used` were 0); its last unpin gives it back.
+        """Return another arena if this one has no room for a read after `used`."""
+        # The full one is pinned (otherwise `used` would be 0); its last unpin releases it.
         self.taken_bytes += self.arena.size
         block = self._reuse(ARENA_BYTES)
         self.arena = block
@@ -122,8 +123,8 @@ class Memory:
         return self.taken_bytes + more <= bound or owner is self.favoured
 
     def take(self, owner: object, size: int, whole: int, *, force: bool = False) -> Block | None:
-        """A block of at least `size` bytes for a request of `whole`, or None where the bound is
-        reached. One that is too large for the pool is counted as far as it is extended."""
+        """Return a block of at least `size` bytes for a request of `whole`, or None at the bound.
+        One that is too large for the pool is counted as it is extended."""
         if size > POOLED_BYTES_MAX:
             if not force and not self._has_room(owner, whole, STEP_BYTES):
                 return None
@@ -139,7 +140,8 @@ class Memory:
         return block
 
     def extend(self, owner: object, block: Block, least: int = 0) -> bool:
-        """Count more of a large block, at least up to `least`, whatever is free; False: no room."""
+        """Count more of a large block, at least up to `least`, depending on free memory; return
+        False if there is no room."""
         step = min(max(STEP_BYTES, least - block.charged), block.size - block.charged)
         if not least and not self._has_room(owner, block.size, step):
             return False
@@ -148,7 +150,7 @@ class Memory:
         return True
 
     def give(self, block: Block) -> None:
-        """Take back a block that is not in use."""
+        """Release a block that is not in use."""
         assert block.pins == 0
         assert block is not self.arena
         self.taken_bytes -= block.charged
@@ -162,13 +164,13 @@ class Memory:
             self._wake()
 
     def when_free(self, owner: object, size: int, whole: int, fn: Callable[[], None]) -> None:
-        """Call `fn` when so much may be taken; first come, first served among those of a size."""
+        """Call `fn` when these bytes may be taken; first come, first served per size class."""
         more = _rounded(size) if size <= POOLED_BYTES_MAX else STEP_BYTES
         self._waiting[_class_of(whole)][owner] = whole, more, fn
         self._count()
 
     def forget(self, owner: object) -> None:
-        """A connection has gone, or its request has been received."""
+        """Stop waiting: the connection was closed, or its request received."""
         if self.waiting:
             for waiting in self._waiting:
                 waiting.pop(owner, None)
@@ -177,7 +179,8 @@ class Memory:
             self.favoured = None
 
     def favour(self) -> None:
-        """Let one request that waits exceed the bound, of the smallest; unless another one may."""
+        """Let one of the smallest waiting requests exceed the bound, unless another one may
+        already."""
         if self.favoured is not None:
             return
         for waiting in self._waiting:
@@ -189,7 +192,7 @@ class Memory:
                 return
 
     def _wake(self) -> None:
-        """Call those for whom there is room."""
+        """Call waiting connections for which there is room."""
         self._waking = True
         try:
             for waiting in self._waiting:
@@ -212,7 +215,7 @@ def _zeroed(size: int) -> memoryview:
 
 
 def _rounded(size: int) -> int:
-    """The size of a pooled block that has room for so much."""
+    """Return the size of a pooled block with room for these bytes."""
     return max(SMALLEST_BLOCK_BYTES, 1 << (size - 1).bit_length())
 
 

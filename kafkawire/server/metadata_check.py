@@ -1,10 +1,10 @@
 """The check of metadata.db after the broker serves, and once a day from then on.
 
-A page that no start reads can be damaged unnoticed (kafkawire.metadata.pagecheck). Brokers run for
-months and disks rot meanwhile, so one check after the start is not enough; more often than daily
-would gain little, as a backup that is a day old is what most operators restore. What is found is
-logged once and stays in /health and /metrics until the restart that a repair needs anyway. Not for
-PostgreSQL, which has checksums of its own. Made by `server.run`.
+Damage of a page that is not read at start is otherwise unnoticed (kafkawire.metadata.pagecheck).
+Brokers run for months, so one check after the start is not enough; a daily check is as frequent as
+the backups that most operators restore. Damage is logged once and reported in /health and /metrics
+until the restart that a repair needs. Not for PostgreSQL, which has its own checksums. Created by
+`server.run`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from kafkawire.metadata.store import DamagedMetadata, MetadataError
 logger = logging.getLogger(__name__)
 
 FIRST_S = 5.0
-"""After a start: clients connect again first."""
+"""Delay after a start, while clients connect."""
 INTERVAL_S = 24 * 3600.0
 MAX_S = 600.0
-"""Of one check. A million partitions are 200 MB and take seconds. A check of a far larger file, or
-on a disk that hangs, would keep SQLite from shortening its write-ahead log for longer."""
+"""Time limit of one check. A million partitions are 200 MB and take seconds. During a check of a
+far larger file, or on a hanging disk, SQLite could not checkpoint its write-ahead log."""
 
 
 class MetadataCheck:
-    """The task that checks metadata.db after the start and daily. `damage`: what was found, in a
-    sentence, empty if nothing was; `completed` counts checks that read every page."""
+    """The task that checks metadata.db after the start and daily. `damage`: the damage found, as a
+    sentence, or empty; `completed` counts checks that read every page."""
 
     def __init__(self, env: Env, path: str, data: str) -> None:
         """`path`: the SQLite file; `data`: the data folder, for the command in messages."""
@@ -43,11 +43,11 @@ class MetadataCheck:
         self.completed = 0
 
     def start(self) -> None:
-        """Begin."""
+        """Start the task."""
         self._task = self._env.spawn(self._run(), "check the metadata")
 
     async def close(self) -> None:
-        """Interrupt a check that is under way and wait for its end."""
+        """Interrupt a running check and wait for its end."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -58,7 +58,7 @@ class MetadataCheck:
         await asyncio.gather(task, return_exceptions=True)
 
     async def _run(self) -> None:
-        """Until damage is found or the broker stops."""
+        """Run until damage is found or the broker stops."""
         await self._env.sleep(FIRST_S)
         while not self.damage:
             self._check = check = PageCheck(self._path)

@@ -1,6 +1,6 @@
-"""The parts of a server that metrics and health pages show.
+"""Protocol of a server as used by the metrics and health pages.
 
-A protocol only; kafkawire.server.run has the server itself.
+Implemented by kafkawire.server.run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class MonitoredServer(Protocol):
-    """A server with its broker. `backups` and `metadata_check` are None where they are off."""
+    """A server with its broker. `backups` and `metadata_check` are None if disabled."""
 
     broker: Broker
     host: Host

@@ -1,6 +1,6 @@
-"""Ports of the receiving half of a connection: its socket and the state all connections share.
+"""Ports of the receiving part of a connection: its socket and the shared state.
 
-Protocols only. `server.listener` and `server.host` are the real ones, tests have their own.
+Protocols only, implemented by `server.listener`, `server.host` and tests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Wire(Protocol):
-    """The socket as a connection sees it."""
+    """The socket as used by a connection."""
 
     def write(self, parts: list[Buffer]) -> None: ...
     def unsent_bytes(self) -> int: ...
@@ -25,8 +25,7 @@ class Wire(Protocol):
 
 
 class ReceivingHost(Protocol):
-    """State that the receiving half of a connection shares with those of others; `tick` counts
-    seconds."""
+    """The shared state that the receiving part of a connection uses; `tick` counts seconds."""
 
     memory: Memory
     tick: int

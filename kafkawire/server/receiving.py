@@ -1,7 +1,7 @@
-"""The bytes of one connection on their way in: into the arena, or a block of its own. Sans I/O.
+"""Receives the bytes of one connection into the arena or into a block of its own. Sans I/O.
 
-A read happens in the arena that all connections share; only an incomplete request moves to a block
-of its own, which grows with what has come. The base of `server.connection`, which parses.
+Reads use the arena that all connections share; only an incomplete request is moved to a block of
+its own, which grows with the received bytes. The base of `server.connection`, which parses.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from kafkawire.server.ports import ReceivingHost, Wire
 
 KEPT_BYTES_MAX = 1 << 16
-"""Bytes kept of a client that sends while it has to wait; then its socket is not read."""
+"""Maximum bytes kept of a client that must wait; beyond it its socket is not read."""
 
 _LENGTH = Struct(">i")
 
 
 class Receiver:
-    """The receiving half of a connection. `waits`: why no request may start, 0 if one may."""
+    """The receiving part of a connection. `waits`: why no request may start, 0 if one may."""
 
     __slots__ = (
         "closed", "filled", "host", "kept", "kept_total", "memory", "out", "reading", "receiving",
@@ -37,24 +37,25 @@ class Receiver:
         self.tick = host.tick
         self.waits = 0
         self.out: list[Buffer] = []
-        self.receiving = False  # `received` flushes at its end
+        self.receiving = False  # `received` flushes when it returns
         self.reading = True
         self.kept: Block | None = None  # bytes [start_at, filled) that are not parsed yet
         self.start_at = 0
         self.filled = 0
-        self.kept_total = 0  # bytes that came as parts of requests so far
+        self.kept_total = 0  # received bytes of incomplete requests
         self.wants_memory = False  # not read until there is some
 
     def _parse(self, block: Block, pos: int, end: int) -> int:
-        """Start the requests in [pos, end); the position of the first that was not started."""
+        """Start the requests in [pos, end); return the position of the first that was not
+        started."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Send what is ready."""
+        """Send responses that are ready."""
         raise NotImplementedError
 
     def get_buffer(self, _hint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return the buffer for the next bytes."""
         kept = self.kept
         if kept is not None:
             return kept.view[self.filled : self._wanted(kept)]
@@ -67,7 +68,8 @@ class Receiver:
         return arena.view[arena.used :] if arena.used else arena.view
 
     def _wanted(self, kept: Block) -> int:
-        """Up to where to read: the end of a large frame, so that the next one starts afresh."""
+        """Return the limit of the next read: the end of a large frame, so that the next frame
+        begins in the arena."""
         have = self.filled - self.start_at
         if have >= 4:
             (size,) = _LENGTH.unpack_from(kept.view, self.start_at)
@@ -77,7 +79,7 @@ class Receiver:
         return kept.charged
 
     def received(self, count: int) -> None:
-        """`count` bytes have come into what `get_buffer` gave."""
+        """`count` bytes were received into the result of `get_buffer`."""
         self.tick = self.host.tick
         self.host.counts.received_bytes += count
         self.receiving = True
@@ -100,11 +102,11 @@ class Receiver:
             self.flush()
 
     def is_receiving(self) -> bool:
-        """Whether a request has come in part, and it is the client that the rest waits for."""
+        """Return whether a request is incomplete because of the client."""
         return self.kept is not None and self.reading and not self.waits
 
     def _go_on(self) -> None:
-        """Parse what is kept, as far as it goes."""
+        """Parse the kept bytes as far as possible."""
         kept = self.kept
         if kept is None or self.closed:
             return
@@ -136,12 +138,12 @@ class Receiver:
             self.memory.give(kept)
 
     def _keep(self, rest: memoryview) -> None:
-        """Move unparsed bytes to a block of their own, sized for the frame they begin."""
+        """Move unparsed bytes to a block of their own, sized for their frame."""
         have = len(rest)
         room, whole = _room_for(rest)
         block = self.memory.take(self, room, whole)
         short = block is None
-        if block is None:  # what has come must lie somewhere; no more of it is read
+        if block is None:  # received bytes must be stored; no more are read
             block = self.memory.take(self, have + 1, whole, force=True)
             assert block is not None
         if block.charged < have:
@@ -155,8 +157,8 @@ class Receiver:
             self._grow(block)
 
     def _grow(self, kept: Block) -> None:
-        """The kept block is full: more room, or no reading until there is, or what is kept has
-        gone."""
+        """The kept block is full: extend it, or stop reading until there is room or it was
+        parsed."""
         have = self.filled - self.start_at
         if self.waits and have >= KEPT_BYTES_MAX:
             self._read(False)
@@ -203,12 +205,12 @@ class Receiver:
 
 
 def _room_for(rest: memoryview) -> tuple[int, int]:
-    """How large a block the frame that `rest` begins should have, and how large it is."""
+    """Return the block size for the frame that `rest` begins, and the frame's size."""
     have = len(rest)
     if have < 4:
         return 2 * have, have
     whole = int(_LENGTH.unpack_from(rest)[0]) + 4
-    # Never more than a few times what has really come: a length is only a claim. The whole of a
-    # large one, which is counted as it comes.
+    # At most a few times the received bytes, because a length is only a claim. A large one gets its
+    # whole size, which is counted as it fills.
     room = max(have + 1, min(whole, max(have * 4, 1 << 16)))
     return room if room <= POOLED_BYTES_MAX else max(have + 1, whole), whole

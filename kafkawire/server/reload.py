@@ -1,8 +1,8 @@
-"""SIGHUP: read the configuration file again and put in force what can change in a running broker.
+"""SIGHUP: read the configuration file again and apply dynamic settings.
 
-Dynamic settings and the log level are taken over. What needs a restart, and what a setting stored
-by IncrementalAlterConfigs overrides, is logged; a file with a mistake changes nothing. The options
-of the command line and of the environment are stronger than the file and stay as they are. Made by
+Dynamic settings and the log level are applied. Changes that need a restart, or are overridden by
+IncrementalAlterConfigs, are logged; a file with an error changes nothing. Options of the command
+line and of the environment take precedence over the file and are unchanged. Created by
 `server.run`.
 """
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NEED_A_RESTART = ("listeners", "advertised", "data", "metadata_url", "log_format")
-"""Options that are read once. The log level is not one of them."""
+"""Options that are read only at start. The log level is not one of them."""
 
 
 class Reloader:
-    """One for each process. `reread` collects the options again and raises ValueError with a
-    sentence where something is wrong; it is called on a thread."""
+    """Reloads the configuration. `reread` collects the options again in a thread; it raises
+    ValueError with a sentence for invalid ones."""
 
     def __init__(self, options: ServeOptions, reread: Callable[[], ServeOptions]) -> None:
         self._options = options
@@ -35,17 +35,17 @@ class Reloader:
         self._asked = asyncio.Event()
 
     def ask(self) -> None:
-        """The handler of the signal. Signals that arrive during a reload are one more reload."""
+        """Handle the signal. Signals during a reload cause one more reload."""
         self._asked.set()
 
     async def run(self, broker: Broker) -> None:
-        """Reload whenever it is asked for, until it is cancelled."""
+        """Reload at every request until cancelled."""
         while True:
             await self._asked.wait()
             self._asked.clear()
             try:
                 await self._reload(broker)
-            except Exception:  # the broker goes on with what it has
+            except Exception:  # the broker keeps its configuration
                 logger.exception("SIGHUP: reloading failed, the configuration is unchanged")
 
     async def _reload(self, broker: Broker) -> None:
@@ -72,7 +72,7 @@ class Reloader:
 
 
 def _changes(before: dict[str, str], after: dict[str, str]) -> dict[str, str | None]:
-    """Settings that are others now; None: back to the default."""
+    """Return the changed settings; None: back to the default."""
     names = sorted(before.keys() | after.keys())
     return {name: after.get(name) for name in names if before.get(name) != after.get(name)}
 

@@ -1,7 +1,7 @@
-"""`kafkawire serve` from its options to the last commit: start, say so, wait, end in order.
+"""`kafkawire serve`: start the server, print the ready line, wait, and stop in order.
 
-Order of the end: stop accepting, answer or fail what is parked, commit, close. Called by the
-command line alone; embedding a broker in another program's tests is `kafkawire.testing`.
+Order of the stop: stop accepting, answer parked requests, commit, close. Called by the command
+line; `kafkawire.testing` runs a broker in tests of other programs.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 COLLECT_AFTER = 10_000
-"""Objects made since the last collection of the youngest generation; Python's own 700 is a few
-dozen requests."""
+"""Objects allocated between collections of the youngest generation; Python's default of 700 is a
+few dozen requests."""
 
 LINGER_S = 5.0
-"""How long clients get to read their last answers; Kafka's request handlers get as long."""
+"""How long clients get to read their last responses, as in Kafka."""
 
 
 class Server:
-    """A broker and its sockets. `monitors`: where /metrics and /health are answered."""
+    """A broker and its sockets. `monitors`: the address of /metrics and /health."""
 
     def __init__(self, broker: Broker, descriptors: int) -> None:
-        """`descriptors`: how many file descriptors this process may have."""
+        """`descriptors`: maximum number of file descriptors of this process."""
         self.broker = broker
         self.host = Host(broker, for_connections(descriptors))
         self._descriptors = DescriptorCheck(descriptors)
@@ -60,7 +60,7 @@ class Server:
 
     @classmethod
     async def start(cls, options: ServeOptions, env: Env) -> Server:
-        """Open the broker, then its listeners. Raises what either raises."""
+        """Open the broker, then its listeners. Raises the errors of both."""
         metadata = open_metadata(options.metadata_url, options.data)
         broker = await Broker.start(
             env, metadata, options.data, options.settings, dict(options.advertised)
@@ -81,7 +81,7 @@ class Server:
         return server
 
     async def _prepare(self) -> None:
-        """Load what the first requests need now, while no one waits for it: a start does not."""
+        """Import the modules of the first requests in the background, to keep the start short."""
         await self.broker.env.offload.submit("files", keep_freed_memory)
         await self.broker.env.offload.submit("files", load_hot, self.host.apis)
 
@@ -92,7 +92,7 @@ class Server:
         bound = sockets.sockets[0].getsockname()[1]
         if advertised is None:
             self.broker.listeners[name] = (host, bound)
-        elif not advertised[1]:  # port 0: whatever the kernel gave
+        elif not advertised[1]:  # port 0: chosen by the kernel
             self.broker.listeners[name] = (advertised[0], bound)
 
     async def _listen_for_monitors(self) -> None:
@@ -106,7 +106,7 @@ class Server:
             logger.info("metrics on http://%s:%d/metrics", host, bound)
 
     def _start_backups(self, options: ServeOptions) -> None:
-        """Backups at intervals, where `backup.url` is set."""
+        """Start scheduled backups if `backup.url` is set."""
         broker = self.broker
         url = broker.config.backup_url.strip()
         if not url:
@@ -126,7 +126,7 @@ class Server:
         self._backing_up = broker.env.spawn(self.backups.run(), "backups")
 
     def _start_metadata_check(self, options: ServeOptions) -> None:
-        """Where the metadata is an SQLite file."""
+        """Start the metadata check if the metadata is an SQLite file."""
         path = sqlite_file(options.metadata_url, options.data)
         if path is not None:
             self.metadata_check = MetadataCheck(self.broker.env, path, options.data)
@@ -139,7 +139,7 @@ class Server:
             await self.backups.close()
 
     async def _register(self) -> None:
-        """Tell the other brokers which ports the kernel gave, where it was left to it."""
+        """Register listener ports chosen by the kernel for the other brokers."""
         broker = self.broker
         config = broker.config
         await broker.metadata.register_broker(broker.node_id, broker.listeners, config.broker_rack)
@@ -157,7 +157,7 @@ class Server:
         self._descriptors.check(now)
 
     async def close(self) -> None:
-        """Stop accepting, answer what waits, commit, close."""
+        """Stop accepting, answer waiting requests, commit, close."""
         if self._ended:
             return
         self._ended = True
@@ -176,15 +176,17 @@ class Server:
 def serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> int:
     """Run until SIGINT or SIGTERM; SIGHUP reads the options again with `reread`.
 
-    The exit code: 0; 1 where it could not start, 2 where an option
-    is the reason, or data folder, metadata and tier do not belong together."""
+
+    Returns the exit code: 0; 1 if it could not start, 2 if an option is invalid, or data folder,
+    metadata and tier do not belong together.
+    """
     return _run(_serve(options, reread))
 
 
 def _run(main: Coroutine[object, object, int]) -> int:
     try:
         import uvloop
-    except ImportError:  # no wheel for this platform: asyncio's own loop does
+    except ImportError:  # no wheel for this platform: use asyncio's own loop
         return asyncio.run(main)
     return uvloop.run(main)
 
@@ -221,17 +223,17 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
 
 
 def _sentence(failure: Exception) -> str:
-    """A failure without the number of its errno."""
+    """Return a failure without its errno."""
     if isinstance(failure, OSError) and failure.strerror and failure.filename:
         return f"{failure.filename} cannot be used ({failure.strerror})"
     return str(failure)
 
 
 def _spare_collector() -> None:
-    """Keep the cycle collector off what lives for ever: partitions, modules, tables.
+    """Exclude permanent objects from cycle collection: partitions, modules, tables.
 
-    Requests make no cycles, and a full collection over 10,000 partitions stops the loop for tens
-    of milliseconds. What is made later is still collected, a little less often.
+    Requests make no cycles, and a full collection over 10,000 partitions blocks the event loop for
+    tens of milliseconds. Later objects are still collected, a little less often.
     """
     gc.collect()
     gc.freeze()

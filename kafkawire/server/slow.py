@@ -1,9 +1,9 @@
-"""Connections that hold memory others wait for and make no progress, and idle ones.
+"""Disconnects idle connections, and slow ones that hold memory others wait for.
 
-While memory suffices every client may be as slow as it likes, as with Kafka. When others wait for
-memory, of requests that are being received or of answers, a connection that holds some must keep
-to a rate: a client that does not read its answers, or sends a large request by the byte, is
-disconnected with a line in the log, and costs only itself.
+While memory suffices clients may be slow, as with Kafka. When others wait for memory (of requests
+being received or of responses), a connection that holds some must keep a minimum rate. A client
+that does not read its responses, or sends a large request too slowly, is disconnected with a log
+line.
 
 Pure; called by `server.host` once a second.
 """
@@ -20,44 +20,45 @@ if TYPE_CHECKING:
     from kafkawire.server.connection import Connection, ConnectionHost
 
 WINDOW_TICKS = 3
-"""Rates are measured over so many seconds: longer than a lost packet is repeated for."""
+"""Window of the rates in seconds: longer than the retransmission of a lost packet."""
 PARKED_WINDOW_TICKS = 30
-"""The same where answers wait for an earlier one of their connection: that takes as long as a
-Fetch waits, or a rebalance."""
+"""The same for responses queued after a parked one of their connection, which may wait as long as a
+Fetch or a rebalance."""
 LEAST_RATE = 64 << 10
-"""Bytes a second at least: half of a megabit line, and a request of 1 MiB in 16 seconds."""
+"""Minimum bytes a second: half a megabit, or a request of 1 MiB in 16 seconds."""
 WITHIN_S = 60
-"""... and all that is held within a minute: of 100 MiB 1.7 MiB a second."""
+"""All held bytes must also move within a minute: 1.7 MiB a second for 100 MiB."""
 STALLED_TICKS = 60
-"""A request of which no byte came for so long will not be completed: clients give theirs up after
-30 s (librdkafka: 60 s)."""
+"""A request without a new byte for this long will not be completed: clients give up after 30 s
+(librdkafka: 60 s)."""
 UNUSED_TICKS = 10
-"""Where `max.connections` are open, one that has sent no request for so long gives way."""
+"""At `max.connections`, a connection without a request for this long is closed."""
 
 
 class Rates:
-    """How fast connections move between two sweeps while others wait for memory."""
+    """Rates of connections between two sweeps while others wait for memory."""
 
     __slots__ = ("_marks",)
 
     def __init__(self) -> None:
-        self._marks: dict[Connection, tuple[int, int]] = {}  # since when, moved by then
+        # start of the window, bytes moved by then
+        self._marks: dict[Connection, tuple[int, int]] = {}
 
     def clear(self) -> None:
-        """Forget all rates: no connection waits."""
+        """Reset all rates, because no connection waits."""
         self._marks.clear()
 
     def slow(
         self, tick: int, holders: Iterable[tuple[Connection, int, int, int]]
     ) -> list[tuple[Connection, int, int]]:
-        """Those of (connection, bytes it holds, bytes moved so far, window in ticks) that are too
-        slow: with what they hold and their rate."""
+        """Return those of (connection, held bytes, bytes moved so far, window in ticks) that are
+        too slow, with their held bytes and rate."""
         found: list[tuple[Connection, int, int]] = []
         marks: dict[Connection, tuple[int, int]] = {}
         for connection, held, moved, window in holders:
             since, before = self._marks.get(connection, (tick, moved))
             if moved < before:
-                since, before = tick, moved  # it has begun again
+                since, before = tick, moved  # restarted
             if tick - since >= window:
                 rate = (moved - before) // (tick - since)
                 if rate < max(LEAST_RATE, held // WITHIN_S):
@@ -70,7 +71,7 @@ class Rates:
 
 
 class Sweeper:
-    """Closes idle, stalled and slow connections. One for each host."""
+    """Closes idle, stalled and slow connections."""
 
     __slots__ = ("_connections", "_counts", "_host", "_receiving", "_sending", "_unused_tick")
 
@@ -83,7 +84,7 @@ class Sweeper:
         self._unused_tick = 0
 
     def sweep(self, idle_ticks: float) -> None:
-        """Once a tick. `idle_ticks`: connections.max.idle.ms; negative: for ever."""
+        """Called every tick. `idle_ticks`: connections.max.idle.ms; negative: never."""
         tick = self._host.tick
         if self._host.answers.short:
             for connection, held, rate in self._sending.slow(tick, self._behind()):
@@ -118,10 +119,11 @@ class Sweeper:
                 self._close(connection, "idle", "idle")
 
     def make_room(self) -> bool:
-        """Close the connection that has been open longest without a request, if there is one."""
+        """Close the connection without a request that has been open longest, if there is one."""
         tick = self._host.tick
         if self._unused_tick == tick:
-            return False  # one a second: each scan costs a millisecond for 10,000 connections
+            # one a second, because each scan takes a millisecond for 10,000 connections
+            return False
         self._unused_tick = tick
         unused = [each for each in self._connections if each.last_key < 0]
         oldest = min(unused, key=lambda each: each.tick, default=None)

@@ -1,9 +1,9 @@
 """A broker as a child process, for tests: start, stop, kill, restart.
 
 The child is `sys.executable -P -m kafkawire serve` on a free port of 127.0.0.1 with a data folder
-of its own; -P, because the project under test may itself hold a folder named log or groups.
-Its output is kept in memory and shown in the error when it does not start or does not stop. Only
-this child is ever signalled. Works without pytest too:
+of its own; -P, because the project under test may have a folder named log or groups. Its output is
+kept in memory and shown in the error when it does not start or does not stop. Only this child is
+ever signalled. Works without pytest too:
 
     with BrokerProcess("/tmp/some-folder") as broker:
         print(broker.bootstrap)
@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 
 OUTPUT_LINES = 2000
-"""Kept of the child's output: enough for any failure, and a chatty child cannot fill memory."""
+"""Lines kept of the child's output, which bounds the memory."""
 READY = re.compile(r"kafkawire listens on .*?:([0-9]+)[,;]")
 
 

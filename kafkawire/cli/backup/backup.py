@@ -1,14 +1,14 @@
 """`kafkawire backup DEST`: metadata, offsets and committed group offsets of a running broker.
 
-    DEST/manifest.json                       what there is, each file with its size and SHA-256
+    DEST/manifest.json                       the files, each with size and SHA-256
     DEST/metadata.db                         all tables, as an SQLite file (metadata.copying)
     DEST/groups/<node>/offsets-N.snapshot    live records of __consumer_offsets
     (kafkawire.groups.snapshot)
 
 Group offsets are read first, then the metadata, then the ends of the logs, so that no committed
-offset lies beyond the end that is kept. Records are not copied. All is written to DEST.unfinished,
-which is renamed when it is complete and removed when it cannot be completed. Restoring is
-kafkawire.cli.backup.restore.
+offset is beyond the stored end of its log. Records are not copied. The backup is written to
+DEST.unfinished, which is renamed when it is complete and removed after a failure.
+kafkawire.cli.backup.restore restores it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ METADATA = "metadata.db"
 UNFINISHED = ".unfinished"
 GROUPS_TOPIC = "__consumer_offsets"
 TOPICS_AT_ONCE = 500
-"""Whose ends are asked for in one request."""
+"""Topics whose ends are requested together."""
 
 
 def backup(
@@ -87,14 +87,14 @@ def _build(
     """Write the complete folder or nothing; return its manifest and the number of group records."""
     building = folder.with_name(f"{folder.name}{UNFINISHED}")
     try:
-        if building.exists():  # of a backup that was killed
+        if building.exists():  # left by a killed backup
             shutil.rmtree(building)
         building.mkdir(parents=True)
         try:
             pairs = _copy_groups(cluster, building)
             _copy_metadata(cluster, building, source, metadata_url)
             manifest = _write_manifest(building, pairs)
-            building.rename(folder)  # takes the place of an empty folder, too
+            building.rename(folder)  # also replaces an empty folder
             DiskFileSystem().sync_dir(str(folder.parent))
         finally:
             shutil.rmtree(building, ignore_errors=True)

@@ -1,8 +1,8 @@
 """`kafkawire restore SRC --data DIR`: a new data folder from a backup.
 
 Everything is checked before anything is written. The folder is built under a temporary name next to
-its final path and renamed, so it exists completely or not at all. It has the topics, settings,
-groups and offsets of the backup and no records: every log begins where it ended, in the next leader
+its final path and renamed, so it appears atomically. It has the topics, settings, groups and
+offsets of the backup and no records: every log begins at its previous end, in the next leader
 epoch.
 """
 
@@ -99,7 +99,7 @@ def _fetched(source: str, data: str) -> Iterator[Path]:
         return
     target = Path(data).absolute()
     folder = target.with_name(f"{target.name}.fetched")
-    shutil.rmtree(folder, ignore_errors=True)  # of a restore that was interrupted
+    shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted restore
     try:
         asyncio.run(_fetch(source, folder))
         yield folder
@@ -123,8 +123,8 @@ async def _fetch(url: str, folder: Path) -> None:
 
 
 def _below(folder: Path, name: str) -> Path:
-    """Return the target path of a backup file. The manifest is not trusted: other paths are
-    refused."""
+    """Return the target path of a backup file. The manifest is not trusted: paths outside of the
+    folder are rejected."""
     path = (folder / name).resolve()
     if not path.is_relative_to(folder.resolve()):
         raise ClientError(f"the backup manifest names {name!r}, a file that no backup has")
@@ -160,7 +160,7 @@ def _restore(source: Path, data: Path, metadata_url: str, manifest: dict[str, An
     if data.exists() and (not data.is_dir() or any(data.iterdir())):
         raise ClientError(f"{data} is not empty: restore into a new data folder")
     building = data.absolute().with_name(f"{data.absolute().name}.restoring")
-    shutil.rmtree(building, ignore_errors=True)  # of a restore that was interrupted
+    shutil.rmtree(building, ignore_errors=True)  # left by an interrupted restore
     building.mkdir(parents=True)
     try:
         target = building / METADATA

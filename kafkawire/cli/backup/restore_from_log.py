@@ -59,11 +59,11 @@ if TYPE_CHECKING:
     from kafkawire.tiering.restore.findings import BucketEvidence
 
 BESIDE = ("", "-wal", "-shm")
-"""An SQLite file and what belongs to it."""
+"""An SQLite file and the files next to it."""
 
 
 def run(data: str, metadata_url: str, tier: str, as_json: bool) -> None:
-    """Run the command. An empty `tier` means the one the folder was last used with."""
+    """Run the command. An empty `tier` means the tier that the folder used last."""
     logging.disable(logging.CRITICAL)  # findings are printed once, below
     folder = os.path.abspath(data)
     try:
@@ -105,7 +105,7 @@ def _restore(folder: str, url: str, node: int, tier: str, progress: Progress) ->
         seen = gather(env, home, progress)
         damaged = rocks_damaged(home)
         why = "" if path is None else _replaced(path, found, seen, damaged)
-        keep = holds_rocks(home) and not damaged  # the offsets as RocksDB has them
+        keep = holds_rocks(home) and not damaged  # the offsets stay in RocksDB
         tier = "" if keep else _join_tier(env, found, seen, tier, progress)
         rebuilt = rebuild(seen, node)
         before = found.identity
@@ -157,7 +157,8 @@ def _replaced(path: str, found: Folder, seen: Evidence, damaged: bool) -> str:
             session = Session(connection)
             check_pairing(found, pairing.load(session, found.node_id), path)
             missing = ids - pairing.known_topics(session, ids)
-    except (MetadataError, ValueError, IdentityError):  # no metadata, older, of another folder
+    # no metadata, older metadata, or metadata of another folder
+    except (MetadataError, ValueError, IdentityError):
         return "replaced"
     if missing:
         return "replaced"
@@ -228,7 +229,8 @@ async def _enter(
             configs,
             rebuilt.deleted,
         )
-        if before is not None:  # a start finds what the folder expects, and no older copy does
+        # the start checks that metadata and folder match, which rejects older copies
+        if before is not None:
             metadata_id = bytes.fromhex(before.metadata_id)
             pairing.pair(session, node, metadata_id, before.generation + 1)
 

@@ -33,7 +33,7 @@ SOURCES = {
     7: "client metrics",
     8: "group",
 }
-"""Kafka's ConfigEntry.ConfigSource, in a word."""
+"""Kafka's ConfigEntry.ConfigSource, as one word each."""
 
 Resource = tuple[int, str]
 Change = tuple[str, str | None, int]
@@ -163,7 +163,7 @@ def _alter(cluster: Cluster, resource: Resource, changes: Sequence[Change]) -> N
 
 
 def _asked(cluster: Cluster, resource: Resource, key: int, message: object) -> Any:
-    """Send the request to a broker that can answer: only a broker itself knows its settings."""
+    """Send the request to the right broker: only a broker itself knows its settings."""
     kind, name = resource
     if kind != BROKER or not name:
         return cluster.request(key, message)

@@ -52,7 +52,7 @@ def run(
         if header is None:
             fail(f"{file} is {NOTHING_WE_KNOW}: its header is missing or damaged")
         _dump(view, header, records, as_json)
-    except BrokenPipeError:  # `| head`: enough was seen
+    except BrokenPipeError:  # `| head` has closed the pipe
         sys.stderr.close()
     except OSError as error:
         fail(f"{file} cannot be read: {error.strerror}")

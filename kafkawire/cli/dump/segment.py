@@ -168,8 +168,8 @@ def _optional(
     read: Callable[[memoryview], T],
     problems: list[str],
 ) -> T | None:
-    """Return what `read` makes of a section; None if the file has no such section, or after a
-    problem with it was added."""
+    """Return the section parsed by `read`; None if the file has no such section, or after a problem
+    with it was added."""
     if trailer.optional(kind) is None:
         return None
     try:

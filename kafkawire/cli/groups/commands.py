@@ -76,7 +76,7 @@ def _describe(cluster: Cluster, name: str) -> dict[str, Any]:
 
     answer = cluster.coordinator(name).request(15, DescribeGroupsRequest(groups=[name])).groups[0]
     if answer.group_state == "Dead" and not answer.error_code:
-        answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND  # what versions before 6 leave out
+        answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND  # versions before 6 have no error for it
     check(f"group {name}", answer.error_code, answer.error_message)
     members = []
     owner: dict[Partition, str] = {}
@@ -113,7 +113,7 @@ def _offsets(cluster: Cluster, name: str, owner: dict[Partition, str]) -> list[d
         try:
             led_by = leaders(cluster, [topic])
         except ClientError:
-            continue  # a topic that is gone may still have committed offsets: show them bare
+            continue  # a deleted topic may still have committed offsets: show them without lag
         wanted = {p: LATEST for p in partitions if p[0] == topic and p in led_by}
         latest.update(list_offsets(cluster, wanted, led_by))
     rows = []

@@ -1,7 +1,7 @@
 """`kafkawire groups reset-offsets`: show and commit new offsets for a group.
 
 Like Kafka's own tool it only shows the plan without --execute, keeps offsets inside the log
-(earliest to latest) and commits without joining the group, which the broker refuses while the group
+(earliest to latest) and commits without joining the group, which the broker rejects while the group
 has members.
 """
 
@@ -35,7 +35,7 @@ COLUMNS = ("topic", "partition", "from", "to")
 
 @dataclass(frozen=True, slots=True)
 class ResetTarget:
-    """Target of a reset: exactly one of these is given."""
+    """Target of a reset; exactly one attribute is set."""
 
     to_earliest: bool = False
     to_latest: bool = False
@@ -156,7 +156,7 @@ def make_plan(
             if place not in current:
                 raise ClientError(f"{place[0]}-{place[1]} has no committed offset to shift")
             wanted = current[place] + target.shift_by
-        else:  # a time after the last record: the end, as Kafka's tool
+        else:  # a time after the last record: the end, as in Kafka's tool
             wanted = by_time[place] if by_time.get(place, -1) >= 0 else latest[place]
         plan[place] = min(max(wanted, earliest[place]), latest[place])
     return plan

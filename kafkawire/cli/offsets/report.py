@@ -36,7 +36,7 @@ DESCRIBE_LOG_DIRS = 35
 TOPIC_RESOURCE = 2
 Partitions = Annotated[str, typer.Argument(metavar="TOPIC[:0,1,...]")]
 PROBLEMS_SHOWN = 20
-"""Of a partition: enough to see what kind of damage it is."""
+"""Problems listed per partition."""
 
 
 def describe(
@@ -80,7 +80,7 @@ class Walk:
     batches: int = 0
     records: int = 0
     size_bytes: int = 0
-    missing: int = 0  # offsets that no batch covers or that have lost their record
+    missing: int = 0  # offsets without a batch or a record
     epoch: int = -1
     problems: list[str] = field(default_factory=list)
 
@@ -91,7 +91,7 @@ class Walk:
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """Parse `START..END`, END exclusive. OptionError."""
+    """Parse `START..END`, END exclusive. Raises OptionError."""
     start, dots, end = text.partition("..")
     if not dots or not start.isdecimal() or not end.isdecimal():
         raise OptionError("--range", text, "START..END, two offsets, the second one exclusive")
@@ -118,8 +118,9 @@ def validate(
 ) -> None:
     """Read every batch and check offsets, checksums and leader epochs.
 
-    Offsets must be contiguous (except in compacted topics) and leader epochs must not fall. Exit
-    code 0: valid, 1: not."""
+    Offsets must be contiguous (except in compacted topics) and leader epochs must not decrease.
+    Exit code 0: valid, 1: not.
+    """
     try:
         wanted = None if offsets is None else parse_range(offsets)
     except OptionError as error:
@@ -181,8 +182,7 @@ def _walk(
 
 
 def _enter(walk: Walk, head: Any, gaps_allowed: bool) -> None:
-    """Check that the next batch begins at the expected offset and has as many records as
-    offsets."""
+    """Check that the next batch begins at the expected offset and has one record per offset."""
     first = walk.batches == 0  # the first may begin below the log start
     if head.base_offset < walk.next_offset and not first:
         walk.problem(

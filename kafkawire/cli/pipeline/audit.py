@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kafkawire.spark.audit.verdict import PartitionReport, TableReport
 
 PROBLEMS_PRINTED = 50
-"""On standard error; --json has more."""
+"""Problems printed on standard error; --json has all."""
 
 
 def audit(

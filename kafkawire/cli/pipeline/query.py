@@ -25,7 +25,7 @@ FORMATS = ("table", "csv", "json")
 HISTORY_LINES = 1000
 CANCEL_EVERY_S = 0.5
 CELL_CHARACTERS = 200
-"""Of a value in a table; csv and json have all of it."""
+"""Maximum characters of a value in a table; csv and json are not truncated."""
 HELP = "End each statement with a semicolon. Every topic is a table:\
 SELECT count(*) FROM `my-topic`; show topics; describe TOPIC; quit"
 
@@ -118,8 +118,8 @@ def run(
 
 
 def _answer(shell: Shell, spark: Any, statement: str, limit: int) -> Result:
-    """Run a statement in its own thread, since Ctrl-C inside a call to Spark's JVM causes long
-    tracebacks. On Ctrl-C its jobs are cancelled until none is left: planning may still start
+    """Run a statement in its own thread, because Ctrl-C inside a call to Spark's JVM causes long
+    tracebacks. After Ctrl-C its jobs are cancelled repeatedly, because planning may still start
     one."""
     with ThreadPoolExecutor(1) as thread:
         coming = thread.submit(shell.run, statement, limit)
@@ -159,7 +159,7 @@ def _typed() -> Iterator[str]:
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """Line history for the prompt, where Python has readline."""
+    """Enable line history at the prompt, if Python has readline."""
     try:
         import readline
     except ImportError:

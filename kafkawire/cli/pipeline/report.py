@@ -1,6 +1,6 @@
 """`kafkawire pipeline report NAME`: a predefined analysis on Spark, as tables and an image.
 
-The work is kafkawire.spark.reports'.
+Implemented by kafkawire.spark.reports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.model import Source
 
 ROWS_PRINTED = 20
-"""Of a table, on a terminal; the files have all."""
+"""Maximum rows of a table on a terminal; the files have all."""
 
 
 def report(
@@ -115,7 +115,8 @@ def where(source: str, bootstrap: str) -> Source:
 
 
 def whole_path(text: str) -> str:
-    """Return the absolute path of a folder, since tasks run in other folders; URLs unchanged."""
+    """Return the absolute path of a folder, because tasks run in other folders; URLs are
+    unchanged."""
     here = text.startswith((".", "/")) or os.path.isdir(text) or ":" not in text
     return os.path.abspath(text) if here else text
 

@@ -1,6 +1,6 @@
 """`kafkawire pipeline run|compact`: run a job and print its progress and results.
 
-The work is kafkawire.spark.pipeline's.
+Implemented by kafkawire.spark.pipeline.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def run(
         try:
             with bars() as progress:
                 run_batch(planned, master, progress, outcomes.append)
-        finally:  # not before: a bar on the terminal takes what is printed meanwhile
+        finally:  # not earlier: a progress bar captures printed lines
             _show(outcomes, as_json)
     except SourceError as problem:
         fail(problem)

@@ -78,8 +78,7 @@ def _show_scrub(report: dict[str, Any]) -> None:
 
 
 def _show_young(report: dict[str, Any]) -> None:
-    """Print the number of young objects, of which a scrub cannot tell yet whether they are
-    orphans."""
+    """Print the number of young objects, which a scrub cannot classify yet."""
     if report["young"]:
         minutes = report["young_ms"] / 60_000
         print(

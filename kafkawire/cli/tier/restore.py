@@ -1,8 +1,8 @@
 """`kafkawire tier restore --tier URL --data DIR`: a new data folder from a bucket.
 
-Topics, settings, offsets, groups and data come back; records stay in the bucket and are read from
-there. Everything is read and decided, shown and confirmed before anything is written; the folder is
-built under a temporary name and renamed, so it exists completely or not at all.
+Topics, settings, offsets and groups are restored; records stay in the bucket and are read from
+there. The complete plan is shown and confirmed before anything is written; the folder is built
+under a temporary name and renamed, so it appears atomically.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from kafkawire.tiering.store.open import open_store
 from kafkawire.tiering.store.port import ObjectStore
 
 MAX_SHOWN = 50
-"""Topics, and doubts, that are shown to people; JSON has all of them."""
+"""Maximum number of topics and doubts shown; JSON has all."""
 CLUSTER_ID_CHARS = 22
 
 
@@ -156,7 +156,7 @@ def _build(
     """Build the complete folder, or none."""
     target = data.absolute()
     building = target.with_name(f"{target.name}.restoring")
-    shutil.rmtree(building, ignore_errors=True)  # of a restore that was interrupted
+    shutil.rmtree(building, ignore_errors=True)  # left by an interrupted restore
     home = building / "brokers" / str(restored.node_id)
     home.mkdir(parents=True)
     try:
@@ -186,9 +186,6 @@ async def _enter(
         await enter(env, metadata, home, restored, url, progress)
     finally:
         await metadata.close()
-
-
-# What is shown
 
 
 def _topics(restored: Restored) -> list[dict[str, Any]]:

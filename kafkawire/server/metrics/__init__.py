@@ -1,1 +1,1 @@
-"""Metric families of the /metrics page, read from plain integer counters of the broker's parts."""
+"""Metric families of the /metrics page, read from counters of the broker's components."""

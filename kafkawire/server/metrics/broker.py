@@ -114,7 +114,7 @@ def _memory_families(server: MonitoredServer) -> Iterator[Metric]:
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error code."""
+    """Return Kafka's name of an error code."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -122,7 +122,7 @@ def error_name(code: int) -> str:
 
 
 def metadata_families(server: MonitoredServer) -> Iterator[Metric]:
-    """Of the check of an SQLite file; nothing where the metadata is in PostgreSQL."""
+    """Yield the families of the metadata check; none for PostgreSQL."""
     check = server.metadata_check
     if check is not None:
         yield gauge(
@@ -138,7 +138,7 @@ def metadata_families(server: MonitoredServer) -> Iterator[Metric]:
 
 
 def backup_families(server: MonitoredServer) -> Iterator[Metric]:
-    """Of scheduled backups; nothing where there are none."""
+    """Yield the families of scheduled backups; none if they are disabled."""
     if server.backups is not None:
         yield gauge(
             "backup_last_timestamp_seconds",

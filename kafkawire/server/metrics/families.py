@@ -1,4 +1,4 @@
-"""Short words for making the families that prometheus-client renders."""
+"""Constructors of the metric families that prometheus-client renders."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from prometheus_client.core import (
 from kafkawire.codec.counts import Histogram
 
 MAX_SERIES = 1_000
-"""Series of one family that are about single partitions. Prometheus keeps each for hours: a million
-partitions would be its end, not ours."""
+"""Maximum series of one family with a series per partition. Prometheus keeps each for hours and
+would not survive a million."""
 
 Labelled = Iterable[tuple[Sequence[str], float]]
 
 
 def gauge(name: str, words: str, value: float) -> Metric:
-    """One number that goes up and down."""
+    """Return a family with one gauge."""
     return GaugeMetricFamily(f"kafkawire_{name}", words, value)
 
 
 def gauges(name: str, words: str, labels: Sequence[str], values: Labelled) -> Metric:
-    """A number for each tuple of labels."""
+    """Return a family with a gauge for each tuple of labels."""
     family = GaugeMetricFamily(f"kafkawire_{name}", words, labels=labels)
     for texts, value in values:
         family.add_metric(texts, value)
@@ -35,12 +35,12 @@ def gauges(name: str, words: str, labels: Sequence[str], values: Labelled) -> Me
 
 
 def counter(name: str, words: str, value: float) -> Metric:
-    """One number that only rises; `_total` is added to its name."""
+    """Return a family with one counter; `_total` is added to its name."""
     return CounterMetricFamily(f"kafkawire_{name}", words, value)
 
 
 def counters(name: str, words: str, labels: Sequence[str], values: Labelled) -> Metric:
-    """A rising number for each tuple of labels."""
+    """Return a family with a counter for each tuple of labels."""
     family = CounterMetricFamily(f"kafkawire_{name}", words, labels=labels)
     for texts, value in values:
         family.add_metric(texts, value)
@@ -48,14 +48,14 @@ def counters(name: str, words: str, labels: Sequence[str], values: Labelled) -> 
 
 
 def histogram(name: str, words: str, found: Histogram) -> Metric:
-    """How values are spread."""
+    """Return a family with one histogram."""
     return HistogramMetricFamily(
         f"kafkawire_{name}", words, buckets=found.buckets(), sum_value=found.total
     )
 
 
 def histograms(name: str, words: str, label: str, found: Iterable[tuple[str, Histogram]]) -> Metric:
-    """How values are spread, for each value of a label."""
+    """Return a family with a histogram for each value of a label."""
     family = HistogramMetricFamily(f"kafkawire_{name}", words, labels=[label])
     for text, one in found:
         family.add_metric([text], buckets=one.buckets(), sum_value=one.total)
@@ -63,6 +63,7 @@ def histograms(name: str, words: str, label: str, found: Iterable[tuple[str, His
 
 
 def within_bound(values: Labelled) -> Labelled:
-    """Nothing at all if there are more than MAX_SERIES: half of them would mislead."""
+    """Return nothing if there are more than MAX_SERIES, because an incomplete family would
+    mislead."""
     some = list(islice(values, MAX_SERIES + 1))
     return some if len(some) <= MAX_SERIES else []

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 Lag = tuple[list[str], int]
 MAX_SCANNED = 10_000
-"""Committed offsets whose lag is worked out for one page: ten milliseconds of the loop."""
+"""Committed offsets whose lag is computed for one page: ten milliseconds of event-loop time."""
 
 
 def group_families(broker: Broker) -> Iterator[Metric]:
-    """Yield the families. Nothing while no client has asked for a group; no lags while there are
-    too many offsets to read."""
+    """Yield the families: none before a client uses groups, and no lags if there are too many
+    offsets."""
     if "groups" not in broker.__dict__:
         return
     groups = broker.groups
@@ -51,7 +51,7 @@ def group_families(broker: Broker) -> Iterator[Metric]:
 
 
 def lags_of(broker: Broker, groups: GroupService) -> Iterator[Lag]:
-    """([group, topic, partition], record lag) of every committed offset."""
+    """Return ([group, topic, partition], record lag) of every committed offset."""
     for coordinator in groups.led():
         for group_id, topics in coordinator.shard.offsets.by_group.items():
             for topic, partitions in topics.items():

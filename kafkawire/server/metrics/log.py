@@ -72,7 +72,7 @@ def log_families(broker: Broker) -> Iterator[Metric]:
 
 
 def partition_families(broker: Broker) -> Iterator[Metric]:
-    """Of each partition, while there are few; of those in memory."""
+    """Yield families of each loaded partition, unless there are too many."""
     loaded = broker.log.partitions.values()
     labels = ["topic", "partition"]
     for name, words, value in (

@@ -34,13 +34,14 @@ class _One:
 
 
 def render(server: MonitoredServer) -> Iterator[bytes]:
-    """The page in pieces of a few milliseconds; the caller lets others run in between."""
+    """Yield the page in pieces of a few milliseconds; the caller lets other tasks run in
+    between."""
     for family in families(server):
         yield generate_latest(_One(family))
 
 
 def families(server: MonitoredServer) -> Iterator[Metric]:
-    """Everything there is to say."""
+    """Yield all families."""
     broker = server.broker
     yield from broker_families(server)
     yield from metadata_families(server)

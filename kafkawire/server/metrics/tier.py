@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 TOPICS_SHOWN = 100
-"""Topics whose cost is a series of its own: with all of them Prometheus would keep a thousand."""
+"""Topics with a cost series of their own: Prometheus would keep a thousand with all."""
 
 
 def tier_families(broker: Broker) -> Iterator[Metric]:
-    """Yield the families. Nothing where there is no tier."""
+    """Yield the families; none without a tier."""
     tiering = broker.tiering
     if tiering is None:
         return
@@ -117,7 +117,7 @@ def _requests(tiering: Tiering) -> Iterator[Metric]:
 
 
 def _waiting(tiering: Tiering) -> Iterator[Metric]:
-    """Of segments; what is in the journals still is as old as its journal."""
+    """Return the age of waiting segments; records in the journals are as old as their journal."""
     now = tiering.env.clock.monotonic()
     candidates = list(tiering.dispatcher.candidates.values())
     reasons = Counter(tiering.dispatcher.why(each.segment_id, now).reason for each in candidates)
