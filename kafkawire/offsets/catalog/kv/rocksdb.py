@@ -60,7 +60,9 @@ class RocksStore:
         with self._usable() as database:
             options = self._rocks.ReadOptions()
             options.set_iterate_upper_bound(high)
-            for pair in database.items(from_key=low, read_opt=options):
+            cursor = database.iter(options)
+            cursor.seek(low)
+            for pair in _pairs(cursor):
                 found.append(pair)
                 if len(found) == limit:
                     break
@@ -96,7 +98,9 @@ class RocksStore:
         """Verify the checksum of every block by reading all pairs. Raises DamagedMetadata if that
         fails, MetadataError if the folder cannot be used."""
         with self._usable() as database:
-            for _ in database.items():
+            cursor = database.iter()
+            cursor.seek_to_first()
+            for _ in _pairs(cursor):
                 pass
 
     def close(self) -> None:
@@ -154,6 +158,15 @@ class RocksStore:
             writes.put(key, layout.upgraded_segment(value))
         writes.put(layout.VERSION_KEY, layout.FORMAT)
         self.write(writes)
+
+
+def _pairs(cursor: Any) -> Iterator[tuple[bytes, bytes]]:
+    """The pairs from a cursor's position on. Raises what stopped the cursor: the driver's own
+    iterators (`Rdict.items`) end at a damaged block as if there were no more pairs."""
+    while cursor.valid():
+        yield cursor.key(), cursor.value()
+        cursor.next()
+    cursor.status()
 
 
 class RocksStorage(KeyValueStorage):
