@@ -167,6 +167,12 @@ async def test_dynamic_broker_setting_takes_effect_at_once() -> None:
     assert broker.metadata.stored == {(BROKER, "1", "max.connections"): "5"}
 
 
+async def test_a_broker_without_any_connection_cannot_be_set() -> None:
+    broker = FakeBroker()
+    assert (await alter(broker, BROKER, "1", ("max.connections", 0, "0")))[0] == 40
+    assert broker.metadata.stored == {}
+
+
 async def test_kafka_settings_without_effect_are_stored() -> None:
     """librdkafka's test 0081 sets the first two with one that this broker has."""
     broker = FakeBroker()

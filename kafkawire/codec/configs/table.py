@@ -238,7 +238,7 @@ _BROKER_ROWS = (
     Config("max.connections", I, 10_000,
            "The most connections at a time; a further one is closed at once (with Kafka it waits), "
            "or takes the place of one that has sent no request for 10 s. Kafka has no limit by "
-           "default.", at_least=0, dynamic=True),
+           "default, and takes 0, with which no client can connect.", at_least=1, dynamic=True),
     Config("connections.max.idle.ms", L, 600_000,
            "A connection without a request for so long is closed; -1: never.", at_least=-1),
     Config("connection.inflight.bytes", L, 8 * MIB,
