@@ -10,6 +10,6 @@ those listed before it:
 - `append`: write batches, the commit log, group commit.
 - `maintenance`: what happens periodically: index files, checkpoints, retention.
 - `segments`: sorted files written from rolled journals.
-- `manifest`: the account of the data folder for readers without a broker.
+- `manifest`: a description of the data folder for readers without a broker.
 - `fsck` checks the folder of a stopped broker, `rebuild` restores lost metadata.
 """

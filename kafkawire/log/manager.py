@@ -1,8 +1,7 @@
-"""Log: the commit log with its partitions, from start to end. What the broker holds.
+"""Log: the commit log with its partitions, from start to end, as the broker uses it.
 
-Opens the folder (lock, run file, recovery), puts the parts together, and ends them in order. What
-happens by itself meanwhile is kafkawire.log.scheduler's. `Log.open` is the only way to
-one.
+Opens the folder (lock, run file, recovery), assembles the parts, and ends them in order.
+kafkawire.log.scheduler runs the periodic work. Created only by `Log.open`.
 
     <folder>/lock                     held while a process runs
     <folder>/run                      kafkawire.log.journal.run_file
@@ -59,15 +58,16 @@ from kafkawire.offsets.catalog.port import SegmentCatalog
 logger = logging.getLogger(__name__)
 
 RUN_SHIFT = 32
-"""A run number is the number of the start << 32 | failed writes since."""
+"""A run number is (number of the start << 32) | (failed writes since then)."""
 MAX_REPORTED = 100
-"""Partitions with lost offsets that are named in the log one by one."""
+"""Partitions with lost offsets that get a log line each."""
 LOST_STARTS = 1000
-"""Added when the run file is lost: more starts than can have left no frame after."""
+"""Added to the number of the start when the run file is lost: more starts than can have ended
+without a frame."""
 
 
 def lock_folder(env: Env, folder: str) -> Lock:
-    """Make the folder and hold it for this process; LogError if another one has it."""
+    """Create the folder and lock it for this process; LogError if another process has it."""
     env.fs.makedirs(os.path.join(folder, "journals"))
     try:
         return env.fs.lock(os.path.join(folder, "lock"))
@@ -77,8 +77,8 @@ def lock_folder(env: Env, folder: str) -> Lock:
 
 class Log:
     """The log of one broker. `partitions` by number: those this broker leads and has in memory;
-    `loader` brings others there. `start` counts the starts; `after_clean_end`: the one before
-    ended cleanly, and SQL is as it was then."""
+    `loader` loads others. `start` counts the starts; `after_clean_end`: the one before ended
+    cleanly, and SQL has not changed since."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Log:
         verify: bool = False,
         pinned_topics: Container[str] = (),
     ) -> Log:
-        """Recover and be ready to serve. `lock` is that of `lock_folder`, if it is held already;
+        """Recover and get ready to serve. `lock` is that of `lock_folder`, if it is already held;
         `verify`: compare every journal with the catalog, since the folder has no identity;
         `pinned_topics`: names of topics whose partitions stay in memory once they are loaded.
 
@@ -216,7 +216,7 @@ class Log:
         self._resume(recovered)
         self.checkpoints.start(log_position, due=not clean)
         if losses or (not clean and recovered.found):
-            # Under flush=os readers may have seen a tail of which nothing at all is left.
+            # With flush=os readers may have seen a tail of which nothing is left.
             lost = last is None or last.flush == "os"
             await self._raise_epochs(None if lost else written)
         if losses or not clean:
@@ -230,7 +230,7 @@ class Log:
         self._begin(recovered.found)
 
     async def _report(self, recovered: Recovered, losses: Sequence[Loss]) -> None:
-        """Name what is damaged and what that cost, one line each."""
+        """Log what is damaged and which offsets are lost, one line each."""
         name = self._catalog.name_of
         for damage in recovered.examined:
             logger.critical(
@@ -265,7 +265,7 @@ class Log:
                 )
 
     def _resume(self, recovered: Recovered) -> None:
-        """Let the commit log write on after what was found."""
+        """Let the commit log continue after what recovery found."""
         journals = [found.journal for found in recovered.found]
         self.journals.start(journals, recovered.spares, recovered.next_number)
         active = self.journals.active
@@ -290,8 +290,9 @@ class Log:
         )
 
     async def _raise_epochs(self, numbers: set[int] | None) -> None:
-        """Fence readers of a tail that may be lost (KIP-320: OffsetForLeaderEpoch tells them).
-        None: those of all partitions led here; who is loaded later sees it in the catalog."""
+        """Raise leader epochs, so that readers of a tail that may be lost notice (KIP-320,
+        OffsetForLeaderEpoch). None: of all partitions led here; those loaded later get it from the
+        catalog."""
         if numbers is None:
             logger.warning("unclean shutdown: raising the leader epoch of every partition")
             await self._metadata.raise_leader_epochs()
@@ -315,14 +316,14 @@ class Log:
             self.env.spawn(self.catalog_frames.describe_all(), "write topics to the journals")
 
     def add_topics(self, infos: Sequence[TopicInfo]) -> None:
-        """Write topics to the journals that are new or have got further partitions: wait for
-        CommitLog.committed before answering. Their partitions are made when they are touched."""
+        """Write topics to the journals that are new or have new partitions: wait for
+        CommitLog.committed before responding. Their partitions are created at their first use."""
         self.catalog_frames.created(infos)
         self.hooks.topics(infos)
         self._lags_changed(self.loader.configs.promised(infos))
 
     def alter_topic(self, info: TopicInfo) -> None:
-        """Put a topic's changed settings in force, and write them to the journals."""
+        """Apply a topic's changed settings, and write them to the journals."""
         loaded = [p for row in info.partitions if (p := self.partitions.get(row.number))]
         self.loader.configs.topic_changed(info, loaded)
         self.retention.touched.update(partition.number for partition in loaded)
@@ -332,7 +333,7 @@ class Log:
         self._lags_changed(self.loader.configs.promised([info]))
 
     async def alter_defaults(self) -> None:
-        """Put the broker's changed defaults for topics in force."""
+        """Apply the broker's changed defaults for topics."""
         for _ in self.loader.configs.broker_changed():
             await self.env.sleep(0)
         self.retention.touched.update(self.partitions)
@@ -342,7 +343,7 @@ class Log:
     def remove_topic(self, info: TopicInfo) -> None:
         """Release a topic's partitions; parked readers are woken, its journals may be recycled.
 
-        What is queued for them is still written; nothing more can be appended.
+        What is queued for them is still written; no more can be appended.
         """
         for row in info.partitions:
             partition = self.partitions.pop(row.number, None)
@@ -358,13 +359,13 @@ class Log:
         self._lags_changed(lags)
 
     def _lags_changed(self, infos: Sequence[TopicInfo]) -> None:
-        """Let the parts know that internal topics are to be in the remote tier by another time."""
+        """Notify the parts that the upload lag of internal topics has changed."""
         for info in infos:
             self.segments.settings_changed(row.number for row in info.partitions)
             self.hooks.topic_altered(info)
 
     def _released(self, numbers: list[int]) -> None:
-        """A partition has nothing in these rolled journals any more."""
+        """Note that a partition has no batches in these rolled journals any more."""
         for number in numbers:
             journal = self.journals.by_number.get(number)
             if journal is not None:
@@ -374,7 +375,7 @@ class Log:
         await self.checkpoints.move_log_starts(starts)
 
     def _rolled(self, journals: list[Journal]) -> None:
-        """Journals are full: index them on disk, then checkpoint."""
+        """Write the index files of full journals, then a checkpoint."""
         for journal in journals:
             self.indexer.rolled(journal)
         self.upkeep.rolled()
@@ -407,7 +408,8 @@ class Log:
             self._lock.release()
 
     def _end_cleanly(self) -> None:
-        """Index the active journal up to its end, then say that the log ends there."""
+        """Write the index of the active journal up to its end, then mark that as the end of the
+        log."""
         active = self.journals.active
         extent = Extent(active.end, self.commit_log.run, active.end_log_position, active.entries)
         if active.end:

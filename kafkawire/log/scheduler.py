@@ -1,7 +1,7 @@
 """Background work of a log: periodic jobs, each in a task that survives failures.
 
-Checkpoints, indexes of journals; cutting, tidying, rewriting of segments; retention; producers
-that were idle too long; watching the disk. Made and stopped by kafkawire.log.manager.
+Checkpoints; indexes of journals; cutting, deleting and merging of segments; retention; expiry of
+idle producers; watching the disk. Created and stopped by kafkawire.log.manager.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kafkawire.log.segments.manager import Segments
 logger = logging.getLogger(__name__)
 
 TENDED_EVERY = 10
-"""After so many times `cut.interval.ms`, segments are tidied and rewritten."""
+"""After so many times `cut.interval.ms`, dead segment files are deleted and segments merged."""
 MAX_BACKOFF = 6
-"""After a failed cut, twice as many checks are skipped until the next one, 64 at most: a full disk
-is not filled each second with what cannot be finished."""
+"""After each failed cut twice as many checks are skipped until the next one, 64 at most, so that a
+full disk is not filled every second with files that cannot be finished."""
 CHECKS_PER_BUSY_TIME = 4
 """How often in `busy.disk.ms` the disk is checked for being busy."""
 UNLOADED_EVERY_MS = 60_000
-"""How often idle partitions are unloaded: in a minute a client cannot touch many millions."""
+"""How often idle partitions are unloaded: in a minute clients cannot load many millions."""
 SLICE = 256
 """Partitions checked per event-loop iteration: a fraction of a millisecond."""
 
@@ -72,7 +72,7 @@ class Upkeep:
         self._tasks: list[asyncio.Task[Any]] = []
 
     def start(self, checkpoints: Checkpoints) -> None:
-        """Begin."""
+        """Start the tasks."""
         config = self._config
         self._every("checkpoint", config.log_flush_offset_checkpoint_interval_ms, checkpoints.save)
         self._every("ledger", TICK_MS, self._commit_log.ledger.tick)
@@ -91,25 +91,25 @@ class Upkeep:
         self._tasks.append(self._env.spawn(self._clean_compacted(), "cleaner"))
 
     async def stop(self) -> None:
-        """End all of it."""
+        """Cancel the tasks and wait for their end."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def rolled(self) -> None:
-        """Journals were rolled, now or before the start: write their indexes."""
+        """Write the indexes of journals that were rolled, now or before the start."""
         self._tasks = [task for task in self._tasks if not task.done()]
         self._tasks.append(
             self._env.spawn(self._try("index journals", self._indexer.run), "index journals")
         )
 
     async def retain(self) -> None:
-        """Release what retention says."""
+        """Delete what is due by retention."""
         await self._retention.run()
         await self._segments.lifecycle.expire()
 
     async def unload(self) -> None:
-        """Let idle partitions go where there are too many in memory."""
+        """Unload idle partitions if too many are in memory."""
         await self._unloader.run(self._config.partitions_loaded_max)
 
     async def expire_producers(self) -> None:
@@ -131,7 +131,7 @@ class Upkeep:
             await self._try("cleaning", self._segments.cleaner.run)
 
     async def _cut_journals(self) -> None:
-        """Clean up after the last end, then cut for as long as the process lives."""
+        """Clean up after the previous end, then cut journals until the task is cancelled."""
         await self._try("removing unfinished segments", self._segments.clean)
         scans = failures = 0
         while True:
@@ -143,7 +143,7 @@ class Upkeep:
             scans += 1
 
     async def _tend_segments(self) -> None:
-        """Delete dead files and merge, concurrently with cutting: that has to be done by a time."""
+        """Delete dead files and merge, concurrently with cutting, which has deadlines."""
         scans = 0
         while True:
             await self._env.sleep(self._config.cut_interval_ms / 1000)
@@ -162,7 +162,7 @@ class Upkeep:
         self._watch.scan()
 
     async def _relieve(self) -> None:
-        """The disk fills up: what may go goes now, and not after its grace or at its time."""
+        """Delete now what may be deleted, without its delays, since the disk fills up."""
         self._commit_log.journals.drop_spares()
         await self.retain()
         await self._segments.sweep(now=True)

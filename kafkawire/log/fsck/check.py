@@ -1,6 +1,6 @@
 """`check`: one broker's data folder, all of it: journals, segments, rows and offsets.
 
-No one may serve the folder meanwhile: the caller holds its lock. Called by kafkawire.cli.fsck and
+No broker may use the folder meanwhile: the caller holds its lock. Called by kafkawire.cli.fsck and
 by the simulation after each crash.
 """
 
@@ -20,7 +20,7 @@ from kafkawire.metadata.store import Metadata
 from kafkawire.offsets.catalog.port import SegmentCatalog
 
 PARTITIONS_AT_ONCE = 1000
-"""Of one round trip to the storage."""
+"""Rows of one round trip to the storage."""
 
 
 def silent(what: str, done: int, of: int) -> None:
@@ -36,10 +36,10 @@ async def check(
     metadata: Metadata,
     progress: Progress = silent,
 ) -> FsckReport:
-    """Everything that is wrong under `home` (`<data>/brokers/<node_id>`).
+    """Return everything that is wrong under `home` (`<data>/brokers/<node_id>`).
 
-    Changes nothing; `FsckReport.repair` does. Raises LogError, FormatError where a newer program
-    has written the files, MetadataError and OSError where nothing can be read at all.
+    Changes nothing; `FsckReport.repair` does. Raises LogError, FormatError if a newer program has
+    written the files, MetadataError and OSError if nothing can be read.
     """
     report = FsckReport()
     log_position = await storage.load_log_position(node_id)
@@ -57,7 +57,8 @@ async def check(
 async def _topics(
     journals: JournalCheck, catalog: Catalog, metadata: Metadata, report: FsckReport
 ) -> None:
-    """Name the topics in the journals that the metadata does not know, alive or deleted."""
+    """Report the topics in the journals that the metadata does not know, neither existing nor
+    deleted."""
     strange: set[str] = set()
     unknown: set[int] = set()
     for number in journals.held.ranges:

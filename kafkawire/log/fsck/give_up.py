@@ -1,8 +1,8 @@
 """Offsets given up by `--skip-lost`: those in no segment and no journal.
 
-It only writes the account (kafkawire.log.recovery.given_up): the next start cuts past the ranges,
-with the broker's own cutter, and moves the damaged journals into the quarantine. A range that was
-given up before and is not cut yet is harmless.
+It only writes their list (kafkawire.log.recovery.given_up): the next start cuts past the ranges,
+with the broker's cutter, and moves the damaged journals into the quarantine. A range that was given
+up before and is not cut yet is harmless.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafkawire.log.recovery.given_up import GivenUp, read_given_up, write_given_
 
 
 class GiveUp:
-    """Collects what a check finds; `fix` gives all of it up."""
+    """Collects the lost ranges that a check finds; `fix` gives all of them up."""
 
     def __init__(self, env: Env, home: str) -> None:
         self._env = env
@@ -26,14 +26,14 @@ class GiveUp:
         self.fix: Fix = self._write
 
     def damage(self, gap: Gap) -> bool:
-        """Note damaged or missing bytes of a journal; whether they were given up before."""
+        """Note damaged or missing bytes of a journal; return whether they were given up before."""
         found = gap.journal, gap.start, gap.end
         self._found.damage.add(found)
         return found in self._before.damage
 
     def offsets(self, number: int, topic_id: bytes, first: int, end: int) -> bool:
-        """Note offsets [first, end) that the journals should hold; whether they were given up
-        before. Those of one partition rise."""
+        """Note offsets [first, end) that the journals should contain, rising for one partition;
+        return whether they were given up before."""
         before = self._before.of(number, topic_id)
         known = next((one for one in before if one.first <= first and end <= one.end), None)
         noticed_ms = known.noticed_ms if known else self._now_ms

@@ -1,8 +1,8 @@
 """Check of the journals: every frame and batch, and whether their index files agree.
 
-Recovery is asked on a file system that changes nothing, so that a check and the next start come to
-the same end of the log. On top of it the frames that an index file vouches for are read as well.
-Blocks: nothing else runs.
+It runs recovery on a file system that changes nothing, so that a check and the next start find the
+same end of the log. In addition the frames that recovery takes from index files are read. Blocks:
+nothing else runs.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ from kafkawire.log.recovery.unknown_topics import not_deleted
 
 @dataclass(slots=True)
 class JournalContents:
-    """By partition number: the offset ranges [first, end) in the journals, as they lie there, what
-    recovery made of the journals, and the topics (id -> name) that naming frames say a number
-    belongs to; `bounds` are the ledger's."""
+    """By partition number: the offset ranges [first, end) in the journals, in their order, and the
+    topics (id -> name) of its naming frames; the result of recovery; `bounds` are the ledger's."""
 
     ranges: dict[int, list[Range]] = field(default_factory=lambda: defaultdict(list))
     recovered: Recovered = field(default_factory=Recovered)
@@ -42,8 +41,8 @@ class JournalContents:
     bounds: Mapping[int, int] | None = None
 
     def next_offset(self, number: int, stored: int) -> int:
-        """From which offset on a partition goes on at the next start; `stored` is what the
-        checkpoint and the segments say."""
+        """Return the offset at which a partition continues at the next start; `stored` follows from
+        the checkpoint and the segments."""
         naming = self.recovered.namings.get(number)
         known = max([stored, *(end for _, end in self.ranges.get(number, ()))])
         known = max(known, naming.next_offset if naming is not None else 0)
@@ -98,7 +97,8 @@ class JournalCheck:
         return self.held
 
     def not_deleted(self, numbers: set[int]) -> set[str]:
-        """The topics of these partitions, without those that a journal says were deleted."""
+        """Return the topics of these partitions, without those that were deleted according to a
+        journal."""
         return not_deleted(self._env.fs, self.held.recovered.found, numbers)
 
     def _scan(self, found: RecoveredJournal) -> None:
@@ -130,12 +130,13 @@ class JournalCheck:
             self.held.names[number][naming.topic_id] = naming.topic
 
     def _compare(self, found: RecoveredJournal, whole: Scanned) -> None:
-        """The index file must have the rows of the frames; those of damaged ones it may have."""
+        """Check that the index file has the rows of all frames; it may have those of damaged
+        ones."""
         index = read_index(self._env.fs, found.journal.folder, found.journal.number)
         if index is None or whole.gaps:
             return
         stored = {number: index.rows(number) for number in index.numbers()}
-        # Log starts and deleted topics take rows out of an index, nothing puts one in.
+        # Log starts and deleted topics remove rows from an index; nothing adds one.
         wrong = [
             number
             for number, rows in stored.items()
@@ -172,7 +173,7 @@ class JournalCheck:
 
 
 def _ends_with(rows: IndexColumns, tail: IndexColumns) -> bool:
-    """Whether the last of `rows` are `tail`."""
+    """Return whether the last of `rows` are `tail`."""
     cut = len(rows) - len(tail)
     return cut >= 0 and all(
         getattr(rows, name)[cut:] == getattr(tail, name)

@@ -1,7 +1,8 @@
-"""Rows of the remote tier against those of segments and partitions; the bucket is not asked.
+"""Check rows of the remote tier against those of segments and partitions, without access to the
+bucket.
 
-Whether objects are where the rows say is `kafkawire tier scrub`'s to find out. What an upload or a
-removal that was cut short leaves after is gone on with at the next start, and is no problem.
+`kafkawire tier scrub` checks whether the objects exist. The remains of an interrupted upload or
+removal are no problem: the next start continues with it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class ObjectCheck:
         self._segments = {row.id: row for row in segments}
 
     async def run(self) -> set[int]:
-        """Check all of them; the ids of the LIVE segments that have a finished object."""
+        """Check all of them; return the ids of the LIVE segments that have a finished object."""
         whole: set[int] = set()
         after = b""
         while True:
@@ -90,7 +91,7 @@ class ObjectCheck:
 
 
 def beyond(row: PartitionRow) -> list[str]:
-    """Check how far a partition is tiered; the problems in sentences. Pure."""
+    """Check how far a partition is tiered; return the problems as sentences. Pure."""
     start = row.checkpoint.log_start if row.checkpoint is not None else 0
     cut = max([start, *(mapping.end_offset for mapping in row.mappings)])
     problems = []

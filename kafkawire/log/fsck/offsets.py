@@ -1,4 +1,4 @@
-"""Every offset from log start to log end must lie somewhere: in a segment below the cut, in a
+"""Check that every offset from log start to log end is stored: in a segment below the cut, in a
 journal above it. Pure.
 """
 
@@ -13,11 +13,10 @@ from kafkawire.offsets.catalog.port import PartitionRow, SegmentRange
 def missing(
     row: PartitionRow, usable: set[int], held: Sequence[Range], next_offset: int
 ) -> list[Range]:
-    """The offset ranges of a partition that are nowhere.
+    """Return the offset ranges of a partition that are stored nowhere.
 
-    `usable`: segments whose files are there; `held`: its ranges in the journals; `next_offset`:
-    where it goes on. A range that the journals hold as well as a segment is no matter: readers
-    take the segment's.
+    `usable`: segments whose files exist; `held`: its ranges in the journals; `next_offset`: its
+    next offset. A range may be both in a journal and in a segment: readers use the segment.
     """
     checkpoint = row.checkpoint
     start = checkpoint.log_start if checkpoint is not None else 0
@@ -28,13 +27,13 @@ def missing(
 
 
 def cut_end(row: PartitionRow) -> int:
-    """Where the segments of a partition end: offsets from here on are in the journals."""
+    """Return where the segments of a partition end: offsets from here on are in the journals."""
     start = row.checkpoint.log_start if row.checkpoint is not None else 0
     return max(start, row.mappings[-1].end_offset) if row.mappings else start
 
 
 def stored_end(row: PartitionRow) -> int:
-    """The next offset of a partition by what is stored of it."""
+    """Return the next offset of a partition according to its stored rows."""
     checkpoint = row.checkpoint
     ends = [mapping.end_offset for mapping in row.mappings]
     return max([0, *ends]) if checkpoint is None else max([checkpoint.next_offset, *ends])

@@ -1,4 +1,4 @@
-"""A file system that reads and changes nothing, so that recovery can be asked what it would do.
+"""A file system that reads and changes nothing, for a trial run of recovery.
 
 Writing, renaming and removing succeed without effect. Only for `recover`, which never reads again
 what it has just written. Implements kafkawire.log.io.ports.FileSystem over another one.
@@ -12,13 +12,13 @@ from kafkawire.log.io.ports import Buffer, File, FileSystem, Lock
 
 
 class ReadOnlyFile:
-    """A `File` (kafkawire.log.io.ports) that keeps what it holds."""
+    """A `File` (kafkawire.log.io.ports) that is never changed."""
 
     def __init__(self, file: File) -> None:
         self._file = file
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Do nothing; the bytes that would have been written."""
+        """Do nothing; return how many bytes would have been written."""
         return sum(len(buffer) for buffer in buffers)
 
     def pread(self, length: int, position: int) -> bytes:

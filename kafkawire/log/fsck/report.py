@@ -1,4 +1,4 @@
-"""Findings of a check: problems in words, each with its repair, if there is one."""
+"""Findings of a check: problems as sentences, each with its repair, if there is one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 
 @dataclass(slots=True)
 class Problem:
-    """`where`: a journal, a segment, a partition. `repair` says what `fix` does; without one
-    nothing can be done that would not lose acknowledged data. `harmless`: what an interrupted
-    start, cut or write leaves and the next start removes. `skip` gives up what is
-    lost."""
+    """A problem. `where`: a journal, a segment, a partition. `repair` describes what `fix` does;
+    without one no repair is possible that would not lose acknowledged data. `harmless`: left by an
+    interrupted start, cut or write and removed by the next start. `skip` gives up what is lost."""
 
     where: str
     text: str
@@ -46,17 +45,17 @@ class FsckReport:
         harmless: bool = False,
         skip: Fix | None = None,
     ) -> None:
-        """One more problem."""
+        """Add a problem."""
         self.problems.append(Problem(where, text, repair, fix, harmless, skip=skip))
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is wrong that was not repaired."""
+        """Return whether no problem is left unrepaired."""
         return all(problem.harmless or problem.repaired for problem in self.problems)
 
     async def repair(self, skip_lost: bool = False) -> None:
-        """Do what can be done without losing acknowledged data; with `skip_lost` give up what is
-        lost already. OSError, MetadataError."""
+        """Do the repairs that lose no acknowledged data; with `skip_lost` give up what is already
+        lost. OSError, MetadataError."""
         skipped: set[Fix] = set()
         for problem in self.problems:
             if problem.fix is not None:

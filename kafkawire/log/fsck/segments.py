@@ -1,8 +1,9 @@
-"""Segments against their rows: is each file there, sound in every byte, and what SQL says of it?
+"""Check segments against their rows: whether each file exists, is undamaged, and matches its rows
+in SQL.
 
-Files and rows that an interrupted cut or removal leaves after are named as harmless: the next
-start clears them away. A file that no row accounts for is a problem, since it may be the only copy
-of its records: a repair moves it into the quarantine and never deletes it.
+Files and rows that an interrupted cut or removal leaves are reported as harmless: the next start
+removes them. A file without a row is a problem, since it may be the only copy of its records: a
+repair moves it into the quarantine and never deletes it.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class SegmentCheck:
         self._progress = progress
 
     async def run(self) -> set[int]:
-        """Check all of them; the ids of the LIVE ones whose files are there, or whose objects are
-        by their rows."""
+        """Check all of them; return the ids of the LIVE ones that have a file, or an object
+        according to the rows."""
         rows = await self._rows()
         remote = await ObjectCheck(
             self._env, self._node_id, self._storage, self._report, rows
@@ -138,8 +139,8 @@ class SegmentCheck:
         return True
 
     def _skip(self, row: SegmentRow, path: str) -> Fix | None:
-        """Exchange a segment for one without what is lost of it; None if it has an object, which is
-        read instead."""
+        """Return a function that replaces a segment by one without its lost ranges; None if it has
+        an object, which is read instead."""
         if row.object:
             return None
 
@@ -195,7 +196,7 @@ class SegmentCheck:
         )
 
     async def _unaccounted(self, path: str) -> list[tuple[PartitionEntry, Range]]:
-        """Offsets in a file that no mapping and no journal has."""
+        """Return offsets in a file that no mapping and no journal has."""
         entries = read_entries(self._fs, path)
         ranges = self._held.ranges
         return await find_unaccounted(
@@ -203,7 +204,7 @@ class SegmentCheck:
         )
 
     async def _stray(self, path: str) -> None:
-        """A file without a row: nothing the broker does leaves one."""
+        """Report a file without a row, which no operation of the broker leaves."""
         found = await self._unaccounted(path)
         if found:
             what = f"no row knows its file, which is the only copy of {describe(found)}"
@@ -239,7 +240,7 @@ class SegmentCheck:
 def compare(
     fs: FileSystem, path: str, row: SegmentRow, size_bytes: int, mappings: Iterable[SegmentRange]
 ) -> list[str]:
-    """Compare the rows of a segment with its directory; the differences in sentences."""
+    """Compare the rows of a segment with its directory; return the differences as sentences."""
     problems = []
     if size_bytes != row.size_bytes:
         problems.append(f"its file has {size_bytes} bytes, its row says {row.size_bytes}")
@@ -266,7 +267,7 @@ def compare(
 
 
 def _row(entry: PartitionEntry) -> tuple[int, ...]:
-    """As `SegmentRange` has it, without partition, segment and due time."""
+    """Return an entry as `SegmentRange` has it, without partition, segment and due time."""
     return (
         entry.base_offset,
         entry.end_offset,

@@ -1,8 +1,8 @@
-"""Checkpoints: what SQL knows of the partitions, and never more than is durable.
+"""Checkpoints: the state of the partitions in SQL, which is never ahead of what is durable.
 
 A checkpoint is taken in one step (log position and rows belong together), then waits until
-everything before its log position is committed, then becomes one transaction. A log start that
-moves is stored the same way, but under the log position of the last full checkpoint: its row may be
+everything before its log position is committed, then is stored in one transaction. A moved log
+start is stored the same way, but under the log position of the last full checkpoint: its row may be
 ahead of the log position, which recovery allows for. Called by kafkawire.log.manager (roll, timer,
 close), DeleteRecords and retention.
 """
@@ -19,12 +19,12 @@ from kafkawire.metadata.checkpoint import Checkpoint
 from kafkawire.offsets.catalog.port import SegmentCatalog
 
 ROWS_AT_ONCE = 2000
-"""Partitions of one transaction: packing them keeps the loop for some milliseconds."""
+"""Partitions of one transaction: packing them takes some milliseconds on the event loop."""
 
 
 class Checkpoints:
-    """The last log position stored is `log_position`; `due`: store one even if nothing has changed.
-    One transaction at a time. What has changed is in CommitLog.dirty."""
+    """Stores checkpoints, one transaction at a time. `log_position` is the last one stored; `due`:
+    store one even if nothing has changed. CommitLog.dirty has the changed partitions."""
 
     __slots__ = (
         "_commit_log",
@@ -55,22 +55,22 @@ class Checkpoints:
         self.due = False
 
     def start(self, log_position: int, *, due: bool) -> None:
-        """Go on from the log position `log_position` that is stored; `due`: the next one is saved
+        """Continue from the stored log position `log_position`; `due`: the next checkpoint is saved
         even if nothing changes."""
         self.log_position = log_position
         self.due = due
 
     @asynccontextmanager
     async def settled(self) -> AsyncIterator[None]:
-        """While none is on its way: what is not dirty is stored."""
+        """Hold back checkpoints; meanwhile everything that is not dirty is stored."""
         async with self._lock:
             yield
 
     async def save(self) -> None:
-        """Store what has changed since the last one. Raises what the commit or SQL raises.
+        """Store what has changed since the last checkpoint. Raises what the commit or SQL raises.
 
-        Many partitions go in parts; only the last carries the new log position, so that the rows
-        before it are merely ahead of the log position that is stored.
+        Many partitions are stored in parts; only the last part has the new log position, so the
+        rows before it are only ahead of the stored log position.
         """
         async with self._lock:
             log_position = self._commit_log.written
@@ -86,7 +86,7 @@ class Checkpoints:
             self._commit_log.ledger.checkpointed()
 
     async def _save(self, changed: list[Partition], log_position: int) -> None:
-        """Take a part off the end of `changed` and store it; all go back if that fails."""
+        """Take a part from the end of `changed` and store it; put all back if that fails."""
         part = [partition for partition in changed[-ROWS_AT_ONCE:] if not partition.removed]
         del changed[-ROWS_AT_ONCE:]
         rows = [partition.snapshot() for partition in part]
@@ -105,9 +105,9 @@ class Checkpoints:
             raise
 
     async def move_log_starts(self, starts: Mapping[int, int]) -> None:
-        """Move the log starts of some partitions (number -> offset): in SQL, then here.
+        """Move the log starts of some partitions (number -> offset): in SQL, then in memory.
 
-        Starts that would go back, or of partitions that are gone, are left alone.
+        Log starts that would decrease, or of partitions that were removed, are not changed.
         """
         async with self._lock:
             moving = [

@@ -1,11 +1,11 @@
-"""Watching the disk: what is used of it, and whether it answers.
+"""Watch the disk: how full it is, and whether it responds.
 
-Past `disk.warn.percent` the broker warns, past `disk.delete.percent` what retention allows to go
-goes at once, and so do the files of what is in a remote tier. If then `disk.refuse.percent` is
-passed all the same, produces are refused: a disk that is full to the last byte
-would take no transaction and no group's offsets either. While a write or an fsync takes longer
-than `busy.disk.ms`, produces are refused as well, since they would only wait (RocketMQ does so when
-its page cache is busy); clients retry them. Reads go on in any case.
+Above `disk.warn.percent` the broker warns; above `disk.delete.percent` it deletes at once what
+retention allows, and the local files of what is in a remote tier. If `disk.refuse.percent` is
+exceeded all the same, Produce requests are refused: a disk that is full to the last byte accepts no
+transaction and no offsets of groups either. While a write or an fsync takes longer than
+`busy.disk.ms`, Produce requests are refused as well, since they would only wait (RocketMQ does so
+when its page cache is busy); clients retry them. Reads continue in any case.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from kafkawire.log.append.commit_log import CommitLog
 logger = logging.getLogger(__name__)
 
 MEASURED_EVERY_S = 5.0
-"""The use of the disk: at a gigabyte a second, five more are written until the next check."""
+"""How often the use of the disk is measured: at a gigabyte a second, five are written until the
+next check."""
 REFUSED_BELOW_BYTES = 16 << 30
-"""With more than that free nothing is refused: on a large disk a percent is much."""
+"""With more free space nothing is refused: on a large disk one percent is much."""
 
 
 class DiskWatch:
-    """Measures the usage of the disk and detects a busy one. `relieve` releases at once what may
-    go."""
+    """Measures the usage of the disk and detects a busy one. `relieve` deletes at once what may be
+    deleted."""
 
     __slots__ = ("_commit_log", "_folder", "_full", "_relieve", "_warned")
 
@@ -39,7 +40,7 @@ class DiskWatch:
         self._warned = False
 
     def scan(self) -> None:
-        """Check whether the disk is busy; to be called some times in `busy.disk.ms`."""
+        """Check whether the disk is busy; to be called several times in `busy.disk.ms`."""
         log = self._commit_log
         busy_s = log.busy_s()
         why = self._full
@@ -64,7 +65,7 @@ class DiskWatch:
             self._judge(used, free)
 
     async def _used(self) -> tuple[int, int]:
-        """(percent of the disk that are used, free bytes)."""
+        """Return (used percent of the disk, free bytes)."""
         env = self._commit_log.env
         total, free = await env.offload.submit("files", env.fs.free_bytes, self._folder)
         return 100 * (total - free) // max(total, 1), free

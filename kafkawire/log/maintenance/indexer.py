@@ -1,8 +1,8 @@
 """Index files of rolled journals: written once their journal is durable, again if that fails.
 
-A journal that has its index can be cut, its rows may leave memory, and recovery need not scan it.
-Called by kafkawire.log.manager when a journal is rolled, and by kafkawire.log.scheduler
-to try again.
+A journal with an index can be cut, its rows may be evicted from memory, and recovery need not scan
+it. Called by kafkawire.log.manager when a journal is rolled, and by kafkawire.log.scheduler to try
+again.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ logger = logging.getLogger(__name__)
 
 
 class Indexer:
-    """Writes the index files of rolled journals. `_missing`: journals without an index, with what
-    theirs must say. That is kept from when they were rolled: a run number that rose since must not
-    get into it."""
+    """Writes the index files of rolled journals. `_missing`: journals without an index, with its
+    contents as of the roll: a run number that rose since must not get into it."""
 
     __slots__ = ("_checkpoints", "_commit_log", "_missing", "_partitions", "_running")
 
@@ -42,11 +41,12 @@ class Indexer:
         self._running = False
 
     def owe(self, journal: Journal, extent: Extent) -> None:
-        """A journal of an earlier start has no index."""
+        """Add a journal of an earlier start that has no index."""
         self._missing[journal.number] = extent, None
 
     def rolled(self, journal: Journal) -> None:
-        """A journal is full: its shares become portions, its index is to be written."""
+        """Add a full journal: partitions get their extents in it, and its index is to be
+        written."""
         rows = close_portions(journal, self._partitions)
         extent = Extent(
             journal.end, self._commit_log.run, journal.end_log_position, journal.entries
@@ -54,7 +54,7 @@ class Indexer:
         self._missing[journal.number] = extent, rows
 
     async def run(self) -> None:
-        """Write what is missing, then a checkpoint. Raises what the disk or SQL raises."""
+        """Write the missing indexes, then a checkpoint. Raises what the disk or SQL raises."""
         if self._running or not self._missing:
             return
         self._running = True
@@ -74,7 +74,8 @@ class Indexer:
     async def _write(
         self, number: int, extent: Extent, rows: dict[int, IndexColumns] | None
     ) -> None:
-        """The index file vouches for its journal's bytes, so these must be durable first."""
+        """Write one index file. The next start trusts its journal without reading it, so the
+        journal must be durable first."""
         journals = self._commit_log.journals
         journal = journals.by_number.get(number)
         if journal is None:

@@ -1,13 +1,14 @@
 """Retention: log starts move when data is too old or too much, and dead journals are recycled.
 
-What Kafka does with segments is done with a partition's share of each segment and of each rolled
-journal; the active journal's part goes only when everything in the partition is past
-`retention.ms`. Deciding is pure (`due`); the log start moves in SQL before it moves here. A journal
-in which nothing lives any more becomes a spare, when no one reads it and a checkpoint covers it.
+What Kafka does with segments is done with a partition's extent in each segment and in each rolled
+journal; the extent in the active journal is deleted only when everything in the partition is older
+than `retention.ms`. The decision is pure (`due`); the log start moves in SQL before it moves in
+memory. A journal without live batches becomes a spare, when no reader uses it and a checkpoint
+covers it.
 
-Checked are partitions with something in the journals and those that were `touched`: loaded, cut,
-or given other settings. When a segment's part of any other becomes due is asked of SQL
-(kafkawire.log.segments.expiry). Topics whose policy is `compact` alone are not expired.
+It checks partitions with batches in the journals and those that were `touched`: loaded, cut, or
+given other settings. For all others a query of SQL finds extents in segments that are due
+(kafkawire.log.segments.expiry). Topics whose only policy is `compact` are not expired.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ SLICE = 256
 
 
 def _pieces(partition: Partition) -> Iterator[tuple[int, int, int]]:
-    """(end offset, bytes, newest timestamp) of each share of a segment or rolled journal."""
+    """Yield (end offset, bytes, newest timestamp) of each extent in a segment or rolled journal."""
     segments, portions = partition.segments, partition.portions
     yield from zip(segments.end, segments.length, segments.newest, strict=True)
     yield from zip(portions.end, portions.size, portions.newest, strict=True)
 
 
 def due(partition: Partition, now_ms: int) -> int:
-    """The log start `partition` should have by its topic's settings."""
+    """Return the log start that `partition` should have by its topic's settings."""
     config = partition.config
     start = partition.log_start
     if not config.cleanup_delete:
@@ -58,8 +59,9 @@ def due(partition: Partition, now_ms: int) -> int:
 
 
 class Retention:
-    """Runs now and then. `touched`: numbers to check, whatever the journals hold. `damaged`:
-    journals with records that were given up: they go to the quarantine and are not recycled."""
+    """Moves log starts and recycles journals, periodically. `touched`: partition numbers to check,
+    also without batches in the journals. `damaged`: journals with records that were given up; they
+    are moved to the quarantine and not recycled."""
 
     __slots__ = (
         "_catalog_frames",
@@ -89,7 +91,7 @@ class Retention:
         self.touched: set[int] = set()
 
     async def run(self) -> None:
-        """Move log starts that are due, then recycle what died."""
+        """Move log starts that are due, then recycle journals without live batches."""
         env = self._commit_log.env
         now_ms = env.clock.now_ms()
         numbers, self.touched = self.touched, set()
@@ -111,7 +113,7 @@ class Retention:
         await self.reclaim()
 
     async def reclaim(self) -> None:
-        """Recycle the journals in which nothing lives."""
+        """Recycle the journals without live batches."""
         journals = self._commit_log.journals
         dead = [journal for journal in journals if self._is_dead(journal)]
         if not dead or self._commit_log.failed is not None:
@@ -123,7 +125,7 @@ class Retention:
         if not await self._commit_log.ledger.retire([journal.number for journal in dead]):
             return  # a journal that goes while the ledger names it would be taken for lost
         for journal in dead:
-            # A reader may have pinned it meanwhile, or another call have been first.
+            # A reader may have pinned it meanwhile, or another call may have recycled it.
             if journal.number in journals.by_number and self._is_dead(journal):
                 self._commit_log.reader.indexes.forget(journal.number)
                 self._catalog_frames.forget(journal.number)

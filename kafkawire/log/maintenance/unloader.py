@@ -1,9 +1,9 @@
-"""Which partitions leave the memory again: idle ones, when there are more than the bound.
+"""Unloading of idle partitions, when more than the bound are in memory.
 
-A touched partition costs kilobytes, one in the catalog hundreds of bytes. Left is one of which
-memory knows nothing that SQL does not: all of it lies in segments, its checkpoint is stored, no one
-waits for it. The next touch loads it again (kafkawire.log.partition.loader). Those loaded first go
-first; there is no note of use, since a wrong choice costs one small question to SQL.
+A loaded partition costs kilobytes, one in the catalog hundreds of bytes. A partition is idle if its
+state is entirely in SQL: all its batches are in segments, its checkpoint is stored, no request
+waits for it. The next use loads it again (kafkawire.log.partition.loader). Those loaded first are
+unloaded first; their use is not recorded, since a wrong choice costs one small query.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ logger = logging.getLogger(__name__)
 SLICE = 512
 """Partitions checked per event-loop iteration: a fraction of a millisecond."""
 LEFT_PERCENT = 90
-"""Of the bound: what stays, so that not every check finds one too many."""
+"""Percent of the bound that remain, so that not every check finds one too many."""
 
 
 def is_idle(partition: Partition) -> bool:
-    """Whether forgetting it loses nothing but the time to load it."""
+    """Return whether unloading it loses nothing but the time to load it again."""
     return not (
         partition.dirty
         or partition.touched
@@ -55,7 +55,7 @@ class Unloader:
         self._pinned = pinned
 
     async def run(self, at_most: int) -> int:
-        """Let idle partitions go while more than `at_most` are in memory; how many went."""
+        """Unload idle partitions while more than `at_most` are in memory; return how many."""
         partitions = self._loader.partitions
         if len(partitions) <= at_most:
             return 0
@@ -63,7 +63,7 @@ class Unloader:
         gone = 0
         numbers = list(partitions)
         for start in range(0, len(numbers), SLICE):
-            # While a checkpoint is on its way, SQL may know less than a clean partition does.
+            # While a checkpoint is being stored, SQL may have less than a clean partition.
             async with self._checkpoints.settled():
                 for number in numbers[start : start + SLICE]:
                     if len(partitions) <= left:

@@ -1,9 +1,9 @@
 """Consistent collection of the changes that the local manifest does not have yet.
 
-A reader of the manifest must find every offset below a partition's end in one of its segments, so
-what a delta says of segments has to be of one moment: no swap may be between its transaction and
-what listeners were notified of it, and none may have come while rows were read from SQL. Nothing is
-locked: who finds that one came puts everything back and takes it again. Shell.
+A reader of the manifest must find every offset below a partition's end in one of its segments, so a
+delta must describe the segments of one moment: no swap may be between its transaction and its
+notification, and none may have happened while rows were read from SQL. Nothing is locked: if a swap
+happened, the changes are put back and collected again. Shell.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kafkawire.manifest.state import Delta
 from kafkawire.offsets.catalog.port import COPY_FINISHED, LIVE, ObjectRow, SegmentRange, SegmentRow
 
 PAGE = 8
-"""Segments whose mappings are asked for in one transaction: ten thousand rows each at most."""
+"""Segments whose mappings are read in one transaction: ten thousand rows each at most."""
 QUIET_S = 0.05
-"""Between two checks whether a swap is over."""
+"""Seconds between two checks whether a swap has ended."""
 
 
 class ChangeCollection:
@@ -36,8 +36,8 @@ class ChangeCollection:
 
     @asynccontextmanager
     async def next(self, sequence: int) -> AsyncIterator[Delta]:
-        """The next delta, which may say nothing; whatever is raised within puts its changes back.
-        Raises what the storage raises."""
+        """Yield the next delta, which may be empty; an exception in the block puts its changes
+        back. Raises what the storage raises."""
         taken, new = Changes(), dict[int, None]()
         try:
             while True:
@@ -66,13 +66,14 @@ class ChangeCollection:
         self._noted.new = new
 
     async def quiet(self) -> int:
-        """Return when no swap is under way; the version of what it found."""
+        """Wait until no swap is in progress; return the version of the rows."""
         while not self._swapper.quiet:
             await self._env.sleep(QUIET_S)
         return self._swapper.version
 
     async def added(self, ids: Sequence[int]) -> list[Added]:
-        """Segments as the manifest has them; those that are not live and local left out."""
+        """Return segments in the form of the manifest, without those that are not live and
+        local."""
         added: list[Added] = []
         for at in range(0, len(ids), PAGE):
             rows = await self._storage.segments_by_id(ids[at : at + PAGE])
@@ -85,7 +86,7 @@ class ChangeCollection:
 
 
 def _object(row: SegmentRow) -> ObjectRow:
-    """A local segment as the object that it is in its own folder."""
+    """Return a local segment as an object of its folder."""
     return ObjectRow(
         row.uuid,
         row.id,
@@ -97,7 +98,7 @@ def _object(row: SegmentRow) -> ObjectRow:
 
 
 def ends(added: Sequence[Added]) -> dict[int, int]:
-    """Partition number -> how far these segments go."""
+    """Return partition number -> end offset of these segments."""
     found: dict[int, int] = {}
     for _, _, mappings in added:
         for mapping in mappings:

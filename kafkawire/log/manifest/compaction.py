@@ -1,6 +1,6 @@
-"""Folding the local manifest: after so many deltas one snapshot, in the worker.
+"""Compaction of the local manifest: after so many deltas one snapshot is written, in the worker.
 
-What was folded stays for a while, for those who are reading it. Shell.
+The old files stay for a while, for current readers. Shell.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from kafkawire.manifest.reader import Current, Obsolete
 logger = logging.getLogger(__name__)
 
 FOLDED_AFTER = 100
-"""Deltas: a reader opens so many files at most, and a busy broker folds every few minutes."""
+"""Deltas before a snapshot: a reader opens so many files at most, and a busy broker writes one
+every few minutes."""
 KEPT_MS = 600_000
-"""How long what was folded stays: reading a manifest takes seconds, the files are in the way."""
+"""How long old files stay: reading a manifest takes seconds, and the files take space."""
 
 
 class LocalFolding:
-    """Compaction of the local manifest into snapshots. `current` as the folder has it; `damaged`:
-    the chain cannot be read."""
+    """Compaction of the local manifest into snapshots. `current` is the one in the folder;
+    `damaged`: the chain cannot be read."""
 
     def __init__(self, env: Env, files: ManifestFiles) -> None:
         self.current = Current(0)
@@ -33,18 +34,18 @@ class LocalFolding:
         self._files = files
 
     def begin(self, current: Current) -> None:
-        """Go on with the chain that the folder has now."""
+        """Continue with the chain that the folder has now."""
         self.current = current
         self.damaged = False
         self._tried = 0
 
     def is_due(self, sequence: int) -> bool:
-        """Whether there are deltas enough, also since the last try."""
+        """Return whether there are enough deltas, also since the last attempt."""
         return sequence - max(self.current.snapshot, self._tried) >= FOLDED_AFTER
 
     async def fold(self, sequence: int) -> None:
-        """Make a snapshot of everything up to this delta. What fails is tried again after as many
-        deltas; nothing is lost."""
+        """Write a snapshot of everything up to this delta. After a failure it is tried again after
+        as many deltas; nothing is lost."""
         self._tried = sequence
         try:
             await self._fold(sequence)
@@ -69,7 +70,7 @@ class LocalFolding:
             return
         await submit("files", self._files.rename, output, key)
         now_ms = self._env.clock.now_ms()
-        # A clock that was set back leaves them for longer, never for less.
+        # A clock that was set back keeps them for longer, never for less.
         old = [each for each in before.obsolete if each.since_ms + KEPT_MS <= now_ms]
         kept = [each for each in before.obsolete if each not in old]
         folded = Obsolete(before.snapshot, before.snapshot + 1, sequence, now_ms)

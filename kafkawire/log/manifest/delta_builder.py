@@ -1,7 +1,7 @@
-"""From noted changes to the delta that says them: finds what topics and partitions are now.
+"""Build a delta from pending changes, with the current state of topics and partitions.
 
-A partition comes from memory, or from the offset storage if it is not loaded. Shell; called by
-kafkawire.log.manifest.rounds, kafkawire.tiering.manifest.publisher and
+The state of a partition is read from memory, or from the offset storage if it is not loaded. Shell;
+called by kafkawire.log.manifest.maintenance, kafkawire.tiering.manifest.publisher and
 kafkawire.tiering.manifest.reconcile.
 """
 
@@ -23,12 +23,12 @@ SLICE = 200
 """Rows per event-loop iteration: a millisecond."""
 
 EndOf = Callable[[int, int, int], int]
-"""Where a manifest has a partition end by itself, from its dispatch offset, commit offset and log
-start; objects that are added move it further. 0: there is nothing of it."""
+"""Return where a partition ends in a manifest, by its dispatch offset, commit offset and log start;
+added objects move the end further. 0: the manifest has nothing of it."""
 
 
 def topic_facts(info: TopicInfo) -> ManifestTopic:
-    """A topic of the catalog as a manifest has it."""
+    """Convert a topic of the catalog into a row of a manifest."""
     return ManifestTopic(
         info.id,
         info.name,
@@ -40,7 +40,7 @@ def topic_facts(info: TopicInfo) -> ManifestTopic:
 
 
 def partition_row(partition: Partition, end_of: EndOf) -> ManifestPartition:
-    """A partition in memory as a manifest has it."""
+    """Convert a partition in memory into a row of a manifest."""
     end = end_of(partition.dispatch_offset, partition.commit_offset, partition.log_start)
     return ManifestPartition(
         partition.number, partition.log_start, end, pack_epochs(partition.epochs)
@@ -48,7 +48,7 @@ def partition_row(partition: Partition, end_of: EndOf) -> ManifestPartition:
 
 
 def stored_row(stored: StoredPartition, end_of: EndOf) -> ManifestPartition:
-    """A partition of the offset storage as a manifest has it."""
+    """Convert a partition of the offset storage into a row of a manifest."""
     known = stored.checkpoint
     log_start = 0 if known is None else known.log_start
     epochs = pack_epochs([] if known is None else known.leader_epochs)
@@ -58,7 +58,7 @@ def stored_row(stored: StoredPartition, end_of: EndOf) -> ManifestPartition:
 
 class Gathering:
     """Builds a delta from pending changes. `next_producer_id`: producer ids from here on were never
-    given, as far as is known."""
+    assigned, as far as is known."""
 
     def __init__(
         self,
@@ -78,14 +78,14 @@ class Gathering:
         self._node_id = node_id
 
     def leased(self, following: int) -> bool:
-        """Note that producer ids below `following` may have been given out; whether that is
+        """Note that producer ids below `following` may have been assigned; return whether that is
         new."""
         before = self.next_producer_id
         self.next_producer_id = max(before, following)
         return following > before
 
     def cluster_facts(self) -> ClusterFacts:
-        """The facts of the cluster that belong to no topic."""
+        """Return the facts of the cluster that belong to no topic."""
         return ClusterFacts(
             self._catalog.last_number() + 1,
             self.next_producer_id,
@@ -93,7 +93,7 @@ class Gathering:
         )
 
     async def delta(self, changes: Changes, sequence: int, epoch: int) -> Delta:
-        """The delta with these changes. Raises what the storage raises."""
+        """Return the delta with these changes. Raises what the storage raises."""
         delta = Delta(
             sequence, self._catalog.cluster_id, self._node_id, epoch, self._env.clock.now_ms()
         )
@@ -106,7 +106,7 @@ class Gathering:
         for row in await self._rows(list(numbers), changes):
             delta.partitions.append(row)
         delta.deleted_topics = list(changes.deleted_topics)
-        # Topics last: what they are now goes with partitions as they were at most a moment ago.
+        # Topics last: their current state goes with partitions that were read a moment before.
         for done, topic_id in enumerate(changes.topics, 1):
             info = self._catalog.by_id.get(topic_id)
             if info is not None:
@@ -119,7 +119,8 @@ class Gathering:
         return delta
 
     async def _rows(self, numbers: Sequence[int], changes: Changes) -> list[ManifestPartition]:
-        """Partitions as they are now, those of which nothing was ever uploaded left out."""
+        """Return the current state of partitions, without those of which nothing was ever
+        uploaded."""
         uploaded = {mapping.number for each in changes.added.values() for mapping in each[2]}
         rows: list[ManifestPartition] = []
         for start in range(0, len(numbers), SLICE):
@@ -131,7 +132,7 @@ class Gathering:
         return rows
 
     async def rows(self, numbers: Iterable[int]) -> list[ManifestPartition]:
-        """Those of some partitions that exist, SLICE at most."""
+        """Return those of some partitions that exist, SLICE at most."""
         alive = [number for number in numbers if self._catalog.locate(number) is not None]
         away = [number for number in alive if number not in self._partitions]
         stored = await self._storage.load_partitions(away) if away else []
@@ -143,7 +144,7 @@ class Gathering:
         return [rows[number] for number in alive if number in rows]
 
     async def add_object(self, delta: Delta, added: Added) -> None:
-        """One more object, with its entries in the order in which they lie."""
+        """Add an object, with its entries in the order of their positions."""
         row, segment, mappings = added
         delta.objects.append(
             ManifestObject(

@@ -2,11 +2,10 @@
 
     ended    JSON: up to which delta a clean end wrote, and of which state of the metadata
 
-Nothing is synced: a power cut may leave any of them torn, old or away. So a start believes them
-only after the mark of a clean end of the very start before, and when every checksum of the chain
-fits (reading at the disk's speed, nothing is unpacked); else all is written again under numbers
-above every one there is, and becomes the manifest by one rename of `current`. Blocking: runs in a
-thread.
+Nothing is synced: a power failure may leave any of them torn, old or missing. So a start trusts
+them only if the start directly before ended cleanly and every checksum of the chain matches (read
+at the disk's speed, nothing is unpacked); else everything is written again under numbers above all
+existing ones, and becomes the manifest by one rename of `current`. Blocking: runs in a thread.
 """
 
 from __future__ import annotations
@@ -26,14 +25,15 @@ from kafkawire.manifest.reader import Current, pack_current, unpack_current
 from kafkawire.manifest.state import Delta, Snapshot
 
 MAX_FILE_BYTES = 1 << 32
-"""Of one file; whatever is larger is no manifest."""
+"""Largest file that is read; a larger one is no manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A clean end: of which `start` (kafkawire.log.journal.run_file), at which delta. The rest says
-    of what state of SQL, so that a change by another hand (a restore, a repair) is seen: counts of
-    topics and of segments that are live and local, the newest partition number and segment id."""
+    """A clean end: of which `start` (kafkawire.log.journal.run_file), at which delta. The rest
+    identifies the state of SQL, so that a change by a command (a restore, a repair) is detected:
+    counts of topics and of segments that are live and local, the newest partition number and
+    segment id."""
 
     start: int
     sequence: int
@@ -44,7 +44,7 @@ class Ended:
 
 
 class ManifestFiles:
-    """The files of the local manifest. `folder`: that of the broker, which keys are relative to.
+    """The files of the local manifest. `folder`: that of the broker, to which keys are relative.
     Every method raises OSError from the disk."""
 
     __slots__ = ("_folder", "_fs", "_home")
@@ -55,11 +55,11 @@ class ManifestFiles:
         self._folder = self.path(CURRENT).rpartition("/")[0]
 
     def path(self, key: str) -> str:
-        """Where a file is."""
+        """Return the path of a file."""
         return os.path.join(self._home, key)
 
     def write(self, key: str, data: bytes) -> None:
-        """Write a file, whole, over the one there may be."""
+        """Write a file atomically, replacing an existing one."""
         write_whole_file(self._fs, self.path(key), data, durably=False)
 
     def write_content(self, content: Delta) -> None:
@@ -69,7 +69,7 @@ class ManifestFiles:
         self.write(key, pack(content))
 
     def write_current(self, current: Current) -> None:
-        """Say with which snapshot to begin."""
+        """Write which snapshot readers begin with."""
         self.write(CURRENT, pack_current(current))
 
     def rename(self, path: str, key: str) -> None:
@@ -86,8 +86,8 @@ class ManifestFiles:
         self.write(ENDED, json.dumps(asdict(ended)).encode() + b"\n")
 
     def prepare(self) -> int:
-        """Make the folder, and remove what tries that failed have left; the greatest sequence
-        number anything in it had, 0: none."""
+        """Create the folder, and remove what failed attempts have left; return the greatest
+        sequence number of any file in it, 0: none."""
         self._fs.makedirs(self._folder)
         names = self._fs.listdir(self._folder)
         numbers = [sequence_of(f"manifest/{name}") or 0 for name in names]
@@ -103,15 +103,15 @@ class ManifestFiles:
         return max(last, *numbers, 0)
 
     def keep_only(self, first: int) -> None:
-        """Remove what belongs to no manifest that begins with the snapshot `first`."""
+        """Remove files that do not belong to the manifest that begins with the snapshot `first`."""
         for name in self._fs.listdir(self._folder):
             number = sequence_of(f"manifest/{name}")
             if (number is not None and number < first) or name.endswith(NEW):
                 self._fs.remove(os.path.join(self._folder, name))
 
     def believable(self, start: int) -> tuple[Current, Ended] | None:
-        """The manifest in the folder, if the start `start` ended cleanly and everything up to its
-        last delta is as it was written; else None."""
+        """Return the manifest in the folder, if the start `start` ended cleanly and everything up
+        to its last delta is as it was written; else None."""
         try:
             said = json.loads(self._read(ENDED))
             ended = Ended(**{field.name: int(said[field.name]) for field in fields(Ended)})

@@ -1,7 +1,7 @@
-"""The job `manifest`: reading, folding and outlining the files of a manifest, in the worker.
+"""The job `manifest`: read, compact and summarize the files of a manifest, in the worker.
 
-Bytes come and go as local files: a manifest of a large cluster has a hundred megabytes, which no
-pipe between the processes should carry.
+Input and output are local files: a manifest of a large cluster has a hundred megabytes, too much
+for a pipe between the processes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kafkawire.manifest.state import Snapshot
 
 @dataclass(slots=True)
 class ManifestArguments:
-    """`files`: (key, path) of a snapshot and of the deltas after it, in order. `output`: where
-    the folded snapshot is to be written (no file must be there); empty: nowhere. `outlined`:
-    whether an outline is wanted."""
+    """`files`: (key, path) of a snapshot and of the deltas after it, in order. `output`: path of
+    the new snapshot, which must not exist; empty: write none. `outlined`: whether a summary is
+    requested."""
 
     files: Sequence[tuple[str, str]]
     output: str = ""
@@ -71,7 +71,7 @@ def _read(fs: FileSystem, path: str, pace: Pace) -> bytes:
 
 
 def _write(fs: FileSystem, path: str, data: bytes) -> int:
-    """Not synced: it is uploaded, and made again if that fails."""
+    """Not synced: it is uploaded, and written again if that fails."""
     file = fs.open(path, create=True)
     try:
         at = 0

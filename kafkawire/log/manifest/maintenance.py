@@ -1,6 +1,7 @@
-"""The local manifest as it is kept: taken over from a clean end or written again, then by deltas.
+"""Maintenance of the local manifest: taken over after a clean end or rebuilt, then extended by
+deltas.
 
-Shell; made by kafkawire.log.manifest.service, which says when.
+Shell; created by kafkawire.log.manifest.service, which decides when it writes.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ SLICE = 1000
 
 class MaintainedManifest:
     """The maintained local manifest. `sequence`: the last delta; `attached`: whether the folder has
-    a manifest that is kept; `rebuilds`: how often it was written again."""
+    a manifest that is maintained; `rebuilds`: how often it was rebuilt."""
 
     def __init__(
         self, manifest: LocalManifest, facts: tuple[int, int], rows: Sequence[SegmentRow]
     ) -> None:
-        """`facts`: how many topics there were when the log was opened, and the newest partition;
-        `rows`: its segments then."""
+        """Take `facts`, the number of topics when the log was opened and the newest partition, and
+        `rows`, its segments then."""
         env, log, catalog = manifest.env, manifest.log, manifest.catalog
         self.attached = False
         self.sequence = 0
@@ -52,13 +53,13 @@ class MaintainedManifest:
         self._folder = LocalFolding(env, self._files)
 
     async def close(self) -> None:
-        """End what runs concurrently."""
+        """End the background tasks."""
         if self.folding is not None:
             self.folding.cancel()
             await asyncio.gather(self.folding, return_exceptions=True)
 
     async def write(self) -> None:
-        """Everything noted by now is in the manifest. Raises OSError, and what the storage
+        """Write everything noted so far to the manifest. Raises OSError, and what the storage
         raises."""
         if self._folder.damaged:
             self.attached = False
@@ -75,7 +76,7 @@ class MaintainedManifest:
         try:
             await self._on_disk(self._files.write_content, delta)
         except asyncio.CancelledError:
-            # It may be there, and read by someone: no other may have its number.
+            # The file may exist and have a reader: its number must not be used again.
             self.attached = False
             raise
         self.sequence = delta.sequence
@@ -89,7 +90,7 @@ class MaintainedManifest:
             self._manifest.check_again()
 
     async def _attach(self) -> None:
-        """Take over the manifest a clean end left, or write it again."""
+        """Take over the manifest that a clean end left, or rebuild it."""
         log = self._manifest.log
         opened, self._found = self._found, None
         found = None
@@ -113,7 +114,7 @@ class MaintainedManifest:
         self.attached = True
 
     async def mark(self) -> None:
-        """Mark a clean end: the manifest says all there is. OSError."""
+        """Mark a clean end: the manifest is complete. OSError."""
         log, catalog = self._manifest.log, self._manifest.catalog
         rows = [segment.row for segment in log.segments.store.by_id.values()]
         counts = await self._count(rows)
@@ -122,7 +123,7 @@ class MaintainedManifest:
         await self._on_disk(self._files.end, ended)
 
     async def _count(self, rows: Sequence[SegmentRow]) -> tuple[int, int]:
-        """How many of these are live and local, and the newest of them."""
+        """Return how many of these are live and local, and the newest of them."""
         count = last = 0
         for at, row in enumerate(rows, 1):
             if row.state == LIVE and row.local:
@@ -136,5 +137,5 @@ class MaintainedManifest:
 
 
 def _at_the_log_start(_dispatch: int, _commit: int, log_start: int) -> int:
-    """A partition ends where its segments in the manifest do, which deltas with segments say."""
+    """A partition ends where its segments in the manifest end, which deltas with segments set."""
     return log_start

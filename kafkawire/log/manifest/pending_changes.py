@@ -13,17 +13,17 @@ from kafkawire.offsets.catalog.port import ObjectRow, SegmentRange, SegmentRow
 K = TypeVar("K")
 
 Added = tuple[ObjectRow, SegmentRow, list[SegmentRange]]
-"""An object, the segment it is a copy of, and what of it is mapped."""
+"""An object, the segment it is a copy of, and its mapped ranges."""
 
 MAX_ROWS = 2000
-"""Topics or partitions of one delta: packing them keeps the loop for some milliseconds."""
+"""Topics or partitions of one delta: packing them takes some milliseconds on the event loop."""
 
 
 @dataclass(slots=True)
 class Changes:
-    """Noted changes. Topics and partitions are noted by what names them; what they are is found
-     when the delta is made. `waiting` are called when a delta with all of it is there; `sliced`:
-    there is more than goes into one."""
+    """Noted changes. Topics and partitions are noted by id or number; their state is read when the
+    delta is built. `waiting` are called when a delta with all changes is written; `sliced`: there
+    are more than fit into one."""
 
     topics: dict[bytes, None] = field(default_factory=dict)
     deleted_topics: dict[bytes, None] = field(default_factory=dict)
@@ -42,18 +42,18 @@ class Changes:
         )  # fmt: skip
 
     def topic(self, topic_id: bytes) -> None:
-        """A topic is new or another."""
+        """Note a topic that is new or has changed."""
         self.topics[topic_id] = None
 
     def topic_deleted(self, topic_id: bytes) -> None:
-        """A topic is gone."""
+        """Note a topic that was deleted."""
         self.topics.pop(topic_id, None)
         self.deleted_topics[topic_id] = None
 
     def objects(
         self, added: Iterable[Added], deleted: Mapping[bytes, int], commits: Mapping[int, int]
     ) -> None:
-        """Objects have come and gone; what is known of the commit offsets."""
+        """Note added and removed objects, and known commit offsets."""
         for each in added:
             self.added[each[0].uuid] = each
         self.deleted.update(deleted)
@@ -62,7 +62,7 @@ class Changes:
     def without(
         self, added: Iterable[Added], deleted: Mapping[bytes, int], commits: Mapping[int, int]
     ) -> tuple[list[Added], dict[bytes, int], dict[int, int]]:
-        """The given changes without those that are already pending."""
+        """Return the given changes without those that are already pending."""
         return (
             [each for each in added if each[0].uuid not in self.added],
             {uuid: at for uuid, at in deleted.items() if self.deleted.get(uuid) != at},
@@ -70,8 +70,8 @@ class Changes:
         )
 
     def take(self) -> Changes:
-        """Take the changes for the next delta. Topics go before all else, so that no delta speaks
-        of a partition whose topic no delta had; who waits does so for the last of them."""
+        """Take the changes for the next delta. Topics come first, so that no delta has a partition
+        whose topic was in no delta; waiters wait for the last of several deltas."""
         self.sliced = True
         if len(self.topics) > MAX_ROWS:
             return Changes(topics=_first(self.topics))
@@ -105,7 +105,7 @@ class Changes:
             self.commits[number] = max(offset, self.commits.get(number, 0))
 
     def answer(self, failure: Exception | None) -> None:
-        """Tell those who wait."""
+        """Notify the waiters."""
         waiting, self.waiting = self.waiting, []
         for future in waiting:
             if future.done():
@@ -117,7 +117,7 @@ class Changes:
 
 
 def _first(noted: dict[K, None]) -> dict[K, None]:
-    """Some of them, out of `noted`."""
+    """Take some of them out of `noted`."""
     names = dict.fromkeys(islice(noted, MAX_ROWS))
     for name in names:
         del noted[name]

@@ -1,9 +1,10 @@
-"""Rebuild of the local manifest from the catalog and SQL, next to the one that is there.
+"""Rebuild of the local manifest from the catalog and SQL, next to the existing one.
 
-A chain of deltas on an empty snapshot, under numbers above all there are: no reader sees any of it
-before `current` names the snapshot, and then all of it. What changes meanwhile is noted as ever and
-is the end of the chain. In pages and slices, for a broker may have a million mappings: 200,000 of
-20,000 topics took 3 s of processor time in 10 s, and the loop never for 3 ms. Shell.
+It is a chain of deltas on an empty snapshot, under numbers above all existing ones: readers see
+none of it before `current` names the snapshot, and then all of it. Changes meanwhile are noted as
+usual and end the chain. It works in pages and slices, since a broker may have a million mappings:
+200,000 of 20,000 topics took 3 s of CPU time in 10 s, and never 3 ms of the event loop at once.
+Shell.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from kafkawire.offsets.catalog.port import LIVE
 
 TOPICS_AT_ONCE = 1000
 ENTRIES_AT_ONCE = 10_000
-"""Of one delta."""
+"""Rows of one delta."""
 PAUSE_S = 0.005
-"""After each page, so that a large broker's clients do not notice."""
+"""Seconds between pages, so that clients of a large broker do not notice."""
 
 
 class ManifestRebuild:
@@ -52,9 +53,9 @@ class ManifestRebuild:
         self._known: set[int] = set()  # partitions that are in a segment
 
     async def write(self) -> tuple[Current, int]:
-        """Write it; `current`, and the sequence number of the last delta. May be called again if
-        it failed: OSError, and what the storage raises."""
-        # A power cut may have taken deltas that someone has read: no number is used again.
+        """Write it; return `current`, and the sequence number of the last delta. May be called
+        again after a failure: OSError, or what the storage raises."""
+        # A power failure may have removed deltas that a reader has read: no number is used again.
         known = await self._env.offload.submit("files", self._files.prepare)
         base = max(known + 1, self._log.start << RUN_SHIFT)
         self._sequence = base
@@ -80,7 +81,7 @@ class ManifestRebuild:
         return current, self._sequence
 
     def _forget(self) -> list[int]:
-        """Clear the pending changes; returns the segments that belong into the manifest."""
+        """Clear the pending changes; return the segments that belong into the manifest."""
         self._noted.changes, self._noted.new = Changes(cluster=True), {}
         ids = []
         for segment_id, segment in self._log.segments.store.by_id.items():
@@ -118,7 +119,7 @@ class ManifestRebuild:
         await self._write(delta)
 
     async def _write_segments(self, ids: list[int]) -> None:
-        """They say how far each partition goes; the rest of it comes with the partitions."""
+        """They contain the end of each partition; its other fields come with the partitions."""
         delta, none = self._delta(), pack_epochs([])
         for at in range(0, len(ids), PAGE):
             added = await self._collection.added(ids[at : at + PAGE])
@@ -137,7 +138,8 @@ class ManifestRebuild:
         await self._write(delta)
 
     async def _write_partitions(self, topics: list[bytes]) -> None:
-        """Log starts and epochs; of what was never cut only a log start that has moved."""
+        """Add log starts and epochs; of partitions that were never cut only a log start that has
+        moved."""
         numbers = self._numbers(topics)
         while part := list(islice(numbers, SLICE)):
             delta = self._delta()

@@ -1,15 +1,16 @@
-"""The local manifest: what the broker's folder says of itself, as a bucket does of its own.
+"""The local manifest: a description of the broker's folder, in the format of a bucket's manifest.
 
 `<folder>/manifest/` has the files of docs/manifest-format.md; its objects are the segment files
 that are live and local, under their own uuids, so that a reader plans without broker and SQL. SQL
-goes first, then memory, then listeners are notified (kafkawire.log.partition.hooks): what they note
-is one delta, at most one a second. No one ever waits for it. So the manifest is stale by a second
-or two, never ahead; and files stay for `file.delete.delay.ms` after they were replaced. Whatever
-may be wrong with it (a crash, damage, a restore), it is written again, next to the one that is
-there (kafkawire.log.manifest.rebuild).
+changes first, then memory, then listeners are notified (kafkawire.log.partition.hooks): the changes
+they note become one delta, at most one a second. Nothing waits for it. So the manifest is stale by
+a second or two, and never ahead; files stay for `file.delete.delay.ms` after they were replaced. If
+anything is wrong with it (after a crash, damage, a restore), it is rebuilt next to the existing one
+(kafkawire.log.manifest.rebuild).
 
-Here is what is noted and when it is written; kafkawire.log.manifest.maintenance, imported a second
-after a start, does it. Shell; made by the broker where `local.manifest.enable` says so.
+This module notes changes and decides when they are written; kafkawire.log.manifest.maintenance,
+imported a second after a start, writes them. Shell; created by the broker if
+`local.manifest.enable` is true.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog, SegmentRow
 logger = logging.getLogger(__name__)
 
 LINGER_S = 1.0
-"""How long a change waits for others: one file a second at most."""
+"""Seconds that a change waits for others: at most one file a second is written."""
 RETRY_S, MAX_RETRY_S = 1.0, 60.0
-"""Between two tries where the disk is full or SQL away, growing."""
+"""Seconds between two attempts while the disk is full or SQL not available, growing."""
 LAST_S = 5.0
-"""How long a clean end waits for the last delta; without it the next start writes all again."""
+"""How long a clean end waits for the last delta; without it the next start rebuilds the
+manifest."""
 ENDED = "manifest/ended"
 """The mark of a clean end (kafkawire.log.manifest.files), below the broker's folder."""
 
@@ -55,14 +57,14 @@ class Noted:
 
 class ManifestWriter(Protocol):
     """Writes the manifest (kafkawire.log.manifest.maintenance). `sequence`: the number of the last
-    delta; `attached`: the files go on from there; `again`: how often all was written again."""
+    delta; `attached`: deltas can follow it; `again`: how often the manifest was rebuilt."""
 
     sequence: int
     attached: bool
     anew: int
 
     async def write(self) -> None:
-        """Write all that is noted."""
+        """Write all noted changes."""
 
     async def mark(self) -> None:
         """Mark a clean end."""
@@ -72,8 +74,8 @@ class ManifestWriter(Protocol):
 
 
 class LocalManifest:
-    """The local manifest of a broker. `maintained`: its writer, once there is one;
-    `failures`: tries in a row that failed."""
+    """The local manifest of a broker. `maintained`: its writer, once there is one; `failures`:
+    consecutive failed attempts."""
 
     def __init__(self, env: Env, log: Log, storage: SegmentCatalog, catalog: Catalog) -> None:
         self.env = env
@@ -88,8 +90,8 @@ class LocalManifest:
         self._marked = self._writing = False
 
     def start(self) -> None:
-        """Listen from now on, before anything can have changed since the log was opened, and
-        begin."""
+        """Register as listener, before anything can have changed since the log was opened, and
+        start."""
         rows = [segment.row for segment in self.log.segments.store.by_id.values()]
         facts = len(self.catalog.by_id), self.catalog.last_number()
         self.log.hooks.register(self)
@@ -97,8 +99,8 @@ class LocalManifest:
         self._task = self.env.spawn(self._run(facts, rows), "local manifest")
 
     async def close(self) -> None:
-        """Write the last delta and mark a clean end, if that is quickly done; the log's upkeep
-        has ended, its folder is locked still. Calling it again does nothing."""
+        """Write the last delta and mark a clean end, if that takes little time; the scheduler of
+        the log has ended, its folder is still locked. Calling it again does nothing."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -116,7 +118,7 @@ class LocalManifest:
 
     @property
     def settled(self) -> bool:
-        """Whether everything that was noted is in the folder."""
+        """Return whether everything that was noted is in the folder."""
         attached = self.maintained is not None and self.maintained.attached
         return attached and not (self._writing or self.noted)
 
@@ -175,7 +177,7 @@ class LocalManifest:
     # -- when
 
     async def _run(self, facts: tuple[int, int], rows: list[SegmentRow]) -> None:
-        """`facts`, `rows`: of the metadata as the log was opened with it."""
+        """Take `facts` and `rows` of the metadata with which the log was opened."""
         await self.env.sleep(LINGER_S)
         module = await self.env.offload.submit(
             "files", import_module, "kafkawire.log.manifest.maintenance"
@@ -204,7 +206,7 @@ class LocalManifest:
         await self.env.sleep(wait_s)
 
     def check_again(self) -> None:
-        """Have it written soon, whether anything is noted or not."""
+        """Schedule a write, whether anything is noted or not."""
         self._woken.set()
 
     def _in_doubt(self) -> bool:

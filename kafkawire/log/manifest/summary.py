@@ -1,7 +1,7 @@
-"""A manifest in short: what a broker compares with what it knows, to note the difference.
+"""Summary of a manifest, which a broker compares with its own state to find differences.
 
-A manifest of a million topics is not read by the process that serves clients: a job
-(kafkawire.log.manifest.job) makes an outline of it, in slices that are compared one by one. Pure.
+The process that serves clients does not read a manifest of a million topics: a job
+(kafkawire.log.manifest.job) summarizes it, in slices that are compared one by one. Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ UUID_BYTES = 16
 
 @dataclass(slots=True)
 class KeySlices:
-    """Rising keys, a slice each of SLICE, and a number for each key. `firsts`: of each slice."""
+    """Rising keys in slices of SLICE, and a number for each key. `firsts`: the first key of each
+    slice."""
 
     keys: list[bytes] = field(default_factory=list)
     values: list[array[int]] = field(default_factory=list)
@@ -42,7 +43,7 @@ class KeySlices:
         return found >= 0
 
     def items(self) -> Iterator[tuple[bytes, int]]:
-        """All of them, by key."""
+        """Return all of them, by key."""
         for keys, values in zip(self.keys, self.values, strict=True):
             for at, value in enumerate(values):
                 yield keys[UUID_BYTES * at : UUID_BYTES * (at + 1)], value
@@ -50,8 +51,8 @@ class KeySlices:
 
 @dataclass(slots=True)
 class Outline:
-    """`topics`: id -> fingerprint; `objects`: uuids; `partitions`: (number, log start, end,
-    fingerprint of the epochs) in columns, a slice each. `sequence`: of the last delta."""
+    """The summary. `topics`: id -> fingerprint; `objects`: uuids; `partitions`: (number, log start,
+    end, fingerprint of the epochs) in columns, by slices. `sequence`: that of the last delta."""
 
     sequence: int
     cluster: ClusterFacts
@@ -61,19 +62,19 @@ class Outline:
 
 
 def topic_print(facts: ManifestTopic) -> int:
-    """A number that differs when a topic does."""
+    """Return a number that differs when a topic does."""
     configs = sorted(facts.configs.items())
     says = (facts.name, facts.internal, facts.created_ms, configs, facts.partitions)
     return crc32c(repr(says).encode())
 
 
 def partition_print(row: ManifestPartition) -> int:
-    """A number that differs when the epochs of a partition do."""
+    """Return a number that differs when the epochs of a partition do."""
     return crc32c(row.epochs)
 
 
 def outline(state: Snapshot) -> Outline:
-    """The outline of a manifest."""
+    """Return the summary of a manifest."""
     topics = {topic.id: topic_print(topic) for topic in state.topics}
     objects = {state.objects.uuid(at): 0 for at in range(len(state.objects))}
     partitions = []

@@ -89,7 +89,7 @@ class TopicConfigs:
             self._cap(own)
 
     def _cap(self, config: TopicConfig) -> None:
-        """Internal topics are uploaded as soon as any tiered topic: see
+        """Limit the lag of an internal topic to the least of any tiered topic: see
         kafkawire.log.partition.internal_tier_lag."""
         if self._lags.least_ms is not None:
             config.tier_lag_ms = min(config.tier_lag_ms, self._lags.least_ms)

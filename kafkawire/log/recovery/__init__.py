@@ -1,14 +1,14 @@
-"""Recovery: what the journals hold after any end of the process, and what of it counts.
+"""Recovery: read the journals after any end of the process, and decide which of it is valid.
 
 The rule that decides: a gap in a journal is damage if anything proves that bytes after it were
-committed (a later frame, the checkpoint, the ledger, a clean end); otherwise the log is cut
-there. Damage is reported with topic, partition and offsets, its offsets are never assigned again,
-and reads of it are answered with CORRUPT_MESSAGE.
+committed (a later frame, the checkpoint, the ledger, a clean end); otherwise the log is cut there.
+Damage is reported with topic, partition and offsets, its offsets are never assigned again, and
+reads of it get CORRUPT_MESSAGE.
 
 Damaged offsets stay until an operator gives them up with `kafkawire fsck --repair --skip-lost` on
-the stopped broker: the error is all that tells a consumer of the loss, and a journal may come
-back from a copy. The command only writes `given_up`; the next start cuts past these ranges, with
-an entry in the segment's section `lost`, so there is one way from journals into segments.
+the stopped broker: only the error shows a consumer the loss, and a journal may be restored from a
+copy. The command only writes `given_up`; the next start cuts past these ranges, with an entry in
+the segment's section `lost`, so there is a single way from journals into segments.
 
 `identity` refuses a data folder and metadata that do not belong together.
 
@@ -17,11 +17,10 @@ Easy to get wrong:
 - A failed write leaves bytes. The next one starts at the same position, and if it is shorter,
   whole and valid frames of the failed one follow it. Hence the run number, which rises with every
   failure: a frame of an older run never counts after one of a newer run.
-- A checkpoint does not bound what was in a journal whose end is gone. Records may have come after
-  its position and been lost with the position that was known to be committed: the ledger's bounds
-  count.
+- A checkpoint does not bound what was in a journal whose end is lost. Records may have followed its
+  position and been lost together with the committed position: the ledger's bounds count.
 - A checkpoint row may be ahead of the checkpoint's position (a log start was stored alone).
   Replay skips batches below the row's next offset.
-- After a failed fsync the page cache may hold what the disk does not, so the tail after the last
+- After a failed fsync the page cache may contain what the disk does not, so the tail after the last
   committed position is written again before it is served.
 """

@@ -1,13 +1,13 @@
 """Damaged offsets of the journals that an operator gave up, with `fsck --repair --skip-lost`.
 
-The file `<home>/given-up` names them, by partition, and the damaged bytes of the journals. With it
-a start lets the cut go past them: the segment holds an empty batch for each range, and its section
-`lost` has the account (kafkawire.log.segments.cut.job). Without it a partition is never cut past
-damage. A journal named here goes into the quarantine instead of being recycled
+The file `<home>/given-up` lists them by partition, together with the damaged bytes of the journals.
+With it the next cut goes past them: the segment has an empty batch for each range, and its section
+`lost` lists the ranges (kafkawire.log.segments.cut.job). Without it a partition is never cut past
+damage. A journal in this list is moved into the quarantine instead of being recycled
 (kafkawire.log.maintenance.retention).
 
-One line of JSON and its checksum, replaced whole by each such repair. Format version 1. Called by
-kafkawire.log.manager, kafkawire.log.segments.cut.cutter, kafkawire.log.maintenance.retention and
+One line of JSON and its checksum, replaced atomically by each such repair. Format version 1. Called
+by kafkawire.log.manager, kafkawire.log.segments.cut.cutter, kafkawire.log.maintenance.retention and
 kafkawire.log.fsck.
 """
 
@@ -42,17 +42,17 @@ class GivenUp:
     damage: set[Bytes] = field(default_factory=set)
 
     def of(self, number: int, topic_id: bytes) -> Sequence[LostRange]:
-        """The ranges of one partition; none if another topic has its number now."""
+        """Return the ranges of one partition; none if another topic has its number now."""
         known, ranges = self.ranges.get(number, (topic_id, []))
         return ranges if known == topic_id else ()
 
     def journals(self) -> set[int]:
-        """The damaged journals."""
+        """Return the numbers of the damaged journals."""
         return {journal for journal, _, _ in self.damage}
 
 
 def clipped(ranges: Sequence[LostRange], start: int, end: int) -> list[LostRange]:
-    """The parts of sorted ranges within the offsets [start, end)."""
+    """Return the parts of sorted ranges within the offsets [start, end)."""
     return [
         one._replace(first=max(one.first, start), end=min(one.end, end))
         for one in ranges
@@ -61,7 +61,7 @@ def clipped(ranges: Sequence[LostRange], start: int, end: int) -> list[LostRange
 
 
 def passed(ranges: Sequence[LostRange], offset: int) -> int:
-    """Where the next offset lies that was not given up, from `offset` on."""
+    """Return the next offset that was not given up, from `offset` on."""
     for one in ranges:
         if one.first <= offset < one.end:
             offset = one.end
@@ -96,7 +96,7 @@ def read_given_up(fs: FileSystem, home: str) -> GivenUp:
 
 
 def write_given_up(fs: FileSystem, home: str, given: GivenUp) -> None:
-    """Replace the file, durably. Raises OSError, and then the old one is still there."""
+    """Replace the file, durably. If it raises OSError the old one is still there."""
     body = {
         "partitions": [
             {"number": number, "topic_id": topic_id.hex(), "ranges": ranges}

@@ -2,10 +2,10 @@
 
 `<home>/identity` is one line of JSON and its checksum, replaced by a rename. SQL has the same
 `metadata_id` and a `generation` (kafkawire.metadata.pairing). After changes SQL raises the
-generation, and only when that transaction is durable does the folder record it: so SQL is never
-older than the folder, whenever the process ends. Metadata that is older is an old copy, metadata
-with another id belongs elsewhere; `check_pairing` refuses both in a sentence that names the command
-which repairs it. A folder of an older version has no identity: it gets one at its first start.
+generation, and the folder records it only when that transaction is durable: so SQL is never older
+than the folder, whenever the process ends. Older metadata is an old copy, metadata with another id
+belongs to another folder; `check_pairing` refuses both in a sentence that names the command to
+repair it. A folder of an older version has no identity: it gets one at its first start.
 
 Format version 1. Called by kafkawire.broker, kafkawire.cli.fsck and
 kafkawire.cli.backup.restore_from_log.
@@ -86,12 +86,12 @@ def read_identity(fs: FileSystem, home: str) -> Identity | None:
 
 
 def write_identity(fs: FileSystem, home: str, identity: Identity) -> None:
-    """Replace the file, durably. Raises OSError, and then the old one is still there."""
+    """Replace the file, durably. If it raises OSError the old one is still there."""
     write_json_line(fs, os.path.join(home, NAME), VERSION, asdict(identity))
 
 
 def has_log(fs: FileSystem, home: str) -> bool:
-    """Whether a broker's folder has journals or segments."""
+    """Return whether a broker's folder has journals or segments."""
     for folder, suffix in (("journals", ".journal"), ("segments", ".segment")):
         try:
             names = fs.listdir(os.path.join(home, folder))
@@ -108,12 +108,12 @@ def inspect_folder(fs: FileSystem, data: str, home: str, node_id: int) -> Folder
 
 
 def rebuild_command(data: str) -> str:
-    """The command that rebuilds the metadata of a data folder, for error messages."""
+    """Return the command that rebuilds the metadata of a data folder, for error messages."""
     return f"`kafkawire restore --from-log --data {data}`"
 
 
 def refuse_absent(folder: Folder, metadata: str) -> None:
-    """Raise IdentityError for a folder with records whose metadata is gone: opening it would
+    """Raise IdentityError for a folder with records whose metadata is missing: opening it would
     create an empty one. `metadata`: its name for messages."""
     if folder.identity is None and not folder.has_log:
         return
@@ -127,7 +127,7 @@ def refuse_absent(folder: Folder, metadata: str) -> None:
 def check_pairing(folder: Folder, stored: StoredPairing, metadata: str) -> None:
     """Raise IdentityError unless the folder and the metadata may belong together.
 
-    A crash at any point of a start, of a change or of the pairing itself passes. Pure."""
+    What a crash at any point of a start, of a change or of the pairing leaves is accepted. Pure."""
     identity, data = folder.identity, folder.data
     rebuild = rebuild_command(data)
     if identity is None:
@@ -160,7 +160,8 @@ def check_pairing(folder: Folder, stored: StoredPairing, metadata: str) -> None:
 
 
 def _check_unpaired(folder: Folder, stored: StoredPairing, metadata: str) -> None:
-    """A folder without identity: new, of an older version, or ended while it was being paired."""
+    """Check a folder without identity: new, of an older version, or interrupted while it was being
+    paired."""
     if folder.has_log:
         if stored.version == 0:
             refuse_absent(folder, metadata)
@@ -238,8 +239,8 @@ class IdentityRecorder:
         self._identity = identity
 
     async def close(self) -> None:
-        """Record what is not yet recorded. Never raises for the disk or SQL: the next start only
-        knows less. Calling it again does nothing."""
+        """Record what is not yet recorded. Never raises for the disk or SQL: then the next start
+        only knows an older generation. Calling it again does nothing."""
         task, self._task = self._task, None
         if task is None:
             return

@@ -1,9 +1,9 @@
-"""Quarantine: files that the metadata does not account for, and damaged journals, are kept.
+"""Quarantine: a folder for files that are unknown to the metadata, and for damaged journals.
 
-`<home>/quarantine/` holds them under their names, and `report.jsonl` with a line for each: the
-file, where it was, why it was moved, and when. Nothing reads them again; an operator who knows what
-they are may delete the folder. Blocking: used by commands, or in a thread. Called by
-kafkawire.log.fsck, kafkawire.log.maintenance.retention, kafkawire.log.segments.manager and
+`<home>/quarantine/` has them under their names, and `report.jsonl` with a line for each: the file,
+where it was, why it was moved, and when. Nothing reads them again; an operator who knows what they
+are may delete the folder. Blocking: used by commands, or in a thread. Called by kafkawire.log.fsck,
+kafkawire.log.maintenance.retention, kafkawire.log.segments.manager and
 kafkawire.cli.backup.restore_from_log.
 """
 
@@ -28,8 +28,8 @@ class Quarantine:
         self.folder = os.path.join(home, FOLDER)
 
     def take(self, path: str, why: str, now_ms: int) -> str:
-        """Move a file into the quarantine, durably, after its line in the report; its new path.
-        Raises OSError."""
+        """Move a file into the quarantine, durably, after its line in the report; return its new
+        path. Raises OSError."""
         fs = self._fs
         fs.makedirs(self.folder)
         target = self._free(os.path.basename(path))
@@ -43,7 +43,7 @@ class Quarantine:
         return target
 
     def _free(self, name: str) -> str:
-        """A path that no file has."""
+        """Return a path that no file has."""
         taken = set(self._fs.listdir(self.folder))
         names = (name if not n else f"{name}.{n}" for n in count())
         return os.path.join(self.folder, next(each for each in names if each not in taken))

@@ -1,26 +1,26 @@
-"""Recovery: what the journals hold after any end, and what of it counts.
+"""Recovery: read all journals after any end, and decide which of it is valid.
 
-1. List the folder. A file whose header is missing and that holds no frame of its number was only
-   made ready: it becomes a spare.
+1. List the folder. A file without a header and without a frame of its number was only prepared: it
+   becomes a spare.
 2. Oldest first, take each journal's rows from its index file, and scan what that does not cover:
-   all of the last journal, usually. A journal ends where the next one's header says so. A frame of
-   an older run than one before it is never taken.
-3. Every gap is judged. If any frame after it (or the checkpoint, or the mark of a clean end)
+   usually all of the last journal. A journal ends where the next one's header says so. A frame of
+   an older run than one before it never counts.
+3. Every gap is classified. If any frame after it (or the checkpoint, or the mark of a clean end)
    claims a committed log position beyond the gap, acknowledged bytes are damaged there: they are
-   named in the log and skipped, and what follows counts. Otherwise nothing after was ever
-   acknowledged as committed: the log is cut there, in this journal and all later ones.   <- the
-   decision A journal that the ledger names and that is missing, or ends too early, is damage too.
+   logged and skipped, and what follows counts. Otherwise nothing after it was ever acknowledged as
+   committed: the log is cut there, in this journal and all later ones. <- the decision A journal
+   that the ledger names and that is missing, or ends too early, is damage too.
 4. What is left is written again from the last committed log position on, and synced: after a crash
-of the
-   process alone it may be in the page cache only, and after a failed fsync the kernel may take it
-   for clean although the disk never got it.
+   of the process it may be in the page cache only, and after a failed fsync the kernel may treat it
+   as clean although the disk never got it.
 5. (kafkawire.log.manager) The partitions take their rows; next offset = max(checkpoint, scan, what
 damage
    may have taken). The ledger is written; then journals after a cut become spares, durably, and
    only then is anything written to the log.
 
 Crash assumptions: a write may be torn at any byte and reordered with others until an fsync that
-succeeded; sectors may rot; fsync does not lie. Reads block, which is fine: nothing else runs yet.
+succeeded; sectors may be damaged later; a successful fsync is honest. Reads block, since nothing
+else runs yet.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 logger = logging.getLogger(__name__)
 
 REWRITE_BYTES = 4 << 20
-"""How much is read and written again at a time: large enough for the disk, small in memory."""
+"""Bytes read and written again at a time: large enough for the disk, small in memory."""
 
 _JOURNAL = re.compile(r"(\d{10})\.journal")
 _SPARE = re.compile(SPARE_PREFIX + r"(\d{10})")
@@ -64,7 +64,7 @@ def recover(
     """Read all journals of a folder. Blocks.
 
     `log_position`: the checkpoint's, up to which everything is committed. `clean_end`: where the
-    log ended cleanly, or -1. `ledger`: what the ledger says, if there is one.
+    log ended cleanly, or -1. `ledger`: the contents of the ledger, if there is one.
     """
     result = Recovered()
     listed = ledger.journals if ledger is not None and not ledger.damaged else {}
@@ -82,8 +82,8 @@ def recover(
 
 
 def _miss(result: Recovered, listed: Mapping[int, int], claimed: int) -> None:
-    """Note the journals that must be there and are not, or are empty. The log then goes on in a new
-    one, under a number and at log positions that it never had."""
+    """Note the journals that must exist and are missing or empty. The log then continues in a new
+    one, under a number and at log positions that were never used."""
     last = claimed >> POSITION_BITS
     there = {found.journal.number for found in result.found}
     there |= {journal.number for journal in result.discarded if claimed <= journal.log_position}
@@ -105,7 +105,7 @@ def _miss(result: Recovered, listed: Mapping[int, int], claimed: int) -> None:
 
 
 def _examine(fs: FileSystem, folder: str, result: Recovered, log_position: int) -> None:
-    """Examine the damaged bytes, or else the index of a journal."""
+    """Examine the damaged bytes of a journal, or its index if the journal is missing."""
     journals = {found.journal.number: found.journal for found in result.found}
     for gap in result.damage:
         journal = journals.get(gap.journal)
@@ -129,8 +129,8 @@ def _list(env: Env, folder: str, result: Recovered, listed: Mapping[int, int]) -
         if match is None:
             continue
         number = int(match[1])
-        # Above every number any file here ever had, so that no frame found under a number can
-        # come from an earlier life of that number.
+        # Above every number that any file here ever had, so that no frame found under a number can
+        # be left from an earlier use of that number.
         result.next_number = max(result.next_number, number + 1)
         file = fs.open(path)
         journal = Journal(number, path, file, file.size())
@@ -202,11 +202,11 @@ def _read(
 def _begun_in_vain(
     fs: FileSystem, found: RecoveredJournal, later: RecoveredJournal, start: int, stop: int
 ) -> bool:
-    """Whether a journal was written on after the next one was begun.
+    """Return whether a journal was written further after the next one was begun.
 
-    So it is if the write batch that began the next one failed, and those after it fitted into this
-    one: what the next one's header says of where this one ended is void then, and its frames are of
-    an older run than this one's last.
+    This happens if the write batch that began the next one failed, and later ones fitted into this
+    one: then the end of this one in the next one's header is invalid, and the next one's frames are
+    of an older run than this one's last.
     """
     assert later.header is not None, "it said where this journal ended"
     journal = found.journal
@@ -216,14 +216,14 @@ def _begun_in_vain(
 
 
 def _follows(fs: FileSystem, journal: Journal, position: int) -> bool:
-    """Whether a frame lies where a clean end is said to be: then it was none."""
+    """Return whether a frame is at the position of a clean end, which then was none."""
     view = journal.warm(fs)
     head = read_head(view, position)
     return head is not None and check(view, position, head, journal.number) is not None
 
 
 def _judge(result: Recovered, claimed: int, listed: Mapping[int, int]) -> list[RecoveredJournal]:
-    """Find the first gap that nothing after it claims to be committed, and cut there.
+    """Find the first gap after which nothing claims that it was committed, and cut there.
 
     Returns the journals after the cut.
     """
@@ -250,9 +250,9 @@ def _judge(result: Recovered, claimed: int, listed: Mapping[int, int]) -> list[R
 
 
 def _missing(found: RecoveredJournal, before: int) -> Gap | None:
-    """The journal that should lie before this one, if it does not.
+    """Return the journal that is missing before this one, if there is one.
 
-    One that was recycled was committed to its end; one of which nothing reached the disk was not.
+    A recycled journal had been committed to its end; one of which nothing reached the disk had not.
     """
     number = found.previous_end() >> POSITION_BITS
     if number in (0, before):
@@ -306,7 +306,7 @@ def _harden(fs: FileSystem, journal: Journal, committed: int) -> None:
 
 
 def _settle(fs: FileSystem, result: Recovered, claimed: int) -> None:
-    """Make what is left durable and see where writing goes on."""
+    """Make what is left durable and find where writing continues."""
     last = result.found[-1].journal
     if claimed > last.end_log_position and claimed >> POSITION_BITS == last.number:
         end = claimed & POSITION_MASK

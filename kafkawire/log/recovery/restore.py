@@ -1,8 +1,8 @@
-"""From what recovery found and what SQL remembers to partitions that can be served.
+"""Fill the partitions with what recovery found and what SQL has of them.
 
 Next offset = max(checkpoint, scan); rows go to the hot index as far as its bound allows, newest
 journals first; batches after the checkpoint are replayed into the producers' state and the leader
-epochs. Called by kafkawire.log.manager at start, nothing else runs yet.
+epochs. Called by kafkawire.log.manager at start, before anything else runs.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def load_partitions(
     rows: Sequence[PartitionRow],
     bounds: Mapping[int, int] | None = None,
 ) -> tuple[set[int], list[Loss]]:
-    """Fill the partitions; the numbers of those written since the checkpoint, and the offsets that
-    may have been lost at the ends of partitions.
+    """Fill the partitions; return the numbers of those written since the checkpoint, and the
+    offsets that may have been lost at the ends of partitions.
 
     `log_position` is that of the checkpoint, `rows` what is stored of the partitions, `bounds` the
     ledger's if there is one.
@@ -62,7 +62,8 @@ def load_partitions(
 def _pass_over(
     partitions: Mapping[int, Partition], recovered: Recovered, bounds: Mapping[int, int] | None
 ) -> list[Loss]:
-    """Let partitions go on after everything that damage may have taken from their ends."""
+    """Raise next offsets above everything that damage may have removed from the ends of
+    partitions."""
     losses = []
     for number, partition in partitions.items():
         known = max(partition.next_offset, partition.cut_offset)
@@ -82,7 +83,8 @@ def _load_journal(
     in_memory: bool,
     written: set[int],
 ) -> None:
-    """Take the rows of one journal; adds to `written` who has some at or after `log_position`."""
+    """Take the rows of one journal; add the partitions with rows at or after `log_position` to
+    `written`."""
     index = found.index(fs)
     journal = found.journal
     numbers: Iterable[int]
@@ -92,7 +94,7 @@ def _load_journal(
         and journal.end_log_position <= log_position
         and journal.indexed
     ):
-        # Most of a start: with many partitions each has a row or none in a journal.
+        # Most of the time of a start: with many partitions each has one row or none in a journal.
         for number, *row in index.singles():
             partition = partitions.get(number)
             if partition is not None:
@@ -112,7 +114,8 @@ def _load_journal(
 
 
 def _load_one(partition: Partition, journal: Journal, row: list[int], in_memory: bool) -> None:
-    """As `_load`, of one row: base offset, log position, newest timestamp, length, offset count."""
+    """Do as `_load` for one row: base offset, log position, newest timestamp, length, offset
+    count."""
     base, log_position, newest, length, count = row
     end = base + count
     if end > partition.next_offset:
@@ -128,10 +131,10 @@ def _load_one(partition: Partition, journal: Journal, row: list[int], in_memory:
 
 
 def _first_loaded(found: list[RecoveredJournal]) -> int:
-    """The oldest journal whose rows fit in memory together with all newer ones.
+    """Return the oldest journal whose rows fit in memory together with those of all newer ones.
 
-    Never later than the first without an index file, which is made of the rows in memory, nor
-    than the one that is written on.
+    Never later than the first without an index file, which is written from the rows in memory, nor
+    than the one that is written further.
     """
     room = MAX_INDEX_BYTES
     first = len(found) - 1
@@ -166,7 +169,7 @@ def _load(partition: Partition, journal: Journal, rows: IndexColumns, in_memory:
 def _replay(
     partition: Partition, heads: Iterable[tuple[int, tuple[Any, ...]]], log_position: int
 ) -> None:
-    """Enter the batches after a checkpoint with the producers and the leader epochs."""
+    """Apply the batches after a checkpoint to the producers and the leader epochs."""
     known_end = partition.next_offset
     for at, fields in heads:
         base, epoch = fields[0], fields[2]
@@ -182,8 +185,8 @@ def _replay(
 def _heads(
     fs: FileSystem, found: RecoveredJournal, number: int, rows: IndexColumns, log_position: int
 ) -> Iterable[tuple[int, tuple[Any, ...]]]:
-    """(log position of its frame, head) of the batches after `log_position`: those the scan has
-    noted, or all of them where the rows come from an index file."""
+    """Return (log position of its frame, head) of the batches after `log_position`: those the scan
+    has noted, or all of them where the rows come from an index file."""
     if rows is found.scanned.rows.get(number):
         return found.scanned.facts.get(number, ())
     return _read_heads(found.journal.warm(fs), rows, log_position)

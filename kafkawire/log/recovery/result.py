@@ -1,8 +1,7 @@
 """Result of recovery: each journal with its rows, and the valid state of all of them.
 
-Values only, so that the users of the outcome (kafkawire.log.recovery.restore,
-kafkawire.log.manager, kafkawire.log.fsck, kafkawire.log.recovery.unknown_topics,
-kafkawire.log.rebuild) needs no recovery.
+Values only, so that users of the result (kafkawire.log.recovery.restore, kafkawire.log.manager,
+kafkawire.log.fsck, kafkawire.log.recovery.unknown_topics, kafkawire.log.rebuild) needs no recovery.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from kafkawire.log.journal.scan import Gap, Scanned
 class RecoveredJournal:
     """One journal: what its index file covers, what the scan found after that.
 
-    `least_end` is a position that the journal must reach, as its index file or the ledger says.
-    The index file itself is not kept: with its mapping and its journal's, a thousand journals
-    would need more file descriptors than a process gets.
+    `least_end` is a position that the journal must reach according to its index file or the ledger.
+    The index file is not kept open: with its mapping and its journal's, a thousand journals would
+    need more file descriptors than a process may have.
     """
 
     journal: Journal
@@ -36,12 +35,12 @@ class RecoveredJournal:
     least_end: int = 0
 
     def previous_end(self) -> int:
-        """The log position where the journal before ended; 0 if that is not known, or there was
-        none."""
+        """Return the log position where the journal before ended; 0 if that is not known, or there
+        was none."""
         return self.header.previous_end if self.header is not None else 0
 
     def extent(self) -> Extent:
-        """As its index file should have it."""
+        """Return the extent that its index file should have."""
         before = self.covered or Extent(0, 0, 0, 0)
         scanned = self.scanned
         return Extent(
@@ -52,11 +51,11 @@ class RecoveredJournal:
         )
 
     def numbers(self) -> set[int]:
-        """The partitions with rows."""
+        """Return the partitions with rows."""
         return self.indexed | self.scanned.rows.keys()
 
     def index(self, fs: FileSystem) -> JournalIndex | None:
-        """Its index file, if it has one."""
+        """Return its index file, if it has one."""
         if self.covered is None:
             return None
         index = read_index(fs, self.journal.folder, self.journal.number)
@@ -69,7 +68,7 @@ class RecoveredJournal:
     def rows(
         self, index: JournalIndex | None, numbers: Iterable[int]
     ) -> Iterator[tuple[int, list[IndexColumns]]]:
-        """(partition number, its rows in order), for each of the partitions."""
+        """Yield (partition number, its rows in order) for each of the partitions."""
         for number in numbers:
             parts = [index.rows(number)] if index is not None else []
             if number in self.scanned.rows:
@@ -79,9 +78,9 @@ class RecoveredJournal:
 
 @dataclass(slots=True)
 class Recovered:
-    """The valid state after recovery. `run` is the greatest run number seen, `damage` the
-    acknowledged gaps, `examined` what is known of each, `ends` what that says of where partitions
-    end. `discarded`: journals in which nothing counts; they are to become spares once the ledger
+    """The valid state after recovery. `run` is the greatest run number found, `damage` the
+    acknowledged gaps, `examined` what is known of each, `ends` what follows from it for the ends of
+    partitions. `discarded`: journals without valid content, which become spares once the ledger
     does not name them.
     """
 
@@ -97,12 +96,12 @@ class Recovered:
     namings: dict[int, Naming] = field(default_factory=dict)
 
     def numbers(self) -> set[int]:
-        """The partitions of which something is in the journals."""
+        """Return the partitions with batches in the journals."""
         return set(self.namings).union(*(found.numbers() for found in self.found))
 
     def last_log_position(self, number: int) -> int:
-        """About where the last frame of a partition lies: after all damage before it, and before
-        all damage after it; -1 if there is none."""
+        """Return roughly where the last frame of a partition is: after all damage before it, and
+        before all damage after it; -1 if there is none."""
         for found in reversed(self.found):
             rows = found.scanned.rows.get(number)
             if rows is not None:

@@ -1,11 +1,11 @@
-"""Do the journals hold records of topics that the metadata does not know?
+"""Check whether the journals contain records of topics that the metadata does not know.
 
 Topics are created in SQL before any journal names them, and SQL keeps the rows of deleted ones. So
-a partition number in a journal that SQL never assigned, or that names another topic there, proves
-that the metadata is an older copy or belongs to another data folder, unless the journals
-themselves say that the topic was deleted (metadata rebuilt by an older version has no rows of
-deleted topics). A start is refused then: nothing of such records may be recycled, and no offset
-of them given again. Called by kafkawire.log.manager after recovery.
+a partition number in a journal that SQL never assigned, or that belongs to another topic there,
+proves that the metadata is an older copy or belongs to another data folder, unless the journals
+show that the topic was deleted (metadata rebuilt by an older version has no rows of deleted
+topics). Then the start is refused: such records must not be recycled, nor their offsets assigned
+again. Called by kafkawire.log.manager after recovery.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ async def check_known(
     metadata: Metadata,
     every_frame: bool,
 ) -> None:
-    """Raise IdentityError if journals hold records of topics that the metadata does not know.
+    """Raise IdentityError if journals contain records of topics that the metadata does not know.
 
     `unknown`: partition numbers in the journals that the catalog does not have; `partitions`: the
-    others; `every_frame`: read all journals again, also what their index files cover, for a
-    folder whose identity is not known yet. Raises what the metadata raises."""
+    others; `every_frame`: read all journals, also what their index files cover, for a folder whose
+    identity is not known yet. Raises what the metadata raises."""
     namings: Iterable[tuple[int, Naming]] = recovered.namings.items()
     if every_frame:
         namings = _namings(env.fs, recovered.found)
@@ -72,7 +72,7 @@ async def check_known(
 
 
 def sentence(metadata: str, home: str, topics: list[str]) -> str:
-    """The refusal for the operator. `home`: `<data>/brokers/<node id>`."""
+    """Return the error text for the operator. `home`: `<data>/brokers/<node id>`."""
     data = os.path.dirname(os.path.dirname(home))
     more = f" and {len(topics) - MAX_SHOWN} more" if len(topics) > MAX_SHOWN else ""
     return (
@@ -83,7 +83,7 @@ def sentence(metadata: str, home: str, topics: list[str]) -> str:
 
 
 def _namings(fs: FileSystem, found: Iterable[RecoveredJournal]) -> Iterator[tuple[int, Naming]]:
-    """The naming frames of all journals, by partition number."""
+    """Yield the naming frames of all journals, by partition number."""
     for each in found:
         journal = each.journal
         view = journal.warm(fs)
@@ -96,7 +96,8 @@ def _namings(fs: FileSystem, found: Iterable[RecoveredJournal]) -> Iterator[tupl
 
 
 def not_deleted(fs: FileSystem, found: Iterable[RecoveredJournal], numbers: set[int]) -> set[str]:
-    """The topics of these partitions, without those that a journal says were deleted."""
+    """Return the topics of these partitions, without those that were deleted according to a
+    journal."""
     topics: dict[int, tuple[bytes, str]] = {}
     deleted: set[bytes] = set()
     for each in found:
@@ -123,7 +124,7 @@ def not_deleted(fs: FileSystem, found: Iterable[RecoveredJournal], numbers: set[
 
 
 def frames(view: memoryview, number: int, end: int) -> Iterator[tuple[int, Head, list[int]]]:
-    """(position, head, batch starts) of every sound frame of a journal, in order."""
+    """Yield (position, head, batch starts) of every intact frame of a journal, in order."""
     position, run = HEADER_BYTES, 0
     view = view[:end]
     while 0 <= position < end:
