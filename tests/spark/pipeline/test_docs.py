@@ -219,7 +219,7 @@ class Round:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)  # fourteen commands that start a JVM, each with a limit of its own
 def test_the_page_from_an_empty_folder_to_reports(tmp_path: Path) -> None:
     need_java()
     page = Round(tmp_path)
