@@ -169,7 +169,7 @@ async def test_dynamic_broker_setting_takes_effect_at_once() -> None:
 
 async def test_a_broker_without_any_connection_cannot_be_set() -> None:
     broker = FakeBroker()
-    assert (await alter(broker, BROKER, "1", ("max.connections", 0, "0")))[0] == 40
+    assert (await alter(broker, BROKER, "1", ("max.connections", 0, "0")))[0] == 42
     assert broker.metadata.stored == {}
 
 
