@@ -1,7 +1,7 @@
 """Output of the commands: tables (rich), JSON, and error sentences.
 
-The only place that writes to standard output. rich is imported when a table is printed, never
-by `kafkawire serve`. Called by every command.
+The only place that writes to standard output. rich is imported when a table is printed, never by
+`kafkawire serve`.
 """
 
 from __future__ import annotations

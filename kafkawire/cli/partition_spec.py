@@ -1,7 +1,4 @@
-"""Partition arguments of commands: `TOPIC` for all partitions of a topic, `TOPIC:0,1` for some.
-
-Called by kafkawire.cli.groups.reset_offsets and kafkawire.cli.offsets.report.
-"""
+"""Partition arguments of commands: `TOPIC` for all partitions of a topic, `TOPIC:0,1` for some."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Progress of long commands: bars on a terminal, plain lines elsewhere.
 
-Written to standard error, so that the output of a command can be piped. Called by the commands that
-read a whole data folder.
+Written to standard error, so that the output of a command can be piped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`kafkawire serve`: settings from their sources to ServeOptions, then the server.
 
 Also `--show-config`. The server itself (kafkawire.server.run) is imported only after all values are
-validated, so that errors are reported quickly. Called by kafkawire.cli.main and kafkawire.cli.app.
+validated, so that errors are reported quickly.
 """
 
 from __future__ import annotations
@@ -23,11 +23,7 @@ from kafkawire.cli.options import (
     split_pair,
 )
 from kafkawire.cli.output import fail, without_password
-from kafkawire.cli.paths import (
-    check_data_folder,
-    check_metadata_url,
-    check_tier_apart,
-)
+from kafkawire.cli.paths import check_data_folder, check_metadata_url, check_tier_apart
 from kafkawire.cli.sources import Sourced, Sources, collect
 from kafkawire.codec.configs.settings import BROKER_CONFIGS, ConfigError, text_of
 

@@ -2,7 +2,7 @@
 
 Reads the environment and the file, validates every value with its source (which an error names) and
 keeps the source for `--show-config`. kafkawire.cli.options and kafkawire.codec.configs.settings
-interpret the values. Called by kafkawire.cli.serve.
+interpret the values.
 
 Environment: KAFKAWIRE_LISTEN and KAFKAWIRE_ADVERTISE (commas between addresses), KAFKAWIRE_DATA,
 KAFKAWIRE_METADATA, KAFKAWIRE_TIER, KAFKAWIRE_CONFIG, KAFKAWIRE_LOG_LEVEL, KAFKAWIRE_LOG_FORMAT, and

@@ -44,11 +44,7 @@ def list_topics(
         print_results(rows, ("topic", "partitions", "id", "internal"), "topics", as_json)
 
 
-def describe_topics(
-    names: Topics,
-    server: Server = LOCAL,
-    as_json: Json = False,
-) -> None:
+def describe_topics(names: Topics, server: Server = LOCAL, as_json: Json = False) -> None:
     """Show partitions, leaders, offsets and topic-level settings."""
 
     with connected(server) as cluster:
@@ -149,11 +145,7 @@ def create_topics(
         report("created", rows, ("topic", "partitions", "id"), as_json)
 
 
-def delete_topics(
-    names: Topics,
-    server: Server = LOCAL,
-    as_json: Json = False,
-) -> None:
+def delete_topics(names: Topics, server: Server = LOCAL, as_json: Json = False) -> None:
     """Delete topics and all their records."""
     from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 

@@ -19,7 +19,7 @@ A record: length varint, attributes i8, timestamp delta varlong, offset delta va
 (varint length, -1 null), header count varint, headers (key, value as above).
 
 All input is checked against its bounds, but fields that need not be interpreted are accepted; the
-rules for producers are in `codec.validate`. Called by the log, the coordinators, tools and tests.
+rules for producers are in `codec.validate`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ two int32 versions, then int32-prefixed raw blocks) and written in that framing,
 reads. LZ4 frames are written with independent blocks: Kafka's Java reader takes no others.
 
 Not here: the codec id in a batch head (`codec.batches`) and the `compression.type` of a topic
-(`codec.validate`). Called by those two.
+(`codec.validate`).
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 The declarations in `messages.fetch` describe the same format readably, and a test checks that both
 are equal byte for byte in every version. A response is a list of buffers: small packed heads, and
-between them views of the stored batches, never copied. Called by `handlers.fetch` alone.
+between them views of the stored batches, never copied.
 
 Sources: FetchRequest.json, FetchResponse.json (v4-18); KIP-227, KIP-320, KIP-392, KIP-516, KIP-595.
 """

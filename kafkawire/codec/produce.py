@@ -3,7 +3,7 @@
 The declarations in `messages.produce` describe the same format readably, and a test checks that
 both are equal byte for byte in every version. Here a request becomes one list of tuples whose
 batches are (start, stop) positions in the receive buffer, so nothing is copied before it is written
-to the log; a response is packed directly from the results. Called by `handlers.produce` alone.
+to the log; a response is packed directly from the results.
 
 Sources: ProduceRequest.json, ProduceResponse.json (v3-13); KIP-467 (record errors), KIP-951.
 """

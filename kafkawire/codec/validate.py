@@ -9,7 +9,7 @@ LogValidator), stricter in three points: bytes after the batch, offset deltas ot
 the timestamp type bit are always refused.
 
 Not here: producer sequences (`kafkawire.log.partition.producers`), when to walk
-(`kafkawire.log.partition.partition`). Called by the log.
+(`kafkawire.log.partition.partition`).
 """
 
 from collections.abc import Generator, Sequence

@@ -5,8 +5,6 @@ small enough for other work of the event loop. Records that cannot be parsed are
 warning, as are unknown record types, so that one bad record does not affect other groups. Damaged
 ranges of the log are skipped; the commits known to be in them are recorded, so that they are not
 answered as never committed. Other failures of the log are errors, because they may be temporary.
-
-Called by kafkawire.groups.coordinator.
 """
 
 from __future__ import annotations

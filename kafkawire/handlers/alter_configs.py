@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from kafkawire.broker.config_service import AlterConfigOp, Op, Resource
 from kafkawire.handlers.context import RequestContext
-from kafkawire.messages.alter_configs import (
-    AlterConfigsRequest,
-    AlterConfigsResponse,
-)
+from kafkawire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kafkawire.messages.incremental_alter_configs import AlterConfigsResourceResponse
 
 

@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.table import ROWS, ApiRow
-from kafkawire.messages.api_versions import (
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-)
+from kafkawire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
     from kafkawire.handlers.context import RequestContext

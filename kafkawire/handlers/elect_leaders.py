@@ -45,14 +45,7 @@ async def elect_leaders(ctx: RequestContext, req: ElectLeadersRequest) -> list[B
                 topics.append(topic)
                 count += ceil(len(topic.partitions) / PARTITIONS_PER_RESULT)
             await ctx.give_way()
-    return await sliced(
-        ctx.broker.env,
-        answer,
-        ctx.version,
-        ReplicaElectionResult,
-        results,
-        count,
-    )
+    return await sliced(ctx.broker.env, answer, ctx.version, ReplicaElectionResult, results, count)
 
 
 def _results(ctx: RequestContext, topics: list[TopicPartitions]) -> Iterator[ReplicaElectionResult]:

@@ -11,11 +11,7 @@ import asyncio
 
 from kafkawire.handlers.clients import client_of
 from kafkawire.handlers.context import RequestContext
-from kafkawire.messages.leave_group import (
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
-)
+from kafkawire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 MANY_FROM = 3
 

@@ -6,9 +6,7 @@ from typing import Annotated
 
 from kafkawire.codec.schema import fresh, request, response, since, struct
 from kafkawire.codec.types import UnknownTags, int8, int16, int32, int64, uint16
-from kafkawire.messages.streams_group_topology_description_update import (
-    TopologyDescription,
-)
+from kafkawire.messages.streams_group_topology_description_update import TopologyDescription
 
 
 @request(key=89, versions=(0, 1), flexible_from=0)

@@ -13,13 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kafkawire.metadata.directory import (
-    Directory,
-    Location,
-    PartitionInfo,
-    TopicFacts,
-    TopicInfo,
-)
+from kafkawire.metadata.directory import Directory, Location, PartitionInfo, TopicFacts, TopicInfo
 
 __all__ = [
     "ALL_BROKERS",

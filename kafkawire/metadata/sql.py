@@ -43,12 +43,7 @@ from kafkawire.metadata.statements import (
     write_configs,
 )
 from kafkawire.metadata.store import NOT_REGISTERED, MetadataError
-from kafkawire.metadata.tables import (
-    brokers,
-    cluster,
-    partitions,
-    topics,
-)
+from kafkawire.metadata.tables import brokers, cluster, partitions, topics
 
 T = TypeVar("T")
 

@@ -16,13 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import uuid_text
 from kafkawire.metadata import rows
-from kafkawire.metadata.catalog import (
-    TOPIC_RESOURCE,
-    Catalog,
-    ConfigChange,
-    NewTopic,
-    TopicInfo,
-)
+from kafkawire.metadata.catalog import TOPIC_RESOURCE, Catalog, ConfigChange, NewTopic, TopicInfo
 from kafkawire.metadata.generated import now_ms, random_id
 from kafkawire.metadata.schema import ORPHANED
 from kafkawire.metadata.session import Session

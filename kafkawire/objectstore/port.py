@@ -150,7 +150,4 @@ def pages(lister: Lister, prefix: str, call: Call) -> Iterator[Listed]:
 
 def too_large(key: str, size_bytes: int, max_bytes: int) -> Refused:
     """The failure of a `get` that should have been a `read` or a download."""
-    return Refused(
-        TOO_LARGE,
-        f"{key} has {size_bytes} bytes: at most {max_bytes} are read at once",
-    )
+    return Refused(TOO_LARGE, f"{key} has {size_bytes} bytes: at most {max_bytes} are read at once")

@@ -10,14 +10,7 @@ from collections.abc import Mapping
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
-from kafkawire.client.offsets import (
-    EARLIEST,
-    LATEST,
-    Partition,
-    committed,
-    leaders,
-    list_offsets,
-)
+from kafkawire.client.offsets import EARLIEST, LATEST, Partition, committed, leaders, list_offsets
 from kafkawire.codec.errors import ErrorCode
 
 

@@ -20,13 +20,7 @@ from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import ClientGone, RequestContext
 from kafkawire.handlers.exchange import Exchange, Pinned
 from kafkawire.handlers.failures import failed_response
-from kafkawire.handlers.slices import (
-    MAX_ANSWER_BYTES,
-    AnswerTooLarge,
-    decoded,
-    encoded,
-    released,
-)
+from kafkawire.handlers.slices import MAX_ANSWER_BYTES, AnswerTooLarge, decoded, encoded, released
 from kafkawire.handlers.table import Api, serve_all
 from kafkawire.log.io.disk import untouched_memory
 from kafkawire.messages.registry import request_class, response_class

@@ -5,7 +5,7 @@
 
 The index is written before the first file of a backup (not complete), after the last one
 (complete), and before the files of an old one are deleted, so the index names everything in the
-bucket and no listing is needed. Called by `server.backups` and `kafkawire.cli.backup.restore`.
+bucket and no listing is needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`kafkawire dump FILE` of a delta or snapshot of a tier's manifest.
 
 As text: a summary and its tables, with `--records` also the entries of each object. As JSON: one
-line per item. The format is described in kafkawire.manifest. Called by kafkawire.cli.dump.journal.
+line per item. The format is described in kafkawire.manifest.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ from kafkawire.cli.output import fail, print_json_line, print_table
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.types import uuid_text
 from kafkawire.manifest.columns import Entry
-from kafkawire.manifest.format import (
-    first_entries,
-    unpack,
-)
+from kafkawire.manifest.format import first_entries, unpack
 from kafkawire.manifest.state import Delta, ManifestTopic, Snapshot
 from kafkawire.metadata.checkpoint import unpack_epochs
 

@@ -2,7 +2,6 @@
 
 As text, or as JSON with one line per item. The format is described in
 kafkawire.codec.segment.format. Damage is reported where it is found and results in exit code 1.
-Called by kafkawire.cli.dump.journal.
 """
 
 from __future__ import annotations

@@ -48,11 +48,7 @@ def list_groups(
         print_results(rows, columns, "groups", as_json)
 
 
-def describe_groups(
-    names: Groups,
-    server: Server = LOCAL,
-    as_json: Json = False,
-) -> None:
+def describe_groups(names: Groups, server: Server = LOCAL, as_json: Json = False) -> None:
     """Show members, committed offsets and lag of groups."""
 
     with connected(server) as cluster:
@@ -155,11 +151,7 @@ def assignment(data: bytes) -> list[Partition]:
     return found
 
 
-def delete_groups(
-    names: Groups,
-    server: Server = LOCAL,
-    as_json: Json = False,
-) -> None:
+def delete_groups(names: Groups, server: Server = LOCAL, as_json: Json = False) -> None:
     """Delete empty groups and their committed offsets."""
     from kafkawire.messages.delete_groups import DeleteGroupsRequest
 

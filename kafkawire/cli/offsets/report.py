@@ -18,13 +18,7 @@ from kafkawire.cli.partition_spec import parse_partitions, select
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 from kafkawire.client.fetching import fetch
-from kafkawire.client.offsets import (
-    EARLIEST,
-    LATEST,
-    Partition,
-    committed,
-    list_offsets,
-)
+from kafkawire.client.offsets import EARLIEST, LATEST, Partition, committed, list_offsets
 from kafkawire.codec.batches import CONTROL
 from kafkawire.offsets.stats import total_lag
 from kafkawire.offsets.subscription import Seeker

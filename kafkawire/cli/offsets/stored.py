@@ -1,7 +1,6 @@
 """Offsets stored in the metadata of a data folder, whether its broker runs or not.
 
-SQLite only, read-only: nothing is created or migrated. Called by kafkawire.cli.offsets.report and
-kafkawire.cli.offsets.app.
+SQLite only, read-only: nothing is created or migrated.
 """
 
 from __future__ import annotations
@@ -75,10 +74,7 @@ def stored_stats(data: str, topic: str, indexes: list[int] | None = None) -> lis
     ]
 
 
-def show_metrics(
-    data: Data,
-    as_json: Json = False,
-) -> None:
+def show_metrics(data: Data, as_json: Json = False) -> None:
     """Show number and size of the stored checkpoints, mappings and segments."""
     try:
         with opened(data) as session:

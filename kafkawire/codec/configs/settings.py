@@ -6,8 +6,6 @@ settings that depend on each other. `markdown_table` makes docs/configs.md. Pure
 texts (command line, SQL) and their precedence are decided elsewhere.
 
 
-
-Called by the command line, the admin handlers (through the topic service), log, groups, server.
 """
 
 from __future__ import annotations

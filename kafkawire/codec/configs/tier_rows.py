@@ -6,18 +6,7 @@ RocketMQ's, `tier.*` and `tiering.*` are our own. Their combined rules are in `t
 
 from __future__ import annotations
 
-from kafkawire.codec.configs.row import (
-    HOUR_MS,
-    INT64_MAX,
-    MIB,
-    B,
-    Config,
-    D,
-    I,
-    L,
-    S,
-    of_topic,
-)
+from kafkawire.codec.configs.row import HOUR_MS, INT64_MAX, MIB, B, Config, D, I, L, S, of_topic
 
 LEVELS = ("disable", "not-in-disk", "not-in-mem", "force")
 

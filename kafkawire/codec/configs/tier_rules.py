@@ -1,7 +1,7 @@
 """Settings of the remote tier that depend on each other, with Kafka's rules (LogConfig, KIP-950).
 
-Where Kafka differs: compacted topics are tiered too, and a topic without `remote.storage.enable`
-is tiered where the broker has a tier. Called by `settings.py`.
+Where Kafka differs: compacted topics are tiered too, and a topic without `remote.storage.enable` is
+tiered where the broker has a tier.
 """
 
 from __future__ import annotations

@@ -11,11 +11,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from kafkawire.codec.format_errors import FormatError
-from kafkawire.codec.segment.layout import (
-    HEADER_BYTES,
-    INDEX,
-    Trailer,
-)
+from kafkawire.codec.segment.layout import HEADER_BYTES, INDEX, Trailer
 from kafkawire.codec.segment.lost import LostRange
 from kafkawire.codec.types import Buffer
 

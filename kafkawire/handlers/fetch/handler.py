@@ -24,12 +24,7 @@ from asyncio import Future, get_running_loop
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
-from kafkawire.codec.fetch import (
-    FLEXIBLE_FROM,
-    FetchResult,
-    read_request,
-    write_response,
-)
+from kafkawire.codec.fetch import FLEXIBLE_FROM, FetchResult, read_request, write_response
 from kafkawire.codec.produce import ManyItems
 from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned

@@ -6,7 +6,7 @@ written again, many in a frame. A deletion is written again as long as an older 
 name the topic. The topics in each journal are listed per journal; the journal of a topic's newest
 frame is a column of the catalog. Nothing iterates over all topics, with one exception: topics of an
 earlier start count as contained in every journal from before it, and are written once, when the
-first of these is recycled. Called by kafkawire.log.manager and kafkawire.log.maintenance.retention.
+first of these is recycled.
 """
 
 from __future__ import annotations

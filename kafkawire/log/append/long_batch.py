@@ -16,12 +16,7 @@ import asyncio
 from kafkawire.codec.batches import stamp
 from kafkawire.codec.validate import Head, check_batch, unpack_long, walk_long
 from kafkawire.log.io.ports import Env
-from kafkawire.log.partition.partition import (
-    MAX_WALKED_RECORDS,
-    Inspected,
-    Partition,
-    StoredForm,
-)
+from kafkawire.log.partition.partition import MAX_WALKED_RECORDS, Inspected, Partition, StoredForm
 
 POOL = "read"
 """The thread pool for decompression: its four threads mostly wait for disks, and this takes one."""

@@ -3,7 +3,7 @@
 Pure: bytes in, values out, lazily, so a journal of half a million frames costs no memory. Unlike
 kafkawire.log.journal.scan it stores nothing, shows every kind of frame with its content, and does
 not classify gaps: a gap here is bytes between two frames that are no frame, however recovery would
-treat them. Called by kafkawire.cli.dump.journal.
+treat them.
 """
 
 from __future__ import annotations

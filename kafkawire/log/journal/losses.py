@@ -7,7 +7,6 @@ are, in this order: what is left of each damaged frame (kafkawire.log.journal.sa
 of the same partition; the checkpoint, for all damage before its log position; the ledger's bound
 (kafkawire.log.journal.ledger). Where none of these helps, because an older version wrote the
 folder, each damaged byte counts as an offset. Pure, except that it reads the bytes of journals.
-Called by kafkawire.log.recovery.recover, kafkawire.log.recovery.restore and kafkawire.log.fsck.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ start writes its run number before the first frame, so that no two starts share 
 writes the log position where the log ended. The mark is believed only if the log really ends there
 (see kafkawire.log.recovery.recover), and it only saves time: the next offsets never depend on it.
 
-Format version 1. Called by kafkawire.log.manager.
+Format version 1.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Pure over partitions and journals. When a journal is rolled, each partition's share of it becomes a
 journal extent, and its rows are copied for the index file; once that is on disk they may be
-evicted, oldest journal first. Called by kafkawire.log.manager.
+evicted, oldest journal first.
 """
 
 from __future__ import annotations

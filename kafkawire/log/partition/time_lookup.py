@@ -1,7 +1,7 @@
 """ListOffsets by time: from a timestamp to the first record at or after it.
 
 The running maximum of the index leads to the row, the batch heads lead to the batch, and only that
-batch's records are decoded. Called by kafkawire.log.partition.partition.
+batch's records are decoded.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Recovery is asked on a file system that changes nothing, so that a rebuilt folder and its next start
 agree on where the log ends; then every frame up to there is read. Segments are read before the
 journals: what they say of epochs and producers is where the replay of the journals begins. Blocks:
-nothing else runs. Called by kafkawire.cli.backup.restore_from_log.
+nothing else runs.
 """
 
 from __future__ import annotations
@@ -13,12 +13,7 @@ from dataclasses import replace
 
 from kafkawire.codec.batches import HEAD
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
-from kafkawire.codec.segment.format import (
-    ORIGIN,
-    PartitionState,
-    read_header,
-    read_origin,
-)
+from kafkawire.codec.segment.format import ORIGIN, PartitionState, read_header, read_origin
 from kafkawire.codec.types import uuid_parse
 from kafkawire.log.fsck.read_only_disk import ReadOnlyFileSystem
 from kafkawire.log.fsck.report import Progress

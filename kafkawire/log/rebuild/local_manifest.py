@@ -1,8 +1,7 @@
 """Facts that only the local manifest has: log starts, broker settings, next numbers.
 
 The manifest (kafkawire.log.manifest) follows SQL by a second or two and is never ahead of it. It is
-not synced, so after a power failure it may be unreadable or older; it only adds. Blocks. Called by
-kafkawire.log.rebuild.evidence.
+not synced, so after a power failure it may be unreadable or older; it only adds. Blocks.
 """
 
 from __future__ import annotations

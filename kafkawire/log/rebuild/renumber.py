@@ -5,7 +5,7 @@ frames name their partition by number alone, so such journals cannot be read und
 Every journal becomes segments, and so does every segment file with a number that changed; the old
 files are moved into the quarantine once the new metadata is in place. Files are written next to the
 old ones under names that mean nothing until `publish` renames them, so an interruption changes
-nothing. Blocks: nothing else runs. Called by kafkawire.cli.backup.restore_from_log.
+nothing. Blocks: nothing else runs.
 """
 
 from __future__ import annotations

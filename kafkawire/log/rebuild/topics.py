@@ -4,7 +4,7 @@ Two topics may have one name, or share a partition number: after a broker was st
 metadata, its topics began again at the first number. Both are kept: the topic whose frames are
 newest keeps the name, another becomes `<name>.recovered-<first characters of its id>`; a number
 stays with one partition, the other gets a new one. Only topics that the journals say were deleted
-are left out; their numbers are not assigned again. Pure. Called by kafkawire.log.rebuild.plan.
+are left out; their numbers are not assigned again. Pure.
 """
 
 from __future__ import annotations

@@ -6,9 +6,7 @@ With it the next cut goes past them: the segment has an empty batch for each ran
 damage. A journal in this list is moved into the quarantine instead of being recycled
 (kafkawire.log.maintenance.retention).
 
-One line of JSON and its checksum, replaced atomically by each such repair. Format version 1. Called
-by kafkawire.log.manager, kafkawire.log.segments.cut.cutter, kafkawire.log.maintenance.retention and
-kafkawire.log.fsck.
+One line of JSON and its checksum, replaced atomically by each such repair. Format version 1.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ than the folder, whenever the process ends. Older metadata is an old copy, metad
 belongs to another folder; `check_pairing` refuses both in a sentence that names the command to
 repair it. A folder of an older version has no identity: it gets one at its first start.
 
-Format version 1. Called by kafkawire.broker, kafkawire.cli.fsck and
-kafkawire.cli.backup.restore_from_log.
+Format version 1.
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 
 `<home>/quarantine/` has them under their names, and `report.jsonl` with a line for each: the file,
 where it was, why it was moved, and when. Nothing reads them again; an operator who knows what they
-are may delete the folder. Blocking: used by commands, or in a thread. Called by kafkawire.log.fsck,
-kafkawire.log.maintenance.retention, kafkawire.log.segments.manager and
-kafkawire.cli.backup.restore_from_log.
+are may delete the folder. Blocking: used by commands, or in a thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Segment files without a row: do they hold topics that the metadata does not know?
 
 They prove that the metadata is an older copy or belongs to another data folder, as journals do
-(kafkawire.log.recovery.unknown_topics). Called by kafkawire.broker.broker at start.
+(kafkawire.log.recovery.unknown_topics).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rows of the types in `kafkawire.offsets.catalog.port` are read from one storage and written to the
 other unchanged. Each side is complete or absent: SQL is written in one transaction, RocksDB in a
 folder that is renamed into place. While both exist, both are complete, so an interrupted conversion
-is finished by running it again. Called by kafkawire.cli.offsets.convert.
+is finished by running it again.
 """
 
 from __future__ import annotations

@@ -16,10 +16,7 @@ from struct import Struct
 from typing import NamedTuple, Protocol
 
 from kafkawire.codec.format_errors import FormatError
-from kafkawire.metadata.checkpoint import (
-    Checkpoint,
-    PartitionCheckpoint,
-)
+from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 
 NEVER = 1 << 62
 """Value of `due_ms`: retention need not check the mapping."""

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import Metric
 
 from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED
-from kafkawire.server.metrics.families import (
-    counter,
-    gauge,
-    gauges,
-    histogram,
-    within_bound,
-)
+from kafkawire.server.metrics.families import counter, gauge, gauges, histogram, within_bound
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker

@@ -96,9 +96,7 @@ def run(spark: SparkSession, scope: ReportScope) -> Report:
     return report
 
 
-def checker(
-    bounds: Mapping[tuple[str, int], tuple[int, int]],
-) -> Work:
+def checker(bounds: Mapping[tuple[str, int], tuple[int, int]]) -> Work:
     """Return the work of each task: a row for each of its parts."""
 
     def check(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]:

@@ -3,7 +3,7 @@ partition.
 
 Results are plain JSON values in pages of at most PAGE partitions, which bounds memory and
 event-loop time with a million partitions. Partitions that are not in memory are read from SQL; the
-bucket is never read. Called by kafkawire.tiering.admin.commands.
+bucket is never read.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A range is a segment without a finished object, or records that are only in the 
 condition that blocks all uploads (another owner, a pause, a bucket that cannot be attached, a
 manifest that cannot be written) takes precedence; otherwise the reason comes from the dispatcher,
 if the segment is registered there. The bucket is not read, so this also works while the storage is
-down. Called by kafkawire.tiering.admin.status.
+down.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 costs with the current and with changed settings.
 
 The rate of a partition is that of the last WINDOW_MS, by the timestamps of its records in segments
-and journals. Partitions that are not in memory are idle and count as zero. Called by
-kafkawire.tiering.admin.commands.
+and journals. Partitions that are not in memory are idle and count as zero.
 """
 
 from __future__ import annotations

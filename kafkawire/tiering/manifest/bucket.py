@@ -2,7 +2,6 @@
 
 Creates a manifest if there is none, downloads its files for the worker, and replaces `current` by
 conditional PUTs. A PUT that succeeded although its response was lost is recognised by its bytes.
-Called by kafkawire.tiering.manifest.reconcile and kafkawire.tiering.manifest.compactor.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The worker builds the snapshot from files; its bytes never reach the event loop. Folding the same
 deltas always gives the same snapshot, so its PUT needs no condition; the PUT of `current` has one.
 Folded files are kept for an hour for their readers and deleted by a later fold. `current` names
-them, so no listing is needed. Called by kafkawire.tiering.manifest.publisher.
+them, so no listing is needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Check whether a broker may use a tier: it must belong to its cluster and have its objects.
 
 Checked once, before a broker uses a URL for the first time. A tier that is known in SQL is attached
-in the background, so an ordinary start does not wait for the bucket. Called by kafkawire.broker.
+in the background, so an ordinary start does not wait for the bucket.
 """
 
 from __future__ import annotations

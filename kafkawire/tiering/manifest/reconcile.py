@@ -3,7 +3,7 @@
 This publishes changes that a crash left unpublished, fills a new bucket of an existing broker, and
 rewrites a damaged manifest from the rows in SQL. The manifest is read as an outline in sorted
 slices, which are compared one by one; differences are recorded by id. A topic takes the 20 bytes of
-its outline entry, and a little more if it differs. Called by kafkawire.tiering.manifest.publisher.
+its outline entry, and a little more if it differs.
 """
 
 from __future__ import annotations

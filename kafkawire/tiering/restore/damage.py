@@ -1,7 +1,6 @@
 """Check of the objects that a restore uses: every byte of them is read.
 
-Without this check a restore trusts the manifest and the metadata in the objects. Called by
-`kafkawire tier restore --deep`.
+Without this check a restore trusts the manifest and the metadata in the objects.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 With a manifest, its contents are compared with a listing. Producers are read from the newest object
 of each partition. The contents of objects that the manifest does not name (the last uploads of the
 lost broker) are read from their footers. Without a usable manifest every object's footer is read,
-with two requests each. Called by `kafkawire tier restore`.
+with two requests each.
 """
 
 from __future__ import annotations

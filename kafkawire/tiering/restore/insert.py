@@ -1,7 +1,6 @@
 """Write a restore plan into empty tables: catalog, checkpoints, remote segments and their objects.
 
-A gap in a log becomes a small segment file that covers its offsets without records. Called by
-`kafkawire tier restore`.
+A gap in a log becomes a small segment file that covers its offsets without records.
 """
 
 from __future__ import annotations

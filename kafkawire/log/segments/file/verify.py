@@ -15,11 +15,7 @@ from crc32c import crc32c
 from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, PREFIX_BYTES
 from kafkawire.codec.damage import bad_batches
 from kafkawire.codec.format_errors import FormatError
-from kafkawire.codec.segment.format import (
-    STATE,
-    PartitionEntry,
-    SparseIndex,
-)
+from kafkawire.codec.segment.format import STATE, PartitionEntry, SparseIndex
 from kafkawire.log.io.mapped_file import PIECE_BYTES
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import DamagedRange, Pace, ScrubArguments, ScrubResult

@@ -12,11 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.format_errors import FormatError
-from kafkawire.codec.segment.format import (
-    HEADER_BYTES,
-    TAIL_BYTES,
-    read_trailer,
-)
+from kafkawire.codec.segment.format import HEADER_BYTES, TAIL_BYTES, read_trailer
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.store.localizer_port import Localizer
 from kafkawire.log.segments.store.remote_tier import RemoteTier

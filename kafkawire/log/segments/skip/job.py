@@ -15,11 +15,7 @@ from crc32c import crc32c
 from kafkawire.codec.batches import empty_batches
 from kafkawire.codec.damage import BadBatches, bad_batches, search
 from kafkawire.codec.format_errors import FormatError
-from kafkawire.codec.segment.format import (
-    PartitionEntry,
-    PartitionState,
-    SparseIndex,
-)
+from kafkawire.codec.segment.format import PartitionEntry, PartitionState, SparseIndex
 from kafkawire.codec.segment.lost import DAMAGED, GONE, LostRange
 from kafkawire.log.io.mapped_file import PIECE_BYTES, MappedFile
 from kafkawire.log.io.ports import FileSystem

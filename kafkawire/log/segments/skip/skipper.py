@@ -2,7 +2,7 @@
 
 The last resort, asked for with --skip-lost, when no sound copy is left. As a rewrite: STARTED row
 -> file -> one transaction that exchanges the mappings. Readers go over the gap; the new segment
-says what was lost, for audits. Called by kafkawire.tiering.scrub.repair and kafkawire.log.fsck.
+says what was lost, for audits.
 """
 
 from __future__ import annotations

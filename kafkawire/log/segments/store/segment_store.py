@@ -19,11 +19,7 @@ from contextlib import asynccontextmanager
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.format_errors import FormatError
-from kafkawire.codec.segment.format import (
-    HEADER_BYTES,
-    TAIL_BYTES,
-    read_trailer,
-)
+from kafkawire.codec.segment.format import HEADER_BYTES, TAIL_BYTES, read_trailer
 from kafkawire.log.io.ports import Env, File, FileSystem
 from kafkawire.log.segments.file.open import check_file, segment_path
 from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRow

@@ -4,8 +4,7 @@ A cut or rewrite that a crash ended leaves a file whose row says STARTED; what i
 still there, so it can be deleted. Under metadata that is older than the folder the same row may
 belong to a file that is the only copy of its records: it is finished, and the offsets in it are in
 no other segment and no journal. Such a file is never deleted, nor is such an object of a remote
-tier. Called by kafkawire.log.segments.manager, kafkawire.log.fsck and
-kafkawire.tiering.scrub.check.
+tier.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """The map of partitions: a strip for each from its first to its last offset, coloured by the state
-of the offsets. Readable with one partition and with five hundred. Called by reports.continuity.
-"""
+of the offsets. Readable with one partition and with five hundred."""
 
 from __future__ import annotations
 

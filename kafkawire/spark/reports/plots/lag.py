@@ -1,5 +1,4 @@
-"""Lag of groups over time, and their current lag by partition. Called by
-kafkawire.spark.reports.lag."""
+"""Lag of groups over time, and their current lag by partition."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Histograms of late data: how much older each record is than the newest one before it in its
-partition, and how old it was when its segment was written. Called by kafkawire.spark.reports.late.
-"""
+partition, and how old it was when its segment was written."""
 
 from __future__ import annotations
 

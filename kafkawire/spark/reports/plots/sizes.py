@@ -1,6 +1,4 @@
-"""Sizes, rates and skew: the largest partitions, records over time, concentration of keys.
-Called by kafkawire.spark.reports.sizes.
-"""
+"""Sizes, rates and skew: the largest partitions, records over time, concentration of keys."""
 
 from __future__ import annotations
 
