@@ -259,6 +259,23 @@ def test_only_devices_touch_the_machine() -> None:
     assert not found
 
 
+def test_the_event_loop_is_yielded_in_one_way() -> None:
+    """By the queue of kafkawire.log.io.slices: a sleep of no time takes part in no queue."""
+    assert _sleeps_of_no_time(ast.parse("await env.sleep(0)")) == 1
+    found = {path: count for path in sources() if (count := _sleeps_of_no_time(tree(path)))}
+    assert not found
+
+
+def _sleeps_of_no_time(module: ast.AST) -> int:
+    return sum(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "sleep"
+        and [ast.unparse(argument) for argument in node.args] in (["0"], ["0.0"])
+        for node in ast.walk(module)
+    )
+
+
 def test_touching_the_machine_is_detected() -> None:
     """A check that never fires proves nothing."""
     lines = ["open('x')", "loop.time()", "self._loop.run_in_executor(None, f)", "p.read_text()"]

@@ -257,7 +257,7 @@ class TopicService:
             for topic in part:
                 broker.catalog.add_topic(topic)
             broker.log.add_topics(part)
-            await broker.env.sleep(0)  # other tasks may run between two topics
+            await broker.env.slices.pause()  # other tasks may run between two topics
         await broker.log.commit_log.committed()
         return made
 

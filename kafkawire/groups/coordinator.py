@@ -265,7 +265,7 @@ class Coordinator:
         """Forget offsets and groups past their retention, and schedule the next check."""
         for number, group_id in enumerate(list(self.shard.groups)):
             if number % EXPIRY_SLICE == EXPIRY_SLICE - 1:
-                await self.env.sleep(0)
+                await self.env.slices.pause()
             if life != self._life or self.phase is not Phase.ACTIVE:
                 return
             self._append_commits()

@@ -116,7 +116,7 @@ async def _load_snapshot(env: Env, loaded: Loaded, place: SnapshotLocation, end:
     for start in range(0, len(pairs), SLICE_RECORDS):
         for key, value in pairs[start : start + SLICE_RECORDS]:
             _load_record(loaded.shard, key, value)
-        await env.sleep(0)
+        await env.slices.pause()
     loaded.next_offset = max(next_offset, loaded.next_offset)
     loaded.snapshot_bytes = sum(len(key) + len(value) for key, value in pairs)
 
@@ -158,5 +158,5 @@ async def store(env: Env, place: SnapshotLocation, next_offset: int, live: Itera
         assert value is not None, "tombstones are not live"
         pairs.append((key, value))
         if number % SLICE_RECORDS == SLICE_RECORDS - 1:
-            await env.sleep(0)
+            await env.slices.pause()
     return await env.offload.submit("files", snapshot.write, env.fs, place, next_offset, pairs)

@@ -335,7 +335,7 @@ class Log:
     async def alter_defaults(self) -> None:
         """Apply the broker's changed defaults for topics."""
         for _ in self.loader.configs.broker_changed():
-            await self.env.sleep(0)
+            await self.env.slices.pause()
         self.retention.touched.update(self.partitions)
         self.segments.settings_changed(None)
         self.hooks.defaults()

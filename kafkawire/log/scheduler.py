@@ -122,7 +122,7 @@ class Upkeep:
             if partition.removed or not partition.producers.states:
                 producing.discard(partition)
             if at % SLICE == SLICE - 1:
-                await self._env.sleep(0)
+                await self._env.slices.pause()
 
     async def _clean_compacted(self) -> None:
         """Clean compacted topics, concurrently with cutting: it may take minutes."""

@@ -108,7 +108,7 @@ class PageProtocol(asyncio.Protocol):
         render = await env.offload.submit("files", _renderer)
         for part in render(self._server):
             yield part
-            await env.sleep(0)
+            await env.slices.pause()
 
     def _send(self, page: Page, with_body: bool) -> None:
         if self._transport is None:

@@ -263,9 +263,6 @@ class FakeEnv:
         self.offload = InlineOffload()
         self.slices = CountedSlices(self.clock.monotonic)
 
-    async def sleep(self, delay_s: float) -> None:
-        self.slices.pauses += 1
-
     @property
     def pauses(self) -> int:
         return self.slices.pauses

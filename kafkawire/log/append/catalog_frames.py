@@ -92,7 +92,7 @@ class CatalogFrames:
         for start in range(0, len(ids), MAX_TOPICS):
             infos = map(catalog.by_id.get, ids[start : start + MAX_TOPICS])
             self.created([info for info in infos if info is not None])
-            await self._commit_log.env.sleep(0)
+            await self._commit_log.env.slices.pause()
         gone = [i for i in dict.fromkeys(listed) if self._deleted.get(i, ("", -1))[1] == number]
         for topic_id in gone:
             if oldest < number:

@@ -1,10 +1,15 @@
 """Long computations on the event loop, one slice at a time.
 
 The event loop belongs to every client: nothing may compute on it for more than MAX_STRETCH_S
-without letting the others run. A computation whose length a client decides asks `over` (or awaits
-`give_way`) between two steps and awaits `pause` when the slice is used up. All computations share
-one queue and each event-loop iteration has one slice, so a hundred of them delay small requests
-no more than one does, and each of them progresses at the same rate.
+without letting the others run. This is the only way to do so:
+
+- A computation whose length a client decides asks `over` (or awaits `give_way`) between two steps,
+  or hands its steps to `run`: it pauses when its slice of CPU time is used up.
+- A background task awaits `pause` after each batch of elements that is known to take less than a
+  slice or two. It does not read the clock after each: that would cost as much as the element.
+
+Both wait in one queue, and each event-loop iteration has one slice. So a hundred computations delay
+small requests no more than one does, and each of them progresses at the same rate.
 
 Shell; one per broker, in kafkawire.log.io.ports.Env. Its clock stands still in the simulation, so a
 simulated computation pauses at most once for each moment of virtual time.

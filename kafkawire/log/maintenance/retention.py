@@ -105,7 +105,7 @@ class Retention:
                 if start > partition.log_start:
                     starts[number] = start
             if at % SLICE == SLICE - 1:
-                await env.sleep(0)
+                await env.slices.pause()
         if starts:
             logger.info("retention: moving the log start offset of %d partitions", len(starts))
             self.touched |= starts.keys()  # checked again if this fails, and more may be due

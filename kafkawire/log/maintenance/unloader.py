@@ -76,7 +76,7 @@ class Unloader:
                         gone += 1
             if len(partitions) <= left:
                 break
-            await self._env.sleep(0)
+            await self._env.slices.pause()
         if gone:
             logger.info("unloaded %d idle partitions, %d remain in memory", gone, len(partitions))
         return gone

@@ -112,7 +112,7 @@ class Gathering:
             if info is not None:
                 delta.topics.append(topic_facts(info))
             if done % SLICE == 0:
-                await self._env.sleep(0)
+                await self._env.slices.pause()
         for each in changes.added.values():
             await self.add_object(delta, each)
         delta.deleted = dict(changes.deleted)
@@ -128,7 +128,7 @@ class Gathering:
                 end = max(row.end, changes.commits.get(row.number, 0))
                 if end or row.number in uploaded:
                     rows.append(row._replace(end=end))
-            await self._env.sleep(0)
+            await self._env.slices.pause()
         return rows
 
     async def rows(self, numbers: Iterable[int]) -> list[ManifestPartition]:
@@ -170,5 +170,5 @@ class Gathering:
                 )
             )  # fmt: skip
             if done % SLICE == 0:
-                await self._env.sleep(0)
-        await self._env.sleep(0)
+                await self._env.slices.pause()
+        await self._env.slices.pause()

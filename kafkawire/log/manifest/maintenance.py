@@ -129,7 +129,7 @@ class MaintainedManifest:
             if row.state == LIVE and row.local:
                 count, last = count + 1, max(last, row.id)
             if at % SLICE == 0:
-                await self._env.sleep(0)
+                await self._env.slices.pause()
         return count, last
 
     async def _on_disk(self, fn: Any, *args: Any) -> Any:

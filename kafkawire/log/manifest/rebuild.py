@@ -115,7 +115,7 @@ class ManifestRebuild:
                 await self._write(delta)
                 delta = self._delta()
             elif done % SLICE == 0:
-                await self._env.sleep(0)
+                await self._env.slices.pause()
         await self._write(delta)
 
     async def _write_segments(self, ids: list[int]) -> None:
@@ -129,7 +129,7 @@ class ManifestRebuild:
                 delta.partitions.append(ManifestPartition(number, 0, end, none))
                 self._known.add(number)
                 if done % SLICE == 0:
-                    await self._env.sleep(0)
+                    await self._env.slices.pause()
             if len(delta.entries) >= ENTRIES_AT_ONCE:
                 await self._write(delta)
                 delta = self._delta()

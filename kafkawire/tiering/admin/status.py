@@ -82,7 +82,7 @@ async def status(
         missing = pieces(tiering, shape)
         rows.append(_row(place, shape, missing, uploaded.get(shape.number), now))
         if at % SLICE == 0:
-            await tiering.env.sleep(0)
+            await tiering.env.slices.pause()
     return {"tier": tier_facts(tiering), "partitions": rows, "next": more}
 
 
@@ -105,7 +105,7 @@ async def why(
             if every or topic is not None or piece.why.reason is not Reason.NOT_TIERED:
                 rows.append(_reason(tiering, place, piece, shape.config.tier_lag_ms))
         if at % SLICE == 0:
-            await tiering.env.sleep(0)
+            await tiering.env.slices.pause()
     return {"tier": tier_facts(tiering), "pieces": rows, "next": more}
 
 

@@ -167,7 +167,7 @@ async def measure(tiering: Tiering) -> dict[str, _Traffic]:
         one.partitions += 1
         one.bytes_per_s += rate_of(partition, now_ms, _made_ms(tiering, partition, now_ms))
         if at % SLICE == 0:
-            await tiering.env.sleep(0)
+            await tiering.env.slices.pause()
     by_name = tiering.catalog.by_name
     for name in list(found):
         if name in by_name:

@@ -104,14 +104,14 @@ class Comparing:
                 if topic_print(topic_facts(info)) != fingerprint:
                     noted().topic(topic_id)
             if done % SLICE == 0:
-                await self._env.sleep(0)
+                await self._env.slices.pause()
         if found == len(known):
             return
         for done, topic_id in enumerate(known, 1):
             if topic_id not in said and topic_id in topics:
                 noted().topic(topic_id)
             if done % SLICE == 0:
-                await self._env.sleep(0)
+                await self._env.slices.pause()
 
     async def missing(self, said: KeySlices) -> list[bytes]:
         """Record finished objects of this tier that the manifest lacks; there are none unless a

@@ -59,7 +59,7 @@ class TopicDisabler:
                 if configs.get(DELETE_ON_DISABLE) == "true":
                     self.note(self._catalog.by_id[topic_id])
             if done % TOPICS_AT_ONCE == 0:
-                await self._log.env.sleep(0)
+                await self._log.env.slices.pause()
 
     async def run(self) -> bool:
         """Disable the noted topics; return False if there was none. Raises the storage's errors;

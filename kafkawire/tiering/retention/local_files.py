@@ -191,7 +191,7 @@ class LocalFiles:
         due: list[Segment] = []
         for at, segment in enumerate(list(self._segments.store.by_id.values()), 1):
             if at % SLICE == 0:
-                await self._env.sleep(0)
+                await self._env.slices.pause()
             row = segment.row
             if row.local or row.state != LIVE or not segment.has_file:
                 continue

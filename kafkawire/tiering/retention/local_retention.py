@@ -136,7 +136,7 @@ class LocalTier:
             if row.local and row.object and row.state == LIVE:
                 found.append(segment)
             if at % SLICE == 0:
-                await self._env.sleep(0)
+                await self._env.slices.pause()
         return found
 
     async def _retain(self) -> None:
@@ -165,7 +165,7 @@ class LocalTier:
             sized = any(row.number in sizes for row in some)
             wait_s = min(wait_ms / 1000, often_s if sized else RESCAN_INTERVAL_S)
             self._not_before[segment.row.id] = now + wait_s
-            await self._env.sleep(0)
+            await self._env.slices.pause()
         await self._evict(gone)
 
     async def _mappings(self, segments: Iterable[Segment]) -> dict[int, list[SegmentRange]]:

@@ -201,7 +201,7 @@ class Checker:
             tail = await read_tail(self._asking, key, size_bytes)
         except FormatError as failure:
             return str(failure)
-        await self._site.env.sleep(0)
+        await self._site.env.slices.pause()
         return unlike(tail, segment, mappings)
 
     async def _all_bytes(

@@ -74,7 +74,7 @@ class UploadCandidates:
                 lag_ms = min(lag_ms, config.tier_lag_ms)
                 min_bytes = min(min_bytes, config.tier_min_bytes)
             if at % SLICE == 0:
-                await self._env.sleep(0)
+                await self._env.slices.pause()
         if lag_ms == NEVER_MS:
             return None
         now, lag_s = self._env.clock.monotonic(), lag_ms / 1000
@@ -108,7 +108,7 @@ class UploadCandidates:
                 if (candidate.late if candidate.history else own) <= now:
                     missed.append(number)
             if at % SLICE == 0:
-                await self._env.sleep(0)
+                await self._env.slices.pause()
         return missed
 
 

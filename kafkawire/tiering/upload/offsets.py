@@ -77,7 +77,7 @@ class UploadProgress:
                 partition = self._partitions.get(number)
                 if partition is not None:
                     _note(found, number, *_loaded(partition, has, dispatch))
-            await self._env.sleep(0)
+            await self._env.slices.pause()
         return found
 
 

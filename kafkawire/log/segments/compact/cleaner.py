@@ -168,7 +168,7 @@ class SegmentCleaner:
                 if config is not None and config.cleanup_compact:
                     self._noted.add(mapping.number)
                 if done % SURVEYED_ROWS == SURVEYED_ROWS - 1:
-                    await self._env.sleep(0)
+                    await self._env.slices.pause()
             del self._unseen[:PAGE]
         self._unseen_at_once = SURVEYED_AT_ONCE
 
@@ -208,7 +208,7 @@ class SegmentCleaner:
                     if dirty is not None:
                         found.append(dirty)
                 if done % SLICE == SLICE - 1:
-                    await self._env.sleep(0)
+                    await self._env.slices.pause()
         return found
 
     def _is_compacted(self, number: int) -> bool:

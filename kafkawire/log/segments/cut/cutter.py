@@ -119,7 +119,7 @@ class Cutter:
         old = timing.is_old(active) or active.number in self._damaged_journals
         if old and journals.ready:
             self._commit_log.roll()
-            await self._env.sleep(0)
+            await self._env.slices.pause()
         elif old or timing.will_be_old(active):
             journals.prepare(again=old)  # and a later check rolls
 
@@ -170,7 +170,7 @@ class Cutter:
                     shares[number] = share
                 scanned += 1
                 if scanned % SLICE == 0:
-                    await self._env.sleep(0)
+                    await self._env.slices.pause()
         return [shares[number] for number in sorted(shares)]
 
     async def _cut(self, shares: list[CutShare], pins: Pins) -> None:
@@ -229,7 +229,7 @@ class Cutter:
                 if number not in journals:
                     pins.add(by_number[number])
                     journals[number] = by_number[number]
-            await self._env.sleep(0)
+            await self._env.slices.pause()
         shares[:] = [share for share in shares if share.end > share.start]
         files = [
             JournalFile(journal.number, journal.path, journal.end)

@@ -118,7 +118,7 @@ class Timing:
                 if topic.copies:
                     lag_ms = min(lag_ms or topic.tier_lag_ms, topic.tier_lag_ms)
             if at % SLICE == 0:
-                await self._env.sleep(0)
+                await self._env.slices.pause()
         held.limited = limited
         held.cut_s, held.roll_s = cut_ms / 1000, min(cut_ms, roll_ms) / 1000
         held.lag_s = lag_ms / 1000 if lag_ms else NEVER
@@ -146,7 +146,7 @@ class Timing:
                 in_journals = partition.size_bytes - sum(partition.segments.length)
                 least = min(least, partition.config.segment_bytes - in_journals)
             if at % SLICE == 0:
-                await self._env.sleep(0)
+                await self._env.slices.pause()
         return least
 
     def settings_changed(self) -> None:
@@ -207,7 +207,7 @@ class Timing:
                 if self._waits(each, journal, now - held.tiered_since):
                     found.append(each)
                 if at % SLICE == 0:
-                    await self._env.sleep(0)
+                    await self._env.slices.pause()
         return found
 
     def _waits(self, number: int, journal: Journal, held_s: float) -> bool:

@@ -38,7 +38,7 @@ class Origins:
             reported.update(fresh)
             if fresh:
                 packed += pack(map(self._topic, fresh))
-            await self._env.sleep(0)
+            await self._env.slices.pause()
         return JobOrigin(self._catalog.cluster_id, packed)
 
     def _topic(self, topic_id: bytes) -> TopicOrigin:

@@ -207,7 +207,7 @@ class Rewriter:
         for rewrite in plan_rewrite(inputs, mappings, most_of):
             if rewrite is not None:
                 return rewrite
-            await self._env.sleep(0)
+            await self._env.slices.pause()
         raise AssertionError("the last step is the plan")
 
     def _most_of(self, number: int) -> int:
@@ -228,7 +228,7 @@ class Rewriter:
         sizes: Counter[str] = Counter()
         for at, segment in enumerate(list(self._store.by_id.values()), 1):
             if at % SLICE == 0:
-                await self._env.sleep(0)
+                await self._env.slices.pause()
             row = segment.row
             if row.id in self._resting or row.id in busy or row.state != LIVE or not row.live_bytes:
                 continue
@@ -263,7 +263,7 @@ class Rewriter:
                 return [segment.row for segment in found] if self.fetcher.is_free else []
             away = {segment.row.id for segment in found if not segment.row.local}
             small = [segment for segment in small if segment.row.id not in away]
-            await self._env.sleep(0)
+            await self._env.slices.pause()
         return []
 
     def _next(self, kind: str, small: Sequence[Segment], most: int) -> list[Segment]:
@@ -330,13 +330,13 @@ class Rewriter:
                 Keep(mapping.number, mapping.base_offset, mapping.end_offset, start)
             )
             if at % KEEPS_AT_ONCE == KEEPS_AT_ONCE - 1:
-                await self._env.sleep(0)
+                await self._env.slices.pause()
         inputs = []
         for row in rewrite.inputs:
             packed: list[bytes] = []
             for at in range(0, len(keeps[row.id]), KEEPS_AT_ONCE):
                 packed += pack(keeps[row.id][at : at + KEEPS_AT_ONCE])
-                await self._env.sleep(0)
+                await self._env.slices.pause()
             if packed:
                 inputs.append(Input(Segment(row, self._store.folder).path, row.uuid, packed))
         return inputs

@@ -107,7 +107,7 @@ class SkipWriter:
         ordered = sorted(mappings, key=lambda mapping: mapping.number)
         for at in range(0, len(ordered), PACKED_AT_ONCE):
             packed += pack(map(self._entry, ordered[at : at + PACKED_AT_ONCE]))
-            await self._env.sleep(0)
+            await self._env.slices.pause()
         return packed
 
     def _entry(self, mapping: SegmentRange) -> PartitionEntry:

@@ -54,7 +54,7 @@ class FileDelays:
             own = self._deleted.get(number, -1) if config is None else config.file_delete_delay_ms
             most, shared = max(most, own), shared or own < 0
             if at % SLICE == 0:
-                await self._env.sleep(0)
+                await self._env.slices.pause()
         return None if shared and most <= self._broker.file_delete_delay_ms else most
 
     def give(self, rows: Iterable[SegmentRow], own_ms: int | None) -> None:

@@ -43,5 +43,5 @@ async def mappings_of(
                 )
             )
             row.max_timestamp = max(row.max_timestamp, newest)
-        await env.sleep(0)
+        await env.slices.pause()
     return found

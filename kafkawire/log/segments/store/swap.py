@@ -175,7 +175,7 @@ class Swapper:
                 new = sorted(added.get(number, ()), key=lambda mapping: mapping.base_offset)
                 self._change(partition, new, removed.get(number))
             if at % SLICE == SLICE - 1:
-                await self._env.sleep(0)
+                await self._env.slices.pause()
         made = {row.id for row, _ in swap.finished}
         try:
             await self.refresh(made | {mapping.segment_id for mapping in swap.removed})
