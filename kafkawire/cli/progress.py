@@ -26,9 +26,9 @@ def bars() -> Iterator[Progress]:
         yield _Lines()
         return
     from rich.console import Console
-    from rich.progress import Progress as Bars
+    from rich.progress import Progress
 
-    with Bars(console=Console(stderr=True)) as shown:
+    with Progress(console=Console(stderr=True)) as shown:
         yield _Bars(shown)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kafkawire.broker.options import ServeOptions
-from kafkawire.cli import log_format as logs
+from kafkawire.cli import log_format
 from kafkawire.cli.options import (
     WILDCARDS,
     OptionError,
@@ -122,7 +122,7 @@ def run(given: Given, environ: Mapping[str, str]) -> int:
         return 0
     for sentence in notes(chosen, sources):
         print(f"kafkawire: {sentence}", file=sys.stderr)
-    logs.setup(chosen.log_level, chosen.log_format)
+    log_format.setup(chosen.log_level, chosen.log_format)
     # objects created from here on exist as long as the broker, which enables the collector
     gc.disable()
     from kafkawire.server.run import serve

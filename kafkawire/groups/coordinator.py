@@ -26,9 +26,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.groups import load as loading
+from kafkawire.groups import load
 from kafkawire.groups.append import Appender, names_of
 from kafkawire.groups.decision import CancelTimer, Decision, Reply, SetTimer, session
+from kafkawire.groups.load import Loaded
 from kafkawire.groups.replies import Settling, Waiting
 from kafkawire.groups.request import (
     Client,
@@ -313,7 +314,7 @@ class Coordinator:
             if delay_ms:
                 await self.env.sleep(delay_ms / 1000)
             try:
-                loaded = await loading.load(
+                loaded = await load.load(
                     self.env, self.config, self.partition, self.commit_log, self.place
                 )
                 if life == self._life and self.phase is Phase.LOADING:
@@ -334,9 +335,9 @@ class Coordinator:
 
     def begin_empty(self) -> None:
         """Begin without loading: the partition is new."""
-        self._begin(loading.Loaded(Shard(self.config), 0, 0, 0))
+        self._begin(Loaded(Shard(self.config), 0, 0, 0))
 
-    def _begin(self, loaded: loading.Loaded) -> None:
+    def _begin(self, loaded: Loaded) -> None:
         self.shard = loaded.shard
         self.appender.begin(loaded.next_offset, loaded.log_bytes)
         self.snapshot_bytes = loaded.snapshot_bytes
@@ -394,7 +395,7 @@ class Coordinator:
         try:
             await self.commit_log.committed()
             if life == self._life:
-                self.snapshot_bytes = await loading.store(self.env, self.place, next_offset, live)
+                self.snapshot_bytes = await load.store(self.env, self.place, next_offset, live)
                 self.appender.snapshot_stored(covered)
         except (KafkaError, OSError) as error:
             logger.warning("cannot write group snapshot %s: %s", self.place.path, error)

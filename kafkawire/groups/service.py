@@ -17,11 +17,25 @@ from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups import request as kinds
 from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.coordinator import Coordinator, Phase
 from kafkawire.groups.records import partition_for
-from kafkawire.groups.request import Client, RequestKind, RequestT, ResponseT
+from kafkawire.groups.request import (
+    DELETE,
+    DESCRIBE,
+    HEARTBEAT,
+    JOIN,
+    LEAVE,
+    LIST,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    SYNC,
+    Client,
+    RequestKind,
+    RequestT,
+    ResponseT,
+)
 from kafkawire.log.io import slices
 from kafkawire.log.io.ports import Env
 from kafkawire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -146,13 +160,13 @@ class GroupService:
     ) -> asyncio.Future[JoinGroupResponse]:
         """Join a group. A parked request completes later; the caller may serve other requests
         meanwhile."""
-        return self._ask(kinds.JOIN, request.group_id, client, version, request)
+        return self._ask(JOIN, request.group_id, client, version, request)
 
     def sync_group(
         self, client: Client, version: int, request: SyncGroupRequest
     ) -> asyncio.Future[SyncGroupResponse]:
         """Sync a group. A parked request completes later."""
-        return self._ask(kinds.SYNC, request.group_id, client, version, request)
+        return self._ask(SYNC, request.group_id, client, version, request)
 
     def heartbeat_now(self, request: HeartbeatRequest) -> ErrorCode | None:
         """Answer a Heartbeat immediately, as is nearly always possible; None without any effect if
@@ -164,31 +178,31 @@ class GroupService:
         self, client: Client, version: int, request: HeartbeatRequest
     ) -> asyncio.Future[HeartbeatResponse]:
         """Answer a Heartbeat after the changes before it are committed."""
-        return self._ask(kinds.HEARTBEAT, request.group_id, client, version, request)
+        return self._ask(HEARTBEAT, request.group_id, client, version, request)
 
     def leave_group(
         self, client: Client, version: int, request: LeaveGroupRequest
     ) -> asyncio.Future[LeaveGroupResponse]:
         """Remove members. `request.members` is set for every version; see the handler."""
-        return self._ask(kinds.LEAVE, request.group_id, client, version, request)
+        return self._ask(LEAVE, request.group_id, client, version, request)
 
     def offset_commit(
         self, client: Client, version: int, request: OffsetCommitRequest
     ) -> asyncio.Future[OffsetCommitResponse]:
         """Commit offsets. Topics must exist and have names; see the handler."""
-        return self._ask(kinds.OFFSET_COMMIT, request.group_id, client, version, request)
+        return self._ask(OFFSET_COMMIT, request.group_id, client, version, request)
 
     def offset_fetch(
         self, client: Client, version: int, request: OffsetFetchRequestGroup
     ) -> asyncio.Future[OffsetFetchResponseGroup]:
         """Return the offsets of one group of the request; topics must have names."""
-        return self._ask(kinds.OFFSET_FETCH, request.group_id, client, version, request)
+        return self._ask(OFFSET_FETCH, request.group_id, client, version, request)
 
     def offset_delete(
         self, client: Client, version: int, request: OffsetDeleteRequest
     ) -> asyncio.Future[OffsetDeleteResponse]:
         """Delete offsets. Topics must exist; see the handler."""
-        return self._ask(kinds.OFFSET_DELETE, request.group_id, client, version, request)
+        return self._ask(OFFSET_DELETE, request.group_id, client, version, request)
 
     async def describe_groups(
         self, client: Client, version: int, request: DescribeGroupsRequest
@@ -199,7 +213,7 @@ class GroupService:
         distinct = await slices.counted(request.groups, self.env.slices.give_way)
         for group_id in distinct:
             one = DescribeGroupsRequest(groups=[group_id])
-            asked.append(self._ask(kinds.DESCRIBE, group_id, client, version, one))
+            asked.append(self._ask(DESCRIBE, group_id, client, version, one))
             await self.env.slices.give_way()
             if len(asked) == MAX_UNANSWERED:
                 response.groups += [(await future).groups[0] for future in asked]
@@ -218,7 +232,7 @@ class GroupService:
         for group_id in distinct:
             await self._forget_most(client, version, group_id)
             one = DeleteGroupsRequest(groups_names=[group_id])
-            asked.append(self._ask(kinds.DELETE, group_id, client, version, one))
+            asked.append(self._ask(DELETE, group_id, client, version, one))
             await self.env.slices.give_way()
             if len(asked) == MAX_UNANSWERED:
                 response.results += [(await future).results[0] for future in asked]
@@ -245,7 +259,7 @@ class GroupService:
                 ]
                 part = OffsetDeleteRequestTopic(name=topic.name, partitions=entries)
                 request = OffsetDeleteRequest(group_id=group_id, topics=[part])
-                self._ask(kinds.OFFSET_DELETE, group_id, client, version, request)
+                self._ask(OFFSET_DELETE, group_id, client, version, request)
                 await self.env.slices.pause()
 
     async def list_groups(
@@ -255,7 +269,7 @@ class GroupService:
         of them is loading."""
         response = ListGroupsResponse()
         for coordinator in self.led():
-            part = await self._put(coordinator, kinds.LIST, client, version, request)
+            part = await self._put(coordinator, LIST, client, version, request)
             if part.error_code:
                 return part
             response.groups += part.groups

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups import offsets as committed
+from kafkawire.groups import offsets
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.join import FRESH_ID_BYTES
 from kafkawire.groups.classic.member import Member
@@ -151,7 +151,7 @@ class Shard:
             code = ErrorCode.ILLEGAL_GENERATION
         if code is not ErrorCode.NONE:
             return _answer(ask, ask.error(code))
-        records, response = committed.commit(request, self.settings, now_ms)
+        records, response = offsets.commit(request, self.settings, now_ms)
         decision = Decision(request.group_id, [*records], [Reply(ask.token, response)])
         member = None if group is None else group.members.get(request.member_id)
         if member is not None:  # a commit extends the session like a heartbeat
@@ -163,14 +163,14 @@ class Shard:
         self, ask: GroupRequest[OffsetFetchRequestGroup, OffsetFetchResponseGroup], now_ms: int
     ) -> Decision:
         request = ask.request
-        return _answer(ask, committed.fetch(self.offsets, request))
+        return _answer(ask, offsets.fetch(self.offsets, request))
 
     def _delete_offsets(
         self, ask: GroupRequest[OffsetDeleteRequest, OffsetDeleteResponse], now_ms: int
     ) -> Decision:
         request = ask.request
         group = self.groups.get(request.group_id)
-        records, response = committed.delete(self.offsets, group, request)
+        records, response = offsets.delete(self.offsets, group, request)
         return Decision(request.group_id, [*records], [Reply(ask.token, response)])
 
     def _describe(
@@ -236,7 +236,7 @@ class Shard:
         if group is None:
             return decision
         retention_ms = self.settings.offsets_retention_minutes * 60_000
-        decision.steps += committed.expired(self.offsets, group, now_ms, retention_ms)
+        decision.steps += offsets.expired(self.offsets, group, now_ms, retention_ms)
         held = sum(len(found) for found in self.offsets.of(group_id).values())
         if held == len(decision.steps) and group.state is GroupState.EMPTY and not group.pending:
             decision.steps.append(GroupRecord(group_id, None))

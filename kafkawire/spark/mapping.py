@@ -22,7 +22,7 @@ def map_in_arrow(
 ) -> DataFrame:
     """Return a data frame with the results of `work`, of this schema, for the batches of each
     partition of `frame`."""
-    from pyspark.sql import DataFrame as AnyFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType
 
@@ -30,4 +30,4 @@ def map_in_arrow(
     called: Any = UserDefinedFunction(work, returnType=ddl, evalType=kind)
     column = called(*[frame[name] for name in frame.columns])
     plain: Any = frame
-    return AnyFrame(plain._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
+    return DataFrame(plain._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)

@@ -157,7 +157,7 @@ async def test_failed_load_is_retried(
     await bench.now(commit_of({("t", 0): 5}))
     bench.coordinator.timers.clear()
     with monkeypatch.context() as patched:
-        patched.setattr("kafkawire.groups.coordinator.loading.load", broken)
+        patched.setattr("kafkawire.groups.coordinator.load.load", broken)
         bench.coordinator = bench.make()
         bench.coordinator.start()
         await until(lambda: "loading" in caplog.text)

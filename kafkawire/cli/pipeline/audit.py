@@ -41,7 +41,7 @@ def audit(
     the runs that wrote it on offsets without a row. With --source the record counts of the broker
     are compared. Exit code 0: clean, 1: not, 2: invalid arguments, 130: Ctrl-C."""
     from kafkawire.cli.progress import bars
-    from kafkawire.spark.audit.job import audit as examine
+    from kafkawire.spark.audit import job
     from kafkawire.spark.audit.through import through_spark
     from kafkawire.spark.session import open_session
     from kafkawire.spark.source.model import Source, SourceError
@@ -53,7 +53,7 @@ def audit(
         with bars() as progress:
             spark = open_session(master, app_name="kafkawire audit")
             try:
-                report, _ = examine(table, through_spark(spark, progress), against, progress)
+                report, _ = job.audit(table, through_spark(spark, progress), against, progress)
             finally:
                 spark.stop()
     except SourceError as error:

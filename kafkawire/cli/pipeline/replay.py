@@ -56,9 +56,9 @@ def replay(
     from kafkawire.cli.progress import bars
 
     need(("pyarrow", "numba"))
+    from kafkawire.spark.replay import job
     from kafkawire.spark.replay.choice import parse_bound, parse_partitions
     from kafkawire.spark.replay.job import ReplayRequest, plain
-    from kafkawire.spark.replay.job import replay as write
     from kafkawire.spark.source.model import SourceError
 
     try:
@@ -78,7 +78,7 @@ def replay(
     begun = time.monotonic()
     try:
         with bars() as progress:
-            done = write(wish, progress)
+            done = job.replay(wish, progress)
     except SourceError as error:
         fail(error)
     except KeyboardInterrupt:

@@ -60,7 +60,7 @@ def report(
     sizes: bytes, records, rates and key skew. late: out-of-order event times. Exit code 0: done; 1:
     continuity found lost, damaged, unexplained or duplicate offsets; 2: invalid arguments."""
     from kafkawire.spark.reports.jobs import REPORTS
-    from kafkawire.spark.reports.scope import Request as Asked
+    from kafkawire.spark.reports.scope import Request
     from kafkawire.spark.source.files.open import open_place
     from kafkawire.spark.source.model import SourceError
 
@@ -68,7 +68,7 @@ def report(
         if name not in REPORTS:
             raise OptionError("NAME", name, "one of " + ", ".join(REPORTS))
         place = open_place(whole_path(out))
-        request = Asked(
+        request = Request(
             where(source, bootstrap),
             tuple(part.strip() for part in topics.split(",") if part.strip()),
             time_ms("--since", since),

@@ -101,10 +101,10 @@ def need(packages: Sequence[str]) -> None:
 def read_job(path: str) -> Job:
     """Read the job of a TOML file; ends the command with exit code 2 if it cannot run here."""
     need(NEEDED)
-    from kafkawire.spark.pipeline.submitted import read_job as read
+    from kafkawire.spark.pipeline import submitted
 
     try:
-        return read(path)
+        return submitted.read_job(path)
     except SourceError as problem:
         fail(problem, 2)
 

@@ -95,7 +95,7 @@ def _typed(
 ) -> dict[str, Any]:
     """Return the estimate of a single topic on an otherwise empty broker. ValueError."""
     from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig, check_topic
-    from kafkawire.tiering.cost.estimate import estimate as estimated
+    from kafkawire.tiering.cost.estimate import estimate
     from kafkawire.tiering.cost.prices import parse_prices
     from kafkawire.tiering.cost.traffic import (
         as_values,
@@ -110,7 +110,7 @@ def _typed(
     check_topic(of_topics, broker.texts)
     prices = parse_prices(of_broker.get("tier.prices", broker.tier_prices))
     load = load_of("", partitions, bytes_per_s, TopicConfig(of_topics, broker.texts))
-    found = estimated([load], machine_of(broker, of_broker, read_rate), prices)
+    found = estimate([load], machine_of(broker, of_broker, read_rate), prices)
     return {
         "then": as_values(found),
         "assumed": assumed([load], read_rate),

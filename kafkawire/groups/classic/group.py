@@ -18,9 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic import join as joining
-from kafkawire.groups.classic import rebalance
-from kafkawire.groups.classic import sync as syncing
+from kafkawire.groups.classic import join, rebalance, sync
 from kafkawire.groups.classic.changes import (
     Dropped,
     Entered,
@@ -112,7 +110,7 @@ class ClassicGroup:
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """Check whether an OffsetCommit of this member is allowed; NONE if so."""
-        return syncing.check_commit(self, member_id, instance_id, generation)
+        return sync.check_commit(self, member_id, instance_id, generation)
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -311,10 +309,10 @@ def _restored(stored: MemberMetadata, protocol: str | None) -> Member:
 
 
 _DECIDE: dict[str, Callable[[ClassicGroup, GroupRequest[Any, Any], int], Decision]] = {
-    "JoinGroupRequest": joining.join,
-    "SyncGroupRequest": syncing.sync,
-    "HeartbeatRequest": syncing.heartbeat,
-    "LeaveGroupRequest": syncing.leave,
+    "JoinGroupRequest": join.join,
+    "SyncGroupRequest": sync.sync,
+    "HeartbeatRequest": sync.heartbeat,
+    "LeaveGroupRequest": sync.leave,
 }
 
 _APPLY: dict[type, Callable[..., None]] = {

@@ -27,7 +27,7 @@ from kafkawire.offsets.catalog.port import (
     SegmentRow,
     TierRow,
 )
-from kafkawire.offsets.catalog.sql import statements as sql
+from kafkawire.offsets.catalog.sql import statements
 from kafkawire.offsets.catalog.sql.objects import OBJECT, objects_where
 
 PAIRS_AT_ONCE = 10_000
@@ -85,11 +85,11 @@ def read_sql(session: Session, node_id: int) -> StoredOffsets:
     columns = "partition_number, record_count, total_size, created_at, last_activity_at"
     for number, *totals in session.rows(_of_led("partition_metadata", columns, node_id)):
         stored.totals[number] = Totals(*totals)
-    mappings = sql.mappings_where(
-        session, f"{sql.led_by(node_id)} ORDER BY partition_number, base_offset"
+    mappings = statements.mappings_where(
+        session, f"{statements.led_by(node_id)} ORDER BY partition_number, base_offset"
     )
     stored.mappings = [m._replace(due_ms=NEVER) if m.due_ms < 0 else m for m in mappings]
-    stored.segments = sql.segments_where(session, f"node_id = {node_id:d}")
+    stored.segments = statements.segments_where(session, f"node_id = {node_id:d}")
     stored.objects = objects_where(session, f"node_id = {node_id:d} ORDER BY uuid", [])
     columns = "partition_number, dispatch_offset, commit_offset, updated_at"
     found = session.rows(_of_led("tiering_offsets", columns, node_id))
@@ -113,7 +113,7 @@ def write_sql(session: Session, node_id: int, stored: StoredOffsets, now_ms: int
     living = _partitions(session, node_id)
     _check(session, stored, living)
     for state, at in stored.checkpoints:
-        sql.save_states(session, [state], at)
+        statements.save_states(session, [state], at)
     insert(
         session,
         "INSERT INTO partition_metadata"
@@ -121,10 +121,14 @@ def write_sql(session: Session, node_id: int, stored: StoredOffsets, now_ms: int
         [(n, t.records, t.size_bytes, t.created_ms, t.last_activity_ms)
          for n, t in stored.totals.items()],
     )  # fmt: skip
-    insert(session, f"INSERT INTO segments ({sql.SEGMENT})", [_segment(s) for s in stored.segments])
+    insert(
+        session,
+        f"INSERT INTO segments ({statements.SEGMENT})",
+        [_segment(s) for s in stored.segments],
+    )
     deleted = [m._replace(due_ms=m.due_ms if living[m.number] else ORPHANED)
                for m in stored.mappings]  # fmt: skip
-    if not sql.add_mappings(session, deleted, now_ms):
+    if not statements.add_mappings(session, deleted, now_ms):
         raise ConversionError("two mappings cover the same offsets: run kafkawire fsck")
     insert(session, f"INSERT INTO remote_objects ({OBJECT})", [_object(o) for o in stored.objects])
     insert(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.spark.reports import ends as ends_
+from kafkawire.spark.reports import ends as partition_ends
 from kafkawire.spark.reports.commits import (
     COMMIT,
     DELETED,
@@ -21,7 +21,7 @@ from kafkawire.spark.reports.commits import (
     decode_event,
 )
 from kafkawire.spark.reports.measures import SKEW_MS, number, width_for
-from kafkawire.spark.reports.plots import common as plots
+from kafkawire.spark.reports.plots import common
 from kafkawire.spark.reports.plots import lag as plot_lag
 from kafkawire.spark.reports.report import Report, collect, rows_of
 from kafkawire.spark.reports.scope import ReportScope, merge
@@ -187,7 +187,7 @@ def _fill(
     unreadable = sum(row["unreadable"] for row in found)
     report.sentences = [*_sentences(groups, rows_of(now), unreadable), *report.sentences]
     deleted = {row["group_id"]: row["deleted_ms"] for row in groups if row["deleted_ms"]}
-    subtitle = f"{scope.words()}; {plots.span_text(first, last)}"
+    subtitle = f"{scope.words()}; {common.span_text(first, last)}"
     report.plot = plot_lag.draw(series(rows_of(lines)), deleted, rows_of(now), subtitle)
 
 
@@ -229,8 +229,12 @@ def _ends(
     tasks = scope.tasks(spark, [range_ for range_ in bounds if range_.end > range_.base])
     if not tasks:
         return []
-    work = ends_.finder(first, scope.now_ms + SKEW_MS)
-    whole = merge(scope.scan(spark, tasks, work, ends_.DDL), ends_.merged, ends_.DDL)
+    work = partition_ends.finder(first, scope.now_ms + SKEW_MS)
+    whole = merge(
+        scope.scan(spark, tasks, work, partition_ends.DDL),
+        partition_ends.merged,
+        partition_ends.DDL,
+    )
     return rows_of(scope.watch(spark, "ranges read", tasks, whole.toArrow))
 
 
@@ -244,7 +248,7 @@ def _history(
     """Return a row for each group, partition and time step with a commit. `steps`: first, end and
     width, in ms."""
     first, last, width = steps
-    found = spark.createDataFrame(ends_.table(ends))
+    found = spark.createDataFrame(partition_ends.table(ends))
     known = spark.createDataFrame(
         [(topic, partition, end) for topic, partition, _, end in bounds],
         "topic STRING, partition INT, log_end BIGINT",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkawire.spark.reports import late_tables as latetables
+from kafkawire.spark.reports import late_tables
 from kafkawire.spark.reports.measures import LATE_EDGES_MS, SKEW_MS, number, several
 from kafkawire.spark.reports.plots import late as plot_late
 from kafkawire.spark.reports.report import Report, rows_of
@@ -120,7 +120,7 @@ def run(spark: SparkSession, scope: ReportScope) -> Report:
         more = scope.scan(spark, tasks, corrector(again, until), MORE_DDL)
         found += rows_of(scope.watch(spark, "beginnings read again", tasks, more.toArrow))
     rows = by_partition(found)
-    latetables.fill(report, rows, known=bool(uploads))
+    late_tables.fill(report, rows, known=bool(uploads))
     if any(row["records"] for row in rows):
         arrived = np.sum([row["arrived"] for row in rows], axis=0).tolist() if uploads else None
         subtitle = f"{scope.words()}, {several(sum(row['records'] for row in rows))}"
@@ -238,4 +238,4 @@ def by_partition(found: Sequence[Mapping[str, Any]]) -> list[Row]:
         for name in ("counts", "arrived"):
             pairs = zip(known[name], row.get(name) or [0] * CLASSES, strict=True)
             known[name] = [a + b for a, b in pairs]
-    return [latetables.measured(sums[place]) for place in sorted(sums)]
+    return [late_tables.measured(sums[place]) for place in sorted(sums)]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.spark.reports import keys as keys_
 from kafkawire.spark.reports import tally
 from kafkawire.spark.reports.buckets import Buckets, window
+from kafkawire.spark.reports.keys import ROOM
 from kafkawire.spark.reports.measures import (
     SKEW_MS,
     WIDTHS_MS,
@@ -23,7 +23,7 @@ from kafkawire.spark.reports.measures import (
     size,
     text_of,
 )
-from kafkawire.spark.reports.plots import common as plots
+from kafkawire.spark.reports.plots import common
 from kafkawire.spark.reports.plots import sizes as plot_sizes
 from kafkawire.spark.reports.report import Report, rows_of
 from kafkawire.spark.reports.scope import ReportScope, merge
@@ -184,7 +184,7 @@ def _arrow(rows: Sequence[Row]) -> pa.Table:
 
 def _subtitle(scope: ReportScope, rows: Sequence[Row]) -> str:
     first, last = _extreme(min, rows, "first_ms"), _extreme(max, rows, "last_ms")
-    return f"{scope.words()}, {plots.span_text(first, last)}"
+    return f"{scope.words()}, {common.span_text(first, last)}"
 
 
 def _sentences(topics: Sequence[Row], rows: Sequence[Row]) -> list[str]:
@@ -209,7 +209,7 @@ def _estimates(found: Sequence[Row]) -> list[str]:
     """Return a note on estimates: topics with more keys than are counted exactly."""
     return [
         f"{row['topic']}: about {number(row['keys'])} keys (to {_error(row['sampled'])}): more "
-        f"than the {keys_.ROOM:,} that are counted one by one, so how uneven they are is estimated "
+        f"than the {ROOM:,} that are counted one by one, so how uneven they are is estimated "
         f"from {row['sampled']:,} of them; counts of the largest are too low by "
         f"{max((top['records_off'] for top in row['top']), default=0):,} records at most."
         for row in found
@@ -231,5 +231,5 @@ def _times(rows: Sequence[Row], now_ms: int) -> list[str]:
     if last is not None and last > now_ms + SKEW_MS:
         ahead = next(row for row in rows if row["last_ms"] == last)
         sentences.append(f"Some are dated in the future, the last in {ahead['topic']}-"
-                         f"{ahead['partition']}: {plots.moment_text(last)}.")  # fmt: skip
+                         f"{ahead['partition']}: {common.moment_text(last)}.")  # fmt: skip
     return sentences

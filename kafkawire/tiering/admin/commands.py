@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kafkawire.log.io.ports import WorkerError
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.tiering.admin import status
-from kafkawire.tiering.cost import traffic as rates
+from kafkawire.tiering.cost import traffic
 from kafkawire.tiering.migrate.migrate import MoveError
 from kafkawire.tiering.scrub.plan import ScrubReport
 
@@ -75,13 +75,13 @@ class TierCommands:
         if reads is not None and not isinstance(reads, int | float):
             raise CommandError(f"reads={reads!r}: it must be a number of bytes per second")
         try:
-            found = await rates.estimates(self._tiering, self._topic(arguments), changes, reads)
+            found = await traffic.estimates(self._tiering, self._topic(arguments), changes, reads)
         except ValueError as wrong:
             raise CommandError(str(wrong)) from None
         return {
-            "now": rates.as_values(found.now),
-            "then": rates.as_values(found.then),
-            "assumed": rates.assumed(found.traffic, found.read_bytes_per_s),
+            "now": traffic.as_values(found.now),
+            "then": traffic.as_values(found.then),
+            "assumed": traffic.assumed(found.traffic, found.read_bytes_per_s),
             "currency": found.currency,
         }
 

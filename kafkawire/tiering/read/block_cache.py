@@ -22,7 +22,7 @@ LEASED_SHARE = 0.5
 """Share of the blocks that views may hold before readers get copies."""
 
 
-class Key(NamedTuple):
+class BlockKey(NamedTuple):
     """A block of an object: [block * size, (block + 1) * size) of its bytes."""
 
     object: bytes
@@ -39,7 +39,7 @@ class CachedBlock:
         "ahead", "at", "checked", "key", "leases", "length", "loading", "trouble", "users",
     )  # fmt: skip
 
-    def __init__(self, key: Key, length: int, loading: Future[None] | None) -> None:
+    def __init__(self, key: BlockKey, length: int, loading: Future[None] | None) -> None:
         self.key = key
         self.length = length
         self.loading = loading
@@ -67,7 +67,7 @@ class BlockCache:
             )
         self._memory = memory
         self._free = [at * block_bytes for at in reversed(range(self.slots))]
-        self._blocks: dict[Key, CachedBlock] = {}  # in the order of last use
+        self._blocks: dict[BlockKey, CachedBlock] = {}  # in the order of last use
         self._leased: set[CachedBlock] = set()
         self._limbo: list[CachedBlock] = []
         self.evicted_unread = 0
@@ -81,14 +81,14 @@ class BlockCache:
         """How many blocks are held by views."""
         return len(self._leased)
 
-    def find(self, key: Key) -> CachedBlock | None:
+    def find(self, key: BlockKey) -> CachedBlock | None:
         """Return a block that is loaded or being loaded, and mark it as used."""
         block = self._blocks.pop(key, None)
         if block is not None:
             self._blocks[key] = block
         return block
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: BlockKey) -> bool:
         """Return whether a block is loaded or being loaded, without marking it as used."""
         return key in self._blocks
 

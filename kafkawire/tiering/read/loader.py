@@ -15,7 +15,7 @@ from functools import partial
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.objectstore.errors import StoreError
-from kafkawire.tiering.read.block_cache import BlockCache, CachedBlock, Key
+from kafkawire.tiering.read.block_cache import BlockCache, BlockKey, CachedBlock
 from kafkawire.tiering.read.readahead import ReadaheadWindow
 from kafkawire.tiering.read.requests import Object, Requests, within
 from kafkawire.tiering.store.port import Part
@@ -52,7 +52,7 @@ class Loads:
         requests of about `run_blocks`. `window`: they are read ahead for it and yield to urgent
         loads."""
         cache = self.cache
-        missing = [n for n in numbers if cache.find(Key(target.uuid, n)) is None]
+        missing = [n for n in numbers if cache.find(BlockKey(target.uuid, n)) is None]
         for run in runs(missing, run_blocks):
             if window is not None and not self._may_read_ahead():
                 return
@@ -67,7 +67,7 @@ class Loads:
         caller's next await. Raises the error of a failed load."""
         counts, waited = self._requests.counts, False
         while True:
-            block = self.cache.find(Key(target.uuid, number))
+            block = self.cache.find(BlockKey(target.uuid, number))
             if block is None:
                 places = self.cache.room(1)
                 if not places:
@@ -97,7 +97,7 @@ class Loads:
     def forget(self, target: Object, numbers: Iterable[int]) -> None:
         """Discard these damaged blocks; a reader that needs them loads them again."""
         for number in numbers:
-            block = self.cache.find(Key(target.uuid, number))
+            block = self.cache.find(BlockKey(target.uuid, number))
             if block is not None and block.loading is None:
                 self.cache.remove(block)
 
@@ -119,7 +119,7 @@ class Loads:
         blocks, size = [], self.cache.block_bytes
         for number in numbers:
             length = min(size, target.size_bytes - number * size)
-            block = CachedBlock(Key(target.uuid, number), length, loading)
+            block = CachedBlock(BlockKey(target.uuid, number), length, loading)
             block.ahead = window
             self.cache.add(block)
             blocks.append(block)

@@ -10,7 +10,7 @@ import os.path
 from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env
 from kafkawire.log.io.worker_jobs import ScrubArguments, ScrubResult, no_pace
-from kafkawire.log.segments.file.verify import run as scrub
+from kafkawire.log.segments.file import verify
 from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.tiering.restore.findings import Doubt, DoubtKind
@@ -38,7 +38,7 @@ async def _check(env: Env, asking: RetryingCalls, used: Used, path: str) -> list
     arguments = ScrubArguments(path, used.object.segment)
     try:
         await asking.download(key, path, -1)
-        result: ScrubResult = await env.offload.submit("files", scrub, fs, arguments, no_pace)
+        result: ScrubResult = await env.offload.submit("files", verify.run, fs, arguments, no_pace)
     except NoSuchObject:
         return [Doubt(DoubtKind.MISSING, f"{key} is not there any more")]
     finally:

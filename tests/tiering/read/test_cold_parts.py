@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from kafkawire.codec.segment.index import SparseIndex, write_index
 from kafkawire.log.io.ports import Env
-from kafkawire.tiering.read.block_cache import BlockCache, CachedBlock, Key
+from kafkawire.tiering.read.block_cache import BlockCache, BlockKey, CachedBlock
 from kafkawire.tiering.read.blocks import blocks_of, piece_end
 from kafkawire.tiering.read.hedging import FEWEST, KEPT, Durations, Hedge
 from kafkawire.tiering.read.loader import Loads, runs
@@ -36,7 +36,7 @@ from tests.kit.tier.fake_store import FakeStore
 
 def loaded(cache: BlockCache, number: int) -> CachedBlock:
     """A loaded block whose bytes are all its number."""
-    block = CachedBlock(Key(b"o", number), cache.block_bytes, None)
+    block = CachedBlock(BlockKey(b"o", number), cache.block_bytes, None)
     (block.at,) = cache.room(1)
     cache.add(block)
     cache._memory[block.at : block.at + cache.block_bytes] = bytes([number]) * cache.block_bytes
@@ -51,10 +51,10 @@ def test_least_recently_used_block_is_evicted_first() -> None:
     cache = BlockCache(memoryview(bytearray(30)), 10)
     for number in range(3):
         loaded(cache, number)
-    assert cache.find(Key(b"o", 0))
+    assert cache.find(BlockKey(b"o", 0))
     loaded(cache, 3)
     assert numbers(cache) == [2, 0, 3]
-    assert Key(b"o", 1) not in cache
+    assert BlockKey(b"o", 1) not in cache
 
 
 def test_block_with_views_stays_until_last_is_released() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from kafkawire.offsets.catalog import object_rules as rules
+from kafkawire.offsets.catalog import object_rules
 from kafkawire.offsets.catalog.kv import layout
 from kafkawire.offsets.catalog.kv.base import KeyValueBase
 from kafkawire.offsets.catalog.kv.store import Writes
@@ -39,7 +39,9 @@ class KeyValueObjects(KeyValueBase):
         def work(writes: Writes) -> list[bytes]:
             led = self._led(dispatched, self._node_id)
             segments = self._segments(row.segment_id for row in rows)
-            entered = [row for row in rows if rules.may_start(segments.get(row.segment_id), row)]
+            entered = [
+                row for row in rows if object_rules.may_start(segments.get(row.segment_id), row)
+            ]
             for row in entered:
                 _enter(writes, replace(row, state=COPY_STARTED, delete_after_ms=0))
             self._raise(writes, {number: (dispatched[number], 0) for number in led})
@@ -54,7 +56,7 @@ class KeyValueObjects(KeyValueBase):
             led = self._led(committed, self._node_id)
             found = self._objects(uuids)
             segments = self._segments(row.segment_id for row in found.values())
-            done, replaced = rules.finish(uuids, found, segments)
+            done, replaced = object_rules.finish(uuids, found, segments)
             for row in done:
                 _change(writes, row, COPY_FINISHED, 0)
             for row in self._objects(replaced).values():
@@ -129,7 +131,7 @@ class KeyValueObjects(KeyValueBase):
     async def set_local(self, ids: Sequence[int], local: bool) -> list[SegmentRow]:
         def work(writes: Writes) -> list[SegmentRow]:
             segments = self._segments(ids)
-            _store_segments(writes, rules.changed(segments.values(), local))
+            _store_segments(writes, object_rules.changed(segments.values(), local))
             return list(segments.values())
 
         return await self._write("set_local", work)
@@ -174,7 +176,7 @@ class KeyValueObjects(KeyValueBase):
         def work(writes: Writes) -> list[SegmentRow]:
             old = self._objects(moved)
             segments = self._segments(row.segment_id for row in old.values())
-            new, left = rules.relocate(moved, old, segments)
+            new, left = object_rules.relocate(moved, old, segments)
             for row in new:
                 _enter(writes, row)
             for uuid in left:

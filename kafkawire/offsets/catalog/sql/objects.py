@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from kafkawire.metadata.session import Session, insert, numbers_text, parts
 from kafkawire.metadata.store import Transactions
-from kafkawire.offsets.catalog import object_rules as rules
+from kafkawire.offsets.catalog import object_rules
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     COPY_STARTED,
@@ -24,7 +24,7 @@ from kafkawire.offsets.catalog.port import (
     StaleSwap,
     TierRow,
 )
-from kafkawire.offsets.catalog.sql import statements as sql
+from kafkawire.offsets.catalog.sql import statements
 
 UUIDS_AT_ONCE = 1_000
 """Uuids per statement, a parameter each: the databases allow 32,766."""
@@ -51,9 +51,11 @@ class SqlObjects:
         now_ms = self._now_ms()
 
         def work(session: Session) -> list[bytes]:
-            led = sql.led(session, sorted(dispatched), self._node_id)
+            led = statements.led(session, sorted(dispatched), self._node_id)
             segments = _segments(session, [row.segment_id for row in rows])
-            entered = [row for row in rows if rules.may_start(segments.get(row.segment_id), row)]
+            entered = [
+                row for row in rows if object_rules.may_start(segments.get(row.segment_id), row)
+            ]
             _enter(session, [replace(row, state=COPY_STARTED) for row in entered])
             raise_offsets(session, {number: (dispatched[number], 0) for number in led}, now_ms)
             return [row.uuid for row in entered]
@@ -66,10 +68,10 @@ class SqlObjects:
         now_ms = self._now_ms()
 
         def work(session: Session) -> list[SegmentRow]:
-            led = sql.led(session, sorted(committed), self._node_id)
+            led = statements.led(session, sorted(committed), self._node_id)
             found = {row.uuid: row for row in by_uuid(session, uuids)}
             segments = _segments(session, [row.segment_id for row in found.values()])
-            done, replaced = rules.finish(uuids, found, segments)
+            done, replaced = object_rules.finish(uuids, found, segments)
             _state(session, [row.uuid for row in done], COPY_FINISHED, 0)
             _state(session, replaced, DELETE_STARTED, 0)
             _point(session, [segments[row.segment_id] for row in done])
@@ -133,7 +135,7 @@ class SqlObjects:
             segments = _segments(session, ids)
             session.many(
                 f"UPDATE segments SET local = {int(local)} WHERE id = ?",
-                [(row.id,) for row in rules.changed(segments.values(), local)],
+                [(row.id,) for row in object_rules.changed(segments.values(), local)],
             )
             return list(segments.values())
 
@@ -143,7 +145,7 @@ class SqlObjects:
         now_ms = self._now_ms()
 
         def work(session: Session) -> None:
-            led = sql.led(session, sorted(offsets), self._node_id)
+            led = statements.led(session, sorted(offsets), self._node_id)
             raise_offsets(session, {number: offsets[number] for number in led}, now_ms)
 
         await self._transact(work)
@@ -175,7 +177,7 @@ class SqlObjects:
         def work(session: Session) -> list[SegmentRow]:
             old = {row.uuid: row for row in by_uuid(session, list(moved))}
             segments = _segments(session, [row.segment_id for row in old.values()])
-            new, touched = rules.relocate(moved, old, segments)
+            new, touched = object_rules.relocate(moved, old, segments)
             _enter(session, new)
             session.many(
                 f"UPDATE remote_objects SET state = {DELETE_STARTED}, delete_after_ms = ?"
@@ -195,7 +197,7 @@ class SqlObjects:
         numbers = sorted({each.number for _, _, mappings in rows for each in mappings})
 
         def work(session: Session) -> list[int]:
-            led = set(sql.led(session, numbers, self._node_id))
+            led = set(statements.led(session, numbers, self._node_id))
             added: list[SegmentRange] = []
             ids: list[int] = []
             for row, made, mappings in rows:
@@ -203,9 +205,9 @@ class SqlObjects:
                 ids.append(_enter_segment(session, row, made, kept))
                 _enter(session, [replace(made, segment_id=ids[-1], state=COPY_FINISHED)])
                 added += [each._replace(segment_id=ids[-1]) for each in kept]
-            if not sql.add_mappings(session, added, now_ms):
+            if not statements.add_mappings(session, added, now_ms):
                 raise StaleSwap("offsets of a mapping that is entered are taken")
-            sql.add_totals(session, added, [], now_ms)
+            statements.add_totals(session, added, [], now_ms)
             return ids
 
         return await self._transact(work)
@@ -248,7 +250,7 @@ def _segments(session: Session, ids: Iterable[int]) -> dict[int, SegmentRow]:
     """Return segments by id, sorted."""
     found: list[SegmentRow] = []
     for part in parts(sorted(set(ids))):
-        found += sql.segments_where(session, f"id IN ({numbers_text(part)})")
+        found += statements.segments_where(session, f"id IN ({numbers_text(part)})")
     return {row.id: row for row in found}
 
 

@@ -24,7 +24,7 @@ from kafkawire.offsets.catalog.port import (
     StoredStats,
     Swap,
 )
-from kafkawire.offsets.catalog.sql import statements as sql
+from kafkawire.offsets.catalog.sql import statements
 from kafkawire.offsets.catalog.sql.objects import SqlObjects
 
 
@@ -36,9 +36,9 @@ class SqlStorage(SqlObjects):
 
         def work(session: Session) -> None:
             numbers = [state.number for state in states]
-            led = sql.led(session, numbers, checkpoint.node_id)
+            led = statements.led(session, numbers, checkpoint.node_id)
             kept = states if led is numbers else [s for s in states if s.number in led]
-            sql.save_states(session, kept, now_ms)
+            statements.save_states(session, kept, now_ms)
             session.run(
                 "INSERT INTO checkpoints (node_id, place, saved_ms) VALUES (?, ?, ?)"
                 " ON CONFLICT (node_id) DO UPDATE"
@@ -54,7 +54,7 @@ class SqlStorage(SqlObjects):
         return int(found[0][0]) if found else 0
 
     async def load_partitions(self, numbers: Sequence[int]) -> list[PartitionRow]:
-        return await self._transact(lambda session: sql.load_rows(session, numbers))
+        return await self._transact(lambda session: statements.load_rows(session, numbers))
 
     async def start_segments(self, rows: Sequence[SegmentRow]) -> list[int]:
         def work(session: Session) -> list[int]:
@@ -76,20 +76,20 @@ class SqlStorage(SqlObjects):
     def _swap(self, session: Session, swap: Swap, now_ms: int) -> None:
         numbers = {row.number for _, rows in swap.finished for row in rows}
         numbers.update(state.number for state in swap.checkpoints)
-        led = set(sql.led(session, sorted(numbers), self._node_id))
-        if sql.delete_mappings(session, swap.removed) != len(swap.removed):
+        led = set(statements.led(session, sorted(numbers), self._node_id))
+        if statements.delete_mappings(session, swap.removed) != len(swap.removed):
             raise StaleSwap("a mapping that is to be replaced has changed")
-        old = sql.release_segments(session, swap.removed, swap.delete_after_ms)
+        old = statements.release_segments(session, swap.removed, swap.delete_after_ms)
         generation = 1 + max((row.generation for row in old), default=-1)
         added: list[SegmentRange] = []
         for segment, rows in swap.finished:
             kept = [row._replace(segment_id=segment.id) for row in rows if row.number in led]
             self._finish(session, segment, kept, generation, swap.delete_after_ms)
             added += kept
-        if not sql.add_mappings(session, added, now_ms):
+        if not statements.add_mappings(session, added, now_ms):
             raise StaleSwap("offsets of a new mapping are taken")
-        sql.add_totals(session, added, swap.removed, now_ms)
-        sql.save_states(session, [s for s in swap.checkpoints if s.number in led], now_ms)
+        statements.add_totals(session, added, swap.removed, now_ms)
+        statements.save_states(session, [s for s in swap.checkpoints if s.number in led], now_ms)
 
     def _finish(
         self,
@@ -124,12 +124,12 @@ class SqlStorage(SqlObjects):
         whole = [number for number, log_start in below.items() if log_start >= EVERYTHING]
 
         def work(session: Session) -> list[SegmentRow]:
-            gone = sql.ended(session, list(below.items()))
-            sql.delete_mappings(session, gone)
-            sql.forget_partitions(session, whole)
+            gone = statements.ended(session, list(below.items()))
+            statements.delete_mappings(session, gone)
+            statements.forget_partitions(session, whole)
             kept = [row for row in gone if below[row.number] < EVERYTHING]
-            sql.add_totals(session, [], kept, now_ms=-1)
-            return sql.release_segments(session, gone, delete_after_ms)
+            statements.add_totals(session, [], kept, now_ms=-1)
+            return statements.release_segments(session, gone, delete_after_ms)
 
         return await self._transact(work)
 
@@ -137,7 +137,7 @@ class SqlStorage(SqlObjects):
         def work(session: Session) -> None:
             for part in parts(ids):
                 some = f"id IN ({numbers_text(part)})"
-                session.run(f"DELETE FROM segments WHERE {some} AND {sql.UNUSED}")
+                session.run(f"DELETE FROM segments WHERE {some} AND {statements.UNUSED}")
 
         await self._transact(work)
 
@@ -149,13 +149,15 @@ class SqlStorage(SqlObjects):
         )
         if not states:
             return []
-        return await self._transact(lambda session: sql.segments_where(session, wanted, limit))
+        return await self._transact(
+            lambda session: statements.segments_where(session, wanted, limit)
+        )
 
     async def segments_by_id(self, ids: Sequence[int]) -> list[SegmentRow]:
         def work(session: Session) -> list[SegmentRow]:
             found: list[SegmentRow] = []
             for part in parts(sorted(set(ids))):
-                found += sql.segments_where(session, f"id IN ({numbers_text(part)})")
+                found += statements.segments_where(session, f"id IN ({numbers_text(part)})")
             return found
 
         return await self._transact(work)
@@ -166,19 +168,19 @@ class SqlStorage(SqlObjects):
             for part in parts(sorted(set(segment_ids))):
                 some = f"segment_id IN ({numbers_text(part)})"
                 order = "segment_id, partition_number, base_offset"
-                found += sql.mappings_where(session, f"{some} ORDER BY {order}")
+                found += statements.mappings_where(session, f"{some} ORDER BY {order}")
             return found
 
         return await self._transact(work)
 
     async def mappings(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[SegmentRange]]:
-        return await self._transact(lambda session: sql.covering(session, ranges))
+        return await self._transact(lambda session: statements.covering(session, ranges))
 
     async def expiring(self, before_ms: int, limit: int) -> list[SegmentRange]:
-        due = f"due_ms >= 0 AND due_ms < {before_ms:d} AND {sql.led_by(self._node_id)}"
+        due = f"due_ms >= 0 AND due_ms < {before_ms:d} AND {statements.led_by(self._node_id)}"
         order = f"due_ms, partition_number, base_offset LIMIT {limit:d}"
         return await self._transact(
-            lambda session: sql.mappings_where(session, f"{due} ORDER BY {order}")
+            lambda session: statements.mappings_where(session, f"{due} ORDER BY {order}")
         )
 
     async def set_due(self, numbers: Sequence[int] | None, due_ms: int) -> None:
@@ -198,17 +200,17 @@ class SqlStorage(SqlObjects):
         deleting a topic marks its mappings."""
         query = (
             "SELECT DISTINCT partition_number FROM offset_mappings"
-            f" WHERE due_ms = {ORPHANED} AND {sql.led_by(self._node_id)} LIMIT {limit:d}"
+            f" WHERE due_ms = {ORPHANED} AND {statements.led_by(self._node_id)} LIMIT {limit:d}"
         )
         found = await self._transact(lambda session: session.rows(query))
         return sorted(number for (number,) in found)
 
     async def stats(self, numbers: Sequence[int]) -> list[StoredStats]:
-        found = await self._transact(lambda session: sql.stats(session, numbers))
+        found = await self._transact(lambda session: statements.stats(session, numbers))
         return [found.get(number) or StoredStats(number) for number in numbers]
 
     async def metrics(self) -> StorageMetrics:
-        return await self._transact(sql.metrics)
+        return await self._transact(statements.metrics)
 
     async def close(self) -> None:
         """Close the storage. The metadata closes the database."""

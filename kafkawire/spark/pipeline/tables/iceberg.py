@@ -21,7 +21,7 @@ from pyiceberg.exceptions import (
     NoSuchNamespaceError,
     NoSuchTableError,
 )
-from pyiceberg.table import Table as Loaded
+from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from kafkawire.spark.pipeline.job import Job
@@ -250,7 +250,7 @@ class IcebergTable:
                 found.append(one if not task.delete_files else _not_ours(one))
             return found
 
-    def _last(self, table: Loaded | None, name: str, said: str) -> int:
+    def _last(self, table: PyIcebergTable | None, name: str, said: str) -> int:
         """Return the highest number for this job in the table's properties and snapshots."""
         if table is None:
             return 0
@@ -261,7 +261,7 @@ class IcebergTable:
                 numbers.append(int(about[said]))
         return max(numbers)
 
-    def _load(self, catalog: Catalog) -> Loaded | None:
+    def _load(self, catalog: Catalog) -> PyIcebergTable | None:
         try:
             table = catalog.load_table(self._name)
         except (NoSuchTableError, NoSuchNamespaceError):
@@ -275,7 +275,7 @@ class IcebergTable:
             table.metadata.metadata_log.clear()  # its server deletes old ones
         return table
 
-    def _needed(self, catalog: Catalog) -> Loaded:
+    def _needed(self, catalog: Catalog) -> PyIcebergTable:
         table = self._load(catalog)
         if table is None:
             raise CommitError(f"there is no Iceberg table {self._name} in the catalog")
@@ -290,12 +290,12 @@ class IcebergTable:
             )
 
 
-def _root(table: Loaded) -> str:
+def _root(table: PyIcebergTable) -> str:
     """Return the root of its files' paths; some catalogs write it with a slash at the end."""
     return table.location().rstrip("/")
 
 
-def _light(table: Loaded) -> Loaded:
+def _light(table: PyIcebergTable) -> PyIcebergTable:
     """Return the metadata without its history, of which the library makes dozens of copies per
     commit. The catalog has the history and applies the commit's changes to it."""
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}

@@ -26,7 +26,7 @@ from pyiceberg.exceptions import (
     ValidationException,
 )
 from pyiceberg.table import CommitTableResponse
-from pyiceberg.table import Table as Loaded
+from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from sqlalchemy import URL
 from sqlalchemy.exc import IntegrityError, OperationalError
@@ -139,7 +139,7 @@ def _guard(catalog: Catalog) -> None:
     commit = catalog.commit_table
 
     def commit_table(
-        table: Loaded,
+        table: PyIcebergTable,
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> CommitTableResponse:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
-from pyiceberg.table import Table as Loaded
+from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
 
@@ -20,7 +20,7 @@ NEVER = "gc.enabled"
 """Iceberg's property of tables whose files must not be deleted, because other tables share them."""
 
 
-def expirable(table: Loaded, before_ms: int) -> list[Snapshot]:
+def expirable(table: PyIcebergTable, before_ms: int) -> list[Snapshot]:
     """Return snapshots older than that, without those that a branch or tag names, such as the
     newest."""
     if table.properties.get(NEVER, "true").lower() == "false":
@@ -33,7 +33,7 @@ def expirable(table: Loaded, before_ms: int) -> list[Snapshot]:
     ]
 
 
-def only_theirs(table: Loaded, old: Iterable[Snapshot]) -> set[str]:
+def only_theirs(table: PyIcebergTable, old: Iterable[Snapshot]) -> set[str]:
     """Return the paths of all files that only these snapshots of the table refer to."""
     gone = {one.snapshot_id: one for one in old}
     stay = [one for one in table.metadata.snapshots if one.snapshot_id not in gone]

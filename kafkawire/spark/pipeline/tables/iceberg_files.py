@@ -19,7 +19,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import DayTransform, IdentityTransform
-from pyiceberg.typedef import Record as Values
+from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from kafkawire.spark.pipeline.job import PartitionColumn
@@ -80,7 +80,7 @@ def data_file(file: FileFacts, location: str, metadata: TableMetadata) -> DataFi
         content=DataFileContent.DATA,
         file_path=f"{location}/{file.path}",
         file_format=FileFormat.PARQUET,
-        partition=Values(*_partition(file, spec, schema)),
+        partition=Record(*_partition(file, spec, schema)),
         record_count=file.rows,
         file_size_in_bytes=file.size_bytes,
         column_sizes=None,

@@ -15,7 +15,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from kafkawire.spark.pipeline import registry as registries
+from kafkawire.spark.pipeline import registry as schema_registry
 from kafkawire.spark.pipeline.registry import Registry
 from kafkawire.spark.pipeline.values import shred
 from kafkawire.spark.pipeline.values.avro_types import AvroColumns, plain_numbers, self_contained
@@ -35,10 +35,10 @@ def columns_of(text: str) -> AvroColumns:
     return AvroColumns(fastavro.parse_schema(json.loads(text)))
 
 
-def registered_text(registry: Registry, schema: registries.Schema) -> str:
+def registered_text(registry: Registry, schema: schema_registry.Schema) -> str:
     """Return a registered schema including all it references. Raises RegistryError,
     ValueFormatError."""
-    if schema.type != registries.AVRO:
+    if schema.type != schema_registry.AVRO:
         raise ValueFormatError(f"the schema in the registry is {schema.type}, not AVRO")
     return self_contained(schema.text, [other.text for other in registry.needed(schema).values()])
 

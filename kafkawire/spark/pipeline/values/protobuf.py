@@ -17,7 +17,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
-from kafkawire.spark.pipeline import registry as registries
+from kafkawire.spark.pipeline import registry as schema_registry
 from kafkawire.spark.pipeline.registry import Registry
 from kafkawire.spark.pipeline.values import shred
 from kafkawire.spark.pipeline.values.framing import BadValue, message_path, number_of
@@ -33,9 +33,9 @@ from kafkawire.spark.pipeline.values.spec import ValueFormatError
 MAIN = "the-schema.proto"  # file name of a registered schema, which has no name
 
 
-def registered_file(schema: registries.Schema, name: str) -> FileDescriptorProto:
+def registered_file(schema: schema_registry.Schema, name: str) -> FileDescriptorProto:
     """Compile a registered schema. Raises ValueFormatError."""
-    if schema.type != registries.PROTOBUF:
+    if schema.type != schema_registry.PROTOBUF:
         raise ValueFormatError(f"the schema in the registry is {schema.type}, not PROTOBUF")
     try:
         return file_of(base64.b64decode(schema.text, validate=True), name)
@@ -46,7 +46,7 @@ def registered_file(schema: registries.Schema, name: str) -> FileDescriptorProto
         ) from None
 
 
-def registered_set(registry: Registry, schema: registries.Schema) -> str:
+def registered_set(registry: Registry, schema: schema_registry.Schema) -> str:
     """Return a registered schema with all its imports, as a descriptor set. Raises
     ValueFormatError, RegistryError."""
     needed = registry.needed(schema).items()

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.patches import Patch
 
 from kafkawire.spark.reports.measures import number, several
-from kafkawire.spark.reports.plots import common as plots
+from kafkawire.spark.reports.plots import common
 from kafkawire.spark.reports.strip import CELLS
 
 STRIPS = 500
@@ -18,7 +18,7 @@ STRIPS = 500
 LABELLED = 48
 """Up to this many strips each has a name and its figures; beyond, each topic has."""
 
-PRESENT, EXPLAINED, WRONG, EMPTY = "#2a9d7c", "#c9d6e8", plots.RED, "#e2e2e2"
+PRESENT, EXPLAINED, WRONG, EMPTY = "#2a9d7c", "#c9d6e8", common.RED, "#e2e2e2"
 WRONG_COUNTS = ("lost", "damaged", "unexplained", "duplicates")
 
 
@@ -95,16 +95,16 @@ def draw(
         subtitle += " that are not empty" if len(shown) < STRIPS else ""
     labelled = len(shown) <= LABELLED
     height = 2.0 + (max(len(shown), 2) * 0.26 if labelled else min(len(shown) * 0.028, 16))
-    made = plots.figure("Offset continuity", subtitle, height)
+    made = common.figure("Offset continuity", subtitle, height)
     left = 0.24 if labelled else 0.2
     bottom = 0.75 / height
-    axes = plots.axes_at(made, left, bottom, 0.76 - left, plots.top(height) - bottom)
+    axes = common.axes_at(made, left, bottom, 0.76 - left, common.top(height) - bottom)
     image = _image(shown, cells, bad)
     axes.imshow(image, aspect="auto", interpolation="nearest", extent=(0, 100, len(shown), 0))
-    axes.set_xlabel("from the first to the end offset, %", fontsize=9, color=plots.GREY)
+    axes.set_xlabel("from the first to the end offset, %", fontsize=9, color=common.GREY)
     for side in axes.spines.values():
         side.set_visible(False)
-    axes.tick_params(colors=plots.GREY, labelsize=9, length=0)
+    axes.tick_params(colors=common.GREY, labelsize=9, length=0)
     if labelled:
         _name_strips(axes, shown)
     else:
@@ -115,15 +115,15 @@ def draw(
     made.legend(
         handles=[Patch(color=colour, label=word) for word, colour in colours.items()],
         loc="upper right", bbox_to_anchor=(0.985, 1 - 0.14 / height), frameon=False, ncols=2,
-        fontsize=9, labelcolor=plots.INK,
+        fontsize=9, labelcolor=common.INK,
     )  # fmt: skip
-    return plots.png(made)
+    return common.png(made)
 
 
 def _name_strips(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-    names = [plots.shortened(f"{row['topic']}-{row['partition']}") for row in rows]
+    names = [common.shortened(f"{row['topic']}-{row['partition']}") for row in rows]
     axes.set_yticks([index + 0.5 for index in range(len(rows))], names)
-    axes.tick_params(axis="y", labelcolor=plots.INK)
+    axes.tick_params(axis="y", labelcolor=common.INK)
     axes.hlines(range(1, len(rows)), 0, 100, colors="white", linewidth=2)
     for index, row in enumerate(rows):
         amiss = wrong(row)
@@ -131,7 +131,7 @@ def _name_strips(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         axes.annotate(
             f"{amiss:,} wrong; {text}" if amiss else text, (100, index + 0.5), xytext=(6, 0),
             textcoords="offset points", va="center", fontsize=8.5, annotation_clip=False,
-            color=plots.RED if amiss else plots.GREY,
+            color=common.RED if amiss else common.GREY,
         )  # fmt: skip
 
 
@@ -149,7 +149,7 @@ def _mark(
         if wrong(row) and not bad.get((row["topic"], row["partition"])):
             places.append((0, index + 0.5))
     if places:
-        axes.scatter(*zip(*places, strict=True), s=34, color=plots.RED, edgecolors="white",
+        axes.scatter(*zip(*places, strict=True), s=34, color=common.RED, edgecolors="white",
                      linewidths=0.8, zorder=3, clip_on=False)  # fmt: skip
 
 
@@ -168,7 +168,7 @@ def _name_topics(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         if any(abs(middle - other) < room for other in said):
             continue
         of_topic = rows[start:end]
-        said[middle] = f"{plots.shortened(of_topic[0]['topic'], 24)} ({len(of_topic)})"
+        said[middle] = f"{common.shortened(of_topic[0]['topic'], 24)} ({len(of_topic)})"
         amiss = [row for row in of_topic if wrong(row)]
         text = several(sum(row["records"] for row in of_topic))
         if amiss:
@@ -178,7 +178,7 @@ def _name_topics(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
             text += f", {number(sum(map(wrong, amiss)))} wrong: {which}"
         axes.annotate(
             text, (100, middle), xytext=(6, 0), textcoords="offset points", va="center",
-            fontsize=8.5, annotation_clip=False, color=plots.RED if amiss else plots.GREY,
+            fontsize=8.5, annotation_clip=False, color=common.RED if amiss else common.GREY,
         )  # fmt: skip
     axes.set_yticks(sorted(said), [said[middle] for middle in sorted(said)])
-    axes.tick_params(axis="y", labelcolor=plots.INK)
+    axes.tick_params(axis="y", labelcolor=common.INK)

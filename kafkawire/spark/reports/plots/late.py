@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 
 from kafkawire.spark.reports.measures import duration, lateness_labels, number
-from kafkawire.spark.reports.plots import common as plots
+from kafkawire.spark.reports.plots import common
 
 ROWS = 40
 """Partitions in the map: those with the most late records, because by share tiny ones would come
@@ -38,17 +38,17 @@ def draw(
     shown = worst[:ROWS]
     lower = max(len(shown), 3) * 0.24
     height = 1.2 + 2.9 + 1.2 + lower + 0.8
-    made = plots.figure("Late data", subtitle, height)
+    made = common.figure("Late data", subtitle, height)
     base = (lower + 0.8 + 1.2) / height
     counts = np.sum([row["counts"] for row in partitions], axis=0)
     wide = 0.42 if arrivals is not None else 0.9
-    left = plots.axes_at(made, 0.06, base, wide, 2.7 / height)
+    left = common.axes_at(made, 0.06, base, wide, 2.7 / height)
     _histogram(left, counts, "Lateness after the newest earlier record of its partition")
     if arrivals is not None:
-        right = plots.axes_at(made, 0.55, base, 0.42, 2.7 / height)
+        right = common.axes_at(made, 0.55, base, 0.42, 2.7 / height)
         _histogram(right, np.asarray(arrivals), "Age when its segment was there", ordered=False)
     _map(made.add_axes((0.24, 0.55 / height, 0.5, lower / height)), shown, len(partitions))
-    return plots.png(made)
+    return common.png(made)
 
 
 def _histogram(axes: Any, counts: Any, title: str, ordered: bool = True) -> None:
@@ -56,7 +56,7 @@ def _histogram(axes: Any, counts: Any, title: str, ordered: bool = True) -> None
     if not ordered:
         labels[0] = "at once"
     total = int(counts.sum()) or 1
-    colours = ["#9fb3c8" if ordered and not i else plots.COLOURS[0] for i in range(len(labels))]
+    colours = ["#9fb3c8" if ordered and not i else common.COLOURS[0] for i in range(len(labels))]
     axes.bar(range(len(labels)), np.maximum(counts, 0.1), color=colours, width=0.8)
     axes.set_yscale("log")
     axes.set_ylim(0.5, max(int(counts.max()), 1) * 8)
@@ -65,11 +65,11 @@ def _histogram(axes: Any, counts: Any, title: str, ordered: bool = True) -> None
         if count:
             words = f"{number(int(count))}\n{_percent(100 * count / total)}"
             axes.annotate(words, (place, count), xytext=(0, 3), textcoords="offset points",
-                          ha="center", va="bottom", fontsize=7.5, color=plots.GREY)  # fmt: skip
-    plots.plain(axes, title)
-    plots.counted(axes.yaxis)
-    axes.set_ylabel("records", fontsize=9, color=plots.GREY)
-    axes.grid(axis="y", color=plots.PALE)
+                          ha="center", va="bottom", fontsize=7.5, color=common.GREY)  # fmt: skip
+    common.plain(axes, title)
+    common.counted(axes.yaxis)
+    axes.set_ylabel("records", fontsize=9, color=common.GREY)
+    axes.grid(axis="y", color=common.PALE)
     axes.minorticks_off()
 
 
@@ -89,21 +89,21 @@ def _map(axes: Any, rows: Sequence[Mapping[str, Any]], of: int) -> None:
     which = (
         f"the {len(rows)} of {of} partitions with the most" if of > len(rows) else "all partitions"
     )
-    axes.set_title(f"Late records, % of a partition ({which})", fontsize=11, color=plots.INK,
+    axes.set_title(f"Late records, % of a partition ({which})", fontsize=11, color=common.INK,
                    loc="left", pad=8)  # fmt: skip
     axes.set_xticks([i + 0.5 for i in range(len(labels))], labels)
-    names = [plots.shortened(f"{row['topic']}-{row['partition']}") for row in rows]
+    names = [common.shortened(f"{row['topic']}-{row['partition']}") for row in rows]
     axes.set_yticks([index + 0.5 for index in range(len(rows))], names)
-    axes.tick_params(colors=plots.GREY, labelsize=8.5, length=0)
-    axes.tick_params(axis="y", labelcolor=plots.INK)
+    axes.tick_params(colors=common.GREY, labelsize=8.5, length=0)
+    axes.tick_params(axis="y", labelcolor=common.INK)
     axes.tick_params(axis="x", labelsize=7.5)
     for side in axes.spines.values():
-        side.set_color(plots.PALE)
+        side.set_color(common.PALE)
     for index, row in enumerate(rows):
         for place, share in enumerate(shares[index]):
             if share > 0:
                 axes.text(place + 0.5, index + 0.5, f"{share:.2g}", ha="center", va="center",
-                          fontsize=7.5, color="white" if share > 1 else plots.INK)  # fmt: skip
+                          fontsize=7.5, color="white" if share > 1 else common.INK)  # fmt: skip
         late = 100 * row["late"] / max(row["records"], 1)
         words = (
             f"{late:.3g} % of {number(row['records'])} late, at most {duration(row['max_late_ms'])}"
@@ -111,5 +111,5 @@ def _map(axes: Any, rows: Sequence[Mapping[str, Any]], of: int) -> None:
             else "in order"
         )
         axes.annotate(words, (len(labels), index + 0.5), xytext=(6, 0), textcoords="offset points",
-                      va="center", fontsize=8.5, color=plots.GREY,
+                      va="center", fontsize=8.5, color=common.GREY,
                       annotation_clip=False)  # fmt: skip

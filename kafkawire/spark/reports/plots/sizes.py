@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from kafkawire.spark.reports.measures import duration, lorenz, number, several, size
-from kafkawire.spark.reports.plots import common as plots
+from kafkawire.spark.reports.plots import common
 
 BARS = 12
 STEPS = 10
@@ -25,7 +25,7 @@ class TimeSpan(NamedTuple):
 def busiest(totals: Mapping[str, float]) -> list[str]:
     """Return the topics with a colour of their own, largest first; the rest are "others"."""
     ordered = sorted(totals, key=lambda name: (-totals[name], name))
-    return ordered if len(ordered) <= plots.SERIES else ordered[: plots.SERIES - 1]
+    return ordered if len(ordered) <= common.SERIES else ordered[: common.SERIES - 1]
 
 
 def draw(
@@ -41,18 +41,18 @@ def draw(
     `keys`: the largest keys (topic, key, records, bytes), largest first; `span`: the shown part of
     `rates`."""
     height = 10.6
-    made = plots.figure("Sizes, rates and skew", subtitle, height)
+    made = common.figure("Sizes, rates and skew", subtitle, height)
     totals: dict[str, float] = {}
     for row in partitions:
         totals[row["topic"]] = totals.get(row["topic"], 0) + row["bytes"]
     named = busiest(totals)
-    top = plots.top(height)
-    _rates(plots.axes_at(made, 0.07, 0.68, 0.72, top - 0.68), rates, named, span)
-    _partitions(plots.axes_at(made, 0.2, 0.37, 0.27, 0.22), partitions)
-    _spread(plots.axes_at(made, 0.58, 0.37, 0.36, 0.22), partitions, named)
-    _keys(plots.axes_at(made, 0.2, 0.06, 0.27, 0.22), keys)
-    _concentration(plots.axes_at(made, 0.58, 0.06, 0.36, 0.22), skew, named)
-    return plots.png(made)
+    top = common.top(height)
+    _rates(common.axes_at(made, 0.07, 0.68, 0.72, top - 0.68), rates, named, span)
+    _partitions(common.axes_at(made, 0.2, 0.37, 0.27, 0.22), partitions)
+    _spread(common.axes_at(made, 0.58, 0.37, 0.36, 0.22), partitions, named)
+    _keys(common.axes_at(made, 0.2, 0.06, 0.27, 0.22), keys)
+    _concentration(common.axes_at(made, 0.58, 0.06, 0.36, 0.22), skew, named)
+    return common.png(made)
 
 
 def _rates(
@@ -60,7 +60,7 @@ def _rates(
 ) -> None:
     inside = [row for row in rates if span.first <= row["bucket"] < span.end]
     if not inside:
-        plots.nothing(axes, "No record has a time.")
+        common.nothing(axes, "No record has a time.")
         return
     names, width = [*named, "others"], span.width
     steps = list(range(span.first, max(row["bucket"] for row in inside) + width, width))
@@ -70,27 +70,27 @@ def _rates(
         stacks[name][(row["bucket"] - steps[0]) // width] += row["records"] * 1000 / width
     shown = {name: values for name, values in stacks.items() if any(values)}
     colours = [
-        plots.GREY if name == "others" else plots.COLOURS[names.index(name)] for name in shown
+        common.GREY if name == "others" else common.COLOURS[names.index(name)] for name in shown
     ]
-    edges = plots.moments([*steps, steps[-1] + width])
+    edges = common.moments([*steps, steps[-1] + width])
     below = [0.0] * len(steps)
     for (name, values), colour in zip(shown.items(), colours, strict=True):
         above = [a + b for a, b in zip(below, values, strict=True)]
         axes.stairs(above, edges, baseline=below, fill=True, color=colour, linewidth=0,
-                    label=plots.shortened(name, 26))  # fmt: skip
+                    label=common.shortened(name, 26))  # fmt: skip
         below = above
     title = f"Records a second, by topic (each step {duration(width)})"
     strays = sum(row["records"] for row in rates) - sum(row["records"] for row in inside)
     if strays:
         title += f"; {number(strays)} records of other times are not shown"
-    plots.plain(axes, title)
+    common.plain(axes, title)
     axes.set_ylim(0, max([*below, 1e-9]) * 1.08)
     few = timedelta(milliseconds=max(0, STEPS - len(steps)) * width / 2)
     axes.set_xlim(edges[0] - few, edges[-1] + few)
-    axes.grid(axis="y", color=plots.PALE)
-    plots.counted(axes.yaxis)
-    plots.timed(axes)
-    plots.legend(axes)
+    axes.grid(axis="y", color=common.PALE)
+    common.counted(axes.yaxis)
+    common.timed(axes)
+    common.legend(axes)
 
 
 def _partitions(axes: Any, partitions: Sequence[Mapping[str, Any]]) -> None:
@@ -98,10 +98,10 @@ def _partitions(axes: Any, partitions: Sequence[Mapping[str, Any]]) -> None:
     order = sorted(full, key=lambda row: (-row["bytes"], row["topic"], row["partition"]))
     shown = order[:BARS]
     more = f"The largest {len(shown)} of {len(full)}" if len(full) > BARS else "All"
-    plots.plain(axes, f"{more} partitions by bytes")
+    common.plain(axes, f"{more} partitions by bytes")
     labels = [f"{row['topic']}-{row['partition']}" for row in shown]
     words = [f"{size(row['bytes'])}, {several(row['records'])}" for row in shown]
-    plots.bars(axes, labels, [row["bytes"] for row in shown], words)
+    common.bars(axes, labels, [row["bytes"] for row in shown], words)
     axes.set_xticks([])
 
 
@@ -116,28 +116,28 @@ def _spread(axes: Any, partitions: Sequence[Mapping[str, Any]], named: Sequence[
         if not mean:
             continue
         places = [100 * (i + 0.5) / len(values) for i in range(len(values))]
-        axes.plot(places, [value / mean for value in values], color=plots.COLOURS[index],
+        axes.plot(places, [value / mean for value in values], color=common.COLOURS[index],
                   marker="o" if len(values) <= 60 else None, markersize=4,
                   linewidth=1.5)  # fmt: skip
     axes.axhline(1, color="#b8c0c8", linewidth=1, linestyle="--")
-    plots.plain(axes, "Records of a partition, in times the mean of its topic")
-    axes.set_xlabel("partitions of the topic, largest first, %", fontsize=9, color=plots.GREY)
+    common.plain(axes, "Records of a partition, in times the mean of its topic")
+    axes.set_xlabel("partitions of the topic, largest first, %", fontsize=9, color=common.GREY)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, max(axes.get_ylim()[1], 2))
-    axes.grid(axis="y", color=plots.PALE)
+    axes.grid(axis="y", color=common.PALE)
 
 
 def _keys(axes: Any, keys: Sequence[Mapping[str, Any]]) -> None:
     if not keys:
-        plots.nothing(axes, "No record has a key.")
+        common.nothing(axes, "No record has a key.")
         return
     shown = keys[:BARS]
-    plots.plain(axes, "The keys with the most records")
+    common.plain(axes, "The keys with the most records")
     labels = [
-        f"{plots.shortened(row['topic'], 14)}  {plots.shortened(row['key'], 16)}" for row in shown
+        f"{common.shortened(row['topic'], 14)}  {common.shortened(row['key'], 16)}" for row in shown
     ]
-    words = [f"{number(row['records'])}, {plots.percent(row['share'])}" for row in shown]
-    plots.bars(axes, labels, [row["records"] for row in shown], words, limit=40)
+    words = [f"{number(row['records'])}, {common.percent(row['share'])}" for row in shown]
+    common.bars(axes, labels, [row["records"] for row in shown], words, limit=40)
     axes.set_xticks([])
 
 
@@ -146,16 +146,16 @@ def _concentration(
 ) -> None:
     drawn = [name for name in named if skew.get(name)]
     if not drawn:
-        plots.nothing(axes, "No record has a key.")
+        common.nothing(axes, "No record has a key.")
         return
     for name in drawn:
         xs, ys = lorenz(skew[name])
         axes.plot([100 * x for x in xs], [100 * y for y in ys], linewidth=1.6,
-                  color=plots.COLOURS[named.index(name)])  # fmt: skip
+                  color=common.COLOURS[named.index(name)])  # fmt: skip
     axes.plot([0, 100], [0, 100], color="#b8c0c8", linewidth=1, linestyle="--")
-    plots.plain(axes, "Which share of the records the largest keys have")
-    axes.set_xlabel("keys of the topic, largest first, %", fontsize=9, color=plots.GREY)
-    axes.set_ylabel("records, %", fontsize=9, color=plots.GREY)
+    common.plain(axes, "Which share of the records the largest keys have")
+    axes.set_xlabel("keys of the topic, largest first, %", fontsize=9, color=common.GREY)
+    axes.set_ylabel("records, %", fontsize=9, color=common.GREY)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 102)
-    axes.grid(color=plots.PALE)
+    axes.grid(color=common.PALE)
