@@ -1,6 +1,6 @@
 """Rebuild SQL metadata from journals and segments, for `restore --from-log`.
 
-`evidence` is what journals and segments say, `local_manifest` what the local manifest adds,
-`topics` resolves names and partition numbers, `plan` decides what follows and what is lost,
+`evidence` reads journals and segments, `local_manifest` adds the facts of the local manifest,
+`topics` resolves names and partition numbers, `plan` decides the rows and finds what is lost,
 `renumber` rewrites files whose numbers collide, `insert` writes the rows.
 """

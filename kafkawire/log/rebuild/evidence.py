@@ -1,9 +1,9 @@
 """Evidence from journals and segments about topics, partitions and producers, without decisions.
 
-Recovery is asked on a file system that changes nothing, so that a rebuilt folder and its next start
-agree on where the log ends; then every frame up to there is read. Segments are read before the
-journals: what they say of epochs and producers is where the replay of the journals begins. Blocks:
-nothing else runs.
+Recovery runs on a file system that changes nothing, so that a rebuilt folder and its next start
+agree on the end of the log; then every frame up to there is read. Segments are read before the
+journals: the replay of the journals begins with their epochs and producers. Blocks: nothing else
+runs.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from kafkawire.log.segments.file.open import SUFFIX, SegmentFile
 from kafkawire.metadata.checkpoint import ProducerEntry, unpack_epochs, unpack_producers
 
 NEWEST = 1 << 62
-"""As a time: a catalog frame has none, and what a segment says counts first."""
+"""As a time: a catalog frame has none, and that of a segment comes first."""
 Newest = dict[tuple[int, bytes], tuple[int, PartitionState]]
-"""By partition number and topic id: the end of its newest segment, and the state in that."""
+"""By partition number and topic id: the end of its newest segment, and its state there."""
 
 
 def gather(env: Env, home: str, progress: Progress) -> Evidence:
-    """Read all of `<data>/brokers/<node>`. FormatError (kafkawire.log.journal.format's, the
-    segments') for what a newer program has written, OSError from the disk."""
+    """Read all of `<data>/brokers/<node>`. FormatError for journals or segments that a newer
+    program has written, OSError from the disk."""
     seen = Evidence()
     env = replace(env, fs=ReadOnlyFileSystem(env.fs))
     _segments(env, os.path.join(home, "segments"), seen, progress)
@@ -59,8 +59,8 @@ def gather(env: Env, home: str, progress: Progress) -> Evidence:
     seen.recovered, seen.bounds = recovered, bounds_of(ledger)
     seen.damage = recovered.examined
     seen.journals = len(recovered.found)
-    # What lies after the last known commit is read too, but is not known to be on the disk: the
-    # next start makes it so, from this log position on.
+    # What follows the last known commit is read too, but may not be durable: the next start writes
+    # it again, from this log position on.
     claims = [found.extent().claimed for found in recovered.found]
     seen.log_position = min(max([0, clean_end, *claims]), recovered.written)
     for at, found in enumerate(recovered.found):
@@ -92,7 +92,7 @@ def _segments(env: Env, folder: str, seen: Evidence, progress: Progress) -> None
 
 
 def _segment(env: Env, path: str, seen: Evidence, newest: Newest) -> None:
-    """Take all of a file or, where it is not sound, nothing."""
+    """Take all of a file, or nothing if it is damaged."""
     file = SegmentFile(env.fs, path)
     try:
         states = file.states()
@@ -118,7 +118,7 @@ def _segment(env: Env, path: str, seen: Evidence, newest: Newest) -> None:
 
 
 def _origin(file: SegmentFile, created_ms: int, seen: Evidence) -> None:
-    """Note the cluster and the topics a segment was written for, if it says."""
+    """Note the cluster and the topics a segment was written for, if it has an origin section."""
     section = file.trailer.optional(ORIGIN)
     if section is None:
         return
@@ -139,7 +139,7 @@ def _last_id(state: PartitionState) -> int:
 
 def _begin(partition: PartitionSeen, end: int, state: PartitionState) -> None:
     """Start from the newest segment's state, without what was appended after its end: that may
-    never have been committed, and what was is replayed."""
+    never have been committed, and committed batches are replayed."""
     partition.epochs = [pair for pair in unpack_epochs(state.leader_epochs) if pair[1] < end]
     partition.epoch = max((epoch for epoch, _ in partition.epochs), default=0)
     kept = []

@@ -1,6 +1,6 @@
 """Topics and partitions as journals, segments and the local manifest have them, before a rebuild.
 
-Plain data, filled by kafkawire.log.rebuild.evidence and read by its planners.
+Plain data, filled by kafkawire.log.rebuild.evidence and read by kafkawire.log.rebuild.plan.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class SegmentShare:
 
 @dataclass(slots=True)
 class SegmentSeen:
-    """One sound segment, whether readers were using it or not. `path` empty: it has no file and
-    lies in the remote tier alone; `object`: the uuid of its object there, empty: none."""
+    """An intact segment, whether readers used it or not. `path` empty: it has no file and is only
+    in the remote tier; `object`: the uuid of its object there, empty: none."""
 
     path: str
     uuid: bytes
@@ -39,8 +39,9 @@ class SegmentSeen:
 
 @dataclass(slots=True)
 class PartitionSeen:
-    """One partition number of one topic. `ranges`: [first, end) in the journals, as they lie there,
-    joined; `next_offset`, `log_start`, `epochs`: the greatest anything said, the history of epochs.
+    """One partition number of one topic. `ranges`: [first, end) in the journals, in their order,
+    joined; `next_offset`, `log_start`: the greatest found anywhere; `epochs`: the history of
+    epochs.
     """
 
     number: int
@@ -58,8 +59,9 @@ class PartitionSeen:
 
 @dataclass(slots=True)
 class Evidence:
-    """All of it. `topics` and `deleted` by id, as the newest frame says; `log_position`: up to
-    where the journals are known to be committed; `unreadable`: (path, why) of segment files.
+    """Everything that was found. `topics` and `deleted` by id, from the newest frame of each;
+    `log_position`: up to where the journals are known to be committed; `unreadable`: (path, why) of
+    segment files.
 
     `partitions` by slot: the partition number, or a negative slot where the number belongs to
     another topic too, as after a start with other metadata; `slots` by number and topic id.
@@ -86,7 +88,7 @@ class Evidence:
     has_manifest: bool = False
 
     def of(self, number: int, topic_id: bytes = b"") -> PartitionSeen:
-        """Facts known so far about a partition; `topic_id` empty: nothing says whose it is."""
+        """Facts known so far about a partition; `topic_id` empty: its topic is unknown."""
         slot = self.slot(number, topic_id)
         if slot is None:
             slot = -1 - len(self.slots)
@@ -99,7 +101,7 @@ class Evidence:
         return partition
 
     def slot(self, number: int, topic_id: bytes) -> int | None:
-        """The slot of a partition number in a topic; None if another topic has taken the number
+        """Return the slot of a partition number in a topic; None if another topic has the number
         and nothing is known of this one."""
         slot = self.slots.get((number, topic_id))
         if slot is not None:
@@ -109,5 +111,5 @@ class Evidence:
         return number if free else None
 
     def cluster_id(self) -> str:
-        """The cluster the oldest segment was written for; empty: no segment says."""
+        """Return the cluster that the oldest segment was written for; empty: no segment has it."""
         return min(self.clusters, key=self.clusters.__getitem__, default="")

@@ -24,9 +24,9 @@ from kafkawire.offsets.catalog.port import (
 )
 
 SEGMENTS_AT_ONCE = 100
-"""Of one transaction."""
+"""Rows of one transaction."""
 DUE_NOW = 0
-"""Retention checks every mapping once and then knows when it should again."""
+"""Due time of mappings: retention checks each once and then sets the next time."""
 
 
 TIER = 0
@@ -38,7 +38,8 @@ File = tuple[SegmentSeen, list[tuple[int, SegmentShare]]]
 async def enter(
     storage: SegmentCatalog, rebuilt: Rebuilt, node_id: int, tier: TierRow | None = None
 ) -> None:
-    """All rows; `tier`: where the objects of `rebuilt` are. Raises what the storage raises."""
+    """Insert all rows; `tier`: where the objects of `rebuilt` are. Raises what the storage
+    raises."""
     kinds = {
         info.number: retention_class(TopicConfig(topic.configs))
         for topic in rebuilt.topics
@@ -68,7 +69,7 @@ async def enter(
 async def _enter_objects(
     storage: SegmentCatalog, files: list[File], node_id: int, kinds: dict[int, str]
 ) -> None:
-    """Segments that are in the remote tier, with or without a file here."""
+    """Insert segments that are in the remote tier, with or without a local file."""
     for start in range(0, len(files), SEGMENTS_AT_ONCE):
         part = files[start : start + SEGMENTS_AT_ONCE]
         rows = [_remote(file, shares, node_id, kinds[shares[0][0]]) for file, shares in part]
@@ -94,7 +95,8 @@ def _remote(
 
 
 def _committed(shares: list[SegmentShare]) -> int:
-    """Up to where a partition is in the remote tier without a hole from its first segment on."""
+    """Return up to which offset a partition is in the remote tier without a gap from its first
+    segment on."""
     end = 0
     for share in shares:
         if not share.file.object:

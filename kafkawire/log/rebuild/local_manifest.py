@@ -1,7 +1,7 @@
 """Facts that only the local manifest has: log starts, broker settings, next numbers.
 
 The manifest (kafkawire.log.manifest) follows SQL by a second or two and is never ahead of it. It is
-not synced, so after a power failure it may be unreadable or older; it only adds. Blocks.
+not synced, so after a power failure it may be unreadable or older; it only adds facts. Blocks.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from kafkawire.manifest.contents import Manifest
 
 MAX_FILE_BYTES = 1 << 32
-"""Of one file; a larger one is no manifest (kafkawire.log.manifest.files)."""
+"""Largest file that is read; a larger one is no manifest (kafkawire.log.manifest.files)."""
 
 
 def add_local_manifest(fs: FileSystem, home: str, seen: Evidence) -> bool:
-    """Add what the manifest of a broker's folder says; whether there is one that can be read."""
+    """Add the facts of the manifest in a broker's folder; return whether there is a readable
+    one."""
     try:
         manifest = read_manifest(lambda key: _read(fs, os.path.join(home, key)))
     except (NoManifest, LostManifest, FormatError, OSError):
@@ -37,7 +38,8 @@ def add_local_manifest(fs: FileSystem, home: str, seen: Evidence) -> bool:
 
 
 def _topics(manifest: Manifest, seen: Evidence) -> None:
-    """Topics that no frame describes, as older than all others; log starts of known partitions."""
+    """Add topics that no frame describes, as older than all others, and log starts of known
+    partitions."""
     owners: dict[int, bytes] = {}
     more = {}
     for topic in manifest.state.topics:

@@ -1,9 +1,9 @@
-"""From what journals and segments say to topics, checkpoints and mappings, and what is lost.
+"""Plan of a rebuild: topics, checkpoints and mappings, and what is lost.
 
-Where nothing says where a log starts any more, it starts where the offsets that are there without
-a hole up to the end of the log begin: retention and DeleteRecords take records from the front. Of
-files that hold the same offsets (an interrupted cut, the input of a rewrite) those are taken that
-follow one another without a hole, the newest where several do. Pure.
+If the log start is unknown, it is where the offsets begin that are present without a gap up to the
+end of the log: retention and DeleteRecords remove records from the front. Of files with the same
+offsets (after an interrupted cut, or inputs of a merge) those are used that follow one another
+without a gap, the newest where several do. Pure.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from kafkawire.metadata.checkpoint import PartitionCheckpoint
 from kafkawire.metadata.directory import PartitionInfo, TopicInfo
 
 PRODUCER_ID_MARGIN = 1_000_000
-"""Producer ids may have been given out and not been used: a thousand blocks of a thousand."""
+"""Added to the greatest producer id, since ids may have been assigned and not used: a thousand
+blocks of a thousand."""
 
 
 @dataclass(slots=True)
 class Rebuilt:
     """The metadata to store in SQL. `shares`: those that are read, by partition in order of
-    offsets; `aside`: segment files that no reader uses, though they may hold the only copy of
-    something; `deleted`: topics that the journals say were deleted; `numbers`: the partition number
-    of each slot of the evidence; `mixed`: files hold partitions under numbers that are no longer
-    theirs."""
+    offsets; `aside`: segment files that no reader uses, although they may have the only copy of
+    something; `deleted`: topics that were deleted according to the journals; `numbers`: the
+    partition number of each slot of the evidence; `mixed`: files contain partitions under numbers
+    that are no longer theirs."""
 
     topics: list[TopicInfo] = field(default_factory=list)
     deleted: list[TopicInfo] = field(default_factory=list)
@@ -43,7 +44,7 @@ class Rebuilt:
 
 
 def rebuild(seen: Evidence, node_id: int) -> Rebuilt:
-    """Decide all of it; `node_id` leads every partition."""
+    """Plan all of it; `node_id` leads every partition."""
     result = Rebuilt(log_position=seen.log_position)
     result.next_producer_id = seen.last_producer_id + 1 + PRODUCER_ID_MARGIN
     assigned = assign(seen, node_id)
@@ -92,8 +93,8 @@ def _partition(
 
 
 def _chain(partition: PartitionSeen) -> list[SegmentShare]:
-    """The shares to read: without a hole between them, as far to the end as there are any, and
-    from there as far to the front; the newest where two hold the same."""
+    """Return the shares to read: without a gap between them, as far to the end as there are any,
+    and from there as far to the front; the newest where two have the same offsets."""
     best: dict[int, tuple[tuple[int, bool, int, bytes], SegmentShare | None]] = {}
     shares = [share for share in partition.shares if share.entry.end_offset > partition.log_start]
     shares.sort(key=lambda share: (share.entry.end_offset, share.entry.base_offset))
@@ -116,7 +117,8 @@ def _chain(partition: PartitionSeen) -> list[SegmentShare]:
 
 
 def _run_start(ranges: Iterable[tuple[int, int]], end: int) -> int:
-    """Where the offsets begin that are there without a hole up to `end`; `end` if it is not."""
+    """Return where the offsets begin that are present without a gap up to `end`; `end` if that is
+    not."""
     start = end
     for begin, stop in sorted(ranges, key=lambda each: each[1], reverse=True):
         if stop < start:
@@ -128,7 +130,7 @@ def _run_start(ranges: Iterable[tuple[int, int]], end: int) -> int:
 def _name_holes(
     name: str, partition: PartitionSeen, chain: list[SegmentShare], known: int, result: Rebuilt
 ) -> None:
-    """Say what is not read though something holds or should hold it."""
+    """Note what is not read although a file has or should have it."""
     if partition.log_start > known:
         result.losses.append(
             f"{name} starts at offset {partition.log_start}: of those between {known} and there, "
@@ -146,7 +148,7 @@ def _name_holes(
 
 
 def _losses(seen: Evidence, result: Rebuilt) -> None:
-    """Losses: facts that journals and segments do not record, or that were unreadable."""
+    """Note losses: facts that journals and segments do not have, or that were unreadable."""
     used = {share.file.path for shares in result.shares.values() for share in shares}
     result.aside = sorted(set(result.aside) - used)
     for path, why in seen.unreadable:
@@ -168,7 +170,8 @@ def _losses(seen: Evidence, result: Rebuilt) -> None:
 
 
 def used_files(result: Rebuilt) -> list[tuple[SegmentSeen, list[tuple[int, SegmentShare]]]]:
-    """The files that are read, the oldest first, with the shares in them and whose they are."""
+    """Return the files that are read, the oldest first, with the shares in them and their
+    partitions."""
     files: dict[bytes, tuple[SegmentSeen, list[tuple[int, SegmentShare]]]] = {}
     shared: dict[bytes, list[tuple[int, SegmentShare]]] = defaultdict(list)
     for number, shares in result.shares.items():

@@ -1,10 +1,10 @@
-"""Rewriting a folder whose files hold partitions under numbers that are not theirs any more.
+"""Rewrite a folder whose files contain partitions under numbers that are no longer theirs.
 
 Needed where one partition number belongs to two topics (kafkawire.log.rebuild.topics): a journal's
-frames name their partition by number alone, so such journals cannot be read under the new numbers.
+frames name their partition only by number, so such journals cannot be read under the new numbers.
 Every journal becomes segments, and so does every segment file with a number that changed; the old
 files are moved into the quarantine once the new metadata is in place. Files are written next to the
-old ones under names that mean nothing until `publish` renames them, so an interruption changes
+old ones under names that are ignored until `publish` renames them, so an interruption changes
 nothing. Blocks: nothing else runs.
 """
 
@@ -63,8 +63,8 @@ class SegmentPart:
 
 
 class Conversion:
-    """One folder's conversion; `rebuilt` says afterwards where everything is. `damaged`: how many
-    batches could not be taken over because their checksums are wrong."""
+    """One folder's conversion; afterwards `rebuilt` has the new positions. `damaged`: how many
+    batches were left out because their checksums are wrong."""
 
     def __init__(
         self, env: Env, home: str, seen: Evidence, rebuilt: Rebuilt, node_id: int, cluster_id: str
@@ -85,7 +85,8 @@ class Conversion:
         self.damaged = 0
 
     def write(self, progress: Progress) -> None:
-        """Write the new files; nothing means them yet. Raises OSError, and then removes them."""
+        """Write the new files, which nothing refers to yet. If it raises OSError they are
+        removed."""
         if self._seen.damage:
             self._pass_over_lost()
         try:
@@ -98,8 +99,8 @@ class Conversion:
         self._rebuilt.log_position = 0
 
     def _pass_over_lost(self) -> None:
-        """Assign no offset again that was lost with damaged journals: the next start cannot tell,
-        since they are not there any more."""
+        """Raise next offsets above what was lost with damaged journals: the next start cannot do
+        so, since the journals are no longer there."""
         recovered, bounds = self._seen.recovered, self._seen.bounds
         for number, state in self._states.items():
             if number in self._seen.partitions:
@@ -156,7 +157,7 @@ class Conversion:
         return SegmentPart(number, entry.base_offset, entry.end_offset, self._sound(view, starts))
 
     def _sound(self, view: memoryview, starts: list[int]) -> Batches:
-        """The batches whose own checksums fit."""
+        """Return the batches with correct checksums."""
         sound = []
         for at in starts:
             stop = at + _size(view, at)
@@ -167,7 +168,7 @@ class Conversion:
         return sound
 
     def _journals(self, progress: Progress) -> None:
-        """Turn what the journals hold beyond the segments into segments."""
+        """Write segments of the batches that are only in journals."""
         reached = {each.number: each.log_start for each in self._rebuilt.checkpoints}
         for number, shares in self._rebuilt.shares.items():
             reached[number] = shares[-1].entry.end_offset
@@ -184,7 +185,8 @@ class Conversion:
                 self._old.append(index)
 
     def _journal(self, found: RecoveredJournal, reached: dict[int, int]) -> dict[int, SegmentPart]:
-        """By partition number the batches of a journal that are in no segment; moves `reached`."""
+        """Return by partition number the batches of a journal that are in no segment; moves
+        `reached`."""
         view = found.journal.warm(self._env.fs)
         named: dict[int, bytes] = {}
         parts: dict[int, SegmentPart] = {}
@@ -209,7 +211,7 @@ class Conversion:
         return parts
 
     def _number(self, slot: int) -> int | None:
-        """The partition number of a slot, also of one that was merged into another."""
+        """Return the partition number of a slot, also of one that was merged into another."""
         partition = self._seen.partitions.get(slot)
         if partition is None:
             return None
@@ -226,7 +228,8 @@ class Conversion:
         return retention_class(TopicConfig(self._topics[number][0].configs))
 
     def _write(self, parts: list[SegmentPart]) -> dict[int, SegmentShare]:
-        """One new segment with these partitions, by rising number; their shares of it."""
+        """Write one new segment with these partitions, by rising number; return their shares of
+        it."""
         if not parts:
             return {}
         uuid, now_ms = self._env.random.randbytes(16), self._env.clock.now_ms()

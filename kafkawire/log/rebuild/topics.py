@@ -1,10 +1,10 @@
-"""Which topics and partition numbers rebuilt metadata has: every topic the log has records of.
+"""Topics and partition numbers of rebuilt metadata: every topic of which the log has records.
 
 Two topics may have one name, or share a partition number: after a broker was started with other
 metadata, its topics began again at the first number. Both are kept: the topic whose frames are
 newest keeps the name, another becomes `<name>.recovered-<first characters of its id>`; a number
-stays with one partition, the other gets a new one. Only topics that the journals say were deleted
-are left out; their numbers are not assigned again. Pure.
+stays with one partition, the other gets a new one. Only topics that were deleted according to the
+journals are left out; their numbers are not assigned again. Pure.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kafkawire.metadata.directory import PartitionInfo, TopicInfo
 
 GROUP_TOPIC = "__consumer_offsets"
 MAX_NAME = 249
-"""Characters of a topic's name (Kafka: Topic.MAX_NAME_LENGTH)."""
+"""Most characters of a topic's name (Kafka: Topic.MAX_NAME_LENGTH)."""
 ID_CHARS = 8
-"""Of a topic's id in the name of a recovered one: 48 bits tell any two apart."""
+"""Characters of a topic's id in the name of a recovered one: 48 bits distinguish any two."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ def assign(seen: Evidence, node_id: int) -> Assigned:
 
 class _Assigning:
     """`_names` by topic id, the newest first; `_slots`: by topic id and index the slot of the
-    evidence, or the number that a frame says where nothing else is known of the partition."""
+    evidence, or the number in a frame where nothing else is known of the partition."""
 
     def __init__(self, seen: Evidence, node_id: int) -> None:
         self._seen = seen
@@ -75,7 +75,7 @@ class _Assigning:
         return self._result
 
     def _frames(self) -> None:
-        """Topics with a catalog frame, the newest first."""
+        """Add topics with a catalog frame, the newest first."""
         for topic_id, body in reversed(self._seen.topics.items()):
             if topic_id not in self._seen.deleted:
                 self._names[topic_id] = body["name"]
@@ -84,7 +84,7 @@ class _Assigning:
                 }
 
     def _records(self) -> None:
-        """Topics only their records speak of, and partitions no frame lists."""
+        """Add topics that only appear in records, and partitions that no frame lists."""
         for slot, partition in sorted(self._seen.partitions.items(), key=_newest_slot):
             if partition.topic_id in self._seen.deleted:
                 continue
@@ -100,7 +100,7 @@ class _Assigning:
                 self._merge(self._seen.partitions[other], partition)
 
     def _nameless(self, slot: int, partition: PartitionSeen) -> None:
-        """Give a topic to records of which nothing says whose they are."""
+        """Create a topic for records whose topic is unknown."""
         partition.topic, partition.index = f"recovered-partition-{slot}", 0
         raw = bytearray(sha256(partition.topic.encode()).digest()[:16])
         raw[0] &= 0x7F  # no id begins with a dash as text
@@ -111,7 +111,7 @@ class _Assigning:
         )
 
     def _merge(self, into: PartitionSeen, other: PartitionSeen) -> None:
-        """One partition under two numbers: a rebuild was interrupted after it had written it."""
+        """Merge a partition with two numbers, which an interrupted rebuild has written."""
         self._result.mixed = True
         if other.next_offset > into.next_offset:
             into.epochs, into.producers = other.epochs, other.producers
@@ -138,7 +138,8 @@ class _Assigning:
         self._result.topics.append(TopicInfo(topic_id, name, internal, infos, configs, created_ms))
 
     def _partitions(self, name: str, slots: dict[int, int | None]) -> list[PartitionInfo]:
-        """The partitions of a topic, one for each index up to the greatest, in a new epoch."""
+        """Return the partitions of a topic, one for each index up to the greatest, in a new
+        epoch."""
         infos = []
         for index in range(max(slots) + 1):
             slot = slots.get(index)
@@ -160,7 +161,7 @@ class _Assigning:
         return infos
 
     def _deleted(self) -> None:
-        """Keep the numbers of deleted topics known, as SQL did."""
+        """Keep the numbers of deleted topics reserved, as SQL did."""
         parts: dict[bytes, dict[int, int]] = {}
         names: dict[bytes, str] = {}
         for slot, partition in self._seen.partitions.items():
@@ -177,12 +178,12 @@ class _Assigning:
 
 
 def _newest_slot(item: tuple[int, PartitionSeen]) -> tuple[bool, int]:
-    """Numbers in order, then the slots of numbers that belong to two topics."""
+    """Return numbers in order, then the slots of numbers that belong to two topics."""
     slot, _ = item
     return slot < 0, abs(slot)
 
 
 def recovered_name(name: str, topic_id: bytes) -> str:
-    """The name of a topic whose own name is taken."""
+    """Return the name of a topic whose own name is taken."""
     end = f".recovered-{uuid_text(topic_id)[:ID_CHARS]}"
     return name[: MAX_NAME - len(end)] + end

@@ -1,9 +1,9 @@
-"""From a log start that moved to bytes that are gone.
+"""Expiry of segments: log starts move, then rows and files below them are deleted.
 
-SQL says which partitions have something due (`expiring`), so no one walks through all of them. Log
-starts move first (kafkawire.log.maintenance.checkpoints), then the rows below them are removed,
-then the files of segments that no row needs. Rows of deleted topics are removed too, those of a
-topic whose deletion a crash cut short by asking for orphans after a start.
+A query of SQL finds partitions with something due (`expiring`), so nothing iterates over all of
+them. Log starts move first (kafkawire.log.maintenance.checkpoints), then the rows below them are
+removed, then the files of segments that no row needs. Rows of deleted topics are removed too; after
+a start, a query for orphans finds those of a topic whose deletion was interrupted by a crash.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 500
 """Partitions of one transaction, and of one load: milliseconds of each."""
 ROUND_MS_MAX = 60_000
-"""When to check again is rounded up to this, so that partitions share an update; if retention is
-checked more often, to that."""
+"""The time of the next check is rounded up to a multiple of this, so that partitions share an
+update; if retention is checked more often, of that interval."""
 
 Load = Callable[[Iterable[int]], Awaitable[None]]
 
 
 class Lifecycle:
-    """Deletes rows, segments and files below moved log starts. `load` brings partitions into
+    """Deletes rows, segments and files below moved log starts. `load` loads partitions into
     memory."""
 
     __slots__ = (
@@ -62,21 +62,21 @@ class Lifecycle:
         self._changed_all = False
 
     def forget(self, numbers: Iterable[int], delay_ms: int = -1) -> None:
-        """These partitions are deleted: their rows go at the next tick. `delay_ms`: their own
+        """Remove the rows of deleted partitions at the next tick. `delay_ms`: their own
         `file.delete.delay.ms`, -1: the broker's."""
         deleted = set(numbers)
         self._doomed |= deleted
         self._swapper.delays.deleted(deleted, delay_ms)
 
     def settings_changed(self, numbers: Iterable[int] | None) -> None:
-        """Retention must check these again, None: at all; at the next tick."""
+        """Check the retention of these partitions again at the next tick, None: of all."""
         if numbers is None:
             self._changed_all = True
         else:
             self._changed.update(numbers)
 
     async def tick(self) -> None:
-        """Do what has gathered; often nothing. Raises what the storage raises."""
+        """Do the pending work, often none. Raises what the storage raises."""
         await self._remove_deleted()
         await self._remove_trimmed()
         if self._changed or self._changed_all:
@@ -88,7 +88,7 @@ class Lifecycle:
         self._doomed.update(await self._storage.orphans(AT_ONCE))
 
     async def expire(self) -> None:
-        """Move the log starts of partitions whose oldest segment's part has had its time."""
+        """Move the log starts of partitions whose extent in their oldest segment has expired."""
         while True:
             now_ms = self._commit_log.env.clock.now_ms()
             rows = await self._storage.expiring(now_ms, AT_ONCE)
@@ -119,7 +119,7 @@ class Lifecycle:
             await self._storage.set_due(some, when_ms)
 
     def _next_scan(self, number: int, now_ms: int) -> int:
-        """When something of a partition may be due again."""
+        """Return when something of a partition may be due again."""
         partition = self._partitions[number]
         if not len(partition.segments):
             return NEVER
@@ -155,7 +155,7 @@ class Lifecycle:
                     del trimmed[number]
 
     async def _remove(self, below: dict[int, int]) -> None:
-        """Remove rows below log starts, and take over what became of their segments."""
+        """Remove rows below log starts, and apply the new states of their segments."""
         delays = self._swapper.delays
         own_ms = await delays.own_ms(below)
         after_ms = self._commit_log.env.clock.now_ms() + delays.stored_ms(own_ms)

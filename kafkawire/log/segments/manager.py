@@ -1,7 +1,7 @@
-"""Segments: all that a broker does with them, put together for the log.
+"""Segments: all operations on them, assembled for the log.
 
 Opened with the rows of SQL before the partitions are served; then it cleans up what a crash left,
-cuts, releases what retention, deletion and rewriting have made dead, and rewrites.
+cuts, deletes what retention, deletion of topics and merging have made dead, and merges.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Segments:
         self._tending = asyncio.Lock()  # and so would two rewrites
 
     async def open(self) -> None:
-        """Learn which segments there are. Raises what the storage raises, OSError."""
+        """Read which segments exist. Raises what the storage raises, OSError."""
         self._env.fs.makedirs(self.folder)
         rows = await self._rows((STARTED, LIVE, DELETING))
         for row in rows:
@@ -136,10 +136,10 @@ class Segments:
                 return rows
 
     def _compare(self, fs: FileSystem, rows: list[SegmentRow]) -> list[int]:
-        """Name what rows and files do not agree on. A crash leaves no file without a row: such a
-        one may be all there is of lost metadata, and is left to `kafkawire fsck`. Files of
-        segments that have left for the remote tier go; the ids of those that have a file, though
-        their rows say that they have none, and no object."""
+        """Log where rows and files differ. A crash leaves no file without a row: such a file may be
+        the only remains of lost metadata, and is left to `kafkawire fsck`. Files of segments that
+        are only in the remote tier are deleted. Returns the ids of those that have a file, although
+        their rows say otherwise, and no object."""
         there = {name for name in fs.listdir(self.folder) if name.endswith(SUFFIX)}
         known = {row.uuid.hex() + SUFFIX: row for row in rows}
         self.strays = sorted(there - known.keys())
@@ -159,8 +159,8 @@ class Segments:
         return [row.id for row in away if row.state == LIVE and not row.object]
 
     async def clean(self) -> None:
-        """Remove what cuts left that a crash ended; files with records that are nowhere else go
-        into the quarantine (kafkawire.log.segments.store.unfinished)."""
+        """Remove the files of cuts that a crash interrupted; files with records that are nowhere
+        else are moved into the quarantine (kafkawire.log.segments.store.unfinished)."""
         leftover, self._leftover = self._leftover, []
         for segment in leftover:
             await self._keep_records(segment)
@@ -169,7 +169,8 @@ class Segments:
             await self.store.discard(leftover)
 
     async def _keep_records(self, segment: Segment) -> None:
-        """Move the file of an unfinished segment aside if it is the only copy of something."""
+        """Move the file of an unfinished segment into the quarantine if it is the only copy of
+        something."""
         fs, submit = self._env.fs, self._env.offload.submit
         entries = await submit("files", read_entries, fs, segment.path)
         numbers = {entry.number for entry in entries}
@@ -194,7 +195,7 @@ class Segments:
             )  # fmt: skip
 
     async def cut(self) -> set[int]:
-        """Cut what is due; the partitions that got further segments."""
+        """Cut what is due; return the partitions that got new segments."""
         async with self._cutting:
             await self.cutter.run()
         taken = self.cutter.taken()
@@ -202,7 +203,7 @@ class Segments:
         return taken
 
     def settings_changed(self, numbers: Iterable[int] | None) -> None:
-        """These partitions have other settings, None: all."""
+        """Apply changed settings of these partitions, None: of all."""
         changed = None if numbers is None else list(numbers)
         self.cutter.timing.settings_changed()
         self.lifecycle.settings_changed(changed)
@@ -225,12 +226,13 @@ class Segments:
             pass
 
     def _is_news(self, row: SegmentRow) -> bool:
-        """Whether its end became known only now: the answer that said so was lost."""
+        """Return whether the outcome of a transaction became known only now, since its response was
+        lost."""
         segment = self.store.by_id.get(row.id)
         return segment is not None and segment.row.state != row.state
 
     async def sweep(self, *, now: bool = False) -> None:
-        """Remove files that are neither needed nor read, after their grace or `now`."""
+        """Remove files that are neither needed nor read, after their delay or `now`."""
         await self.store.sweep(self._config.file_delete_delay_ms / 1000, now=now)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Segment files without a row: do they hold topics that the metadata does not know?
+"""Check whether segment files without a row contain topics that the metadata does not know.
 
-They prove that the metadata is an older copy or belongs to another data folder, as journals do
-(kafkawire.log.recovery.unknown_topics).
+Such files prove that the metadata is an older copy or belongs to another data folder, as journals
+do (kafkawire.log.recovery.unknown_topics).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 async def check_segments(env: Env, home: str, segments: Segments, metadata: SqlStore) -> None:
-    """Raise IdentityError if segment files without a row hold topics the metadata never had.
+    """Raise IdentityError if segment files without a row contain topics that the metadata never
+    had.
 
     For a folder whose identity is not known yet. Raises what the disk and the metadata raise."""
     topics: dict[bytes, str] = {}

@@ -1,15 +1,15 @@
-"""The cleaner of compacted topics: finds out what is due, has the worker do it, swaps the rows.
+"""The cleaner of compacted topics: finds due partitions, has the worker clean them, swaps the rows.
 
-Partitions are checked when something about them has changed (a cut, their settings, the time
-their lag runs out), never all of them in turn. One job at a time: STARTED rows -> files -> one
-transaction that exchanges the mappings -> memory -> the inputs go after the grace. If what was
-planned on has changed meanwhile nothing is exchanged, and the partition is checked again. What
-fails is tried again after a while, longer each time, and each partition by itself; one with a
-damaged batch is named and left alone.
+Partitions are checked when something about them has changed (a cut, their settings, the time their
+lag runs out), never all of them in turn. One job at a time: STARTED rows -> files -> one
+transaction that replaces the mappings -> memory -> the inputs are deleted after their delay. If the
+planned rows have changed meanwhile nothing is replaced, and the partition is checked again.
+Failures are retried with growing delays, each partition separately; one with a damaged batch is
+logged and left alone.
 
-Job and rows are as the cutter's (kafkawire.log.segments.cut.cutter); what stays of a partition is
-decided in kafkawire.log.segments.compact.retain, what is due in
-kafkawire.log.segments.compact.plan.
+Job and rows are like the cutter's (kafkawire.log.segments.cut.cutter);
+kafkawire.log.segments.compact.retain decides which records remain,
+kafkawire.log.segments.compact.plan which partitions are due.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ SLICE = 64
 """Partitions checked per event-loop iteration: a millisecond."""
 LOADED_AT_ONCE = 500
 PAGE = 4
-"""Segments whose mappings are asked for in one transaction: ten thousand rows each at most."""
+"""Segments whose mappings are read in one transaction: ten thousand rows each at most."""
 SURVEYED_AT_ONCE = 8
-"""Segments of topics not compacted when they were cut that are checked each time."""
+"""Segments of topics that were not compacted when they were cut; so many are checked each time."""
 SURVEYED_ROWS = 1000
 """Mappings checked per event-loop iteration: a millisecond."""
 MAX_WAIT_S = 3600.0
 UNBOUNDED_RATE = 1 << 53
 ROOM_LEFT_BYTES = 256 << 20
-"""Or a twentieth of the volume: never taken by cleaning, as by fresh journals."""
+"""Space that cleaning leaves free, or a twentieth of the volume, as new journals do."""
 
 Load = Callable[[Iterable[int]], Awaitable[None]]
 
 
 class SegmentCleaner:
-    """Compacts topics with cleanup.policy=compact. `load` brings partitions into memory;
-    `config_of` returns the settings of one that is led here, in memory or not."""
+    """Compacts topics with cleanup.policy=compact. `load` loads partitions into memory; `config_of`
+    returns the settings of one that is led here, in memory or not."""
 
     __slots__ = (
         "_alone",
@@ -123,11 +123,11 @@ class SegmentCleaner:
         self._damaged: dict[int, int] = {}
 
     def note(self, numbers: Iterable[int]) -> None:
-        """These partitions have got further segments."""
+        """Note that these partitions have new segments."""
         self._noted.update(numbers)
 
     def settings_changed(self, numbers: Iterable[int] | None) -> None:
-        """These must be checked again, None: all."""
+        """Check these partitions again, None: all."""
         if numbers is None:
             self._candidates, self._unseen_at_once = True, EVERYTHING
             return
@@ -173,7 +173,7 @@ class SegmentCleaner:
         self._unseen_at_once = SURVEYED_AT_ONCE
 
     def _wake(self) -> None:
-        """Note those whose time has come."""
+        """Note the partitions whose due time has been reached."""
         now_ms = self._env.clock.now_ms()
         while self._later and self._later[0][0] <= now_ms:
             when, number = heappop(self._later)
@@ -187,7 +187,7 @@ class SegmentCleaner:
             heappush(self._later, (when_ms, number))
 
     async def _scan(self) -> list[Dirty]:
-        """The noted partitions that are due; the others are checked when their time comes."""
+        """Return the noted partitions that are due; the others are checked at their due time."""
         noted = sorted(self._noted)
         found: list[Dirty] = []
         for at in range(0, len(noted), LOADED_AT_ONCE):
@@ -237,7 +237,7 @@ class SegmentCleaner:
         return None if segment is None else is_cleaned(segment.row.retention_class)
 
     async def _first_ms(self, dirty: Dirty) -> int:
-        """The time of the first dirty record, as its batch says."""
+        """Return the time of the first dirty record, according to its batch."""
         partition = dirty.partition
         mapping = partition.segments.mapping(partition.number, dirty.first)
         at = mapping.start + BASE_TIMESTAMP_AT
@@ -250,7 +250,7 @@ class SegmentCleaner:
         return int.from_bytes(read, "big", signed=True)
 
     async def _try(self, kind: str, batch: list[Dirty]) -> None:
-        """One job. What fails is noted for later, and does not stop the others."""
+        """Run one job. A failure is noted for a retry and does not stop the others."""
         numbers = [dirty.partition.number for dirty in batch]
         try:
             await self._clean(kind, batch)
@@ -258,8 +258,8 @@ class SegmentCleaner:
             logger.info("segments changed during compaction, planning again later")
             self._postpone(numbers)
         except Exception as failure:
-            # The disk, a child that was killed, a segment that only the remote tier has while the
-            # tier is not there yet (at a start) or cannot be reached.
+            # A failing disk, a killed child, or a segment that is only in the remote tier while
+            # that is not attached yet (at a start) or cannot be reached.
             foreseen = isinstance(failure, OSError | WorkerError | KafkaError)
             logger.warning(
                 "cleaning %d partitions failed, retrying later: %s",
@@ -275,7 +275,7 @@ class SegmentCleaner:
                 self._alone.discard(number)
 
     def _postpone(self, numbers: list[int]) -> None:
-        """Check them again later, and later still with each failure."""
+        """Check them again later, with a longer delay after each failure."""
         now_ms = self._env.clock.now_ms()
         wait_ms = self._commit_log.config.log_cleaner_backoff_ms
         for number in numbers:
@@ -284,7 +284,7 @@ class SegmentCleaner:
             self._scan_part(number, now_ms + after_ms)
 
     async def _clean(self, kind: str, batch: list[Dirty]) -> None:
-        """From dirty partitions to segments that readers see."""
+        """Clean dirty partitions into segments that readers use."""
         await self._check_room(sum(dirty.size_bytes for dirty in batch))
         batch = self._rebuild(batch)
         if not batch:
@@ -335,7 +335,7 @@ class SegmentCleaner:
             raise OSError(errno.ENOSPC, text)
 
     def _rebuild(self, batch: list[Dirty]) -> list[Dirty]:
-        """The same partitions as they are by now."""
+        """Return the same partitions with their current rows."""
         now_ms = self._env.clock.now_ms()
         fresh = [
             dirty_part(dirty.partition, self._is_clean, now_ms)[0]
@@ -345,7 +345,7 @@ class SegmentCleaner:
         return [dirty for dirty in fresh if dirty is not None]
 
     def _conclude(self, job: CleanJob, result: CompactResult, took_s: float) -> None:
-        """Say what was done, and see to what is left."""
+        """Log what was done, and schedule what is left."""
         for damage in result.damaged:
             self._damaged[damage.number] = damage.offset
             logger.critical(
@@ -370,13 +370,13 @@ class SegmentCleaner:
         )  # fmt: skip
 
     async def _give_up(self, rows: list[SegmentRow]) -> None:
-        """Remove what a job may have left; if that fails, the next start does it."""
+        """Remove the files that a job may have left; if that fails, the next start does it."""
         if rows:
             await self._store.discard([Segment(row, self._store.folder) for row in rows])
 
 
 def _rate(config: BrokerConfig) -> int:
-    """How many bytes a job may read in a second; -1: no bound."""
+    """Return how many bytes a job may read in a second; -1: no limit."""
     least = min(config.log_cleaner_io_max_bytes_per_second, UNBOUNDED_RATE)
     if config.worker_bytes_per_second > 0:
         least = min(least, config.worker_bytes_per_second)

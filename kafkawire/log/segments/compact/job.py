@@ -1,11 +1,11 @@
-"""The job `compact`: cleans partitions, each by reading its dirty part twice and its clean part
-once; where there are transactions, the dirty part once more before.
+"""The job `compact`: clean partitions. It reads the dirty part of each twice and its clean part
+once; with transactions, it reads the dirty part once more before.
 
-Index the keys of the dirty part until the offset map is full, then write what stays of everything
-up to there. Where that is within a source, the rest of the source is copied as it is into a
-segment of its own, to be cleaned the next time. A partition with a bad byte is left out and named,
-the others go on. Memory: the offset map, one piece of a segment and what is unpacked of one batch,
-and what SegmentWriter holds.
+It indexes the keys of the dirty part until the offset map is full, then writes what remains of
+everything up to there. If that is inside of a source, the rest of the source is copied unchanged
+into a segment of its own, to be cleaned the next time. A partition with a bad byte is left out and
+reported, the others continue. Memory: the offset map, one piece of a segment and the unpacked
+records of one batch, and the buffers of SegmentWriter.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from kafkawire.log.segments.file.open import LostRanges, read_lost_ranges
 from kafkawire.metadata.checkpoint import unpack_producers
 
 PIECE_BYTES = 1 << 20
-"""Read and cleaned at a time, unless one batch is larger."""
+"""Bytes read and cleaned at a time, unless one batch is larger."""
 
 _LENGTH = Struct(">i")
 
@@ -70,7 +70,7 @@ def run(fs: FileSystem, arguments: CompactArguments, pace: Pace) -> CompactResul
 
 
 class _Cleaning:
-    """One share."""
+    """Clean one share."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class _Cleaning:
         self._reading = share.sources[0], 0  # and the position of the piece in hand
 
     def run(self, outputs: Outputs) -> CleanedShare:
-        """Clean it. DamagedBatch; then something of it may be in the outputs."""
+        """Clean the share. After DamagedBatch some of it may be in the outputs."""
         share = self._share
         aborted = self._index()
         clean_end, touched_end = self._ends()
@@ -122,7 +122,7 @@ class _Cleaning:
         return CleanedShare(share.number, clean_end, touched_end, cleaner.stats)
 
     def _index(self) -> list[Aborted]:
-        """Check the dirty part; its aborted transactions."""
+        """Check the dirty part; return its aborted transactions."""
         try:
             self._index_as(None, OFFSET_MAX)
         except UnknownFate:
@@ -143,7 +143,7 @@ class _Cleaning:
         self._all = all(self._indexer.index(*piece) for piece in self._pieces(self._dirty))
 
     def _ends(self) -> tuple[int, int]:
-        """Up to where it will be clean, and where the source that holds this offset ends."""
+        """Return up to where it will be clean, and where the source with this offset ends."""
         sources, end = self._share.sources, self._indexer.end
         if self._all:
             return sources[-1].end_offset, sources[-1].end_offset
@@ -157,7 +157,8 @@ class _Cleaning:
         }
 
     def _lost(self) -> list[LostRange]:
-        """The lost ranges of the partition listed in the sources; none if they cannot be read."""
+        """Return the lost ranges of the partition listed in the sources; none if they cannot be
+        read."""
         found: list[LostRange] = []
         for source in self._share.sources:
             known = self._lost_in.get(source.path)
@@ -167,7 +168,7 @@ class _Cleaning:
         return merged(found, self._share.sources[0].base_offset, OFFSET_MAX)
 
     def _rest(self, offset: int) -> Iterator[memoryview]:
-        """The batches from `offset` on of the source that holds it."""
+        """Yield the batches from `offset` on of the source that contains it."""
         sources = [
             source
             for source in self._share.sources
@@ -183,9 +184,9 @@ class _Cleaning:
                 at += head.size_bytes
 
     def _pieces(self, sources: list[CompactSource]) -> Iterator[tuple[bytes, int]]:
-        """The batches of sources in pieces: bytes, and how many of them are whole batches.
+        """Yield the batches of sources in pieces: bytes, and how many of them are whole batches.
 
-        DamagedBatch where the disk gives none.
+        DamagedBatch where the disk cannot read them.
         """
         for source in sources:
             at, stop = source.start, source.start + source.length
@@ -218,7 +219,7 @@ class _Cleaning:
         return piece
 
     def damage(self, failure: DamagedBatch) -> StoredDamage:
-        """Where the bad batch is that was met in the piece in hand."""
+        """Return where the bad batch in the current piece is."""
         source, position = self._reading
         at = position + failure.at
         text = f"the batch at {at} is damaged"
@@ -236,8 +237,8 @@ def _batch_bytes(piece: bytes, at: int) -> int:
 
 
 def _whole(piece: bytes) -> int:
-    """How many bytes the whole batches of a piece have. A length that no batch can have ends it:
-    what lies there is then checked as a batch, and found damaged."""
+    """Return how many bytes the whole batches of a piece have. A length that no batch can have ends
+    them: those bytes are then checked as a batch, and found damaged."""
     at, size = 0, len(piece)
     while size - at >= HEAD_BYTES:
         after = at + _batch_bytes(piece, at)

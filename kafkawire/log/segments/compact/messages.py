@@ -11,8 +11,8 @@ from kafkawire.log.io.worker_jobs import JobOrigin, Made, Packed, SegmentOutput,
 @dataclass(slots=True)
 class CompactSource:
     """The part of a segment that belongs to a partition: batches in the bytes [start, start +
-    length), which cover the offsets [base_offset, end_offset). `records`: about how many they
-    hold."""
+    length), which cover the offsets [base_offset, end_offset). `records`: about how many there
+    are."""
 
     path: str
     uuid: bytes
@@ -25,8 +25,8 @@ class CompactSource:
 
 @dataclass(slots=True)
 class PartitionToClean:
-    """A partition to clean: `sources` join, in the order of their offsets. `dirty_from`, where one
-    of them begins, is how far it was cleaned before."""
+    """A partition to clean: `sources` are adjacent, in the order of their offsets. It was cleaned
+    before up to `dirty_from`, where one of them begins."""
 
     number: int
     topic_id: bytes
@@ -40,10 +40,10 @@ class PartitionToClean:
 
 @dataclass(slots=True)
 class CompactArguments:
-    """`shares`: packed `PartitionToClean`, rising numbers. `outputs`: for what is cleaned; the next
-    one is begun when one has `segment_bytes`; more than one only for a single share. `rest`: for
-    what follows the clean end in the source that holds it. `buffer_bytes` at `load_factor` bound
-    the offset map."""
+    """`shares`: packed `PartitionToClean`, by rising numbers. `outputs`: for cleaned batches; the
+    next one is begun when one has `segment_bytes`; more than one only for a single share. `rest`:
+    for what follows the clean end in the source that contains it. `buffer_bytes` at `load_factor`
+    bound the offset map."""
 
     node_id: int
     created_ms: int
@@ -58,7 +58,7 @@ class CompactArguments:
 
 @dataclass(slots=True)
 class Stats:
-    """Statistics of one cleaning, in records and bytes. `keyless` ones cannot stay; `unreadable`
+    """Statistics of one cleaning, in records and bytes. `keyless` records are removed; `unreadable`
     batches stay whole."""
 
     read: int = 0
@@ -72,7 +72,7 @@ class Stats:
 @dataclass(slots=True)
 class CleanedShare:
     """The result of cleaning a share: [first source, `clean_end`) is in the outputs, [clean_end,
-    `touched_end`) in the rest; sources from `touched_end` on were left alone. clean_end ==
+    `touched_end`) in the rest; sources from `touched_end` on were not read. clean_end ==
     dirty_from: nothing could be cleaned, and nothing of the partition is in any output."""
 
     number: int

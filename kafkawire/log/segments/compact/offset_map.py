@@ -1,9 +1,9 @@
 """The newest offset of each key, in a buffer of fixed size (Kafka: SkimpyOffsetMap).
 
-Keys are not kept, only 87 bits of two hashes of each: with seven million keys (128 MiB) the
-chance that any two are taken for one is 2e-13. The hashes are Python's own (SipHash under a secret
-of the process, so no one can make up keys that collide): a map must not outlive its process.
-Open addressing with double hashing in two arrays: 16 bytes a slot, no object for a key. Pure.
+Keys are not stored, only 87 bits of two hashes of each: with seven million keys (128 MiB) the
+probability that any two collide is 2e-13. The hashes are Python's own (SipHash with a secret of the
+process, so no client can construct keys that collide): a map must not outlive its process. Open
+addressing with double hashing in two arrays: 16 bytes a slot, no object for a key. Pure.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ SLOT_BYTES = 16
 _TAG_BITS = 23
 _TAG_MASK = (1 << _TAG_BITS) - 1
 MAX_OFFSETS = 1 << (63 - _TAG_BITS)
-"""How far the offsets of one map may lie apart."""
+"""Largest distance between the offsets of one map."""
 _SLOTS_MIN = 1 << 10
 _OTHER = b"\1"  # appended to a key it gives a second hash of it
 
 
 class OffsetMap:
-    """Room for `keys_at_most` keys of offsets in [base, base + MAX_OFFSETS).
+    """Make a map for `keys_at_most` keys of offsets in [base, base + MAX_OFFSETS).
 
-    `capacity` is less than asked for where `buffer_bytes` at `load_factor` do not hold as many.
+    `capacity` is smaller where `buffer_bytes` at `load_factor` are not enough for as many.
     """
 
     __slots__ = ("_hashes", "_load_factor", "_mask", "_values", "base", "capacity", "size")
@@ -44,7 +44,7 @@ class OffsetMap:
         self.size = 0
 
     def has_room(self, count: int) -> bool:
-        """Whether so many more keys may be put. An empty map makes room for whatever comes."""
+        """Return whether so many more keys fit. An empty map grows to any number."""
         if self.size + count <= self.capacity:
             return True
         if self.size:
@@ -56,9 +56,9 @@ class OffsetMap:
         return True
 
     def put(self, keys: Sequence[bytes | None], deltas: Sequence[int], base: int) -> None:
-        """Take in records of offsets base + delta, which rise over all calls. Hot.
+        """Add records of offsets base + delta, which rise over all calls. Hot.
 
-        The caller has asked whether there is room. Records without a key are passed over.
+        The caller has checked that they fit. Records without a key are skipped.
         """
         hashes, values, mask = self._hashes, self._values, self._mask
         base = base - self.base + 1  # 0 marks an empty slot
@@ -82,9 +82,9 @@ class OffsetMap:
         self.size = size
 
     def newest(self, keys: Sequence[bytes | None], deltas: Sequence[int], base: int) -> list[int]:
-        """Which of the records (their places in the lists) no later one replaces. Hot.
+        """Return the indexes of the records that no later one replaces. Hot.
 
-        One without a key never stays: nothing could ever replace it.
+        One without a key is never kept: nothing could ever replace it.
         """
         hashes, values, mask = self._hashes, self._values, self._mask
         base = base - self.base + 1

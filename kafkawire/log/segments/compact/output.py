@@ -1,4 +1,5 @@
-"""The segments a compaction writes: those of what is cleaned, and one for the rests of sources."""
+"""The segments that a compaction writes: those of cleaned batches, and one for the rests of
+sources."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
 
 
 class Outputs:
-    """Partition by partition: `begin`, perhaps `begin_rest` and `write_rest`, `write`..., then
-    `end` or `abandon`; at last `finish`, or `discard`. OSError from the disk."""
+    """Writes partition by partition: `begin`, perhaps `begin_rest` and `write_rest`, `write`...,
+    then `end` or `abandon`; finally `finish` or `discard`. OSError from the disk."""
 
     __slots__ = ("_arguments", "_first", "_fs", "_in_rest", "_kept", "_made", "_noted", "_origins",
                  "_rest", "_share", "_size", "_state", "_waiting", "_writers")  # fmt: skip
@@ -30,8 +31,8 @@ class Outputs:
         self._in_rest = False
 
     def begin(self, share: PartitionToClean, kept: list[Aborted]) -> None:
-        """The next partition, from its first source on. `kept` fills with the aborted transactions
-        that readers of what is written have to know."""
+        """Begin the next partition, from its first source on. `kept` is filled with the aborted
+        transactions that readers of the output must know."""
         if not self._writers:
             self._open_next()
         self._share, self._kept, self._noted = share, kept, 0
@@ -54,7 +55,7 @@ class Outputs:
         _begin(self._writers[-1], share, base_offset, self._state)
 
     def _end_part(self, end_offset: int) -> None:
-        # The state is written when the segment is finished: it can still be filled.
+        # The state is written when the segment is finished, so it may still be filled.
         self._state.aborted = self._kept[self._noted :]
         self._noted = len(self._kept)
         self._writers[-1].end(end_offset)
@@ -70,19 +71,19 @@ class Outputs:
         self._size += sum(map(len, parts))
 
     def begin_rest(self, share: PartitionToClean, base_offset: int, aborted: list[Aborted]) -> None:
-        """Of this partition there is a rest."""
+        """Begin the rest of this partition."""
         if self._rest is None:
             self._rest = self._open(self._arguments.rest)
         _begin(self._rest, share, base_offset, replace(share.state, aborted=aborted))
         self._in_rest = True
 
     def write_rest(self, part: memoryview) -> None:
-        """Whole batches, as they were in the source."""
+        """Write whole batches, as they were in the source."""
         assert self._rest is not None, "no rest was begun"
         self._rest.write([part])
 
     def end(self, clean_end: int, touched_end: int) -> None:
-        """The partition is complete: cleaned below `clean_end`, then its rest."""
+        """End the partition: cleaned below `clean_end`, then its rest."""
         self._end_part(clean_end)
         if self._in_rest:
             assert self._rest is not None
@@ -90,7 +91,7 @@ class Outputs:
         self._share, self._in_rest = None, False
 
     def abandon(self) -> None:
-        """Take back what was written of the partition."""
+        """Discard what was written of the partition."""
         if self._share is None:
             return
         if self._first < len(self._writers) - 1:
@@ -116,7 +117,8 @@ class Outputs:
             self._rest.discard()
 
     def finish(self) -> tuple[list[Made], Made]:
-        """Make all durable: what is in each output, size 0 where there is no file."""
+        """Make everything durable; return the contents of each output, size 0 where there is no
+        file."""
         arguments = self._arguments
         made = [writer.finish() for writer in self._writers]
         made += [_nothing(output) for output in arguments.outputs[len(made) :]]

@@ -1,10 +1,10 @@
 """Which compacted partitions are due to be cleaned: pure decisions (Kafka: LogCleanerManager).
 
-A partition is clean as far as its leading segments are ones the cleaner wrote, which their class
-says. What follows is dirty, up to the first segment with a record younger than
-`min.compaction.lag.ms`; what is still in the journals is never checked. It is due when its dirty
-part has more than `min.cleanable.dirty.ratio` of the bytes, or when the first record of that is
-older than `max.compaction.lag.ms`.
+A partition is clean as far as the cleaner wrote its leading segments, according to their class.
+What follows is dirty, up to the first segment with a record younger than `min.compaction.lag.ms`;
+batches in the journals are never checked. It is due when its dirty part has more than
+`min.cleanable.dirty.ratio` of the bytes, or when the first record of that is older than
+`max.compaction.lag.ms`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kafkawire.offsets.catalog.port import SegmentRange
 NEVER = 1 << 62
 UNBOUNDED_MS = (1 << 63) - 1
 MAX_SHARES = 1000
-"""Partitions of one job: their states are handed over in milliseconds."""
+"""Partitions of one job: packing their states takes milliseconds."""
 SHARED_BYTES = 64 << 20
-"""The most bytes of partitions cleaned in one job into one segment, as the cutter has it."""
+"""The most bytes of partitions cleaned in one job into one segment, as in the cutter."""
 MAX_OUTPUTS = 1000
-"""Segments one partition is written to: rows of one transaction."""
+"""Most segments that one partition is written to: rows of one transaction."""
 
 
 @dataclass(slots=True)
@@ -39,16 +39,16 @@ class Dirty:
 
     @property
     def size_bytes(self) -> int:
-        """How much will be read."""
+        """The bytes to read."""
         return self.clean_bytes + self.dirty_bytes
 
     @property
     def ratio(self) -> float:
-        """How much of it is dirty."""
+        """The dirty bytes among them."""
         return self.dirty_bytes / max(1, self.size_bytes)
 
     def mappings(self) -> list[SegmentRange]:
-        """Its rows as SQL has them."""
+        """Return its rows as SQL has them."""
         partition = self.partition
         return [partition.segments.mapping(partition.number, at) for at in range(self.stop)]
 
@@ -56,9 +56,10 @@ class Dirty:
 def dirty_part(
     partition: Partition, is_clean: Callable[[int], bool | None], now_ms: int
 ) -> tuple[Dirty | None, int]:
-    """(what can be cleaned now if anything, from when on (ms) more can without a further cut).
+    """Return (what can be cleaned now or None, the time (ms) from which more can without a further
+    cut).
 
-    `is_clean` tells of a segment by its id; None: there is no such segment to be read.
+    `is_clean` returns it for the id of a segment; None: there is no such readable segment.
     """
     segments, lag_ms = partition.segments, partition.config.min_compaction_lag_ms
     first = stop = 0
@@ -78,8 +79,8 @@ def dirty_part(
 
 
 def due_ms(dirty: Dirty, first_ms: int | None) -> int:
-    """When it is to be cleaned (ms): 0 is now. `first_ms`: the time of its first dirty record,
-    where `max.compaction.lag.ms` asks for it."""
+    """Return when to clean it (ms): 0 is now. `first_ms`: the time of its first dirty record, if
+    `max.compaction.lag.ms` is set."""
     config = dirty.partition.config
     if dirty.ratio > config.min_cleanable_dirty_ratio:
         return 0
@@ -89,14 +90,14 @@ def due_ms(dirty: Dirty, first_ms: int | None) -> int:
 
 
 def asks_for_age(config: TopicConfig) -> bool:
-    """Whether the age of the dirty part matters."""
+    """Return whether the age of the dirty part matters."""
     return config.max_compaction_lag_ms < UNBOUNDED_MS
 
 
 def batches(found: Iterable[Dirty], alone: set[int]) -> list[tuple[str, list[Dirty]]]:
-    """Which partitions are cleaned in one job, and their class, the dirtiest first.
+    """Yield the partitions that are cleaned in one job, and their class, the dirtiest first.
 
-    Large ones and those of `alone` each have a job.
+    Large ones and those of `alone` have a job each.
     """
     jobs: list[tuple[str, list[Dirty]]] = []
     small: dict[int, Dirty] = {}

@@ -1,8 +1,8 @@
-"""Where the records of a batch begin and end, their keys and which are tombstones: a flat parser.
+"""A flat parser of record batches: where records begin and end, their keys, which are tombstones.
 
 The cleaner checks every record twice and changes few of them, so no record is decoded: keys are
-cut out, everything else is passed over. Fields of one or two bytes are read inline, as a call
-would cost more than the reading; all others go to `kafkawire.codec.varint`. Pure.
+extracted, everything else is skipped. Fields of one or two bytes are read inline, since a call
+would cost more than the read; `kafkawire.codec.varint` reads all others. Pure.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class RecordSpans:
         self.nulls: list[int] = []
 
     def begin(self, at: int) -> int:
-        """Where record `at` begins."""
+        """Return where record `at` begins."""
         return self.stops[at - 1] if at else self.start
 
 
 def read_spans(data: bytes, pos: int, end: int, count: int) -> RecordSpans:  # noqa: C901
-    """The `count` records that must fill data[pos:end]. Hot.
+    """Parse the `count` records that must fill data[pos:end]. Hot.
 
-    Raises IndexError where bytes do not fit. Headers are not checked.
+    Raises IndexError for invalid bytes. Headers are not checked.
     """
     spans = RecordSpans(data, pos)
     add_stop, add_key, add_delta = spans.stops.append, spans.keys.append, spans.deltas.append
@@ -87,7 +87,7 @@ def read_spans(data: bytes, pos: int, end: int, count: int) -> RecordSpans:  # n
 
 
 def times(spans: RecordSpans, kept: list[int]) -> list[int]:
-    """The timestamp deltas of some records. IndexError where there is no such number."""
+    """Return the timestamp deltas of some records. IndexError for an invalid number."""
     data, stops, begin = spans.data, spans.stops, spans.start
     found = []
     for at in kept:
@@ -103,7 +103,7 @@ def times(spans: RecordSpans, kept: list[int]) -> list[int]:
 
 
 def move_times(spans: RecordSpans, kept: list[int], deltas: list[int]) -> bytearray:
-    """The bytes of some records, with other timestamp deltas."""
+    """Return the bytes of some records, with other timestamp deltas."""
     data, out = spans.data, bytearray()
     for at, delta in zip(kept, deltas, strict=True):
         _, pos = read_uvarint(data, spans.begin(at))
@@ -117,7 +117,7 @@ def move_times(spans: RecordSpans, kept: list[int], deltas: list[int]) -> bytear
 
 
 def join(spans: RecordSpans, kept: list[int]) -> bytearray:
-    """The bytes of some records, as they lie."""
+    """Return the bytes of some records, unchanged."""
     data, out = spans.data, bytearray()
     first = last = -1
     for at in kept:

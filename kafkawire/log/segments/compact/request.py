@@ -1,4 +1,5 @@
-"""One job of the cleaner: from partitions to the worker's orders, and from its answer to rows."""
+"""One job of the cleaner: the arguments for the worker, and the rows that follow from its
+result."""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ Finished = list[tuple[SegmentRow, list[SegmentRange]]]
 
 
 class CleanJob:
-    """The dirty partitions of one job as they are now. `planned`: the rows each is cleaned from,
-    `dirty_from`: the offset from which on; `segments`: what is read; `left`: to check again."""
+    """The dirty partitions of one job with their current rows. `planned`: the rows each is cleaned
+    from, `dirty_from`: the offset of its first dirty record; `segments`: those that are read;
+    `left`: partitions to check again."""
 
     __slots__ = (
         "_batch", "_generation", "_kind", "_segment_bytes", "_store", "dirty_from", "left",
@@ -50,41 +52,41 @@ class CleanJob:
         self.left: list[int] = []
 
     def pin(self) -> None:
-        """Keep the files that are read."""
+        """Pin the files that are read."""
         for segment in self.segments:
             segment.pins += 1
 
     def unpin(self) -> None:
-        """Release them."""
+        """Release the files."""
         for segment in self.segments:
             segment.pins -= 1
 
     @property
     def size_bytes(self) -> int:
-        """How much is read, and at most written."""
+        """The bytes read, which are the most that are written."""
         return sum(dirty.size_bytes for dirty in self._batch)
 
     @property
     def dirty_bytes(self) -> int:
-        """How much of that was not cleaned yet."""
+        """The bytes of those that were not cleaned yet."""
         return sum(dirty.dirty_bytes for dirty in self._batch)
 
     @property
     def title(self) -> str:
-        """The cleaned partitions, for log lines."""
+        """Return the cleaned partitions as text for log lines."""
         first = self._batch[0].partition.number
         more = f" and {len(self._batch) - 1} more" if len(self._batch) > 1 else ""
         return self.name_of(first) + more
 
     def name_of(self, number: int) -> str:
-        """A partition for people."""
+        """Return the name of a partition for people."""
         for dirty in self._batch:
             if dirty.partition.number == number:
                 return f"{dirty.partition.topic}-{dirty.partition.index}"
         return f"partition {number}"
 
     def rows(self, env: Env, node_id: int) -> list[SegmentRow]:
-        """The segments to be made: those for what is cleaned, and the last one for a rest."""
+        """Return the segments to write: those for cleaned batches, and the last one for a rest."""
         count = 1
         if len(self._batch) == 1:
             (dirty,) = self._batch
@@ -104,7 +106,7 @@ class CleanJob:
     def arguments(
         self, rows: Sequence[SegmentRow], config: BrokerConfig, origin: JobOrigin
     ) -> CompactArguments:
-        """The worker's orders."""
+        """Return the arguments for the worker."""
         outputs = [
             SegmentOutput(
                 Segment(row, self._store.folder).path,
@@ -158,7 +160,7 @@ class CleanJob:
         )
 
     def is_as_planned(self, partition: Partition | None, number: int) -> bool:
-        """Whether the rows a partition was cleaned from are still its first ones."""
+        """Return whether the rows a partition was cleaned from are still its first ones."""
         planned = self.planned[number]
         if partition is None or partition.removed or len(partition.segments) < len(planned):
             return False
@@ -176,7 +178,7 @@ async def made_by(
     rows: Sequence[SegmentRow],
     partitions: Mapping[int, Partition],
 ) -> tuple[Finished, list[SegmentRange]]:
-    """The written segments with their mappings, and the mappings they replace.
+    """Return the written segments with their mappings, and the mappings they replace.
 
     Partitions that have changed meanwhile are left out, and checked again.
     """

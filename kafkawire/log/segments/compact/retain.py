@@ -1,17 +1,18 @@
 """Retention of records in compacted partitions (Kafka: Cleaner and
 MemoryRecords.filterTo; KIP-58, KIP-98, KIP-534).
 
-Passes over whole batches. `OffsetMapBuilder` puts the keys of the dirty part into an OffsetMap, as
-far as that has room; the offset where it stopped is where the clean part will end. `Cleaner` then
-goes through everything below: a record stays if the map knows no later one of its key; a tombstone
-until its batch's delete horizon, which the first cleaning that keeps it sets (attribute bit 6, and
-the base timestamp is that horizon); data of an aborted transaction goes, its marker when nothing of
-it is left and a horizon has passed. Base and last offset, producer and sequence of a batch never
-change. Batches of which everything stays stay as they lie, byte for byte.
+It reads whole batches in two passes. `OffsetMapBuilder` puts the keys of the dirty part into an
+OffsetMap until that is full; the offset where it stopped is where the clean part will end.
+`Cleaner` then reads everything below: a record stays if the map has no later one of its key; a
+tombstone stays until its batch's delete horizon, which the first cleaning that keeps it sets
+(attribute bit 6, and the base timestamp is that horizon); data of an aborted transaction is
+removed, its marker when nothing of it is left and a horizon has passed. Base and last offset,
+producer and sequence of a batch never change. Batches that keep all records stay as they are, byte
+for byte.
 
-A batch without records goes, except the last one of each producer that is remembered (its
-sequence number must survive) and the last one of all (the offsets up to it are covered by it).
-A batch whose records cannot be read stays as it is. Pure.
+A batch without records is removed, except the last one of each known producer (its sequence number
+must survive) and the last one of all (it covers the offsets up to it). A batch whose records cannot
+be read stays as it is. Pure.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ OFFSET_MAX = _INT64_MAX = (1 << 63) - 1
 
 Unreadable = (KafkaError, IndexError)
 LastBatch = tuple[int, int]
-"""Of a producer: epoch, base offset of its last batch (-1: only a marker is known)."""
+"""State of a producer: epoch, base offset of its last batch (-1: only a marker is known)."""
 
 
 def head_at(data: bytes, pos: int, end: int, following: int) -> BatchHead:
-    """The head of the batch at `pos` in data[:end], its CRC checked. DamagedBatch if it is not
-    what was written.
+    """Return the head of the batch at `pos` in data[:end], with its CRC checked. DamagedBatch if it
+    is not what was written.
 
     `following`: the least offset it may have.
     """
@@ -79,7 +80,7 @@ def head_at(data: bytes, pos: int, end: int, following: int) -> BatchHead:
 
 
 def spans_of(data: bytes, pos: int, head: BatchHead) -> RecordSpans:
-    """The records of the batch at `pos`. Raises one of `Unreadable`."""
+    """Return the records of the batch at `pos`. Raises one of `Unreadable`."""
     start, stop = pos + HEAD_BYTES, pos + head.size_bytes
     codec = head.codec
     if codec:
@@ -93,11 +94,11 @@ def spans_of(data: bytes, pos: int, head: BatchHead) -> RecordSpans:
 
 
 class UnknownFate(Exception):
-    """A transaction was met, and no one has looked ahead whether it was aborted."""
+    """A transaction was found whose outcome has not been read ahead."""
 
 
 class Scanner:
-    """The look ahead, where there are transactions: which were aborted."""
+    """The pass before, where there are transactions: finds which were aborted."""
 
     __slots__ = ("fates", "next_offset")
 
@@ -106,7 +107,7 @@ class Scanner:
         self.next_offset = 0
 
     def scan(self, data: bytes, stop: int) -> None:
-        """The next whole batches, in data[:stop]. DamagedBatch."""
+        """Read the next whole batches, in data[:stop]. DamagedBatch."""
         pos = 0
         while pos < stop:
             head = head_at(data, pos, stop, self.next_offset)
@@ -115,14 +116,14 @@ class Scanner:
             pos += head.size_bytes
 
     def stable(self) -> int:
-        """Below it every transaction has ended, as far as was looked."""
+        """The offset below which every transaction has ended, as far as was read."""
         return min(self.fates.opened.values(), default=self.next_offset)
 
 
 class OffsetMapBuilder:
-    """The first pass, below `stop`. `end`: the offset up to which the map knows everything.
+    """The first pass, below `stop`. `end`: the offset up to which the map has all keys.
 
-    Without `aborted`, which is what a Scanner found, it goes as far as there is no transaction.
+    Without `aborted`, which a Scanner finds, it ends before the first transaction.
     """
 
     __slots__ = ("_cleaned", "_next_offset", "_offsets", "_stop", "end")
@@ -137,7 +138,7 @@ class OffsetMapBuilder:
         self.end = offsets.base
 
     def index(self, data: bytes, stop: int) -> bool:
-        """The next whole batches, in data[:stop]; False if nothing after them is wanted.
+        """Read the next whole batches, in data[:stop]; False if nothing after them is needed.
 
         DamagedBatch for one that is not what was written, UnknownFate.
         """
@@ -168,8 +169,8 @@ class OffsetMapBuilder:
         offsets = self._offsets
         if head.attributes & CONTROL or not head.count:
             return True
-        # A batch is taken whole or not at all; into an empty map it goes whatever its size, since
-        # how much one batch unpacks to is bounded.
+        # A batch is added whole or not at all; an empty map takes one of any size, since the
+        # unpacked size of one batch is bounded.
         if not offsets.has_room(head.count):
             return False
         if head.last_offset - offsets.base >= MAX_OFFSETS - 1:
@@ -183,7 +184,7 @@ class OffsetMapBuilder:
 
 
 class Cleaner:
-    """The second pass, over [log start, `end`). `producers`: what is remembered, by producer id."""
+    """The second pass, over [log start, `end`). `producers`: their known states, by producer id."""
 
     __slots__ = ("_delete_retention_ms", "_end", "_now_ms", "_offsets", "_producers", "cleaned",
                  "done", "next_offset", "stats")  # fmt: skip
@@ -238,7 +239,7 @@ class Cleaner:
         return parts
 
     def _control(self, data: bytes, pos: int, head: BatchHead) -> bytearray | None:
-        """None: it stays as it is; empty: it goes; else what takes its place."""
+        """Return None to keep the batch, empty to remove it, else its replacement."""
         may_go = self.cleaned.control(data, pos, head)
         if not head.count:
             return self._emptied(head)
@@ -257,7 +258,7 @@ class Cleaner:
             return None
 
     def _data(self, data: bytes, pos: int, head: BatchHead) -> bytearray | None:
-        """As `_control`, for a batch of records."""
+        """Do as `_control` for a batch of records."""
         stats = self.stats
         stats.read += head.count
         if self.cleaned.data(head) or not head.count:
@@ -285,7 +286,8 @@ class Cleaner:
     def _tombstones(
         self, head: BatchHead, spans: RecordSpans, kept: list[int]
     ) -> tuple[list[int], bool]:
-        """The tombstones of `kept` that stay, and whether the batch needs a delete horizon."""
+        """Return the tombstones of `kept` that stay, and whether the batch needs a delete
+        horizon."""
         nulls = set(spans.nulls)
         if head.attributes & DELETE_HORIZON:
             if head.base_timestamp <= self._now_ms:
@@ -294,7 +296,7 @@ class Cleaner:
         return kept, not nulls.isdisjoint(kept)
 
     def _emptied(self, head: BatchHead) -> bytearray | None:
-        """A batch of which no record stays: its head alone if that is needed."""
+        """Return the head of a batch of which no record stays, if it is needed."""
         known = self._producers.get(head.producer_id) if head.producer_id >= 0 else None
         if known is not None and known[1] >= 0:
             wanted = known[1] == head.base_offset
@@ -312,7 +314,8 @@ class Cleaner:
     def _rebuilt(
         self, head: BatchHead, spans: RecordSpans, kept: list[int], horizon: bool
     ) -> bytearray:
-        """The batch with some of its records. IndexError if a time is none of 64 bits."""
+        """Return the batch with some of its records. IndexError if a timestamp does not fit into 64
+        bits."""
         base, attributes = head.base_timestamp, head.attributes
         deltas = times(spans, kept)
         newest = head.max_timestamp
@@ -347,7 +350,7 @@ def _batch(
     count: int,
     packed: bytes | bytearray | memoryview,
 ) -> bytearray:
-    """A batch in the place of another: same offsets, producer, sequence, leader epoch."""
+    """Return a batch that replaces another: same offsets, producer, sequence, leader epoch."""
     out = bytearray(HEAD_BYTES)
     HEAD.pack_into(
         out, 0, head.base_offset, HEAD_BYTES - PREFIX_BYTES + len(packed), head.leader_epoch,

@@ -1,9 +1,9 @@
 """Transaction state of the cleaner while it reads the batches of a partition.
 
-`Fates` looks ahead: which transactions were aborted, and which are still open where it stopped.
-`Cleaned` goes along with the cleaning and says of each batch whether it may go (Kafka:
-CleanedTransactionMetadata): data of an aborted transaction at once, a marker when nothing of its
-transaction was met any more. Pure.
+`Fates` reads ahead: which transactions were aborted, and which are still open where it stopped.
+`Cleaned` follows the cleaning and decides for each batch whether it may be removed (Kafka:
+CleanedTransactionMetadata): data of an aborted transaction at once, a marker when no data of its
+transaction was found any more. Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Aborted = tuple[int, int, int]
 
 
 def control_type(data: Buffer, at: int, head: BatchHead) -> int:
-    """The type of the control batch at `at`; OTHER if it cannot be decoded."""
+    """Return the type of the control batch at `at`; OTHER if it cannot be decoded."""
     if not head.count:
         return EMPTY
     try:
@@ -50,7 +50,7 @@ class Fates:
         self.opened: dict[int, int] = {}
 
     def scan(self, data: Buffer, at: int, head: BatchHead) -> None:
-        """The next batch."""
+        """Add the next batch."""
         if head.attributes & CONTROL:
             kind = control_type(data, at, head)
             if kind >= 0:
@@ -62,8 +62,8 @@ class Fates:
 
 
 class Cleaned:
-    """Transaction state of the batches already cleaned. `kept`: the aborted transactions of which a
-    reader still has to know."""
+    """Transaction state of the batches already cleaned. `kept`: the aborted transactions that
+    readers must still know."""
 
     __slots__ = ("_aborted", "_committed", "_met", "_waiting", "kept")
 
@@ -81,7 +81,7 @@ class Cleaned:
             self._aborted.setdefault(producer_id, (producer_id, first, last))
 
     def data(self, head: BatchHead) -> bool:
-        """A batch of records: whether it belongs to an aborted transaction."""
+        """Return whether a batch of records belongs to an aborted transaction."""
         if not head.attributes & TRANSACTIONAL:
             return False
         self._reach(head.last_offset)
@@ -92,7 +92,7 @@ class Cleaned:
         return False
 
     def control(self, data: Buffer, at: int, head: BatchHead) -> bool:
-        """A control batch: whether nothing of its transaction is left before it."""
+        """Return whether no data of a control batch's transaction is left before it."""
         self._reach(head.last_offset)
         kind = control_type(data, at, head)
         producer_id = head.producer_id

@@ -1,13 +1,12 @@
 """Cutting: sorted segments are written from rolled journals.
 
 A journal is rolled when it is full, when it has held something for `journal.roll.ms` or a topic's
-`segment.ms`, when a partition has its topic's `segment.bytes` in the journals, and in time for
-half of the least `tiering.max.lag.ms` in it. It is cut when it is not hot any more, when as old
-again, or for `segment.bytes` at once. So a record is in a segment within bounded time, and a
-journal that is being read stays with its readers.
+`segment.ms`, when a partition has its topic's `segment.bytes` in the journals, and in time for half
+of the least `tiering.max.lag.ms` in it. It is cut when it is not hot any more, when it has been
+rolled for as long again, or at once for `segment.bytes`. So a record is in a segment within bounded
+time, and a journal that is being read stays in memory for its readers.
 
-The worker checks every batch. A partition with a damaged one is reported and stays in its
-journals until the range is given up (kafkawire.log.recovery). Tiered and local partitions do not
-share segments; small partitions of one class do, so ten thousand that trickle make a handful of
-files.
+The worker checks every batch. A partition with a damaged one is reported and stays in its journals
+until the range is given up (kafkawire.log.recovery). Tiered and local partitions do not share
+segments; small partitions of one class do, so ten thousand slow ones make a handful of files.
 """

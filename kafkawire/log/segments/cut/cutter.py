@@ -1,13 +1,14 @@
 """The cutter: rolled journals become segments, concurrently with the traffic.
 
-One job at a time, done by the worker process; the loop only plans it and takes its outcome, both
-in slices. In order: rows of segments that are STARTED, which readers ignore -> the files, durable
--> one transaction -> memory -> journals in which nothing lives any more are recycled. A crash
-leaves STARTED rows and their files, which the next start removes.
+One job at a time, done by the worker process; the event loop only plans it and applies its result,
+both in slices. In order: rows of segments that are STARTED, which readers ignore -> the files,
+durable -> one transaction -> memory -> journals without live batches are recycled. A crash leaves
+STARTED rows and their files, which the next start removes.
 
 A journal is cut when it is not hot any more (readers get it from its mapping until then), or when
-it is old (kafkawire.log.segments.cut.schedule): so quiet topics come into segments too, in at most
-twice `journal.roll.ms` or the topic's `segment.ms`, and if they are tiered in half of their lag.
+it is old (kafkawire.log.segments.cut.schedule): so quiet topics are cut into segments too, within
+at most twice `journal.roll.ms` or the topic's `segment.ms`, and tiered ones within half of their
+lag.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ SHARED_BYTES = 64 << 20
 JOB_SLICE = 64
 """Partitions whose state is packed per event-loop iteration."""
 STUCK_S = 30.0
-"""A journal of which nothing could be cut is not checked again for so long."""
+"""Seconds until a journal of which nothing could be cut is checked again."""
 
 
 class Cutter:
@@ -98,7 +99,7 @@ class Cutter:
         self._taken: set[int] = set()
 
     async def run(self) -> bool:
-        """Roll what is old and cut all that is due; whether anything was cut."""
+        """Roll old journals and cut all that are due; return whether anything was cut."""
         await self._swapper.settle()
         await self.timing.scan()
         await self._roll_if_old()
@@ -108,7 +109,7 @@ class Cutter:
         return cut
 
     def taken(self) -> set[int]:
-        """The partitions that were cut since the last call."""
+        """Return the partitions that were cut since the last call."""
         taken, self._taken = self._taken, set()
         return taken
 
@@ -124,7 +125,7 @@ class Cutter:
             journals.prepare(again=old)  # and a later check rolls
 
     def _due(self) -> list[Journal]:
-        """Rolled journals that are cold, or old, or before one that is."""
+        """Return rolled journals that are cold or old, and those before them."""
         journals = self._commit_log.journals
         rolled = [journal for journal in journals if journal.rolled and journal.live]
         stop = 0
@@ -137,7 +138,7 @@ class Cutter:
         return [journal for journal in rolled[:stop] if journal.number not in self._stuck]
 
     async def _cut_once(self) -> bool:
-        """Plan one job and do it; False if there is nothing to cut."""
+        """Plan one job and run it; False if there is nothing to cut."""
         journals = ready(self._due(), self._commit_log.commits.committed)
         if not journals and not self._given_up.ranges:
             return False
@@ -159,7 +160,7 @@ class Cutter:
         last = journals[-1].number if journals else 0
         shares: dict[int, CutShare] = {}
         scanned = 0
-        # A range at the end of a partition may lie in no journal.
+        # A range at the end of a partition may be in no journal.
         for numbers in [*(each.numbers for each in journals), self._given_up.ranges]:
             for number in list(numbers):
                 partition = self._partitions.get(number)
@@ -174,7 +175,7 @@ class Cutter:
         return [shares[number] for number in sorted(shares)]
 
     async def _cut(self, shares: list[CutShare], pins: Pins) -> None:
-        """From shares to segments that readers see."""
+        """Cut shares into segments that readers use."""
         wanted, journals = await self._pack(shares, pins)
         if not shares:
             return
@@ -214,9 +215,9 @@ class Cutter:
     async def _pack(
         self, shares: list[CutShare], pins: Pins
     ) -> tuple[list[bytes], list[JournalFile]]:
-        """The worker's orders, as of now, and the journals these need, which are pinned.
+        """Return the worker's arguments, as of now, and the journals they need, which are pinned.
 
-        Shares of which nothing is left by now are taken out.
+        Shares of which nothing is left by now are left out.
         """
         by_number = self._commit_log.journals.by_number
         wanted: list[bytes] = []
@@ -260,7 +261,7 @@ class Cutter:
         return self._given_up.of(partition.number, partition.topic_id)
 
     def _group(self, shares: list[CutShare]) -> tuple[list[SegmentRow], list[list[int]]]:
-        """The segments to be made, and the partitions in each."""
+        """Return the segments to write, and the partitions in each."""
         now_ms = self._env.clock.now_ms()
         kinds = [(share.partition.number, share.kind, share.size_bytes) for share in shares]
         rows: list[SegmentRow] = []
@@ -274,7 +275,7 @@ class Cutter:
     async def _finished(
         self, result: JobResult, rows: list[SegmentRow]
     ) -> list[tuple[SegmentRow, list[SegmentRange]]]:
-        """Rows of what was written, with their mappings."""
+        """Return the rows of the written segments, with their mappings."""
         finished = []
         for made, row in zip(result.made, rows, strict=True):
             assert made.uuid == row.uuid, "outputs are made in their order"
@@ -298,7 +299,8 @@ class Cutter:
             )
 
     async def _give_up(self, rows: list[SegmentRow]) -> None:
-        """Remove what a job that failed may have left; if that fails, the next start does it."""
+        """Remove the files that a failed job may have left; if that fails, the next start does
+        it."""
         if rows:
             await self._store.discard([Segment(row, self._store.folder) for row in rows])
 

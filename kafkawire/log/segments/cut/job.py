@@ -1,13 +1,13 @@
-"""The job `cut`: what partitions have in rolled journals becomes sorted segments.
+"""The job `cut`: write the batches of partitions in rolled journals as sorted segments.
 
 Rows come from the index file next to each journal, or from scanning it if that is damaged. Every
-frame's and every batch's checksum is checked; a partition with a bad byte is left out and named,
-the others go on. Offsets that were given up (kafkawire.log.recovery.given_up) are not read: an
-empty batch stands for them, and the segment's section `lost` has the account.
+frame's and every batch's checksum is checked; a partition with a bad byte is left out and reported,
+the others continue. Offsets that were given up (kafkawire.log.recovery.given_up) are not read: an
+empty batch replaces them, and the segment's section `lost` lists them.
 
-Memory: a row of the index for each frame (40 bytes) of the partition at hand, the sparse index of
-the segment at hand (a hundredth of it), and what SegmentWriter holds; the journals are checked
-where they lie in the page cache.
+Memory: an index row for each frame (40 bytes) of the current partition, the sparse index of the
+current segment (a hundredth of it), and the buffers of SegmentWriter; the journals are read in the
+page cache.
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
 
 ROWS_AT_ONCE = 480
 BYTES_AT_ONCE = 4 << 20
-"""Frames handed on in one go: of the smallest a hundred KiB, of large ones a few MiB."""
+"""Frames passed on at once: a hundred KiB of the smallest, a few MiB of large ones."""
 SMALL_BYTES = 4096
-"""Frames smaller than this on average are copied together: less work than keeping them apart."""
+"""Frames smaller than this on average are copied together: that is less work than separate
+buffers."""
 
 _FRAME = Struct(">4xIIHH")
-"""Of a frame's head: checksum, payload length, kind, batch count."""
+"""Fields of a frame's head: checksum, payload length, kind, batch count."""
 _SUMMED = HEAD_BYTES - 8
-"""How much of a head its checksum covers: its end, followed by the prefix of each batch."""
+"""Bytes of a head that its checksum covers, at its end, followed by the prefix of each batch."""
 
 
 def run(fs: FileSystem, arguments: CutArguments, pace: Pace) -> JobResult:
@@ -101,7 +102,7 @@ class _Journal:
             self._rows = scan(self.mapped.view, file.number, HEADER_BYTES, file.end, 0)
 
     def cannot_read(self, start: int, stop: int) -> bool:
-        """Whether the disk failed to read some of these bytes."""
+        """Return whether the disk failed to read some of these bytes."""
         return any(one < stop and start < other for one, other in self.bad)
 
     def rows(self, number: int) -> IndexColumns:
@@ -118,7 +119,7 @@ def _fill(
     journals: list[_Journal],
     result: JobResult,
 ) -> None:
-    """One segment's partitions."""
+    """Write one segment's partitions."""
     for number in sorted(output.numbers):
         item = wanted[number]
         topic = (item.topic_id, item.topic, item.index)
@@ -134,7 +135,8 @@ def _fill(
 def _copy(
     writer: SegmentWriter, item: PartitionToCut, journals: list[_Journal]
 ) -> StoredDamage | None:
-    """All batches of one partition, and empty ones for what was given up, or why not."""
+    """Write all batches of one partition, and empty ones for what was given up, or return the
+    damage."""
     start = item.from_offset
     for lost in item.state.lost:
         damage = _copy_span(writer, item, journals, (start, lost.first))
@@ -148,7 +150,7 @@ def _copy(
 def _copy_span(
     writer: SegmentWriter, item: PartitionToCut, journals: list[_Journal], span: tuple[int, int]
 ) -> StoredDamage | None:
-    """The batches with the offsets [first, upto) of one partition, or why not."""
+    """Write the batches with the offsets [first, upto) of one partition, or return the damage."""
     following, upto = span
     if following == upto:
         return None
@@ -181,7 +183,8 @@ def _copy_rows(
     part: tuple[int, int],
     following: int,
 ) -> StoredDamage | None:
-    """Rows [start, stop) of one journal, which must begin at or (the first) before `following`."""
+    """Write rows [start, stop) of one journal, which must begin at or (the first) before
+    `following`."""
     start, stop = part
     view = journal.mapped.view
     positions = [log_position & POSITION_MASK for log_position in rows.log_position[start:stop]]
@@ -218,9 +221,9 @@ def _copy_rows(
 def _hole(
     rows: IndexColumns, part: tuple[int, int], following: int, first: bool
 ) -> tuple[int, int] | None:
-    """(row, offset): the first row that does not begin at the offset where the one before ends.
+    """Return (row, offset) of the first row that does not begin where the one before ends.
 
-    `following`: where the one before these ends. The `first` of all may begin before it.
+    `following`: where the row before these ends. The `first` of all may begin before it.
     """
     start, stop = part
     base = rows.base[start]
@@ -238,7 +241,7 @@ def _hole(
 def _bad_frame(
     journal: _Journal, positions: Sequence[int], parts: Sequence[memoryview]
 ) -> int | None:
-    """The first frame whose own checksum does not fit, or that the disk could not read. Hot."""
+    """Return the first frame whose checksum is wrong, or that the disk could not read. Hot."""
     view = journal.mapped.view
     head, checksum = _FRAME.unpack_from, crc32c
     for number, (at, part) in enumerate(zip(positions, parts, strict=True)):

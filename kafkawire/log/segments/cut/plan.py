@@ -1,9 +1,9 @@
 """Plan of the next cut: pure decisions over journals and partitions.
 
-Rolled journals are cut oldest first, when all that lies in them is committed and their index is on
-the disk. Of each partition goes what lies between its cut offset and the last stable offset; the
-rest of a journal waits there for a later cut. One job is bounded in journals, bytes and partitions,
-so that it ends in bounded time and its rows make a bounded transaction.
+Rolled journals are cut oldest first, when everything in them is committed and their index is on the
+disk. Of each partition the offsets between its cut offset and the last stable offset are cut; the
+rest of a journal waits for a later cut. One job is bounded in journals, bytes and partitions, so
+that it ends in bounded time and its rows make a bounded transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from kafkawire.log.recovery.given_up import passed
 from kafkawire.log.segments.store.grouping import retention_class
 
 JOB_BYTES = 256 << 20
-"""Two journals of the usual size: what is read once stays in the page cache while it is sorted."""
+"""Two journals of the usual size: bytes that were read stay in the page cache while they are
+sorted."""
 JOB_PARTITIONS = 10_000
 """Rows of one transaction: a tenth of a second of SQLite's time."""
 
@@ -28,7 +29,7 @@ JOB_PARTITIONS = 10_000
 @dataclass(slots=True)
 class CutShare:
     """The part of a cut that belongs to one partition: offsets [start, end), about so many bytes;
-    `kind`: its class, which says with whom it may share a segment."""
+    `kind`: its class; only partitions of one class share a segment."""
 
     partition: Partition
     start: int
@@ -38,7 +39,7 @@ class CutShare:
 
 
 def ready(journals: Iterable[Journal], committed: int) -> list[Journal]:
-    """The rolled journals that may be cut now, oldest first, within a job's bytes."""
+    """Return the rolled journals that may be cut now, oldest first, within a job's bytes."""
     found: list[Journal] = []
     room = JOB_BYTES
     for journal in journals:
@@ -55,9 +56,9 @@ def ready(journals: Iterable[Journal], committed: int) -> list[Journal]:
 def share_of(
     partition: Partition, last_journal: int, given_up: Sequence[LostRange] = ()
 ) -> CutShare | None:
-    """The part of a partition in the journals up to `last_journal` that may be cut and fits into
-    one segment by its topic's `segment.bytes`; None if nothing does. A share ends where damage
-    begins that is not among `given_up`."""
+    """Return the part of a partition in the journals up to `last_journal` that may be cut and fits
+    into one segment by its topic's `segment.bytes`; None if there is none. A share ends where
+    damage begins that is not in `given_up`."""
     portions = partition.portions
     start = max(partition.cut_offset, partition.log_start)
     stable = min(partition.high_watermark, partition.last_stable_offset)
@@ -82,7 +83,7 @@ def share_of(
 
 
 def _holds_from(partition: Partition, offset: int) -> bool:
-    """Whether the journals hold anything of a partition from an offset on."""
+    """Return whether the journals contain anything of a partition from an offset on."""
     rows, portions = partition.rows, partition.portions
     if len(rows) and rows.end_offset(len(rows) - 1) > offset:
         return True
@@ -90,7 +91,8 @@ def _holds_from(partition: Partition, offset: int) -> bool:
 
 
 def _sound_until(partition: Partition, start: int, end: int, given_up: Sequence[LostRange]) -> int:
-    """Where the first damaged range in [start, end) begins that was not given up, or `end`."""
+    """Return where the first damaged range in [start, end) begins that was not given up, or
+    `end`."""
     while True:
         damaged = _whole_until(partition, start, end)
         start = passed(given_up, damaged)
@@ -101,9 +103,9 @@ def _sound_until(partition: Partition, start: int, end: int, given_up: Sequence[
 
 
 def _whole_until(partition: Partition, start: int, end: int) -> int:
-    """Where the first damaged range in [start, end) begins, as far as rows in memory tell.
+    """Return where the first damaged range in [start, end) begins, according to rows in memory.
 
-    For those that are not, the job sees it.
+    For other rows the job finds it.
     """
     rows = partition.rows
     if not len(rows) or rows.base[0] > start:

@@ -1,16 +1,16 @@
-"""When a journal is rolled though it is not full, and cut though it is hot.
+"""Schedule of journals: when one is rolled although it is not full, and cut although it is hot.
 
 It is rolled when it has held something for the least of `journal.roll.ms` and of the `segment.ms`
 of the topics in it (for a compacted topic that is at most its `max.compaction.lag.ms`), and cut
 when it has been rolled for as long again. A partition with `segment.bytes` in the journals has them
-rolled and cut at once, as a full segment of Kafka's is rolled. A short `retention.ms` has a journal
-rolled, since records expire by rolled journals, but not cut.
+rolled and cut at once, as a full segment of Kafka's is rolled. A short `retention.ms` makes a
+journal be rolled, since records expire by rolled journals, but not cut.
 
-A journal that holds records of a tiered partition is rolled and cut by the time half of the least
-`tiering.max.lag.ms` in it is over, counted from its first such record: the other half is the
-upload's. A record came at the earliest just after the check before the one that found it, so it is
-counted from there; what a start finds in the journals may be of any age and is cut at once. Times
-are monotonic seconds.
+A journal with records of a tiered partition is rolled and cut within half of the least
+`tiering.max.lag.ms` in it, counted from its first such record: the other half is left for the
+upload. A record may have come just after the check before the one that found it, so the time is
+counted from there; records that a start finds in the journals may have any age and are cut at once.
+Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from kafkawire.log.partition.partition import Partition
 SLICE = 1024
 """Partitions checked per event-loop iteration: a fraction of a millisecond."""
 CUT_PART = 0.5
-"""The part of the lag within which records come into segments."""
+"""The part of the lag within which records are cut into segments."""
 SCANS_PER_LAG = 20
-"""How often journals are checked in the shortest lag: the delay of a check is lost."""
+"""Checks of the journals in the shortest lag: the time until the next check is lost."""
 MIN_SCAN_INTERVAL_S = 0.1
 ROLLS_PER_CHECK = 4
-"""A short `retention.ms` rolls a journal so often between two checks of retention: more often would
-free nothing sooner."""
+"""Rolls of a journal by a short `retention.ms` between two checks of retention: more would free
+nothing sooner."""
 SCANS_AHEAD = 2
 """A journal is rolled so many checks before its time, to be indexed and cut by then."""
 NEVER = float("inf")
@@ -40,10 +40,10 @@ UNBOUNDED_BYTES = 1 << 62
 
 @dataclass(slots=True)
 class JournalAge:
-    """One journal: since when it has been seen with something in it, since when it may have held
-    tiered records, and since when it has been rolled (None: not). `known`: for how many partitions
-    the least times were taken: `cut_s` of `segment.ms`, `roll_s` also of `retention.ms`. `limited`:
-    partitions whose `segment.bytes` a journal may exceed, `full`: one of them has that many."""
+    """One journal: since when it is not empty, since when it may have had tiered records, and since
+    when it has been rolled (None: not). `known`: the number of partitions for which the least times
+    were computed: `cut_s` of `segment.ms`, `roll_s` also of `retention.ms`. `limited`: partitions
+    whose `segment.bytes` a journal may exceed, `full`: one of them has that many."""
 
     since: float
     tiered_since: float = NEVER
@@ -80,7 +80,7 @@ class Timing:
         self._room = 0  # more of them the fullest one could take then
 
     async def scan(self) -> None:
-        """Measure what the journals hold."""
+        """Update the state of all journals."""
         now = self._env.clock.monotonic()
         journals = [each for each in self._commit_log.journals if each.numbers]
         held = {each.number: self._held.get(each.number) or JournalAge(now) for each in journals}
@@ -99,7 +99,7 @@ class Timing:
         self._scanned_at = now
 
     async def _measure(self, journal: Journal, held: JournalAge) -> None:
-        """The least times of the partitions in it."""
+        """Compute the least times of the partitions in it."""
         held.known = len(journal.numbers)
         config = self._commit_log.config
         checked_ms = config.log_retention_check_interval_ms // ROLLS_PER_CHECK
@@ -125,8 +125,8 @@ class Timing:
 
     async def _find_full(self, journals: list[Journal]) -> None:
         """Mark the journal with which a partition has a segment's bytes in the journals. While one
-        waits to be cut no other is marked: what it holds is counted until then. Partitions are
-        counted again only when so many bytes were appended as the fullest one still took."""
+        waits to be cut no other is marked: its bytes are counted until then. Partitions are counted
+        again only when as many bytes were appended as the fullest one could still take."""
         held = [self._held[journal.number] for journal in journals]
         appended = self._commit_log.appended_bytes
         if appended - self._counted_at < self._room or any(each.full for each in held):
@@ -138,7 +138,8 @@ class Timing:
             self._room = min(self._room, max(0, room))
 
     async def _room_of(self, numbers: list[int]) -> int:
-        """The least of what these partitions still take in the journals before one is full."""
+        """Return the least number of bytes that one of these partitions can still take in the
+        journals before it is full."""
         least = UNBOUNDED_BYTES
         for at, number in enumerate(numbers, 1):
             partition = self._partitions.get(number)
@@ -150,19 +151,19 @@ class Timing:
         return least
 
     def settings_changed(self) -> None:
-        """Topics have other times."""
+        """Note that the settings of topics have changed."""
         self._room = 0
         for held in self._held.values():
             held.known = -1
 
     def scan_interval_s(self) -> float:
-        """How long to wait until the next check."""
+        """Return how many seconds to wait until the next check."""
         least = min((held.lag_s for held in self._held.values()), default=NEVER)
         usual = self._commit_log.config.cut_interval_ms / 1000
         return min(usual, max(MIN_SCAN_INTERVAL_S, least / SCANS_PER_LAG))
 
     def is_old(self, journal: Journal) -> bool:
-        """Whether it should be rolled, or cut if it is rolled."""
+        """Return whether it should be rolled, or cut if it is rolled."""
         held = self._held.get(journal.number)
         if held is None:
             return False
@@ -176,18 +177,19 @@ class Timing:
         return now - held.rolled_since >= held.cut_s
 
     def will_be_old(self, journal: Journal) -> bool:
-        """Whether it is to be rolled soon: for the remote tier, or by a topic's settings."""
+        """Return whether it must be rolled soon: for the remote tier, or by a topic's settings."""
         held = self._held.get(journal.number)
         usual_s = self._commit_log.config.journal_roll_ms / 1000
         return held is not None and (held.lag_s != NEVER or held.roll_s < usual_s)
 
     def held_since(self, journal: int) -> float:
-        """Since when a journal may have held tiered records; infinity if it has none."""
+        """Return since when a journal may have had tiered records; infinity if it has none."""
         held = self._held.get(journal)
         return NEVER if held is None else held.tiered_since
 
     def cut_by(self, journal: int) -> float:
-        """By when tiered records of a journal are to be in segments; infinity if it has none."""
+        """Return by when tiered records of a journal must be in segments; infinity if it has
+        none."""
         held = self._held.get(journal)
         return NEVER if held is None else self._cut_by(held)
 
@@ -196,7 +198,7 @@ class Timing:
         return held.tiered_since + (0.0 if held.found else CUT_PART * held.lag_s)
 
     async def overdue(self) -> list[int]:
-        """Tiered partitions with records here that should be in the remote tier by now."""
+        """Return tiered partitions with records here that should be in the remote tier by now."""
         now = self._env.clock.monotonic()
         found: list[int] = []
         for number, held in list(self._held.items()):

@@ -1,6 +1,6 @@
 """Segment files as the broker and jobs open them.
 
-Jobs read them through kafkawire.log.io.mapped_file, tools too.
+Jobs and tools read them through kafkawire.log.io.mapped_file.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ SUFFIX = ".segment"
 
 
 LostRanges: TypeAlias = dict[int, list[LostRange]]
-"""By partition number."""
+"""Lost ranges by partition number."""
 
 
 class OtherSegment(FormatError):
-    """A sound file, but not the one it should be."""
+    """An intact file, but of another segment than expected."""
 
 
 def segment_path(folder: str, uuid: bytes) -> str:
-    """Where the segment of this uuid lies."""
+    """Return the path of the segment with this uuid."""
     return os.path.join(folder, uuid.hex() + SUFFIX)
 
 
 def check_file(fs: FileSystem, path: str, row: SegmentRow) -> File:
     """Open a segment for reading with the mappings of SQL.
 
-    Those hold all that a reader needs, and each partition's index and batches are checked when
-    they are read. So damage elsewhere is named in the log, and stops no one: one bad byte in a
-    shared segment must not take the other partitions with it. Refused, with CORRUPT_MESSAGE:
-    another length than the row's, another segment, a newer format.
+    These contain all that a reader needs, and each partition's index and batches are checked when
+    they are read. So damage elsewhere is only logged: one bad byte in a shared segment must not
+    make the other partitions unreadable. Refused with CORRUPT_MESSAGE: another length than in the
+    row, another segment, a newer format.
 
     Reads all sections (about a hundredth of the file), so it may block. OSError from the disk.
     """
@@ -86,7 +86,7 @@ def check_file(fs: FileSystem, path: str, row: SegmentRow) -> File:
 
 
 def _damage(file: File, uuid: bytes) -> Iterator[FormatError]:
-    """Problems outside of the batches."""
+    """Yield the problems outside of the batches."""
     try:
         trailer = _read_ends(file, uuid)
     except (OtherSegment, NewerFormatError):
@@ -102,7 +102,7 @@ def _damage(file: File, uuid: bytes) -> Iterator[FormatError]:
 
 
 def _read_ends(file: File, uuid: bytes) -> Trailer:
-    """Header and trailer; `uuid` empty: of whichever segment. FormatError."""
+    """Read header and trailer; `uuid` empty: of any segment. FormatError."""
     size = file.size()
     header = read_header(file.pread(HEADER_BYTES, 0))
     at = max(0, size - TAIL_BYTES)
@@ -115,7 +115,7 @@ def _read_ends(file: File, uuid: bytes) -> Trailer:
 
 
 def read_lost_ranges(fs: FileSystem, path: str) -> LostRanges:
-    """The lost ranges of the partitions of a segment; none if they cannot be read."""
+    """Return the lost ranges of the partitions of a segment; none if they cannot be read."""
     try:
         file = fs.open(path)
     except OSError:
@@ -183,24 +183,24 @@ class SegmentFile:
             raise self.wrong(failure) from failure
 
     def wrong(self, failure: FormatError) -> FormatError:
-        """The failure with the file's name."""
+        """Return the failure with the file's name."""
         kind = NewerFormatError if isinstance(failure, NewerFormatError) else FormatError
         return kind(f"{self.path} cannot be read: {failure}")
 
     def body(self, kind: int, pace: Pace = no_pace) -> memoryview:
-        """The body of the section of this type, checked. FormatError without the path."""
+        """Return the body of the section of this type, checked. FormatError without the path."""
         section = self.trailer.section(kind)
         return section_body(section, self._mapped.need(section.start, section.stop, pace))
 
     def checked(self, section: Section, pace: Pace = no_pace) -> memoryview:
-        """The body of a section, checked."""
+        """Return the body of a section, checked."""
         try:
             return section_body(section, self._mapped.need(section.start, section.stop, pace))
         except FormatError as failure:
             raise self.wrong(failure) from failure
 
     def states(self, pace: Pace = no_pace) -> dict[int, PartitionState]:
-        """The state of each partition, with what was lost of it."""
+        """Return the state of each partition, with its lost ranges."""
         try:
             states = read_state(self.body(STATE, pace))
         except FormatError as failure:
@@ -210,7 +210,7 @@ class SegmentFile:
         return states
 
     def lost(self, pace: Pace = no_pace) -> LostRanges:
-        """The lost ranges of each partition."""
+        """Return the lost ranges of each partition."""
         if self.trailer.optional(LOST) is None:
             return {}
         try:
@@ -219,7 +219,7 @@ class SegmentFile:
             raise self.wrong(failure) from failure
 
     def index(self, entry: PartitionEntry, pace: Pace = no_pace) -> SparseIndex:
-        """The sparse index of an entry, checked."""
+        """Return the sparse index of an entry, checked."""
         stop = entry.index_start + entry.index_length
         body = self._mapped.need(entry.index_start, stop, pace)
         try:
@@ -230,18 +230,20 @@ class SegmentFile:
             raise FormatError(f"{self.path}: of partition {entry.number}, {failure}") from failure
 
     def read_ahead(self, start: int, stop: int, pace: Pace) -> list[tuple[int, int]]:
-        """Read the bytes [start, stop) into the page cache; the stretches that cannot be read."""
+        """Read the bytes [start, stop) into the page cache; return the ranges that cannot be
+        read."""
         return self._mapped.read_ahead(start, stop, pace)
 
     def need(self, start: int, stop: int, pace: Pace) -> memoryview:
-        """The bytes [start, stop), read ahead."""
+        """Return the bytes [start, stop), read ahead."""
         return self._mapped.need(start, stop, pace)
 
     def sound(
         self, entry: PartitionEntry, index: SparseIndex, start: int, stop: int, pace: Pace
     ) -> Iterator[tuple[int, memoryview]]:
-        """(position, batches) of the bytes [start, stop) of an entry, which begin and end where
-        batches do: about PIECE_BYTES at a time, read ahead and held to the index's checksums.
+        """Yield (position, batches) of the bytes [start, stop) of an entry, which begin and end
+        with whole batches: about PIECE_BYTES at a time, read ahead and compared with the index's
+        checksums.
 
         Raises DamagedBlock for bytes that are not what was written, OSError from the disk.
         """
@@ -254,13 +256,13 @@ class SegmentFile:
             yield first, data[first - position : last - position]
 
     def close(self) -> None:
-        """Give the handle back."""
+        """Close the handle."""
         self._mapped.close()
 
 
 def read_entries(fs: FileSystem, path: str) -> list[PartitionEntry]:
-    """The partitions in a finished segment file; none for a file that is gone or was not
-    finished. Raises OSError from the disk; runs in a thread."""
+    """Return the partitions in a finished segment file; none for a file that is missing or
+    unfinished. Raises OSError from the disk; runs in a thread."""
     try:
         file = SegmentFile(fs, path)
     except (FileNotFoundError, FormatError):

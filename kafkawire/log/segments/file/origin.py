@@ -1,7 +1,7 @@
 """Topic information for segment jobs, packed in slices.
 
-Cutter, rewriter and cleaner ask it for the partitions of a job. On the loop, concurrently with the
-traffic.
+Cutter, merger and cleaner request it for the partitions of a job. Runs on the event loop,
+concurrently with the traffic.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Origins:
         self._catalog = catalog
 
     async def of(self, numbers: Iterable[int]) -> JobOrigin:
-        """The topics of these partitions as they are now; those deleted are left out."""
+        """Return the current topics of these partitions, without deleted ones."""
         wanted = list(numbers)
         reported: set[bytes] = set()
         packed: list[bytes] = []

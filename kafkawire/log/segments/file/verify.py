@@ -1,9 +1,9 @@
-"""The job `scrub`: is every byte of a segment as it was written?
+"""The job `scrub`: check every byte of a segment.
 
-Header, trailer, section table and each section have checksums; each block of batches has one in
-the index, and each batch one of its own. On top of that all that is said twice is compared:
+Header, trailer, section table and each section have checksums; each block of batches has one in the
+index, and each batch one of its own. In addition everything that is stored twice is compared:
 counts, offsets, timestamps, order. No byte is left out, so a single flipped bit is always found.
-Memory: the directory, the index of the partition at hand, and a piece of the file.
+Memory: the directory, the index of the current partition, and a piece of the file.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from kafkawire.log.io.worker_jobs import DamagedRange, Pace, ScrubArguments, Scr
 from kafkawire.log.segments.file.open import SegmentFile
 
 MAX_PROBLEMS = 1000
-"""Sentences of one segment. Where there are more, the segment is lost or restored as a whole."""
+"""Most sentences for one segment. With more problems it is lost or restored as a whole."""
 
 _BATCH = Struct(">qi4xbI2xi8xq14xi")
 """Base offset, length, magic, CRC, last delta, max timestamp, count."""
 
 
 class _Enough(Exception):
-    """There are as many problems as anybody wants to read."""
+    """The limit of problems is reached."""
 
 
 class _Problems(list[str]):
-    """Sentences, MAX_PROBLEMS of them; `damaged` has the batches, which come last."""
+    """Collects at most MAX_PROBLEMS sentences; `damaged` has the batches, which come last."""
 
     def __init__(self) -> None:
         self.damaged: list[DamagedRange] = []
 
     def note(self, text: object) -> None:
-        """One more."""
+        """Add a problem."""
         self.append(str(text))
         self._check_room()
 
     def damage(self, found: DamagedRange) -> None:
-        """One more damaged batch; neighbours become one range."""
+        """Add a damaged batch; adjacent ones become one range."""
         last = self.damaged[-1] if self.damaged else None
         if last is not None and last.number == found.number and last.stop == found.start:
             last.end, last.stop = max(last.end, found.end), found.stop
@@ -93,7 +93,7 @@ def _scrub(file: SegmentFile, pace: Pace, problems: _Problems) -> None:
 
 
 class _Scrubbed:
-    """One partition on its way through a scrub."""
+    """The scrub of one partition."""
 
     __slots__ = ("_entry", "_file", "_problems", "batches", "following", "newest", "records")
 
@@ -106,14 +106,14 @@ class _Scrubbed:
         self.newest = -1
 
     def note(self, text: str) -> None:
-        """A problem of this partition."""
+        """Add a problem of this partition."""
         entry = self._entry
         self._problems.note(
             f"{self._file.path}: of {entry.topic}-{entry.index} (partition {entry.number}), {text}"
         )
 
     def run(self, pace: Pace) -> None:
-        """All batches, block by block."""
+        """Check all batches, block by block."""
         entry, file = self._entry, self._file
         try:
             index = file.index(entry, pace)
@@ -131,7 +131,7 @@ class _Scrubbed:
     def _blocks(
         self, index: SparseIndex, position: int, length: int, unread: list[tuple[int, int]]
     ) -> None:
-        """A run of whole blocks; `unread`: the bytes that the disk cannot read."""
+        """Check a run of whole blocks; `unread`: the bytes that the disk cannot read."""
         at = index.find(position)
         view = self._file.view
         while at < len(index):
@@ -153,14 +153,14 @@ class _Scrubbed:
                 self.note(f"the index has another timestamp for the block at {start}")
 
     def _damage(self, start: int, stop: int, first: int, end: int) -> None:
-        """These bytes are not what was written; the next block can be read."""
+        """Note bytes that are not what was written; the next block can be read."""
         entry = self._entry
         found = DamagedRange(entry.number, entry.topic, entry.index, first, end, start, stop)
         self._problems.damage(found)
         self.following = -1 << 63
 
     def _batches(self, data: memoryview, start: int, first: int) -> bool:
-        """The batches of one block; whether each is sound and in order. Hot."""
+        """Check that the batches of one block are intact and in order. Hot."""
         head, checksum = _BATCH.unpack_from, crc32c
         at, size = 0, len(data)
         following, newest = self.following, self.newest

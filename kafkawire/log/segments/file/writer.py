@@ -1,8 +1,8 @@
-"""Writing one segment file: gathered writes of what the builder was given, synced piece by piece.
+"""Write one segment file: gathered writes of the batches, synced piece by piece.
 
-The file has its final name from the start: its row says STARTED, and no reader checks such a
-one. It is synced as it grows, so that the end of a job does not bring hundreds of megabytes before
-the disk at once, with the fsyncs of the commit log after them.
+The file has its final name from the start: its row is STARTED, which readers ignore. It is synced
+as it grows, so that the end of a job does not send hundreds of megabytes to the disk at once,
+before the fsyncs of the commit log.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from kafkawire.log.io.ports import Buffer, FileSystem
 from kafkawire.log.io.worker_jobs import JobOrigin, Made, SegmentOutput, pack, unpack_all
 
 WRITE_BYTES = 4 << 20
-"""A gathered write; the views in it keep nothing in memory but pages that were just read."""
+"""Bytes of a gathered write; the views in it keep only pages in memory that were just read."""
 SYNC_BYTES = 16 << 20
-"""A tenth of a second of a slow disk: what a commit of the log may have to wait for."""
+"""Bytes between two syncs: a tenth of a second of a slow disk, for which a commit of the log may
+have to wait."""
 
 
 class JobOrigins:
-    """The origin section of the segments of one job; `order` None: nothing."""
+    """The origin section of the segments of one job; `order` None: none."""
 
     __slots__ = ("_cluster_id", "_topics")
 
@@ -34,7 +35,7 @@ class JobOrigins:
         self._topics = {topic.id: topic for topic in topics}
 
     def of(self, output: SegmentOutput, topic_ids: Iterable[bytes]) -> Origin | None:
-        """The origin of one segment with these topics."""
+        """Return the origin of one segment with these topics."""
         if self._cluster_id is None:
             return None
         known = [self._topics[each] for each in dict.fromkeys(topic_ids) if each in self._topics]
@@ -45,9 +46,9 @@ NOWHERE = JobOrigins(None)
 
 
 class SegmentWriter:
-    """A segment being made. Partition by partition: `begin`, `write`..., then `end` or `abandon`;
-    at last `finish`, or `discard`. OSError from the disk, EEXIST if the file is there already.
-    As a context it gives its handle back when that fails; the file is then the caller's to remove.
+    """A segment being written. Partition by partition: `begin`, `write`..., then `end` or
+    `abandon`; finally `finish` or `discard`. OSError from the disk, EEXIST if the file exists. As a
+    context it closes its handle after a failure; then the caller must remove the file.
     """
 
     __slots__ = (
@@ -91,13 +92,13 @@ class SegmentWriter:
         base_offset: int,
         state: PartitionState,
     ) -> None:
-        """The next partition; `topic`: id, name, index. See SegmentBuilder.begin."""
+        """Begin the next partition; `topic`: id, name, index. See SegmentBuilder.begin."""
         self._builder.begin(number, *topic, base_offset, state)
 
     def write(self, parts: Sequence[memoryview]) -> None:
-        """Whole batches; their buffers must not change before the next flush.
+        """Write whole batches; their buffers must not change before the next flush.
 
-        DamagedBatch as SegmentBuilder.extend; then nothing of `parts` is written.
+        DamagedBatch as in SegmentBuilder.extend; then nothing of `parts` is written.
         """
         before = self._builder.position
         self._builder.extend(parts)
@@ -108,15 +109,15 @@ class SegmentWriter:
 
     @property
     def next_offset(self) -> int:
-        """Next offset of the current partition."""
+        """The next offset of the current partition."""
         return self._builder.next_offset
 
     def end(self, end_offset: int) -> None:
-        """The partition is complete."""
+        """End the partition."""
         self._builder.end(end_offset)
 
     def abandon(self) -> None:
-        """Take back what was written of the partition."""
+        """Discard what was written of the partition."""
         self._flush()
         self._builder.abandon()
         self._written = self._builder.position
@@ -132,7 +133,7 @@ class SegmentWriter:
             self._synced = self._written
 
     def finish(self) -> Made:
-        """Make the file durable, name and all; without a partition there will be none."""
+        """Make the file and its name durable; without partitions there is no file."""
         if not self._builder.entries:
             self.discard()
             return Made(self._output.path, self._output.uuid, 0, [])

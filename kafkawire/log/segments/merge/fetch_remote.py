@@ -1,7 +1,8 @@
-"""Remote segments that are to be rewritten, brought back as files next to the rewriter's work.
+"""Downloads of remote segments that are to be merged, concurrently with other merges.
 
-A download may take minutes, and tidying waits while the rewriter is at work. So the inputs of one
-rewrite at a time are fetched in a task of its own, pinned, and rewritten later, when they are here.
+A download may take minutes, and the deletion of files waits while the merger works. So the inputs
+of one merge at a time are fetched in a separate task, pinned, and merged later, when they are
+local.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from kafkawire.log.segments.store.segment_store import Segment
 logger = logging.getLogger(__name__)
 
 WHOLE_PERCENT = 90
-"""A remote segment with so much of its file alive is taken for whole: the rest may be its indexes,
-and to know would cost a request for each segment after each start."""
+"""A remote segment with such a part of its file alive counts as whole: the rest may be its indexes,
+and finding out would cost a request for each segment after each start."""
 WAITS = 20
-"""Checks whether files have come, while a caller waits for them."""
+"""Seconds between checks whether files have arrived, while a caller waits for them."""
 ASKED_AGAIN_S = 600.0
-"""After a failure the remote tier is not asked for sizes for so long: they are not urgent."""
+"""Seconds without requests for sizes after a failure of the remote tier: they are not urgent."""
 
 
 class Fetcher:
@@ -45,17 +46,17 @@ class Fetcher:
 
     @property
     def is_free(self) -> bool:
-        """Whether segments may be asked for now."""
+        """Whether segments may be requested now."""
         return not self._segments and self._remote.localizer is not None
 
     @property
     def is_done(self) -> bool:
-        """Whether those that were asked for have their files here."""
+        """Whether the requested segments have local files."""
         return bool(self._segments) and self._task is not None and self._task.done()
 
     def fetch(self, segments: Iterable[Segment]) -> None:
-        """Begin to fetch those of the inputs of a rewrite that have no file, while the fetcher is
-        free. The files of all of them stay until they are released."""
+        """Start to fetch those inputs of a merge that have no file, while the fetcher is free. The
+        files of all inputs stay until they are released."""
         localizer = self._remote.localizer
         assert localizer is not None, "the fetcher is free"
         self._segments = list(segments)
@@ -64,7 +65,7 @@ class Fetcher:
         self._task = self._env.spawn(self._fetch(localizer), "fetch")
 
     async def wait(self, seconds: float) -> bool:
-        """Whether what was asked for comes within so long."""
+        """Return whether the requested segments arrive within so many seconds."""
         for _ in range(WAITS):
             if self.is_done or not self._segments:
                 break
@@ -80,18 +81,18 @@ class Fetcher:
             self.release()
 
     def release(self) -> None:
-        """Release the files: they have been rewritten, or will not be."""
+        """Release the files after the merge, or if there will be none."""
         for segment in self._segments:
             segment.pins -= 1
         self._segments = []
 
     def failed(self) -> list[int]:
-        """The ids of what could not be fetched since the last call."""
+        """Return the ids of segments that could not be fetched since the last call."""
         failed, self._failed = self._failed, []
         return failed
 
     def learn(self, segments: Iterable[Segment]) -> None:
-        """Learn how much was once written to remote segments, if they may have lost a part."""
+        """Find out the original size of remote segments that may have dead bytes."""
         unknown = []
         for segment in segments:
             row = segment.row
@@ -121,7 +122,7 @@ class Fetcher:
                 return
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel the download in progress."""
         for task in (self._task, self._learning):
             if task is not None:
                 task.cancel()

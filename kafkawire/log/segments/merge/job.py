@@ -1,10 +1,10 @@
-"""The job `rewrite`: of several segments, what is to be kept becomes one.
+"""The job `rewrite`: write the kept ranges of several segments into one.
 
-Merges small segments and drops dead ranges; batches stay byte for byte, and are never divided: one
-that reaches into a kept range is kept whole. Every batch is checked on its way. A partition with a
-bad one is left out and named, the others go on; an input whose sections are damaged fails the job.
-Memory: the directories of the inputs, the sparse index of the output, and what SegmentWriter
-holds; the segments are checked where they lie in the page cache.
+Merges small segments and removes dead ranges; batches stay the same byte for byte, and are never
+divided: one that reaches into a kept range is kept whole. Every batch is checked. A partition with
+a bad one is left out and reported, the others continue; an input with damaged sections fails the
+job. Memory: the directories of the inputs, the sparse index of the output, and the buffers of
+SegmentWriter; the segments are read in the page cache.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Source:
 
 
 def run(fs: FileSystem, arguments: RewriteArguments, pace: Pace) -> JobResult:
-    """Run the job. ValueError for ranges that are not in the inputs or do not join."""
+    """Run the job. ValueError for ranges that are not in the inputs or not adjacent."""
     sources: list[_Source] = []
     keeps: dict[int, list[tuple[_Source, Keep]]] = {}
     result = JobResult([])
@@ -95,7 +95,7 @@ def _check(number: int, parts: list[tuple[_Source, Keep]]) -> None:
 def _copy(
     writer: SegmentWriter, parts: list[tuple[_Source, Keep]], pace: Pace
 ) -> StoredDamage | None:
-    """One partition out of all its inputs."""
+    """Write one partition out of all its inputs."""
     last, keep = parts[-1]
     entry = last.entries[keep.number]
     topic = (entry.topic_id, entry.topic, entry.index)
@@ -110,7 +110,7 @@ def _copy(
 
 
 def _state(parts: list[tuple[_Source, Keep]]) -> PartitionState:
-    """The newest input knows best, but each knows its own aborted transactions."""
+    """The newest input has the newest state, but each has its own aborted transactions."""
     source, keep = parts[-1]
     state = source.states.get(keep.number) or PartitionState()
     start = parts[0][1].from_offset
@@ -130,7 +130,7 @@ def _state(parts: list[tuple[_Source, Keep]]) -> PartitionState:
 
 
 def _lost(parts: list[tuple[_Source, Keep]]) -> list[LostRange]:
-    """The lost ranges of the kept offsets, as the inputs list them."""
+    """Return the lost ranges of the kept offsets, as the inputs list them."""
     ranges = [
         lost
         for source, keep in parts
@@ -143,7 +143,7 @@ def _lost(parts: list[tuple[_Source, Keep]]) -> list[LostRange]:
 def _copy_range(
     writer: SegmentWriter, source: _Source, keep: Keep, pace: Pace
 ) -> StoredDamage | None:
-    """The batches of one partition in one input that reach into what is kept."""
+    """Yield the batches of one partition in one input that reach into the kept range."""
     entry, file = source.entries[keep.number], source.file
     position = entry.start
     try:
@@ -166,7 +166,7 @@ def _copy_range(
 def _byte_range(
     file: SegmentFile, entry: PartitionEntry, index: SparseIndex, keep: Keep, pace: Pace
 ) -> tuple[int, int]:
-    """Where the batches that reach into [from_offset, to_offset) lie."""
+    """Return the positions of the batches that reach into [from_offset, to_offset)."""
     start, stop = entry.start, entry.start + entry.length
     if keep.from_offset == keep.to_offset:
         return start, start
@@ -185,9 +185,10 @@ def _byte_range(
 def seek(
     file: SegmentFile, entry: PartitionEntry, index: SparseIndex, offset: int, pace: Pace
 ) -> tuple[int, int]:
-    """(position, base offset) of the first batch that reaches to `offset` or begins after it.
+    """Return (position, base offset) of the first batch that reaches to `offset` or begins after
+    it.
 
-    If none does, where the block ends that would have it, and `offset`.
+    If none does, the end of the block that would have it, and `offset`.
 
     Raises as SegmentFile.sound.
     """

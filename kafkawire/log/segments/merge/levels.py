@@ -1,20 +1,21 @@
-"""Which small segments are merged: size-tiered, so that no byte is written again and again. Pure.
+"""Choose the small segments to merge: size-tiered, so that no byte is written again and again.
+Pure.
 
 One plan for local segments and for objects of the remote tier. The small segments of one retention
-class, in the order in which they were cut, wait until enough of them have gathered:
+class, in the order in which they were cut, wait until there are enough of them:
 
 - together they have `target_bytes`: the oldest of them become one segment that is never merged
   again;
 - there are as many as the class may have (`max_small`): those that were never merged become one,
-  or, if most of them were merged once, those do. So what the last merge made is left alone until
-  there are many like it;
+  or, if most of them were merged once, those do. So the result of the last merge is left alone
+  until there are many like it;
 - nothing more can join them (their time span is full, or they are `IDLE_MS` old): they become one.
 
-A byte is written once more if so many cuts make a target, else twice more. Three times happen
-only where thousands of cuts make less than `TWICE_BYTES`: traffic of some hundred bytes a second.
+A byte is written once more if so many cuts make a target, else twice more. Three times happens only
+where thousands of cuts make less than `TWICE_BYTES`: traffic of some hundred bytes a second.
 
 A merged segment expires as a whole. So that no record outlives its retention by more than an eighth
-of it, no longer span is merged; what has little of its time left is left alone.
+of it, no longer span is merged; segments that expire soon are left alone.
 """
 
 from __future__ import annotations
@@ -28,30 +29,30 @@ from kafkawire.log.segments.store.grouping import is_tiered, least_retention_ms
 
 MIB = 1 << 20
 MAX_SMALL = 112
-"""Small segments at a time of a class that has a GiB or less, and inputs of one merge: with the 64
-to 85 in a GiB that merging makes, below 200."""
+"""Most small segments of a class that has a GiB or less, and inputs of one merge: with the 64 to 85
+in a GiB that merges write, fewer than 200."""
 MAX_INPUTS = 448
-"""And of any class, however large: an input takes a file handle while it is merged."""
+"""The same for a class of any size: an input takes a file handle while it is merged."""
 WHOLE_PART = 0.75
-"""A merge that made this part of its target is not done again."""
+"""A segment with this part of its target size is not merged again."""
 MIN_INPUTS = 4
-"""Inputs of a merge for which nothing more will come."""
+"""Least inputs of a merge to which no more segments will be added."""
 MIN_GROWTH = 2.0
-"""How often the largest input fits into such a merge, at least."""
+"""The total size of such a merge, in multiples of its largest input, at least."""
 TWICE_BYTES = 4 * MIB
 """Size from which a segment merged twice is not merged again: 256 in a GiB, and no byte written
 again."""
 IDLE_MS = 3_600_000
-"""When no segment of a class was cut for so long, nothing more is expected."""
+"""When no segment of a class was cut for so long, no more are expected."""
 INDEX_BYTES = 128 << 10
 """Usual bytes of a merged object in addition to its batches."""
 SPANS = 8
-"""Merged segments in the time of a retention, at least."""
+"""Least number of merged segments in a retention time."""
 
 
 class MergeCandidate(NamedTuple):
-    """One segment: the bytes of it that are needed, when its newest part was cut (ms), and how
-    often its bytes were merged."""
+    """One segment: its needed bytes, when its newest part was cut (ms), and how often its bytes
+    were merged."""
 
     id: int
     size_bytes: int
@@ -61,8 +62,8 @@ class MergeCandidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """From how many bytes on a segment as it was cut is never merged, how many a merge makes at
-    most, and the longest span of one (ms)."""
+    """The size from which on a newly cut segment is never merged, the largest result of a merge,
+    and its longest time span (ms)."""
 
     small_bytes: int
     target_bytes: int
@@ -70,7 +71,7 @@ class MergeLimits:
     retention_ms: int
 
     def is_small(self, item: MergeCandidate) -> bool:
-        """Whether a segment is to be merged."""
+        """Return whether a segment is to be merged."""
         if item.merges == 0:
             return item.size_bytes < self.small_bytes
         whole = WHOLE_PART * self.target_bytes
@@ -79,7 +80,7 @@ class MergeLimits:
 
 @lru_cache(maxsize=256)
 def limits_of(kind: str) -> MergeLimits:
-    """The limits of a retention class.
+    """Return the limits of a retention class.
 
     An object of up to 16 MiB (`tier.part.bytes`) is one request to write, and below 6 MiB more than
     170 are in a GiB. A file costs a handle and a row in memory, and writing it again costs no
@@ -91,14 +92,14 @@ def limits_of(kind: str) -> MergeLimits:
 
 
 def max_small(class_bytes: int) -> int:
-    """How many small segments a class of so many bytes may have."""
+    """Return how many small segments a class of so many bytes may have."""
     return max(MAX_SMALL, min(MAX_INPUTS, MAX_SMALL * class_bytes >> 30))
 
 
 def next_merge(
     items: Iterable[MergeCandidate], limits: MergeLimits, most: int, now_ms: int
 ) -> list[MergeCandidate]:
-    """The segments of one class, oldest first, that are merged now; none if it is too early.
+    """Return the segments of one class, oldest first, that are merged now; none if it is too early.
     `most`: how many small ones there may be."""
     oldest_ms = now_ms - limits.retention_ms + limits.span_ms
     small = [item for item in items if limits.is_small(item) and item.made_ms > oldest_ms]
@@ -117,7 +118,7 @@ def next_merge(
 def _runs(
     small: Sequence[MergeCandidate], span_ms: int, most: int, now_ms: int
 ) -> Iterator[tuple[Sequence[MergeCandidate], bool]]:
-    """(run, whether nothing more can join it) of what may become one segment."""
+    """Yield (run, whether nothing more can join it) of segments that may become one."""
     start = 0
     for at in range(1, len(small) + 1):
         full = at < len(small) and small[at].made_ms - small[start].made_ms > span_ms
@@ -128,8 +129,8 @@ def _runs(
 
 
 def _oldest(run: Sequence[MergeCandidate], target_bytes: int) -> list[MergeCandidate]:
-    """The oldest that are a target together, at most; one that fits with none of its neighbours is
-    passed over."""
+    """Return the oldest that together are at most a target; one that fits with none of its
+    neighbours is skipped."""
     found: list[MergeCandidate] = []
     total = 0
     for item in run:
@@ -143,8 +144,8 @@ def _oldest(run: Sequence[MergeCandidate], target_bytes: int) -> list[MergeCandi
 
 
 def _one_level(run: Sequence[MergeCandidate]) -> list[MergeCandidate]:
-    """Of too many, the newest that were merged least, if they are half of those not above the next
-    level: else that level is full."""
+    """Return of too many the newest that were merged least, if they are half of those not above the
+    next level: else that level is full."""
     never, once = _suffix(run, 0), _suffix(run, 1)
     if 2 * len(never) >= len(once) >= 2 * MIN_INPUTS:
         return never
@@ -152,7 +153,7 @@ def _one_level(run: Sequence[MergeCandidate]) -> list[MergeCandidate]:
 
 
 def _suffix(run: Sequence[MergeCandidate], merges: int) -> list[MergeCandidate]:
-    """The newest that were merged so often at most, without a gap."""
+    """Return the newest that were merged at most so often, without a gap."""
     start = len(run)
     while start and run[start - 1].merges <= merges:
         start -= 1
@@ -160,7 +161,7 @@ def _suffix(run: Sequence[MergeCandidate], merges: int) -> list[MergeCandidate]:
 
 
 def _rest(run: Sequence[MergeCandidate]) -> list[MergeCandidate]:
-    """The plan for a run that no other segment can join."""
+    """Return the plan for a run that no other segment can join."""
     for found in (list(run), _suffix(run, 1), _suffix(run, 0)):
         if len(found) >= MIN_INPUTS and _growth(found) >= MIN_GROWTH:
             return found

@@ -1,9 +1,9 @@
-"""The rewriter: merges small segments and drops dead ranges, one job of the worker at a time.
+"""The merger: merges small segments and removes dead ranges, one job of the worker at a time.
 
-As the cutter: STARTED row -> file -> one transaction that exchanges the mappings -> memory -> the
-inputs go after the grace. If what was planned on has changed meanwhile, nothing is exchanged and
-the output is given up. Inputs that have no file, since they are in the remote tier, are fetched
-first (kafkawire.log.segments.merge.fetch_remote); meanwhile local ones are rewritten.
+As in the cutter: STARTED row -> file -> one transaction that replaces the mappings -> memory -> the
+inputs are deleted after their delay. If the planned rows have changed meanwhile, nothing is
+replaced and the output is discarded. Inputs that are only in the remote tier are fetched first
+(kafkawire.log.segments.merge.fetch_remote); meanwhile local ones are merged.
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog, SegmentRange, S
 logger = logging.getLogger(__name__)
 
 SURVEYED_AT_ONCE = 100
-"""Segments of earlier starts whose trailers are read in one go: a few milliseconds."""
+"""Segments of earlier starts whose trailers are read at once: a few milliseconds."""
 KEEPS_AT_ONCE = 256
 SLICE = 500
 """Segments checked between two iterations of the event loop: a millisecond."""
 MAX_PLANNED = 2000
-"""Small segments of a class that are planned with at a time, the oldest: a millisecond. There are
-more only of a time when they were not merged."""
+"""Small segments of a class, the oldest, that are planned at a time: a millisecond. There are more
+only after a time without merges."""
 FETCH_WAIT_S = 2.0
-"""How long tidying waits for files to come: most are there still, or are small."""
+"""How long to wait for downloads: most files are still local, or small."""
 RESTED_S = 600.0
-"""A segment that could not be rewritten is left alone for so long."""
+"""Seconds until a segment that could not be merged is tried again."""
 MAX_REFUSED = 20
-"""Merges that do not pay and are passed over at a time: planning one takes a millisecond."""
+"""Merges that do not pay and are skipped at a time: planning one takes a millisecond."""
 MIN_PIECE_BYTES = 1 << 20
-"""Parts of `retention.bytes` are not made smaller than this."""
+"""Least size of a part of `retention.bytes`."""
 
 
 class Rewriter:
-    """Merges small segments and drops dead ranges. `config_of` says what settings a partition has,
-    None: its topic is deleted. Counts in plain integers: `merges`, and `merged_bytes` of batches
-    that these wrote again."""
+    """Merges small segments and removes dead ranges. `config_of` returns the settings of a
+    partition, None: its topic is deleted. Counters: `merges`, and `merged_bytes` of batches that
+    these wrote again."""
 
     __slots__ = (
         "_config",
@@ -119,7 +119,7 @@ class Rewriter:
         self.merges = self.merged_bytes = 0
 
     async def run(self) -> bool:
-        """Do what is most urgent; whether there was anything."""
+        """Do the most urgent merge; return whether there was one."""
         self._tidy()
         rewrite = self._take_fetched()
         if rewrite is not None:
@@ -146,7 +146,7 @@ class Rewriter:
         return True
 
     async def _try(self, rewrite: Rewrite) -> None:
-        """One rewrite; one that failed is left alone for a while."""
+        """Do one merge; after a failure it is not tried again for a while."""
         try:
             await self._rewrite(rewrite)
         except StaleSwap:
@@ -159,7 +159,7 @@ class Rewriter:
                 self._release()
 
     def _tidy(self) -> None:
-        """Release what was fetched in vain, and of rests that are over."""
+        """Release fetched segments that are not needed, and expired retry delays."""
         now = self._env.clock.monotonic()
         self._resting.update(dict.fromkeys(self.fetcher.failed(), now + RESTED_S))
         self._resting = {at: until for at, until in self._resting.items() if until > now}
@@ -182,8 +182,8 @@ class Rewriter:
         self.fetcher.release()
 
     def _fetch(self, rewrite: Rewrite) -> bool:
-        """Whether inputs have to be fetched first, or cannot be had. They are fetched only if what
-        is made of them is uploaded in their place: else the local disk would get what had left."""
+        """Return whether inputs must be fetched first, or cannot be. They are fetched only if the
+        result is uploaded to replace them: else it would use local disk that uploads have freed."""
         inputs = [self._store.by_id[row.id] for row in rewrite.inputs]
         if all(segment.row.local for segment in inputs):
             return False
@@ -196,7 +196,7 @@ class Rewriter:
         return True
 
     async def _plan(self, inputs: list[SegmentRow]) -> Rewrite:
-        """As many of the inputs as fit into one job, from the first on."""
+        """Return as many of the inputs as fit into one job, from the first on."""
         mappings: list[SegmentRange] = []
         for at, row in enumerate(inputs):
             if at > 1 and len(mappings) >= MAX_MAPPINGS:
@@ -211,7 +211,7 @@ class Rewriter:
         raise AssertionError("the last step is the plan")
 
     def _most_of(self, number: int) -> int:
-        """The most bytes of a partition in one merged segment: it expires as a whole."""
+        """Return the most bytes of a partition in one merged segment, which expires as a whole."""
         config = self._config_of(number)
         if config is None:
             return no_limit(number)
@@ -221,7 +221,7 @@ class Rewriter:
         return most
 
     async def _choose(self) -> list[SegmentRow]:
-        """The segments of the next rewrite, in order; none if there is nothing to do."""
+        """Return the segments of the next merge, in order; none if there is nothing to do."""
         now = self._env.clock.monotonic()
         busy = {row.id for row in self._fetched.inputs} if self._fetched is not None else set()
         small: dict[str, list[Segment]] = {}
@@ -249,8 +249,8 @@ class Rewriter:
         return []
 
     async def _merge(self, kind: str, small: list[Segment], most: int) -> list[SegmentRow]:
-        """Merge the due segments of one retention class. Segments that have no file take part where
-        fetching them is worth its price."""
+        """Plan to merge the due segments of one retention class. Segments without a file are
+        included where fetching them is worth its price."""
         if len(small) < 2:
             return []
         small.sort(key=lambda segment: (segment.cut_ms, segment.row.id))
@@ -344,7 +344,7 @@ class Rewriter:
     async def _outcome(
         self, result: JobResult, row: SegmentRow, rewrite: Rewrite
     ) -> tuple[list[tuple[SegmentRow, list[SegmentRange]]], list[int]]:
-        """The written segment, and the partitions left out because they are damaged."""
+        """Return the written segment, and the partitions left out because they are damaged."""
         for damage in result.damaged:
             partition = self._partitions.get(damage.number)
             name = f"partition {damage.number}"
@@ -371,9 +371,9 @@ class Rewriter:
         return [(row, mappings)], left_out
 
     async def find_candidates(self, dead_max_s: float) -> None:
-        """Give segments with dead bytes a deadline: these may be a deleted topic's.
+        """Set a deadline for segments with dead bytes, which may be a deleted topic's.
 
-        How much was once written to those of earlier starts is learned from their trailers.
+        The original size of those of earlier starts is read from their trailers.
         """
         living = [item for item in self._store.by_id.values() if item.row.state == LIVE]
         unknown = [item for item in living if item.payload_bytes < 0]
@@ -394,7 +394,8 @@ class Rewriter:
 
 
 def payloads(fs: FileSystem, paths: list[str]) -> list[int]:
-    """The bytes of batches in each segment; 0 where that cannot be read. Runs in a thread."""
+    """Return the bytes of batches in each segment; 0 where that cannot be read. Runs in a
+    thread."""
     return [payload_bytes(fs, path) for path in paths]
 
 

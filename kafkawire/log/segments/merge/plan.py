@@ -1,7 +1,7 @@
 """Plan of a merge: pure decisions over segment rows and mappings.
 
-Segments are rewritten when more than half of one is dead, when bytes of a deleted topic have stayed
-long enough, and when many small ones become one (kafkawire.log.segments.merge.levels says which).
+Segments are merged when more than half of one is dead, when bytes of a deleted topic have stayed
+long enough, and when many small ones become one (chosen by kafkawire.log.segments.merge.levels).
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from dataclasses import dataclass, field
 from kafkawire.offsets.catalog.port import EVERYTHING, LIVE, SegmentRange, SegmentRow
 
 MAX_MAPPINGS = 40_000
-"""Mappings of one rewrite, but for those of its first two inputs: what one transaction takes."""
+"""Mappings of one merge, except those of its first two inputs: the size of one transaction."""
 MAPPINGS_PER_STEP = 500
 """Mappings checked between two iterations of the event loop: a millisecond."""
 
 
 def is_half_dead(row: SegmentRow, payload_bytes: int) -> bool:
-    """Whether more than half of a segment's batches is no longer needed."""
+    """Return whether more than half of a segment's batches is no longer needed."""
     return row.state == LIVE and 0 < 2 * row.live_bytes < payload_bytes
 
 
 def no_limit(_: int) -> int:
-    """A partition may have any number of bytes in a segment."""
+    """Set no limit on the bytes of a partition in a segment."""
     return EVERYTHING
 
 
 @dataclass(slots=True)
 class Rewrite:
-    """One rewrite: inputs in order, and by partition the mappings whose range becomes one."""
+    """One merge: inputs in order, and by partition the mappings whose range becomes one."""
 
     inputs: list[SegmentRow]
     parts: dict[int, list[SegmentRange]] = field(default_factory=dict)
 
     def removed(self, without: Iterable[int] = ()) -> list[SegmentRange]:
-        """The mappings the output stands for, but for partitions that are left out."""
+        """Return the mappings that the output replaces, except for partitions that are left out."""
         left_out = set(without)
         return [
             mapping
@@ -50,9 +50,9 @@ def plan_rewrite(
     mappings: Iterable[SegmentRange],
     most_of: Callable[[int], int] = no_limit,
 ) -> Iterator[Rewrite | None]:
-    """The longest run of the inputs in which the mappings of every partition join, and have
-    together at most `most_of(number)` bytes. So nothing of an input is left out. Inputs without
-    mappings are left out: what became of them is not known yet.
+    """Find the longest run of the inputs in which the mappings of every partition are adjacent, and
+    have together at most `most_of(number)` bytes. So nothing of an input is left out. Inputs
+    without mappings are left out: their outcome is not known yet.
 
     A generator, so that the event loop may run between its steps: the last value is the plan, those
     before it are None.
@@ -85,8 +85,8 @@ def plan_rewrite(
 
 
 def _in_order(inputs: Sequence[SegmentRow], part: Iterable[SegmentRange]) -> list[SegmentRow]:
-    """The inputs, those of one partition in the order of its offsets: after a restart the order in
-    which they were cut is not known for certain."""
+    """Sort the inputs so that those of one partition are in the order of its offsets: after a
+    restart the order in which they were cut is not certain."""
     ids = [row.segment_id for row in sorted(part, key=lambda row: row.base_offset)]
     by_id = {row.id: row for row in inputs}
     wanted, known = iter(ids), set(ids)
@@ -94,7 +94,7 @@ def _in_order(inputs: Sequence[SegmentRow], part: Iterable[SegmentRange]) -> lis
 
 
 def _bound(part: list[SegmentRange], order: dict[int, int], first: list[int], most: int) -> None:
-    """The bound that one partition sets on inputs that can be merged together."""
+    """Return the limit that one partition sets on inputs that can be merged together."""
     low = size = 0
     for at, mapping in enumerate(part):
         size += mapping.length
@@ -109,7 +109,8 @@ def _bound(part: list[SegmentRange], order: dict[int, int], first: list[int], mo
 
 
 def _longest(first: Sequence[int]) -> tuple[int, int]:
-    """The longest [start, stop) none of whose inputs needs a later start; the oldest of them."""
+    """Return the longest [start, stop) of which no input needs a later start; the oldest of
+    them."""
     best, begin = (0, 0), 0
     for at, least in enumerate(first):
         begin = max(begin, least)

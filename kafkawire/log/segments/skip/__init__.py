@@ -1,1 +1,1 @@
-"""Giving up damaged batches of a segment, on an operator's request."""
+"""Give up damaged batches of a segment, on an operator's request."""

@@ -1,8 +1,8 @@
-"""The job `skip`: one segment without its damaged batches becomes another one.
+"""The job `skip`: write a segment again without its damaged batches.
 
-Asked for with --skip-lost, when no other copy is left. It trusts the rows of the metadata alone,
-not the file's directory, so that damage to one section costs nothing else. What cannot be read is
-left out, and the new segment says which offsets that were and why. Sound batches stay as they are.
+Used by --skip-lost, when no other copy is left. It trusts only the rows of the metadata, not the
+file's directory, so that damage to one section affects nothing else. What cannot be read is left
+out, and the new segment lists its offsets and the reason. Intact batches stay as they are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kafkawire.log.segments.file.open import SegmentFile
 from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
 
 Stretch = tuple[memoryview, list[BadBatches]]
-"""Bytes of a partition, and which of them are not to be kept."""
+"""Bytes of a partition, and which of them are left out."""
 
 
 def run(fs: FileSystem, arguments: SkipArguments, pace: Pace) -> SkipResult:
@@ -52,8 +52,8 @@ def run(fs: FileSystem, arguments: SkipArguments, pace: Pace) -> SkipResult:
 
 
 def _copy(writer: SegmentWriter, source: _Source, entry: PartitionEntry) -> list[tuple[int, int]]:
-    """Write the sound batches of a partition, and empty ones in place of the others; the offsets
-    [first, end) of these."""
+    """Write the intact batches of a partition, and empty ones in place of the others; return the
+    offsets [first, end) of these."""
     gaps: list[tuple[int, int]] = []
     for data, bad in source.stretches(entry):
         at = 0
@@ -72,7 +72,7 @@ def _copy(writer: SegmentWriter, source: _Source, entry: PartitionEntry) -> list
 
 
 def _joined(gaps: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Neighbours as one."""
+    """Join adjacent ranges."""
     joined: list[tuple[int, int]] = []
     for first, end in gaps:
         if joined and joined[-1][1] == first:
@@ -82,7 +82,7 @@ def _joined(gaps: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class _Source:
-    """The damaged segment. `gone`: there is no file."""
+    """The damaged segment. `gone`: it has no file."""
 
     __slots__ = ("_fs", "_mapped", "_pace", "_path", "gone")
 
@@ -97,7 +97,7 @@ class _Source:
         self.gone = self._mapped is None
 
     def states(self) -> dict[int, PartitionState]:
-        """The states of its partitions; none if they cannot be read."""
+        """Return the states of its partitions; none if they cannot be read."""
         if self.gone:
             return {}
         try:
@@ -112,7 +112,7 @@ class _Source:
             file.close()
 
     def stretches(self, entry: PartitionEntry) -> Iterator[Stretch]:
-        """All batches of a partition, block by block, with the bad ones."""
+        """Yield all batches of a partition, block by block, with the bad ones."""
         nothing = memoryview(b"")
         if self.gone:
             yield nothing, [BadBatches(0, 0, entry.base_offset, entry.end_offset)]
@@ -139,7 +139,7 @@ class _Source:
                 yield block, [] if crc32c(block) == checksum else bad_batches(block, first, end)
 
     def _index(self, entry: PartitionEntry) -> SparseIndex | None:
-        """The sparse index; None if it is damaged."""
+        """Return the sparse index; None if it is damaged."""
         body, unread = self._read(entry.index_start, entry.index_length)
         try:
             index = SparseIndex(
@@ -150,7 +150,8 @@ class _Source:
         return None if unread else index
 
     def _read(self, start: int, length: int) -> tuple[memoryview, list[tuple[int, int]]]:
-        """Bytes of the file, zeros after its end, and the stretches that the disk cannot read."""
+        """Return bytes of the file, zeros after its end, and the ranges that the disk cannot
+        read."""
         assert self._mapped is not None
         view = self._mapped.view
         stop = min(start + length, len(view))

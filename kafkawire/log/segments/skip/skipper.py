@@ -1,8 +1,8 @@
-"""Giving up damaged batches: a segment is exchanged for one without them.
+"""Give up damaged batches: replace a segment by one without them.
 
-The last resort, asked for with --skip-lost, when no sound copy is left. As a rewrite: STARTED row
--> file -> one transaction that exchanges the mappings. Readers go over the gap; the new segment
-says what was lost, for audits.
+The last resort, used by --skip-lost, when no intact copy is left. As in a merge: STARTED row ->
+file -> one transaction that replaces the mappings. Readers skip the gap; the new segment lists what
+was lost, for audits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ PACKED_AT_ONCE = 256
 
 @dataclass(slots=True)
 class Written:
-    """A segment without what is lost: its row and mappings, those it stands for, the account."""
+    """A segment without its lost ranges: its row and mappings, the mappings it replaces, the lost
+    ranges."""
 
     row: SegmentRow
     mappings: list[SegmentRange]
@@ -47,7 +48,8 @@ class Written:
 
 
 class SkipWriter:
-    """Writes segments without what is lost; exchanging them is the caller's. `run` does the job."""
+    """Writes segments without their lost ranges; the caller replaces the old ones. `run` runs the
+    job."""
 
     __slots__ = ("_catalog", "_env", "_folder", "_node_id", "_origins", "_run", "_storage")
 
@@ -69,7 +71,7 @@ class SkipWriter:
         self._run = run
 
     async def start(self, old: SegmentRow) -> SegmentRow:
-        """The STARTED row of the segment that is to replace `old`."""
+        """Store the STARTED row of the segment that will replace `old`."""
         row = SegmentRow(
             self._env.random.randbytes(16),
             self._node_id,
@@ -81,7 +83,7 @@ class SkipWriter:
         return row
 
     async def write(self, old: SegmentRow, path: str, row: SegmentRow) -> Written:
-        """The file of `row`, out of `path`: the file of `old`, a copy of its object, or empty if
+        """Write the file of `row` from `path`: the file of `old`, a copy of its object, or empty if
         there is neither."""
         mappings = await self._storage.segment_mappings([old.id])
         output = SegmentOutput(
@@ -102,7 +104,7 @@ class SkipWriter:
         return Written(row, made, mappings, list(unpack_all(result.lost)))
 
     async def _entries(self, mappings: Sequence[SegmentRange]) -> list[bytes]:
-        """The mappings of a segment, in the form of its directory."""
+        """Return the mappings of a segment, in the form of its directory."""
         packed: list[bytes] = []
         ordered = sorted(mappings, key=lambda mapping: mapping.number)
         for at in range(0, len(ordered), PACKED_AT_ONCE):
@@ -125,7 +127,7 @@ class SkipWriter:
 
 
 class Skipper:
-    """Removes damaged batches from segments of a running broker. for a running broker."""
+    """Removes damaged batches from segments of a running broker."""
 
     __slots__ = ("_config", "_env", "_store", "_swapper", "_writer")
 
@@ -151,8 +153,8 @@ class Skipper:
         return result
 
     async def skip(self, segment: Segment, path: str) -> list[Lost]:
-        """Exchange a segment for one without what cannot be read of `path`: its file, a copy of its
-        object, or empty if there is neither. What was given up; each range is logged.
+        """Replace a segment by one without the unreadable ranges of `path`: its file, a copy of its
+        object, or empty if there is neither. Returns what was given up; each range is logged.
 
         Raises what the storage raises, StaleSwap if the segment changed meanwhile, OSError,
         WorkerError.

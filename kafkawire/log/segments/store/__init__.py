@@ -1,1 +1,1 @@
-"""Segments of the data folder: files, rows, pins, reads, and the swap that replaces them."""
+"""Segments of the data folder: their files, rows, readers, and the swap that replaces them."""

@@ -1,4 +1,4 @@
-"""How long the file of a dead segment stays: `file.delete.delay.ms` of the topics in it.
+"""The time for which the file of a dead segment stays: `file.delete.delay.ms` of its topics.
 
 Of topics that share a file the longest delay counts. A topic without a delay of its own has the
 broker's, which is read when the file is due, so that a change of it takes effect at once.
@@ -47,7 +47,8 @@ class FileDelays:
             self._deleted.pop(number, None)
 
     async def own_ms(self, numbers: Iterable[int]) -> int | None:
-        """The longest delay of the topics of these partitions; None if that is the broker's."""
+        """Return the longest delay of the topics of these partitions; None if that is the
+        broker's."""
         most, shared = -1, False
         for at, number in enumerate(numbers, 1):
             config = self._config_of(number)
@@ -58,12 +59,12 @@ class FileDelays:
         return None if shared and most <= self._broker.file_delete_delay_ms else most
 
     def give(self, rows: Iterable[SegmentRow], own_ms: int | None) -> None:
-        """Give those of the segments that are dead by now the delay of what was last in them."""
+        """Set the delay of those segments that are dead by now."""
         for row in rows:
             segment = self._store.by_id.get(row.id)
             if segment is not None and row.state > LIVE and own_ms is not None:
                 segment.grace_s = own_ms / 1000
 
     def stored_ms(self, own_ms: int | None) -> int:
-        """A delay as rows have it."""
+        """Return a delay in the form of rows."""
         return self._broker.file_delete_delay_ms if own_ms is None else own_ms

@@ -1,9 +1,9 @@
-"""Which partitions share a segment: pure decisions of the cutter and the rewriter.
+"""Choose which partitions share a segment: pure decisions for the cutter and the merger.
 
-A large share of a partition becomes a segment of its own. Small ones go together when they will be
-treated alike for as long as they live: same cleanup policy, same tiering, about the same
-retention. So a hundred thousand quiet partitions do not make a hundred thousand files, and a file
-does not outlive most of what is in it.
+A large share of a partition becomes a segment of its own. Small ones share one if they will be
+treated alike: same cleanup policy, same tiering, about the same retention. So a hundred thousand
+quiet partitions do not make a hundred thousand files, and a file does not outlive most of its
+contents.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.offsets.catalog.port import NEVER
 
 LARGE_BYTES = 8 << 20
-"""From this share on a partition gets a segment of its own: a journal makes sixteen at most."""
+"""From this size on a partition gets a segment of its own: at most sixteen per journal."""
 
 
 CLEANED, COMPACTED = "cleaned", "compact"
 
 
 def retention_class(config: TopicConfig, *, cleaned: bool = False) -> str:
-    """The settings on which partitions that share a segment must agree, as text for the row.
+    """Return the settings that partitions of one segment have in common, as text for the row.
 
-    Retention times within a factor of two of each other agree. A segment that the cleaner wrote
-    is of another class than what was cut: by that it is known how far a partition is clean.
+    Retention times that differ by less than a factor of two count as equal. A segment that the
+    cleaner wrote has another class than one that was cut: this shows how far a partition is clean.
     """
     policy = "+".join(
         name
@@ -44,17 +44,17 @@ def retention_class(config: TopicConfig, *, cleaned: bool = False) -> str:
 
 
 def is_cleaned(kind: str) -> bool:
-    """Whether a class is that of a segment the cleaner wrote."""
+    """Return whether a class is that of a segment the cleaner wrote."""
     return kind.startswith(CLEANED)
 
 
 def is_tiered(kind: str) -> bool:
-    """Whether segments of a class are copied to the remote tier."""
+    """Return whether segments of a class are copied to the remote tier."""
     return "/tiered/" in kind
 
 
 def least_retention_ms(kind: str) -> int:
-    """The shortest `retention.ms` of topics in a class; NEVER if they are kept for ever."""
+    """Return the shortest `retention.ms` of topics in a class; NEVER if they are kept for ever."""
     kept = kind.rsplit("/", 1)[-1]
     if not (kept.startswith("2^") and kept.endswith("ms")):
         return NEVER
@@ -65,7 +65,7 @@ def least_retention_ms(kind: str) -> int:
 def group(
     shares: Iterable[tuple[int, str, int]], bytes_at_most: int
 ) -> list[tuple[str, list[int]]]:
-    """Put shares (number, class, bytes), in the order of their numbers, into segments.
+    """Assign shares (number, class, bytes), in the order of their numbers, to segments.
 
     Returns (class, numbers) for each; a shared one has at most `bytes_at_most`.
     """

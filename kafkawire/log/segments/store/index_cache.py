@@ -1,7 +1,7 @@
 """The sparse indexes of partitions that are being read, of local and of remote segments alike.
 
-An index is the same bytes wherever its segment lies, so who reads it here and who reads it there
-share one cache with one bound.
+An index has the same bytes in a file and in an object, so local and remote reads share one cache
+with one bound.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from kafkawire.codec.types import Buffer
 from kafkawire.offsets.catalog.port import SegmentRange
 
 MAX_INDEX_BYTES = 16 << 20
-"""Sparse indexes kept in memory: those of two gigabytes of segments that are being read."""
+"""Bytes of sparse indexes in memory: those of two gigabytes of segments that are being read."""
 MAX_CHECKED_RANGES = 64
-"""Stretches of one partition and segment known to be sound; a reader that jumps about more than
-that has the first ones checked again."""
+"""Ranges of one partition and segment known to be intact; for a reader that jumps between more, the
+first ones are checked again."""
 
 Key = tuple[int, int]  # segment id, partition number
 
 
 class DamagedSegment(Exception):
-    """Bytes that are not what was written: the offsets [first, end) of one partition, and where
-    they are in the segment."""
+    """Bytes that are not what was written: the offsets [first, end) of one partition, and their
+    position in the segment."""
 
     def __init__(self, first: int, end: int, where: str) -> None:
         super().__init__(f"offsets {first}-{end - 1} are damaged: {where}")
@@ -43,7 +43,7 @@ class WarmIndex:
         self.checked: list[tuple[int, int]] = []
 
     def damaged(self, position: int, data: memoryview) -> int | None:
-        """Where the first bad block of `data`, whole blocks from `position` on, begins."""
+        """Return where the first bad block of `data`, whole blocks from `position` on, begins."""
         start, stop = position, position + len(data)
         if any(one <= start and stop <= other for one, other in self.checked):
             return None
@@ -59,13 +59,12 @@ class WarmIndex:
         return bad
 
     def block_at(self, position: int) -> tuple[int, int]:
-        """(position, length) of the block that begins at a position."""
+        """Return (position, length) of the block that begins at a position."""
         return self.index.block(self.index.find(position))[:2]
 
 
 class WarmIndexes:
-    """A bounded, least-recently-used cache of sparse indexes. a bounded number of bytes of them,
-    those read last."""
+    """A least-recently-used cache of sparse indexes with a bound on their bytes."""
 
     __slots__ = ("_kept", "size_bytes")
 
@@ -74,14 +73,14 @@ class WarmIndexes:
         self.size_bytes = 0
 
     def find(self, key: Key) -> WarmIndex | None:
-        """The index, if it is in memory."""
+        """Return the index, if it is in memory."""
         warm = self._kept.pop(key, None)
         if warm is not None:
             self._kept[key] = warm
         return warm
 
     def keep(self, key: Key, warm: WarmIndex) -> WarmIndex:
-        """An index that was loaded; the one to use, which another reader may have brought."""
+        """Add an index that was loaded; return the one to use, which may be another reader's."""
         there = self.find(key)
         if there is not None:
             return there
@@ -96,11 +95,11 @@ class WarmIndexes:
 def sound_part(
     index: SparseIndex, position: int, data: memoryview, offset: int, mapping: SegmentRange
 ) -> tuple[int, memoryview, int]:
-    """The readable part of a damaged block at `offset`: the position of sound batches, they
-    themselves, and where the block ends.
+    """Return the readable part of a damaged block at `offset`: the position of intact batches, the
+    batches, and where the block ends.
 
-    `data`: what there is from the beginning of the block at `position` on. DamagedSegment if the
-    damage has the offset.
+    `data`: the bytes from the beginning of the block at `position` on. DamagedSegment if the offset
+    is in the damaged part.
     """
     at = index.find(position)
     _, length, first, _, _ = index.block(at)
@@ -116,7 +115,7 @@ def sound_part(
 
 
 def read_index(body: Buffer, mapping: SegmentRange) -> WarmIndex:
-    """The index of a mapping from its bytes. DamagedSegment if the checksum does not fit."""
+    """Parse the index of a mapping. DamagedSegment if the checksum is wrong."""
     try:
         index = SparseIndex(
             body, mapping.start, mapping.length, mapping.base_offset, mapping.index_checksum

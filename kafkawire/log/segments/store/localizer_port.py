@@ -1,8 +1,8 @@
 """Port for merges and compaction: downloads remote segments as local files for the worker.
 
 The tier is above the log (kafkawire.tiering.retention.local_retention) and is attached through
-kafkawire.log.segments.store.remote_tier. Without one a segment that has no file here is left as it
-is.
+kafkawire.log.segments.store.remote_tier. Without one, segments without a local file are left as
+they are.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ if TYPE_CHECKING:
 
 
 class Localizer(Protocol):
-    """Raises KAFKA_STORAGE_ERROR for what the remote tier cannot give, or not now; OSError."""
+    """Raises KAFKA_STORAGE_ERROR for what the remote tier cannot deliver, or not now; OSError."""
 
     def copies(self, numbers: Iterable[int]) -> bool:
-        """Whether what is made of these partitions' segments is uploaded again, so that a remote
-        one may be rewritten."""
+        """Return whether the results of merging these partitions' segments are uploaded again, so
+        that a remote segment may be merged."""
 
     def pays(self, segments: Collection[Segment]) -> bool:
-        """Whether one object instead of these is worth what reading and writing them once costs."""
+        """Return whether one object instead of these is worth the cost of reading and writing them
+        once."""
 
     async def localize(self, segments: Collection[Segment]) -> None:
-        """Return when all of these have their file here, whole and checked. The caller keeps
-        them pinned: the files go some time after the last pin."""
+        """Return when all of these have a local file, complete and checked. The caller keeps them
+        pinned: the files are removed some time after the last pin."""
 
     async def read(self, segment: Segment, start: int, length: int) -> bytes:
-        """A few bytes of a segment that has no file; a negative start counts from its end."""
+        """Return a few bytes of a segment that has no file; a negative start counts from its
+        end."""

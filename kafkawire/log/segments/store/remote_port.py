@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class RemoteReadRequest(NamedTuple):
-    """Whole batches of a partition from `offset` on, below `end`, at most `room` bytes; with
-    `first` one batch whatever its size. `patience_s`: how long to wait for a remote tier; None:
-    until it answers or has failed for good, 0: take what is in memory."""
+    """A request for whole batches of a partition from `offset` on, below `end`, at most `room`
+    bytes; with `first` one batch whatever its size. `patience_s`: how long to wait for a remote
+    tier; None: until it answers or has failed for good, 0: take what is in memory."""
 
     partition: Partition
     offset: int
@@ -33,7 +33,7 @@ class RemoteReadRequest(NamedTuple):
 @dataclass(slots=True)
 class Taken:
     """The result of reading one row: the next offset, and whether it is the row's end. Each of the
-    views in `batches` holds whole ones."""
+    views in `batches` has whole batches."""
 
     batches: list[memoryview]
     next_offset: int
@@ -41,12 +41,12 @@ class Taken:
 
     @property
     def size_bytes(self) -> int:
-        """All views together."""
+        """The size of all views."""
         return sum(map(len, self.batches))
 
 
 class Exchanged(Exception):
-    """The row that was read is another one by now: look it up again."""
+    """The row that was read has been replaced: look it up again."""
 
 
 class Cold(Protocol):
@@ -55,8 +55,9 @@ class Cold(Protocol):
     async def take(
         self, request: RemoteReadRequest, mapping: SegmentRange, segment: Segment
     ) -> Taken:
-        """Batches out of the row `mapping` of the partition, which covers the offset. None of
-        them, and `whole` not set, if they did not come in time: they are kept when they come.
+        """Return batches out of the row `mapping` of the partition, which covers the offset.
+        Without batches, and with `whole` not set, if they did not arrive in time: they are cached
+        when they do.
 
         CORRUPT_MESSAGE if they are damaged, KAFKA_STORAGE_ERROR if they cannot be read, or not
         now; Exchanged.
@@ -68,20 +69,21 @@ class Cold(Protocol):
     async def since(
         self, partition: Partition, mapping: SegmentRange, segment: Segment, timestamp: int
     ) -> int:
-        """From which offset of the row on there may be a record at or after a time (ms); the
+        """Return from which offset of the row on there may be a record at or after a time (ms); the
         row's end if there is none. Raises as `take`."""
 
 
 def readable_log_start(partition: Partition, store: SegmentStore) -> int:
-    """The first offset that readers are given: the log start, or with tieredStorageLevel=disable
-    the local log start, since what is in the remote tier alone is not read then."""
+    """Return the first offset for readers: the log start, or with tieredStorageLevel=disable the
+    local log start, since what is only in the remote tier is not read then."""
     if partition.config.tier_level is TierLevel.DISABLE:
         return local_log_start(partition, store)
     return partition.log_start
 
 
 def local_log_start(partition: Partition, store: SegmentStore) -> int:
-    """From which offset on everything lies on this machine's disk: KIP-405's local log start."""
+    """Return the offset from which on everything is on the local disk: KIP-405's local log
+    start."""
     segments = partition.segments
     at = len(segments)
     while at and store.is_local(segments.segment[at - 1]):

@@ -1,8 +1,8 @@
 """The remote tier as the log sees it: empty until the broker attaches one.
 
-Made before the parts of the log that read or remove segments and passed to each of them; the
-tier itself is above the log (kafkawire.tiering.service) and attaches its halves here when it
-starts. Without one, a segment that has no file here can neither be read nor rewritten.
+Created before the parts of the log that read or remove segments and passed to each of them; the
+tier itself is above the log (kafkawire.tiering.service) and attaches its parts here when it starts.
+Without one, a segment without a local file can neither be read nor merged.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from kafkawire.log.segments.store.segment_store import Segment, not_local
 
 class RemoteTier:
     """The remote tier as the log sees it, empty until the broker attaches one. `cold` reads
-    segments of the remote tier; `localizer` brings their files back; `relief` removes local files
-    of uploaded segments when the disk fills up. Each is None while nothing is attached."""
+    segments of the remote tier; `localizer` downloads their files; `relief` removes local files of
+    uploaded segments when the disk fills up. Each is None while nothing is attached."""
 
     __slots__ = ("cold", "localizer", "relief")
 
@@ -33,11 +33,11 @@ class RemoteTier:
     def attach_files(
         self, localizer: Localizer, relief: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """Fetch and remove local files through these from now on."""
+        """Download and remove local files through these from now on."""
         self.localizer, self.relief = localizer, relief
 
     def detach_files(self) -> None:
-        """Fetch and remove no more local files: local retention has ended."""
+        """Stop downloading and removing local files: local retention has ended."""
         self.localizer = self.relief = None
 
     async def have_files(self, segments: Collection[Segment]) -> None:

@@ -1,4 +1,4 @@
-"""From what the worker wrote to rows: the mappings of a segment."""
+"""Mapping rows of a segment, from the result of a job."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kafkawire.offsets.catalog.port import SegmentRange, SegmentRow
 async def mappings_of(
     env: Env, made: Made, row: SegmentRow, partitions: Mapping[int, Partition]
 ) -> list[SegmentRange]:
-    """The mappings into a segment that is written; fills in its row. In slices.
+    """Return the mappings into a segment that was written, and complete its row. In slices.
 
-    When retention should check one follows from the partition's settings; one that is not
-    loaded is checked soon, and gets its time then.
+    The time at which retention checks one follows from the partition's settings; a partition that
+    is not loaded is checked soon, and gets its time then.
     """
     row.size_bytes = made.size_bytes
     found: list[SegmentRange] = []

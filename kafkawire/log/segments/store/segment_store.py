@@ -1,12 +1,12 @@
-"""The segment files of this broker: which there are, who reads them, and their end.
+"""The segment files of this broker: which exist, their readers, and their deletion.
 
-A file is opened when it is first read, and checked then: that it is the segment its row speaks
-of, whole, and of a version this program reads. It stays open as long as it is among those read
-last. It is removed when no row needs it any more, a grace has passed, and no one reads it; its row
-goes after it, so a file without a row is never left by a crash.
+A file is opened at its first read, and checked then: that it is the segment of its row, complete,
+and of a version this program reads. It stays open as long as it is among those read last. It is
+removed when no row needs it any more, its delay has passed, and no reader uses it; its row is
+removed after it, so a crash never leaves a file without a row.
 
-A segment whose row says that it is not local is in the remote tier and has no file, or one that is
-about to go, or one that was brought back for a job of the worker: readers do not search for it.
+A segment whose row is not local is in the remote tier and has no file, or one that is about to be
+removed, or one that was downloaded for a job of the worker: readers do not use it.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRow
 logger = logging.getLogger(__name__)
 
 MAX_HANDLES = 256
-"""Open segment files; a process gets a thousand handles by default, and most are its clients'."""
+"""Open segment files; a process has a thousand handles by default, and most are for clients."""
 REMOVED_AT_ONCE = 100
-"""Files removed between two transactions that drop their rows."""
+"""Files removed between two transactions that remove their rows."""
 
 
 class NotLocal(KafkaError):
-    """The segment has no file here: it is in the remote tier."""
+    """The segment has no local file: it is in the remote tier."""
 
 
 class Segment:
-    """One segment: its row, `pins` of who reads it, its handle while it is open.
+    """One segment: its row, `pins` of its readers, its handle while it is open.
 
     `payload_bytes`: of all batches that were written to it, -1 until that is known; `bad`: why it
-    cannot be read; `gone_at`: since when no row needs it (monotonic seconds), None while it lives;
-    `grace_s`: how long its file stays from then on, None: as long as the broker's setting says;
-    `cut_ms`: when the newest part of it was cut, as far as that is known;
-    `has_file`: whether there may be a file, whatever the row says; `since`: when the oldest tiered
-    record in it came at the earliest (monotonic seconds), None if that is not known; `listed`:
-    whether the local manifest names it, or is about to (kafkawire.log.manifest).
+    cannot be read; `gone_at`: since when no row needs it (monotonic seconds), None while it is
+    live; `grace_s`: how long its file stays from then on, None: the broker's setting; `cut_ms`:
+    when its newest part was cut, if that is known; `has_file`: whether there may be a file, in
+    spite of the row; `since`: when the oldest tiered record in it arrived at the earliest
+    (monotonic seconds), None if that is not known; `listed`: whether the local manifest has it, or
+    is about to (kafkawire.log.manifest).
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Segment:
 
 class SegmentStore:
     """The open segment files of a broker. `by_id` has every segment with a row, also those that
-    wait for their end."""
+    wait for their deletion."""
 
     __slots__ = ("_env", "_gone", "_opened", "_storage", "by_id", "folder")
 
@@ -97,21 +97,21 @@ class SegmentStore:
         self._opened: dict[int, Segment] = {}  # in the order of last use
 
     def add(self, row: SegmentRow) -> Segment:
-        """A segment that has a row."""
+        """Add a segment that has a row."""
         segment = self.by_id[row.id] = Segment(row, self.folder)
         return segment
 
     def is_local(self, segment_id: int) -> bool:
-        """Whether the segment has a file here."""
+        """Return whether the segment has a local file."""
         segment = self.by_id.get(segment_id)
         return segment is not None and segment.row.local
 
     @asynccontextmanager
     async def opened(self, segment_id: int) -> AsyncIterator[tuple[Segment, File]]:
-        """A segment, pinned and open for reading from threads.
+        """Return a segment, pinned and open for reading from threads.
 
-        Raises OSError from the disk, CORRUPT_MESSAGE if the file is not what its row says or gone,
-        NotLocal if it is in the remote tier alone.
+        Raises OSError from the disk, CORRUPT_MESSAGE if the file does not match its row or is
+        missing, NotLocal if it is only in the remote tier.
         """
         segment = self.by_id.get(segment_id)
         if segment is None:
@@ -132,7 +132,7 @@ class SegmentStore:
                 self._close_oldest()
 
     async def _open(self, segment: Segment) -> File:
-        """Open and check it, once for all who come meanwhile. A bad one is named once."""
+        """Open and check it, once for all concurrent readers. A bad one is logged once."""
         if segment.bad is not None:
             raise segment.bad
         if segment.opening is None:
@@ -174,8 +174,8 @@ class SegmentStore:
             segment.file = None
 
     async def remove_files(self, segments: Collection[Segment]) -> None:
-        """Remove files of segments that are not local, durably; their rows stay. No one may pin
-        one of them, or come to."""
+        """Remove files of segments that are not local, durably; their rows stay. No reader may have
+        one of them pinned, or pin it later."""
         for segment in segments:
             self._close(segment.row.id)
             segment.bad = None  # said of this file
@@ -185,8 +185,8 @@ class SegmentStore:
             segment.has_file = False
 
     async def replace_file(self, segment: Segment, path: str) -> None:
-        """Put the file `path` in the place of a segment's, durably. Readers that have the old one
-        open end with it; the handle is given back when none is left. OSError."""
+        """Replace the file of a segment by `path`, durably. Readers that have the old one open
+        finish with it; its handle is closed after the last. OSError."""
         await self._env.offload.submit("files", replace, self._env.fs, path, segment.path)
         self._opened.pop(segment.row.id, None)
         old, segment.file, segment.bad = segment.file, None, None
@@ -194,7 +194,7 @@ class SegmentStore:
             old.close()
 
     def condemn(self, ids: Iterable[int]) -> None:
-        """No row needs these any more: they go after the grace."""
+        """Remove these, which no row needs any more, after their delay."""
         for segment_id in ids:
             segment = self.by_id.get(segment_id)
             if segment is not None and segment.gone_at is None:
@@ -202,9 +202,9 @@ class SegmentStore:
                 self._gone.append(segment)
 
     async def sweep(self, grace_s: float, *, now: bool = False) -> None:
-        """Remove the files whose grace is over and that no reader has open, then their rows.
-        `grace_s` is that of segments without one of their own; `now`: remove all, as the disk
-        fills up."""
+        """Remove the files whose delay has passed and that no reader has open, then their rows.
+        `grace_s` is the delay of segments without one of their own; `now`: remove all, since the
+        disk fills up."""
         time = self._env.clock.monotonic()
         due = [
             segment
@@ -217,7 +217,7 @@ class SegmentStore:
     async def discard(self, segments: list[Segment]) -> None:
         """Remove files that no reader can open any more, durably, then their rows."""
         for segment in segments:
-            # From here on no one finds it, so no one can pin it.
+            # From here on no reader finds it, so none can pin it.
             self.by_id.pop(segment.row.id, None)
             self._close(segment.row.id)
         paths = [segment.path for segment in segments]
@@ -239,19 +239,19 @@ class SegmentStore:
 
 
 def _gone_until(segment: Segment, grace_s: float) -> float:
-    """Until when (monotonic seconds) the file of a dead segment stays."""
+    """Return until when (monotonic seconds) the file of a dead segment stays."""
     assert segment.gone_at is not None, "it is dead"
     return segment.gone_at + (grace_s if segment.grace_s is None else segment.grace_s)
 
 
 def not_local(segment: Segment) -> NotLocal:
-    """Return the error for a segment that has no file here."""
+    """Return the error for a segment without a local file."""
     text = f"segment {segment.name} is in the remote tier alone"
     return NotLocal(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
 
 def payload_bytes(fs: FileSystem, path: str) -> int:
-    """The bytes of batches in a segment file; 0 if it cannot be read. Runs in a thread."""
+    """Return the bytes of batches in a segment file; 0 if it cannot be read. Runs in a thread."""
     try:
         file = fs.open(path)
     except OSError:
@@ -267,7 +267,7 @@ def payload_bytes(fs: FileSystem, path: str) -> int:
 
 
 def replace(fs: FileSystem, path: str, target: str) -> None:
-    """Rename a whole file over another one, durably. Runs in a thread."""
+    """Rename a file over another one, durably. Runs in a thread."""
     file = fs.open(path)
     try:
         file.sync()

@@ -1,10 +1,9 @@
-"""From rows in SQL to what readers see: new segments take the place of journal rows, or of others.
+"""Swaps of segments: new segments replace journal rows, or other segments, in SQL and in memory.
 
-The transaction comes first; then each partition changes in one step of its own, in slices between
-which the loop runs, so that a reader finds each batch either where it was or where it is, and in
-exactly one place. Files that nothing points to any more go after the grace, since a reader may
-have begun before. `version` rises with every swap: who has read rows from SQL across one must read
-them again.
+The transaction comes first; then each partition changes in one step, in slices between which the
+event loop runs, so that a reader finds each batch in exactly one segment or journal. Files that
+nothing refers to any more are removed after their delay, since a reader may have begun before.
+`version` rises with every swap: rows that were read from SQL during one must be read again.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ SLICE = 64
 
 
 def due_ms(config: TopicConfig, max_timestamp: int) -> int:
-    """When retention should check a mapping whose newest record has this timestamp."""
+    """Return when retention should check a mapping whose newest record has this timestamp."""
     if not config.cleanup_delete or config.retention_ms < 0 or max_timestamp < 0:
         return NEVER
     return min(NEVER, max_timestamp + config.retention_ms)
@@ -86,19 +85,19 @@ class Swapper:
 
     @property
     def version(self) -> int:
-        """Rises with every swap."""
+        """A count that rises with every swap."""
         return self._rows.number
 
     async def add(
         self, finished: list[tuple[SegmentRow, list[SegmentRange]]], since: float | None = None
     ) -> None:
-        """Segments cut from the journals, after those there are; `since`: see Segment."""
+        """Add segments cut from the journals after the existing ones; `since`: see Segment."""
         await self._swap(Swap(finished), since)
 
     async def replace(
         self, finished: list[tuple[SegmentRow, list[SegmentRange]]], removed: Sequence[SegmentRange]
     ) -> None:
-        """Segments made of others: `removed` are the mappings they stand for.
+        """Replace segments by new ones: `removed` are the mappings that are replaced.
 
         StaleSwap if these have changed since they were read; then the files can be discarded.
         """
@@ -118,7 +117,7 @@ class Swapper:
             except StaleSwap:
                 raise
             except BaseException:
-                # It may have been done all the same; the rows will tell.
+                # It may have been committed all the same; the rows will show it.
                 self._hooks.in_doubt()
                 self._doubts.append(swap)
                 raise
@@ -130,12 +129,12 @@ class Swapper:
 
     @property
     def quiet(self) -> bool:
-        """Whether SQL, memory and the listeners agree on swaps at this moment."""
+        """Return whether SQL, memory and the listeners agree on swaps at this moment."""
         return not self._lock.locked() and not self._doubts
 
     def in_doubt(self, row: SegmentRow) -> bool:
-        """Whether no one knows if the swap that finishes this segment was done; `settle` will
-        tell, and give up its file if it was not."""
+        """Return whether the outcome of the swap that finishes this segment is unknown; `settle`
+        finds it out, and discards the file if it was not committed."""
         return any(each is row for swap in self._doubts for each, _ in swap.finished)
 
     async def settle(self) -> None:
@@ -155,7 +154,7 @@ class Swapper:
                 await self._store.discard([Segment(row, self._store.folder) for row in rows])
 
     async def _show(self, swap: Swap, since: float | None = None) -> None:
-        """Make a swap that SQL has visible to readers."""
+        """Apply a swap that is in SQL, so that readers see it."""
         self._rows.replaced()
         added: dict[int, list[SegmentRange]] = {}
         removed: dict[int, list[SegmentRange]] = {}
@@ -180,8 +179,8 @@ class Swapper:
         try:
             await self.refresh(made | {mapping.segment_id for mapping in swap.removed})
         except Exception as failure:
-            # The swap is done, and who asked for it must not take it back. What became of the
-            # others is seen when segments are tidied.
+            # The swap is done, and its caller must not undo it. The states of the other segments
+            # are read when dead files are deleted.
             logger.warning(
                 "cannot read the state of replaced segments, retrying later: %s", failure
             )
@@ -199,20 +198,20 @@ class Swapper:
             partition.log.trimmed[partition.number] = partition.log_start
 
     async def refresh(self, ids: set[int]) -> None:
-        """Take over what became of these segments."""
+        """Apply the current states of these segments."""
         if ids:
             await self.update(lambda: self._storage.segments_by_id(sorted(ids)))
 
     async def update(self, call: Callable[[], Awaitable[list[SegmentRow]]]) -> list[SegmentRow]:
-        """Take over segments as a call of the storage says that they are then; one call at a time,
-        so that no older answer is taken over after a newer one."""
+        """Apply the states of segments that a call of the storage returns; one call at a time, so
+        that no older result is applied after a newer one."""
         async with self._answers:
             rows = await call()
             self.take(rows)
             return rows
 
     def take(self, rows: Sequence[SegmentRow]) -> None:
-        """Segments as they are now in SQL; those without mappings wait for their end."""
+        """Apply the states of segments in SQL; those without mappings wait for their deletion."""
         for row in rows:
             segment = self._store.by_id.get(row.id)
             if segment is not None:

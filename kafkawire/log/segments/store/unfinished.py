@@ -1,10 +1,9 @@
-"""Segment files that no reader uses: what they hold, and whether it is anywhere else.
+"""Segment files that no reader uses: their contents, and whether these exist elsewhere.
 
-A cut or rewrite that a crash ended leaves a file whose row says STARTED; what it was made of is
-still there, so it can be deleted. Under metadata that is older than the folder the same row may
-belong to a file that is the only copy of its records: it is finished, and the offsets in it are in
-no other segment and no journal. Such a file is never deleted, nor is such an object of a remote
-tier.
+A cut or merge that a crash interrupted leaves a file whose row is STARTED; its inputs still exist,
+so it can be deleted. With metadata that is older than the folder the same row may belong to a file
+that is the only copy of its records: it is finished, and its offsets are in no other segment and no
+journal. Such a file is never deleted, nor is such an object of a remote tier.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ MAX_SHOWN = 5
 def unaccounted(
     entries: Iterable[PartitionEntry], held: Callable[[PartitionEntry], list[Range] | None]
 ) -> list[tuple[PartitionEntry, Range]]:
-    """The offset ranges of a segment file that are nowhere else. Pure.
+    """Return the offset ranges of a segment file that are nowhere else. Pure.
 
-    `held`: the ranges that are elsewhere of a partition, or were deleted on purpose; None: the
-    partition's topic was deleted."""
+    `held` returns the ranges of a partition that are elsewhere, or were deleted on purpose; None:
+    the partition's topic was deleted."""
     found = []
     for entry in entries:
         ranges = held(entry)
@@ -49,8 +48,8 @@ async def find_unaccounted(
     known: Known,
     in_journals: Callable[[int], list[Range]],
 ) -> list[tuple[PartitionEntry, Range]]:
-    """The offset ranges of a segment that no mapping and no journal has, of topics that were not
-    deleted. Raises what the storage and `known` raise."""
+    """Return the offset ranges of a segment that no mapping and no journal has, of topics that were
+    not deleted. Raises what the storage and `known` raise."""
     numbers = sorted({entry.number for entry in entries})
     alive = [number for number in numbers if catalog.locate(number) is not None]
     rows = {row.number: row for row in await storage.load_partitions(alive)}
@@ -69,7 +68,7 @@ async def find_unaccounted(
 
 
 def describe(found: list[tuple[PartitionEntry, Range]]) -> str:
-    """The ranges in words: `orders-0 offsets 0-99, orders-1 offsets 3-7`."""
+    """Describe the ranges: `orders-0 offsets 0-99, orders-1 offsets 3-7`."""
     shown = [
         f"{entry.topic}-{entry.index} offsets {first}-{end - 1}"
         for entry, (first, end) in found[:MAX_SHOWN]
@@ -79,8 +78,8 @@ def describe(found: list[tuple[PartitionEntry, Range]]) -> str:
 
 
 def held_in_memory(partition: Partition) -> list[Range]:
-    """The offset ranges of a loaded partition in its segments and journals, and those below its
-    log start."""
+    """Return the offset ranges of a loaded partition in its segments and journals, and those below
+    its log start."""
     segments, portions, rows = partition.segments, partition.portions, partition.rows
     counted = zip(rows.base, rows.count, strict=True)
     return [

@@ -1,10 +1,10 @@
-"""Warm reads: whole batches out of segments, by threads of their own pool.
+"""Reads of segments: whole batches, by threads of their own pool.
 
-A read goes on from one segment to the next, and from the last into the journals, within its
-limits. Sparse indexes are kept for those that read on; the blocks of a stretch are checked when it
-is read for the first time since its index was loaded. A damaged batch is read from the segment's
-object in the remote tier, if there is one. If not, readers of its offsets get CORRUPT_MESSAGE, and
-the log names it once; all batches before and after it are served.
+A read continues from one segment to the next, and from the last into the journals, within its
+limits. Sparse indexes are cached for readers that continue; blocks are checked when they are read
+for the first time since the index was loaded. A damaged batch is read from the segment's object in
+the remote tier, if there is one. If not, readers of its offsets get CORRUPT_MESSAGE, and it is
+logged once; all batches before and after it are served.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 IN_FLIGHT_BYTES = 64 << 20
-"""As for the journals (kafkawire.log.partition.reader): a few Fetches of the largest usual size."""
+"""Bytes in flight, as for the journals (kafkawire.log.partition.reader): a few Fetches of the
+largest usual size."""
 SLACK_BYTES = 8 << 10
-"""Read beyond what is asked for: the block that holds `offset` begins before it."""
+"""Bytes read beyond the request: the block that contains `offset` begins before it."""
 MAX_NAMED = 1000
 """Damaged ranges named in the log, so that each is named once."""
 
 MAX_ROWS_REPLACED = 3
-"""How often one read looks its row up again because it was exchanged meanwhile: once is rare."""
+"""How often one read looks up its row again because it was replaced meanwhile: once is rare."""
 
 
 class WarmReader:
@@ -86,12 +87,12 @@ class WarmReader:
     async def read(
         self, plan: SegmentRead, read_journals: ReadPlan, patience_s: float | None
     ) -> list[Buffer]:
-        """Return the bytes of a plan that begins in a segment, cut to the whole batches it asks
-        for. What follows in the journals is read by `read_journals`.
+        """Return the bytes of a plan that begins in a segment, cut to the whole batches it covers.
+        `read_journals` reads what follows in the journals.
 
-        Raises OSError from the disk, CORRUPT_MESSAGE for damage, and
-        KAFKA_STORAGE_ERROR for what a remote tier cannot give. Nothing, if that does not answer
-        within `patience_s`; a reader that has something does not wait for more.
+        Raises OSError from the disk, CORRUPT_MESSAGE for damage, and KAFKA_STORAGE_ERROR for what a
+        remote tier cannot deliver. Returns nothing if that does not respond within `patience_s`; a
+        reader that has something does not wait for more.
         """
         partition = plan.partition
         kept: list[Buffer] = []
@@ -127,7 +128,8 @@ class WarmReader:
         return kept
 
     async def since(self, partition: Partition, at: int, timestamp: int) -> int:
-        """From which offset on row `at` of a partition may have a record at or after a time."""
+        """Return from which offset on row `at` of a partition may have a record at or after a
+        time."""
         mapping = partition.segments.mapping(partition.number, at)
         if self._remote.cold is not None and not self._store.is_local(mapping.segment_id):
             if partition.config.tier_level is TierLevel.DISABLE:
@@ -143,7 +145,7 @@ class WarmReader:
         return max(mapping.base_offset, index.block(index.find(position))[2])
 
     async def _take(self, request: RemoteReadRequest) -> Taken:
-        """Batches out of the one row that covers the offset."""
+        """Read batches out of the row that covers the offset."""
         if self._remote.cold is None:
             return await self._take_local(request)
         for _ in range(MAX_ROWS_REPLACED):
@@ -154,7 +156,7 @@ class WarmReader:
         return await self._take_local(request)
 
     async def _take_tiered(self, request: RemoteReadRequest, cold: Cold) -> Taken:
-        """From the remote tier or from the local file, as the topic's tieredStorageLevel says."""
+        """Read from the remote tier or from the local file, by the topic's tieredStorageLevel."""
         mapping = self._row(request)
         segment = self._store.by_id.get(mapping.segment_id)
         if segment is None or not mapping.length:
@@ -178,7 +180,7 @@ class WarmReader:
     async def _take_either(
         self, request: RemoteReadRequest, cold: Cold, mapping: SegmentRange, segment: Segment
     ) -> Taken:
-        """From the local file, or from the object if the file is damaged or cannot be read."""
+        """Read from the local file, or from the object if the file is damaged or cannot be read."""
         try:
             return await self._take_local(request)
         except NotLocal:
@@ -209,7 +211,7 @@ class WarmReader:
         return level is TierLevel.FORCE
 
     async def _cached(self, request: RemoteReadRequest) -> bool:
-        """Whether the local file's bytes are in the page cache."""
+        """Return whether the local file's bytes are in the page cache."""
         mapping = self._row(request)
         async with self._opened(mapping, request.partition) as (segment, file):
             warm = await self._index(segment, file, mapping, request.partition)
@@ -227,7 +229,8 @@ class WarmReader:
         size = max(request.room, 0)
         await self._in_flight.take(size)
         try:
-            # From here to the pin nothing may be awaited: rows and files are exchanged.
+            # From here to the pin nothing may be awaited, since rows and files may be replaced
+            # meanwhile.
             mapping = self._row(request)
             if not mapping.length:
                 return Taken([], mapping.end_offset, True)
@@ -260,7 +263,7 @@ class WarmReader:
         self, mapping: SegmentRange, partition: Partition
     ) -> AsyncIterator[tuple[Segment, File]]:
         """Open the file of a mapping. Raises as SegmentStore.opened; where the whole file is
-        damaged or missing, the offsets of the partition that are in it are logged."""
+        damaged or missing, the offsets of the partition in it are logged."""
         segment = None
         try:
             async with self._store.opened(mapping.segment_id) as (segment, file):
@@ -277,7 +280,7 @@ class WarmReader:
     def _damaged(
         self, segment: Segment, partition: Partition, damage: DamagedSegment
     ) -> KafkaError:
-        """The error for readers of damaged offsets, which is logged once."""
+        """Return the error for readers of damaged offsets; it is logged once."""
         text = f"segment {segment.name}, {partition.topic}-{partition.index}: {damage}"
         if text not in self._named and len(self._named) < MAX_NAMED:
             self._named.add(text)
@@ -289,7 +292,7 @@ class WarmReader:
 
 
 def load_index(file: File, mapping: SegmentRange) -> WarmIndex:
-    """Run in a thread. DamagedSegment if the checksum does not fit."""
+    """Read an index; runs in a thread. DamagedSegment if the checksum is wrong."""
     return read_index(file.pread(mapping.index_length, mapping.index_start), mapping)
 
 
@@ -303,7 +306,7 @@ def take(file: File, warm: WarmIndex, mapping: SegmentRange, request: RemoteRead
         start = skip_before(data, 0, len(data), offset)
         if start < len(data) or upto >= stop:
             break
-        # Compaction left nothing of these blocks at or after `offset`.
+        # Compaction has removed everything at or after `offset` from these blocks.
         position, length = warm.block_at(upto)
     cut = whole_batches(data, start, len(data), request.end, request.room, request.first)
     whole = position + cut >= stop
@@ -314,9 +317,9 @@ def take(file: File, warm: WarmIndex, mapping: SegmentRange, request: RemoteRead
 def _read(
     file: File, warm: WarmIndex, position: int, length: int, mapping: SegmentRange, offset: int
 ) -> tuple[int, memoryview, int]:
-    """Where they begin, sound batches from `position` on, and where the blocks that were read end:
-    fewer than asked for if a later block is bad; of a first block that is bad those around
-    `offset`."""
+    """Return where they begin, intact batches from `position` on, and where the blocks that were
+    read end: fewer than requested if a later block is bad; of a first block that is bad those
+    around `offset`."""
     data = memoryview(file.pread(length, position))
     bad = warm.damaged(position, data)
     if bad is None and len(data) < length:
