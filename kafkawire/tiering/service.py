@@ -133,6 +133,7 @@ class Tiering:
         previous one are read from there until they are copied."""
         await self.tiers.begin_move(url)
         await self._stop()
+        next_producer_id = self.rounds.next_producer_id
         try:
             after_ms = self.env.clock.now_ms() + self._grace_ms()
             await give_up_uploads(self.storage, self.node_id, after_ms)
@@ -141,6 +142,7 @@ class Tiering:
             self.state, self.error = "attaching", None
             self.dispatcher = Dispatcher(UploadLimits(0, 1, -1, 1.0))
             self._build()
+            self.rounds.producer_ids_leased(next_producer_id)  # the new manifest must have it too
             self._take_settings()
             self._attaching = self.env.spawn(self._run(), "tiering")
 

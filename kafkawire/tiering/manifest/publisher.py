@@ -111,6 +111,11 @@ class Rounds:
         """Epoch of this broker's claim; 0 before the claim."""
         return self._owner.epoch
 
+    @property
+    def next_producer_id(self) -> int:
+        """Producer ids from here on have not been assigned, according to leases and manifest."""
+        return self._gathering.next_producer_id
+
     async def open(self) -> None:
         """Claim the bucket, find its last delta, and record what the manifest lacks. May be called
         again after a failure. Raises StoreError, OwnedByOther, OSError, WorkerError."""
