@@ -232,7 +232,7 @@ def test_every_function_is_annotated() -> None:
 
 
 def _touches(node: ast.AST) -> str | None:
-    """What ruff's banned-api cannot name: the builtin `open`, the loop's clock and helpers."""
+    """Uses that ruff's banned-api cannot name: the builtin `open`, the loop's clock and helpers."""
     if not isinstance(node, ast.Call):
         return None
     called = node.func
@@ -360,7 +360,7 @@ def _linted_floors() -> list[str]:
 
 
 def test_every_package_is_in_a_layer() -> None:
-    """import-linter says nothing on what it is not told of."""
+    """import-linter ignores packages that no contract lists."""
     floors = set(_linted_floors())
     folders = [path for path in (ROOT / "kafkawire").iterdir() if (path / "__init__.py").is_file()]
     own = {f"kafkawire.{path.name}" for path in folders}
@@ -430,7 +430,7 @@ def _classes() -> dict[str, wiring.ClassInfo]:
 
 
 def _wiring(extra: dict[str, str] | None = None) -> list[str]:
-    """What is wrong in the sources, or in these other modules."""
+    """The forbidden assignments in the sources, or in these other modules."""
     trees = {path: ast.parse(text) for path, text in (extra or {}).items()}
     checked = wiring.Assignments(_classes() | wiring.classes(trees), SHARED_STATE)
     trees = trees or {path: tree(path) for path in sources()}

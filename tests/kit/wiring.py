@@ -119,7 +119,7 @@ class Assignments:
                 self._owners.setdefault(attribute, []).append(name)
 
     def of(self, path: str, tree: ast.Module) -> list[str]:
-        """What is wrong in one module: "path:line target"."""
+        """The forbidden assignments in one module: "path:line target"."""
         found: list[str] = []
         for node in tree.body:
             self._walk(path, node, "", {}, found)
@@ -198,7 +198,7 @@ def _imported(node: ast.AST, modules: Iterable[str]) -> Iterator[str]:
 
 
 def imports_of(tree: ast.AST, modules: Iterable[str]) -> Iterator[Import]:
-    """What a module imports of the others."""
+    """The imports of other modules in a module."""
     waiting: list[tuple[ast.AST, str]] = [(tree, "top")]
     while waiting:
         node, kind = waiting.pop()

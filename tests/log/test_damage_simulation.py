@@ -1,6 +1,6 @@
-"""The log in a simulation whose disk loses what was acknowledged: no offset is assigned twice.
+"""The log in a simulation whose disk loses acknowledged data: no offset is assigned twice.
 
-As tests/log/test_simulation.py, with a journal flipped, removed or cut short after some ends (see
+Like tests/log/test_simulation.py, with a journal damaged, removed or truncated after some ends (see
 tests/kit/log/damaged_life.py). `SIM_SEEDS=500 pytest tests/log/test_damage_simulation.py` runs
 more.
 """
@@ -43,13 +43,13 @@ def simulate(seed: int) -> DamagedModel:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
-def test_no_offset_is_assigned_twice_whatever_is_damaged(first: int) -> None:
+def test_no_offset_is_assigned_twice_after_any_damage(first: int) -> None:
     run_seeds(simulate, first, SEEDS)
 
 
 @pytest.mark.slow
-def test_the_checker_sees_what_it_looks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without what damage says of where partitions end, offsets are assigned again."""
+def test_checker_detects_offsets_assigned_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the bounds that damage reports for ends of partitions, offsets are assigned again."""
 
     def at_least(
         self: DamagedEnds,
@@ -66,7 +66,7 @@ def test_the_checker_sees_what_it_looks_for(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-def test_something_is_lost_now_and_then() -> None:
+def test_simulation_loses_records_sometimes() -> None:
     with quiet():
         models = [simulate(seed) for seed in range(12)]
     assert sum(bool(model.excused) for model in models) >= 3

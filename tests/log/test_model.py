@@ -1,7 +1,7 @@
-"""A log against a dict: whatever is done to it, in whatever order, it holds what the dict holds.
+"""A log compared with a dict: after any operations in any order, it holds what the dict holds.
 
-The dict keeps what is written and what is committed apart; a power cut may take what is only
-written, but only from the end. Hypothesis looks for the shortest way to a difference.
+The dict keeps written and committed records apart; a power failure may lose what is only written,
+but only from the end. Hypothesis searches for the shortest sequence that gives a difference.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ PARTITIONS = st.integers(0, 1)
 
 
 class LogModel(RuleBasedStateMachine):
-    """`written` is what the log must hold now, (offset -> value) per partition; `committed` is
-    the end of what a power cut must leave."""
+    """`written`: the records that the log must hold now, (offset -> value) per partition;
+    `committed`: the end of what a power failure must keep."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def write(self) -> None:
-        """The end of a turn."""
+        """The end of a write batch."""
         self.wait(self._written())
         for index, base, values in self.queued:
             self.written[index].update(enumerate(values, base))
@@ -91,14 +91,14 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def fail(self) -> None:
-        """A full disk: what is queued fails, nothing else changes."""
+        """Fail the write: the disk is full, queued batches fail, nothing else changes."""
         self.world.fs.faults.room_bytes = 10
         if self.queued:
             try:
                 self.wait(self._written())
             except AssertionError:
                 self.queued.clear()
-            assert not self.queued, "there was room for ten bytes"
+            assert not self.queued, "there was space for ten bytes"
         self.world.fs.faults.room_bytes = None
 
     @rule(index=PARTITIONS, share=st.floats(0, 1))
@@ -124,7 +124,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(power=st.booleans())
     def crash(self, power: bool) -> None:
-        """Without power, what was only written may be gone, from some offset on."""
+        """Without power, what was only written may be lost, from some offset on."""
         self.queued.clear()
         self.wait(self.world.crash(power))
         for index in (0, 1):

@@ -1,15 +1,15 @@
-"""The log in a seeded simulation: several lives of a broker on one disk, each ended somehow.
+"""The log in a seeded simulation: several lives of a broker on one disk, with ends of every kind.
 
 Writers append with acks=1 and acks=all, plain and idempotent, a reader reads, records are deleted,
-journals are cut into segments and these rewritten, the disk fills up, writes come up short or slow,
-SQL fails; then the power goes, the process dies, or it is closed. After each start everything that
-was ever promised must hold:
+journals are cut into segments and these rewritten, the disk fills up, writes are short or slow, SQL
+fails; then the power fails, the process dies, or it is closed. After each start every guarantee
+given before must hold:
 
 - a record acknowledged as committed is there, once, at the offset that was answered;
-- what a reader once saw below the high watermark never changes (so no offset is given twice);
+- a record read below the high watermark never changes (so no offset is assigned twice);
 - an idempotent producer that retries until it is answered has its batch exactly once;
-- nothing is there that nobody wrote, and the leader epoch rises when an end was not clean;
-- the rows of segments join, and in the end there are no files or rows but those of living segments.
+- there is no record that no producer wrote, and the leader epoch rises after an unclean end;
+- segment rows are contiguous, and in the end there are only files and rows of live segments.
 
 `SIM_SEEDS=500 pytest tests/log/test_simulation.py` runs more; a failing seed is in the message.
 """
@@ -29,7 +29,7 @@ from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 from tests.kit.simloop import run
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "150"))
-"""Of the 500 of `make sim`; ten take 3 s of CPU time."""
+"""Seeds of the 500 of `make sim`; ten take 3 s of CPU time."""
 
 
 def simulate(seed: int) -> Model:
@@ -48,13 +48,13 @@ def simulate(seed: int) -> Model:
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
-def test_promises_hold_through_any_end(first: int) -> None:
+def test_guarantees_hold_through_any_end(first: int) -> None:
     run_seeds(simulate, first, SEEDS)
 
 
 @pytest.mark.slow
-def test_a_seed_repeats_itself() -> None:
-    """The next random number after a run says whether everything before it was the same."""
+def test_same_seed_gives_same_run() -> None:
+    """The next random number after a run shows whether everything before it was the same."""
     with quiet():
         once, again = simulate(7), simulate(7)
     assert once.trace == again.trace

@@ -26,7 +26,7 @@ REPORTS_WITHIN_S = 540.0  # four, each of several jobs
 
 @pytest.fixture(scope="module")
 def topics(minio: Minio, kafkawire_broker_factory: Factory) -> Topics:
-    """`orders` in the bucket; the broker is gone."""
+    """`orders` in the bucket; the broker is stopped."""
     need_java()
     minio.client().create_bucket(Bucket=BUCKET)
     settings = {**QUICK, "tier.url": URL}
@@ -56,7 +56,9 @@ def wanted(topics: Topics) -> list[list[object]]:
     )
 
 
-def test_both_workers_read_and_every_row_comes_once(spark_cluster: Cluster, topics: Topics) -> None:
+def test_both_workers_read_and_every_row_is_read_once(
+    spark_cluster: Cluster, topics: Topics
+) -> None:
     found = result(spark_cluster.start_driver(JOB, URL, "orders"))
     assert sorted(found["rows"]) == wanted(topics)
     assert found["workers"] == ["0", "1"]
@@ -73,9 +75,7 @@ def test_reports_on_the_cluster(spark_cluster: Cluster, minio: Minio) -> None:
     assert result(spark_cluster.start_driver(REPORTS, url), REPORTS_WITHIN_S) == KITCHEN
 
 
-def test_a_worker_that_ends_in_the_middle_costs_no_row(
-    spark_cluster: Cluster, topics: Topics, tmp_path: Path
-) -> None:
+def test_killed_worker_costs_no_row(spark_cluster: Cluster, topics: Topics, tmp_path: Path) -> None:
     driver = spark_cluster.start_driver(JOB, URL, "orders", str(tmp_path))
     end = time.monotonic() + BEGINS_WITHIN_S
     while not list(tmp_path.glob("work-1.*")):  # a task of it has begun

@@ -1,4 +1,4 @@
-"""The columns: their names, their types in Spark and in Arrow, and names that are none."""
+"""The columns: their names, their types in Spark and in Arrow, and unknown names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.spark.source.columns import DEFAULT, DEFAULT_HEADERS, NATIVE, Sel
 from kafkawire.spark.source.model import SourceError
 
 
-def test_the_columns_are_the_connectors_and_have_native_names() -> None:
+def test_columns_have_connector_and_native_names() -> None:
     assert DEFAULT.names == (
         "topic", "partition", "offset", "timestamp", "timestampType", "key", "value",
     )  # fmt: skip
@@ -20,7 +20,7 @@ def test_the_columns_are_the_connectors_and_have_native_names() -> None:
     assert [c.kind for c in NATIVE.fields()] == list(DEFAULT_HEADERS.names)
 
 
-def test_the_order_and_spelling_are_the_users() -> None:
+def test_columns_keep_requested_order_and_spelling() -> None:
     mixed = Selection(("_value", "offset"))
     assert mixed.ddl() == "`_value` BINARY, `offset` BIGINT"
     assert mixed.arrow_schema().names == ["_value", "offset"]
@@ -36,12 +36,12 @@ def test_the_order_and_spelling_are_the_users() -> None:
 @pytest.mark.parametrize(
     ("names", "text"), [(("offsets",), "'offsets'"), (("key", "key"), "'key'"), (("",), "''")]
 )
-def test_a_name_that_is_no_column_is_refused(names: tuple[str, ...], text: str) -> None:
+def test_unknown_column_is_refused(names: tuple[str, ...], text: str) -> None:
     with pytest.raises(SourceError, match=text):
         Selection(names).fields()
 
 
-def test_arrow_types_are_what_spark_makes_of_the_ddl() -> None:
+def test_arrow_types_match_spark_ddl() -> None:
     types = pytest.importorskip("pyspark.sql.types")
     from pyspark.sql.pandas.types import to_arrow_schema
 

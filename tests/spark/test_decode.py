@@ -1,4 +1,4 @@
-"""The decoder of Spark's tasks against the codec's own reader, whole bytes and damaged ones.
+"""The decoder of Spark's tasks compared with the codec's own reader, on valid and damaged bytes.
 
 Covers: kafkawire.spark.decode.listing, kafkawire.spark.decode.output.
 """
@@ -46,13 +46,13 @@ seeds = st.integers(0, (1 << 32) - 1)
 
 
 def optional(dice: Random) -> bytes | None:
-    """A key or value."""
+    """Strategy for a key or value."""
     size = dice.choice([None, 0, 1, 3, 64, 130, 300])
     return None if size is None else dice.randbytes(size)
 
 
 def made_up(dice: Random) -> list[bytes]:
-    """Batches of a partition as compaction and transactions leave them, in order."""
+    """Batches of a partition as left by compaction and transactions, in order."""
     made, offset = [], dice.randrange(20)
     for _ in range(dice.randint(1, 4)):
         count = dice.choice([0, 1, 1, 5, 40])
@@ -98,7 +98,7 @@ def decode(
     decoder: Decoder | None = None,
     check_crc: bool = False,
 ) -> tuple[list[Row], DamagedData | None]:
-    """All rows, and what could not be read."""
+    """All rows, and the offsets that could not be read."""
     decoder = decoder or Decoder(NATIVE)
     decoder.begin(account, aborted)
     out, wrong = [], None
@@ -124,7 +124,7 @@ def everything(data: bytes | bytearray) -> list[Row]:
 
 
 def guarded(data: bytes) -> memoryview:
-    """`data` where the next byte behind it cannot be read: who does ends the process."""
+    """`data` placed so that reading the byte after it ends the process."""
     room = -(-len(data) // mmap.PAGESIZE) * mmap.PAGESIZE
     pages = mmap.mmap(-1, room + mmap.PAGESIZE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
@@ -136,13 +136,13 @@ def guarded(data: bytes) -> memoryview:
 
 
 def some_decoder(dice: Random) -> Decoder:
-    """With bounds so small that batches are given in parts, or larger ones."""
+    """A decoder with bounds so small that batches are returned in parts, or with larger ones."""
     rows, size = dice.choice([1, 2, 7, 50, 4096]), dice.choice([1, 100, 1000, 1 << 20])
     return Decoder(NATIVE, batch_rows=rows, batch_bytes=size)
 
 
 @given(seeds)
-def test_it_gives_what_the_codecs_reader_gives(seed: int) -> None:
+def test_decoder_matches_codecs_reader(seed: int) -> None:
     for dice in (Random(seed + n) for n in range(10)):
         made = b"".join(made_up(dice))
         base = dice.randrange(60)
@@ -163,7 +163,7 @@ def test_it_gives_what_the_codecs_reader_gives(seed: int) -> None:
 
 @pytest.mark.slow
 @given(seeds)
-def test_damaged_bytes_give_the_same_rows_or_damaged_data(seed: int) -> None:
+def test_decoder_matches_codecs_reader_on_damaged_bytes(seed: int) -> None:
     for dice in (Random(seed + n) for n in range(20)):
         made = bytearray(b"".join(made_up(dice)))
         for _ in range(dice.randrange(4)):
@@ -174,7 +174,7 @@ def test_damaged_bytes_give_the_same_rows_or_damaged_data(seed: int) -> None:
 
 
 def damaged_alike(made: bytes, dice: Random) -> None:
-    """Both readers say the same of `made`."""
+    """Check that both readers give the same result for `made`."""
     reach = PartitionRange("t", 3, 0, dice.choice([50, 1 << 40]))
     check_crc = dice.random() < 0.3
     slow, slow_error = SlowDecoder(Account(reach)), None

@@ -1,4 +1,4 @@
-"""The decoder, case by case: bounds of Arrow batches, accounts, and going on behind damage."""
+"""The decoder, case by case: bounds of Arrow batches, accounts, and continuing after damage."""
 
 from __future__ import annotations
 
@@ -68,8 +68,9 @@ def numbered(base: int, count: int, size: int = 8, codec: int = 0) -> bytearray:
     return build(pairs, base_offset=base, timestamp_ms=MS, codec=codec)
 
 
-def test_the_loops_agree_on_what_they_hand_on() -> None:
-    """Each has the numbers in its own file, as numba's cache knows of changes to that one only."""
+def test_loops_use_the_same_constants() -> None:
+    """Each has the numbers in its own file, because numba's cache only detects changes of that
+    file."""
     batch = ["POSITION", "FROM", "STOP", "BASE", "LAST", "ATTRIBUTES", "TIME", "PRODUCER", "COUNT"]
     assert [getattr(heads, name) for name in batch] == [getattr(walk, name) for name in batch]
     assert heads.TABLE_FIELDS == walk.BATCH_FIELDS == len(batch)
@@ -98,7 +99,7 @@ def test_without_a_folder_to_cache_in_loops_are_compiled_each_time(
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_other_clients_batches(codec: int) -> None:
+def test_batches_of_other_clients(codec: int) -> None:
     for made in (by_kafka_python(ROWS, codec), by_aiokafka(ROWS, codec, producer_id=5)):
         rows = rows_of(decode(Decoder(NATIVE), reach(len(ROWS)), made))
         wanted = [
@@ -108,7 +109,7 @@ def test_other_clients_batches(codec: int) -> None:
         assert rows == wanted
 
 
-def test_only_the_columns_asked_for() -> None:
+def test_only_requested_columns_are_decoded() -> None:
     data = build([(b"k", b"v"), (None, b"w")], base_offset=3, timestamp_ms=MS)
     for selection in (DEFAULT, DEFAULT_HEADERS, NATIVE, Selection(("_value", "topic"))):
         (batch,) = decode(Decoder(selection), reach(5, 3), data)
@@ -119,7 +120,7 @@ def test_only_the_columns_asked_for() -> None:
     assert (batch.num_rows, batch.num_columns) == (2, 0)
 
 
-def test_the_size_of_a_value_comes_without_it() -> None:
+def test_value_size_is_available_without_value() -> None:
     pairs = [(b"k", b"v" * 300), (None, None), (b"", b""), (b"k", b"x")]
     selection = Selection(("valueSize",))
     (batch,) = decode(Decoder(selection), reach(4), build(pairs, timestamp_ms=MS))
@@ -127,7 +128,7 @@ def test_the_size_of_a_value_comes_without_it() -> None:
     assert batch.column(0).to_pylist() == [300, 0, 0, 1]
 
 
-def test_an_arrow_batch_may_hold_rows_of_many_ranges() -> None:
+def test_arrow_batch_may_contain_many_ranges() -> None:
     decoder = Decoder(DEFAULT)
     for topic, partition, count in [("a", 0, 2), ("a", 7, 1), ("\u00fcber", 0, 3), ("a", 0, 0)]:
         decoder.begin(reach(count, 0, topic, partition))
@@ -151,7 +152,7 @@ def test_arrow_batches_are_bounded() -> None:
     assert values(by_rows, "_offset") == values(by_bytes, "_offset") == list(range(1000))
 
 
-def test_a_value_larger_than_the_bound_has_a_batch_of_its_own() -> None:
+def test_value_larger_than_bound_has_its_own_batch() -> None:
     sizes = [10, 10 << 20, 10, 300, 10]
     data = build([(None, bytes(size)) for size in sizes], timestamp_ms=MS, codec=ZSTD)
     found = decode(Decoder(NATIVE, batch_bytes=200), reach(5), data)
@@ -161,8 +162,8 @@ def test_a_value_larger_than_the_bound_has_a_batch_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("codec", [0, ZSTD])
-def test_a_batch_of_many_records_is_given_whole_or_not_at_all(codec: int) -> None:
-    """More records than are looked at in one go."""
+def test_large_batch_is_decoded_completely_or_not_at_all(codec: int) -> None:
+    """More records than are checked in one step."""
     data = numbered(0, 9000, codec=codec)
     assert values(decode(Decoder(NATIVE), reach(9000), data), "_offset") == list(range(9000))
     bad = [Record(n, MS, None, b"x") for n in range(9000)]
@@ -180,7 +181,7 @@ def test_a_batch_of_many_records_is_given_whole_or_not_at_all(codec: int) -> Non
     assert account.rows == 500
 
 
-def test_timestamps_as_kafka_reads_them() -> None:
+def test_timestamps_match_kafka() -> None:
     times = [MS, -1, 0, -(1 << 62), (1 << 62)]
     data = pack([Record(n, time, None, None) for n, time in enumerate(times)])
     (batch,) = decode(Decoder(DEFAULT), reach(5), data)
@@ -195,7 +196,7 @@ def test_timestamps_as_kafka_reads_them() -> None:
     assert batch.column("timestampType").to_pylist() == [1] * 5
 
 
-def test_a_delete_horizon_is_the_base_of_its_records_times() -> None:
+def test_delete_horizon_is_base_of_timestamps() -> None:
     """DefaultRecordBatch: with bit 6 the base timestamp is when tombstones may go, and the deltas
     count from there."""
     horizon = MS + 86_400_000
@@ -236,14 +237,14 @@ def test_aborted_transactions_and_markers() -> None:
     assert account.gaps == [OffsetGap(0, 2, ABORTED), OffsetGap(4, 6, CONTROL_GAP)]
     assert len(asked) == 1
     assert run(reach(9), Decoder(NATIVE), bytes(numbered(0, 9))) == list(range(9))
-    assert len(asked) == 1  # there was no transaction to ask for
+    assert len(asked) == 1  # there was no transaction to look up
     account = reach(8)
     assert run(account, Decoder(NATIVE, read_committed=False), data) == [0, 1, 2, 3, 6, 7]
     assert account.counts == {CONTROL_GAP: 2}
     assert len(asked) == 1
 
 
-def test_gaps_beyond_those_listed_are_counted() -> None:
+def test_unlisted_gaps_are_counted() -> None:
     items = [Record(2 * n, MS, None, None) for n in range(10_000)]
     parts = [pack(items[:3000]), pack(items[3000:8000]), *(pack([r]) for r in items[8000:])]
     account = reach(20_000)
@@ -252,7 +253,7 @@ def test_gaps_beyond_those_listed_are_counted() -> None:
     assert account.gaps == [OffsetGap(2 * n + 1, 2 * n + 2, COMPACTED) for n in range(GAPS_LISTED)]
 
 
-def test_a_batch_without_records_and_what_no_batch_has() -> None:
+def test_empty_batches_and_offsets_in_no_batch() -> None:
     empty = bytearray(numbered(10, 1)[:HEAD_BYTES])
     struct.pack_into(">i", empty, 8, HEAD_BYTES - 12)
     struct.pack_into(">ii", empty, 53, -1, 0)
@@ -281,7 +282,7 @@ def test_skipped_offsets_keep_their_reason() -> None:
     ]
 
 
-def test_feeding_goes_on_behind_damage() -> None:
+def test_decoding_continues_after_damage() -> None:
     data = numbered(0, 10) + numbered(10, 10, codec=ZSTD) + numbered(20, 10)
     at = len(numbered(0, 10))
     data[at + HEAD_BYTES + 9] ^= 0xFF
@@ -301,8 +302,8 @@ def test_feeding_goes_on_behind_damage() -> None:
     assert account.gaps == [OffsetGap(10, 20, DAMAGED)]
 
 
-def test_a_head_that_lies_hides_no_offsets() -> None:
-    """A last delta that is too small would make what it leaves out look compacted."""
+def test_false_last_offset_delta_hides_no_offsets() -> None:
+    """A last offset delta that is too small would make the omitted offsets look compacted."""
     data = numbered(0, 10) + numbered(10, 10)
     struct.pack_into(">i", data, 23, 4)
     decoder = Decoder(NATIVE)
@@ -314,7 +315,7 @@ def test_a_head_that_lies_hides_no_offsets() -> None:
         list(decoder.feed(data[: len(data) // 2], check_crc=True, upto=13))
 
 
-def test_where_offsets_end_is_believed() -> None:
+def test_end_of_offsets_is_taken_from_header() -> None:
     decoder = Decoder(NATIVE)
     decoder.begin(reach(100))
     with pytest.raises(DamagedData, match=r"\[5, 8\).*beyond where"):
@@ -334,7 +335,7 @@ def test_where_offsets_end_is_believed() -> None:
         (lambda data: data[:40] + b"\1" + data[41:], "checksum"),
     ],
 )
-def test_what_is_wrong_is_said(change: object, text: str) -> None:
+def test_damage_is_described(change: object, text: str) -> None:
     decoder = Decoder(NATIVE)
     decoder.begin(reach(50))
     with pytest.raises(DamagedData, match=f"partition 0 of topic 't'.*{text}"):
@@ -353,7 +354,7 @@ def test_what_is_wrong_is_said(change: object, text: str) -> None:
         (22, 0x04, "zstd data is damaged"),
     ],
 )
-def test_what_is_wrong_with_a_record_is_said(at: int, byte: int, text: str) -> None:
+def test_damage_of_record_is_described(at: int, byte: int, text: str) -> None:
     data = numbered(0, 8)
     data[at] = byte
     decoder = Decoder(NATIVE)
@@ -362,7 +363,7 @@ def test_what_is_wrong_with_a_record_is_said(at: int, byte: int, text: str) -> N
         list(decoder.feed(data, check_crc=False))
 
 
-def test_a_bomb_is_damage_and_the_buffer_does_not_stay() -> None:
+def test_decompression_bomb_is_damage_and_buffer_is_released() -> None:
     bomb = bytearray(numbered(0, 5)[:HEAD_BYTES])
     bomb += cramjam.zstd.compress(bytes(65 << 20))
     bomb[22] = ZSTD
@@ -378,8 +379,8 @@ def test_a_bomb_is_damage_and_the_buffer_does_not_stay() -> None:
     assert len(unpacker.data) == 2 * GROUP_BYTES
 
 
-def test_header_names_that_are_no_text() -> None:
-    """As Java shows them; and two halves of a letter do not make one."""
+def test_header_names_that_are_not_utf8() -> None:
+    """Shown like Java does; and two halves of a character do not become one."""
     items = [Record(0, MS, None, None, [("AA", None), ("BB", b"1"), ("\u00fc", b"2"), ("", b"")])]
     data = pack(items)
     data[data.index(b"AA") :][:2] = b""

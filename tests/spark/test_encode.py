@@ -1,4 +1,4 @@
-"""The encoder against the codec's reader and our decoder: the same rows, in bounded batches.
+"""The encoder compared with the codec's reader and our decoder: the same rows, in bounded batches.
 
 Covers: kafkawire.spark.encode.records.
 """
@@ -61,7 +61,7 @@ def as_batch(rows: Sequence[Record], selection: Selection = COLUMNS) -> pa.Recor
 
 
 def _walk(data: memoryview, head: tuple[int, ...]) -> None:
-    """Check the records as the broker does, however many there are."""
+    """Check the records like the broker, however many there are."""
     try:
         walk(data, head, TopicConfig(), MS)
     except LongBatch:
@@ -69,7 +69,7 @@ def _walk(data: memoryview, head: tuple[int, ...]) -> None:
 
 
 def read_back(batches: Sequence[tuple[bytearray, int]]) -> list[Record]:
-    """By the codec's reader; each batch must be one that the broker takes."""
+    """Decode by the codec's reader; each batch must be one that the broker accepts."""
     found: list[Record] = []
     for data, rows in batches:
         head = check_batch(memoryview(data), len(data))
@@ -85,7 +85,7 @@ def read_back(batches: Sequence[tuple[bytearray, int]]) -> list[Record]:
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
 @given(st.integers(0, 1 << 32))
-def test_rows_come_back(codec: int, seed: int) -> None:
+def test_encoded_rows_round_trip(codec: int, seed: int) -> None:
     dice = Random(seed)
     rows = made_up(dice, dice.choice([1, 5, 25]))
     batch_bytes = dice.choice([1, 5000, 1 << 20])
@@ -94,7 +94,7 @@ def test_rows_come_back(codec: int, seed: int) -> None:
     assert all(len(data) <= batch_bytes or count == 1 for data, count in made)
 
 
-def test_what_is_decoded_and_encoded_is_decoded_alike() -> None:
+def test_decode_encode_decode_is_stable() -> None:
     rows = made_up(Random(5), 200)
     first = b"".join(bytes(data) for data, _ in encode_batches(as_batch(rows), batch_bytes=1 << 30))
     decoded = decode(first)
@@ -114,7 +114,7 @@ def decode(data: bytes) -> pa.RecordBatch:
     return batch
 
 
-def test_slices_keep_to_their_rows() -> None:
+def test_slices_encode_only_their_rows() -> None:
     rows = made_up(Random(7), 30)
     for offset, record in enumerate(rows[11:24]):
         record.offset = offset
@@ -122,7 +122,7 @@ def test_slices_keep_to_their_rows() -> None:
     assert read_back(list(encode_batches(sliced))) == rows[11:24]
 
 
-def test_columns_that_are_absent_are_null_and_others_are_ignored() -> None:
+def test_absent_columns_are_null_and_others_ignored() -> None:
     batch = pa.RecordBatch.from_pydict({"value": ["text", None], "more": [1, 2]})
     found = read_back(list(encode_batches(batch)))
     assert found == [Record(0, -1, None, b"text"), Record(1, -1, None, None)]
@@ -131,7 +131,7 @@ def test_columns_that_are_absent_are_null_and_others_are_ignored() -> None:
     assert read_back(list(encode_batches(batch))) == [Record(0, -1, None, b"native")]
 
 
-def test_a_producers_sequences_rise_and_start_again() -> None:
+def test_sequences_increase_and_wrap_around() -> None:
     batch = pa.RecordBatch.from_pydict({"value": [b"x" * 100] * 30})
     start = (1 << 31) - 7
     made = list(encode_batches(batch, batch_bytes=HEAD_BYTES + 700, producer=(9, 4, start)))
@@ -147,7 +147,7 @@ def test_a_producers_sequences_rise_and_start_again() -> None:
     assert len(made) > 3
 
 
-def test_a_large_record_has_a_batch_of_its_own() -> None:
+def test_large_record_has_its_own_batch() -> None:
     sizes = [10, 3 << 20, 10]
     batch = pa.RecordBatch.from_pydict({"value": [bytes(size) for size in sizes]})
     made = list(encode_batches(batch, batch_bytes=1000))
@@ -155,7 +155,7 @@ def test_a_large_record_has_a_batch_of_its_own() -> None:
     assert [len(record.value or b"") for record in read_back(made)] == sizes
 
 
-def test_a_header_without_a_name_is_refused() -> None:
+def test_header_without_name_is_refused() -> None:
     batch = as_batch([Record(0, MS, None, None), Record(1, MS, None, None)])
     headers = pa.array([None, [{"key": None, "value": b"x"}]], batch.schema.field("_headers").type)
     batch = batch.set_column(3, "_headers", headers)

@@ -1,4 +1,4 @@
-"""SQL over topics: what is a statement, what is said of errors, how rows are printed."""
+"""SQL over topics: splitting into statements, error messages, printing of rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_statements_end_at_semicolons_that_are_not_quoted(many: list[list[str]])
     assert rest == (texts[-1] if texts else "")
 
 
-def test_what_is_not_closed_waits_for_the_next_line() -> None:
+def test_open_quote_continues_on_next_line() -> None:
     for text in (
         "select ';",
         'select ";',
@@ -55,13 +55,13 @@ def test_what_is_not_closed_waits_for_the_next_line() -> None:
     assert not is_blank("-- a\n1")
 
 
-def test_names_are_taken_out_of_their_backticks() -> None:
+def test_names_are_unquoted() -> None:
     assert parts_of("`orders`") == ["orders"]
     assert parts_of("`a`.`b-c`") == ["a", "b-c"]
     assert parts_of("`a``b.c`") == ["a`b.c"]
 
 
-def test_filters_are_pushed_where_a_table_is_read_once() -> None:
+def test_filters_are_pushed_if_table_is_read_once() -> None:
     assert names_once("SELECT * FROM `a.b` WHERE offset < 3", {"a.b"})
     assert not names_once("SELECT * FROM t JOIN T USING (key)", {"t"})
     assert not names_once("WITH x AS (SELECT * FROM top) SELECT * FROM x, x", {"top"})
@@ -80,7 +80,7 @@ def test_errors_are_one_sentence() -> None:
     assert shortened("") == "Spark does not say why"
 
 
-def test_values_become_json() -> None:
+def test_values_are_printed_as_json() -> None:
     when = datetime(2026, 1, 31, tzinfo=UTC)
     assert plain([b"text", b"\xff\x00", None, 1, {"a": bytearray(b"b")}, when]) == [
         "text",
@@ -105,7 +105,7 @@ RESULT = Result(["n", "n", "v"], [(1, 2, b"x;\n"), (3, None, [b"y"])], more=True
         ("json", '{"n": 1, "n (2)": 2, "v": "x;\\n"}\n{"n": 3, "n (2)": null, "v": ["y"]}\n'),
     ],
 )
-def test_rows_are_printed_for_programs(
+def test_rows_are_printed_as_json_and_csv(
     form: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     show(RESULT, form, 2)
@@ -123,7 +123,7 @@ def test_rows_are_printed_as_a_table(capsys: pytest.CaptureFixture[str]) -> None
     assert unique(["a", "a", "b", "a"]) == ["a", "a (2)", "b", "a (3)"]
 
 
-def test_a_source_is_a_url_or_brokers() -> None:
+def test_source_is_url_or_brokers() -> None:
     assert source_of("localhost:9092,other:9093", "") == Source(
         bootstrap="localhost:9092,other:9093"
     )
@@ -140,7 +140,7 @@ class FakeSpark:
 
 
 class FakeShell:
-    """Answers with the statement, or fails where it is `bad`."""
+    """Returns the statement as result, or fails where it is `bad`."""
 
     def __init__(self, spark: Any, source: Source) -> None:
         self.spark, self.closed = spark, False
@@ -173,13 +173,13 @@ def run_statements(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, bool]
     return ask
 
 
-def test_statements_of_the_command_line_end_at_the_first_error(run_statements: Any) -> None:
+def test_statements_of_command_line_stop_at_first_error(run_statements: Any) -> None:
     assert run_statements("select 1; select 2", "", False) == ["select 1", "select 2"]
     with pytest.raises(SourceError, match="it is bad"):
         run_statements("bad; select 2", "", False)
 
 
-def test_statements_from_a_pipe_go_on(
+def test_statements_from_pipe_continue_after_error(
     run_statements: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_statements("", "select 1;\n;\nselect 2", False) == ["select 1", "select 2"]
@@ -188,7 +188,7 @@ def test_statements_from_a_pipe_go_on(
     assert "kafkawire: it is bad" in capsys.readouterr().err
 
 
-def test_a_prompt_takes_lines_until_a_semicolon(
+def test_prompt_reads_lines_until_semicolon(
     run_statements: Any,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -203,13 +203,13 @@ def test_a_prompt_takes_lines_until_a_semicolon(
     assert "-> " in capsys.readouterr().out
 
 
-def test_a_format_that_is_none_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_format_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         pipeline_query.query("select 1", form="xml")
     assert "table, csv, json" in capsys.readouterr().err
 
 
-def test_ctrl_c_ends_a_statement_and_not_the_prompt(
+def test_ctrl_c_cancels_statement_but_not_prompt(
     run_statements: Any,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

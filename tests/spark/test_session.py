@@ -1,4 +1,5 @@
-"""Starting Spark for the commands: what is missing is said in a sentence, settings come through."""
+"""Starting Spark for the commands: missing software is reported in a sentence, settings are passed
+through."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def java(folder: Path, says: str, code: int = 0) -> Path:
-    """A home with a bin/java that prints something where Java prints its version."""
+    """A home with a bin/java that prints this where Java prints its version."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit {code}\n")
@@ -32,7 +33,7 @@ def java(folder: Path, says: str, code: int = 0) -> Path:
     "says",
     ['openjdk version "17.0.15" 2025-04-15', 'java version "21" 2023-09-19', 'x version "25"'],
 )
-def test_a_new_java_is_taken(says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_java_is_used(says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = java(tmp_path, says)
     monkeypatch.setenv("JAVA_HOME", str(home))
     assert find_java() == str(home / "bin" / "java")
@@ -49,7 +50,7 @@ def test_a_new_java_is_taken(says: str, tmp_path: Path, monkeypatch: pytest.Monk
         ("something else", "does not say its version"),
     ],
 )
-def test_an_old_java_is_refused(
+def test_old_java_is_refused(
     says: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java(tmp_path, says)))
@@ -57,7 +58,9 @@ def test_an_old_java_is_refused(
         find_java()
 
 
-def test_no_java_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_is_reported_with_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SessionError, match=f"JAVA_HOME={tmp_path} has no bin/java: install"):
@@ -67,13 +70,13 @@ def test_no_java_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
         find_java()
 
 
-def test_no_pyspark_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyspark_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SessionError, match=r"pip install 'kafkawire\[spark\]'"):
         open_session()
 
 
-def test_the_sentence_is_found_in_what_spark_makes_of_it() -> None:
+def test_error_message_is_extracted_from_spark_exception() -> None:
     text = (
         "[PYTHON_DATA_SOURCE_ERROR] Failed to plan:\nTraceback (most recent call last):\n"
         '  File "/x.py", line 5, in read\n    raise SourceOptionError(\n'
@@ -84,8 +87,8 @@ def test_the_sentence_is_found_in_what_spark_makes_of_it() -> None:
 
 
 @pytest.mark.real
-def test_what_workers_fork_from_has_imported_the_kernels_and_has_one_thread() -> None:
-    """A lock held by a thread that a fork does not take along would be held for ever."""
+def test_fork_server_has_imported_kernels_and_one_thread() -> None:
+    """A lock held by a thread that does not exist after a fork would be held for ever."""
     script = (
         "import os, sys\n"
         "from kafkawire.spark import daemon\n"
@@ -103,8 +106,8 @@ def test_what_workers_fork_from_has_imported_the_kernels_and_has_one_thread() ->
 
 
 @pytest.mark.real
-def test_what_workers_fork_from_costs_no_task_a_look_at_its_garbage() -> None:
-    """pyspark collects after each task; all that was imported before the fork is left out of it."""
+def test_fork_server_objects_are_excluded_from_collection() -> None:
+    """pyspark collects garbage after each task; everything imported before the fork is excluded."""
     code = (
         "import gc\n"
         "from kafkawire.spark import daemon\n"
@@ -129,8 +132,8 @@ print("broken" in sys.modules, "colorsys" in sys.modules)
 
 
 @pytest.mark.real
-def test_what_workers_fork_from_stands_a_module_that_cannot_be_imported(tmp_path: Path) -> None:
-    """The task imports it again, and says why it cannot be."""
+def test_fork_server_ignores_failed_import(tmp_path: Path) -> None:
+    """The task imports it again, and reports the error."""
     (tmp_path / "broken.py").write_text("raise NameError('half written')")
     ran = subprocess.run(
         [sys.executable, "-c", BROKEN, str(tmp_path)],
@@ -158,7 +161,7 @@ print(pa.default_memory_pool().backend_name, getrusage(RUSAGE_SELF).ru_minflt - 
 
 
 @pytest.mark.real
-def test_what_workers_fork_from_keeps_the_memory_that_arrow_frees() -> None:
+def test_fork_server_keeps_memory_freed_by_arrow() -> None:
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("MIMALLOC", "ARROW"))}
     ran = subprocess.run(
         [sys.executable, "-c", KEEPS],
@@ -167,11 +170,11 @@ def test_what_workers_fork_from_keeps_the_memory_that_arrow_frees() -> None:
     pool, faults = ran.stdout.split()
     if pool != "mimalloc":
         pytest.skip(f"this pyarrow has {pool}")
-    assert int(faults) < 100, "each page of it came from the kernel again"
+    assert int(faults) < 100, "every page was obtained from the kernel again"
 
 
 @pytest.mark.real
-def test_an_active_session_is_taken_as_it_is(spark: SparkSession) -> None:
+def test_active_session_is_reused(spark: SparkSession) -> None:
     assert open_session("spark://nowhere:7077", conf={"spark.ui.enabled": "true"}) is spark
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.sparkContext.master == "local[2]"
@@ -194,7 +197,7 @@ except SessionError as reason:
 
 
 @pytest.mark.real
-def test_it_starts_quietly_and_says_why_it_does_not(tmp_path: Path) -> None:
+def test_start_is_quiet_and_failure_is_reported(tmp_path: Path) -> None:
     need_java()
     done = subprocess.run(
         [sys.executable, "-c", QUIET], capture_output=True, text=True, cwd=tmp_path, timeout=200
@@ -202,12 +205,12 @@ def test_it_starts_quietly_and_says_why_it_does_not(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Spark does not start with master 'nonsense': ")
     assert len(done.stdout.splitlines()) == 1
-    # Java itself warns of a module that Spark has it load; Spark says nothing but errors, of
-    # which the master that is none is one.
+    # Java itself warns of a module that Spark makes it load; Spark logs only errors, such as the
+    # invalid master.
     output = done.stderr.replace("WARNING: Using incubator modules: jdk.incubator.vector\n", "")
     assert "WARN" not in output.upper(), output
     assert "INFO" not in output, output
-    assert list(tmp_path.iterdir()) == []  # and it leaves nothing where it was called
+    assert list(tmp_path.iterdir()) == []  # and it leaves no file in the working folder
 
 
 SUBMITTED = """
@@ -221,7 +224,7 @@ spark.stop()
 
 
 @pytest.mark.real
-def test_what_spark_submit_was_told_holds(tmp_path: Path) -> None:
+def test_settings_of_spark_submit_take_precedence(tmp_path: Path) -> None:
     need_java()
     import pyspark
 

@@ -1,4 +1,4 @@
-"""A watched Spark job: its result, its error, and an interruption, which ends the job."""
+"""A watched Spark job: its result, its error, and an interruption, which cancels the job."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kafkawire.spark.watch import completed, watching
 
 
 class Context:
-    """What `watching` needs of a SparkContext: one job with one stage. InheritableThread finds no
-    JVM here, so it only runs its target."""
+    """The part of a SparkContext that `watching` needs: one job with one stage. InheritableThread
+    finds no JVM here, so it only runs its target."""
 
     def __init__(self) -> None:
         self.group = ""
@@ -48,7 +48,7 @@ def context(monkeypatch: pytest.MonkeyPatch) -> Any:
     return Context()
 
 
-def test_the_result_is_returned_and_the_group_reported(context: Any) -> None:
+def test_result_is_returned_and_progress_reported(context: Any) -> None:
     seen: list[str] = []
 
     def work() -> int:
@@ -66,7 +66,7 @@ def test_the_result_is_returned_and_the_group_reported(context: Any) -> None:
     assert not context.cancelled
 
 
-def test_an_error_of_the_job_is_raised(context: Any) -> None:
+def test_error_of_job_is_raised(context: Any) -> None:
     def work() -> int:
         raise ValueError("no such column")
 
@@ -74,7 +74,7 @@ def test_an_error_of_the_job_is_raised(context: Any) -> None:
         watching(context, work, lambda group: None)
 
 
-def test_an_interruption_ends_the_job_and_waits_for_its_tasks(
+def test_interruption_cancels_job_and_waits_for_tasks(
     context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     polls: list[str] = []

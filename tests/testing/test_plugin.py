@@ -1,4 +1,4 @@
-"""The pytest fixture as another project uses it, and the broker handle behind it."""
+"""The pytest fixture as another project uses it, and the broker handle that it returns."""
 
 from __future__ import annotations
 

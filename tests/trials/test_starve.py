@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.waiting import until
 from tests.trials.context import Context
 from tests.trials.kill.world import Topic
 from tests.trials.records import Outgoing, build
@@ -37,8 +38,7 @@ async def test_unserved_client_is_reported(tmp_path: Path) -> None:
     run = context(tmp_path)
     good = Good(run, server.sockets[0].getsockname()[1], TOPIC, TOPIC)
     serving = asyncio.create_task(good.run())
-    while not run.findings:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    await until(lambda: bool(run.findings), "a finding")
     good.stop.set()
     await serving
     server.close()

@@ -1,4 +1,4 @@
-"""A bucket in memory and its failures: the shared state behind tests.kit.tier.fake_store."""
+"""A bucket in memory and its failures: the shared state of tests.kit.tier.fake_store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Commits: what one fsync covers, who waits for it, and what happens when it is slow or fails.
+"""Commits: the writes that one fsync covers, who waits for it, and behaviour when it is slow or
+fails.
 
 Covers: kafkawire.log.append.group_commit.
 """
@@ -17,7 +18,7 @@ from tests.kit.log.logs import World, batch, offload, read_all
 from tests.kit.waiting import ticks
 
 
-async def test_a_failed_fsync_stops_writes_until_the_restart(
+async def test_failed_fsync_stops_writes_until_restart(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()
@@ -39,7 +40,7 @@ async def test_a_failed_fsync_stops_writes_until_the_restart(
     assert not log.commit_log.full
     assert await read_all(partition) == [(0, b"kept")]
     await world.crash(power=False)
-    # The kernel still had the bytes, and takes them for clean: recovery must write them again.
+    # The kernel still had the bytes, and considers them clean: recovery must write them again.
     found = [(0, b"kept"), (1, b"doubtful")]
     assert await read_all(world.find("t")) == found
     world.find("t").append(batch(b"on"), EPOCH_MS)
@@ -48,7 +49,7 @@ async def test_a_failed_fsync_stops_writes_until_the_restart(
     assert await read_all(world.find("t")) == [*found, (2, b"on")]
 
 
-async def test_while_writes_are_slow_a_thread_does_them_and_turns_pile_up() -> None:
+async def test_slow_writes_move_to_thread_and_batches_accumulate() -> None:
     world = World(slow_write_ms=0)
     log = await world.start()
     (partition,) = await world.topic("t")
@@ -65,11 +66,11 @@ async def test_while_writes_are_slow_a_thread_does_them_and_turns_pile_up() -> N
     offload(world).release("write")
     await commit_log.committed()
     assert order == ["first", "second", "third"]
-    assert len(partition.rows) == 2  # the first alone, the others as they piled up
+    assert len(partition.rows) == 2  # the first alone, the others as they accumulated
     assert [value for _, value in await read_all(partition)] == [b"first", b"second", b"third"]
 
 
-async def test_a_commit_covers_all_that_is_written_and_the_next_gathers_meanwhile() -> None:
+async def test_commit_covers_written_batches_and_next_one_collects() -> None:
     world = World()
     log = await world.start()
     (partition,) = await world.topic("t")
@@ -86,7 +87,7 @@ async def test_a_commit_covers_all_that_is_written_and_the_next_gathers_meanwhil
     assert (partition.high_watermark, order) == (3, [0, 1, 2])
 
 
-def test_a_watched_partition_is_committed_at_once_others_after_the_delay() -> None:
+def test_watched_partition_is_committed_without_delay() -> None:
     """In virtual time: on a real loop the delay may pass while the machine is busy."""
     simloop.run(simloop.SimLoop(), _commit_watched_and_others())
 
@@ -114,7 +115,7 @@ async def _commit_watched_and_others() -> None:
     assert other.high_watermark == 3
 
 
-async def test_flush_os_answers_after_the_write() -> None:
+async def test_flush_os_answers_after_write() -> None:
     world = World(flush="os")
     log = await world.start()
     (partition,) = await world.topic("t")
@@ -125,7 +126,7 @@ async def test_flush_os_answers_after_the_write() -> None:
     offload(world).release("commit")
 
 
-async def test_produces_wait_while_too_much_is_uncommitted() -> None:
+async def test_produces_wait_while_uncommitted_bytes_exceed_bound() -> None:
     world = World(uncommitted_max_bytes=500)
     log = await world.start()
     (partition,) = await world.topic("t")
@@ -145,7 +146,7 @@ async def test_produces_wait_while_too_much_is_uncommitted() -> None:
     assert room == [False]
 
 
-async def test_a_callback_may_append_while_the_thread_writes() -> None:
+async def test_callback_may_append_while_thread_writes() -> None:
     world = World()
     log = await world.start()
     (partition,) = await world.topic("t")

@@ -1,4 +1,5 @@
-"""Exceptions in the middle of a turn or a commit: whoever waits is called back, with an error."""
+"""Exceptions during a write batch or a commit: every waiting caller is called back, with an
+error."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ async def one_partition(**settings: Any) -> tuple[World, CommitLog, Partition]:
 
 
 def appended(log: CommitLog, partition: Partition, value: bytes) -> list[BaseException | None]:
-    """What the two callbacks of an append are given, in time."""
+    """The arguments of the two callbacks of an append, in time."""
     partition.append(batch(value), EPOCH_MS)
     answers: list[BaseException | None] = []
     log.after_write(answers.append)
@@ -36,7 +37,7 @@ def codes(answers: list[BaseException | None]) -> list[ErrorCode | None]:
     return [answer.code if isinstance(answer, KafkaError) else None for answer in answers]
 
 
-async def test_a_turn_that_cannot_be_laid_out_fails_whole(
+async def test_write_batch_that_cannot_be_laid_out_fails_whole(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     world, log, partition = await one_partition()
@@ -51,7 +52,7 @@ async def test_a_turn_that_cannot_be_laid_out_fails_whole(
     assert codes(answers) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     assert "int too large" in caplog.text
     assert "Traceback" in caplog.text
-    assert partition.named_in == -1  # its naming frame was not written either
+    assert partition.named_in == -1  # nor was its naming frame written
     answers = appended(log, partition, b"kept")
     await ticks()
     assert answers == [None, None]
@@ -60,7 +61,7 @@ async def test_a_turn_that_cannot_be_laid_out_fails_whole(
     assert await read_all(world.find("t")) == [(0, b"kept")]
 
 
-async def test_a_turn_that_is_written_and_cannot_be_applied_stops_writing(
+async def test_exception_while_applying_written_batch_stops_writing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     world, log, partition = await one_partition()
@@ -85,7 +86,7 @@ async def test_a_turn_that_is_written_and_cannot_be_applied_stops_writing(
 
 
 @pytest.mark.parametrize("slow", [False, True])
-async def test_a_volume_that_does_not_answer_stops_no_turn(
+async def test_failing_statvfs_does_not_stop_writes(
     slow: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """statvfs fails when the next journal is prepared, after a write of the writer's thread."""
@@ -118,7 +119,7 @@ async def test_a_volume_that_does_not_answer_stops_no_turn(
     assert "cannot prepare the next journal" in caplog.text
 
 
-async def test_a_commit_that_cannot_start_fails_all_who_wait(
+async def test_commit_that_cannot_start_fails_all_waiters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world, log, partition = await one_partition()

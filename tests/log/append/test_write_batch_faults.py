@@ -1,4 +1,5 @@
-"""Turns that cannot be written whole: refused, taken back, and never mistaken for data later."""
+"""Write batches that cannot be written whole: refused, rolled back, and never read as data
+later."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.kit.waiting import ticks
 
 
 async def check_refused_then_accepted(world: World, partition: Partition) -> None:
-    """The next write fails, the one after it goes to the same offsets."""
+    """Check that the next write fails and the one after it gets the same offsets."""
     log = world.log.commit_log
     log_position, size = log.written, partition.size_bytes
     answers: list[BaseException | None] = []
@@ -36,7 +37,7 @@ async def check_refused_then_accepted(world: World, partition: Partition) -> Non
 
 
 @pytest.mark.parametrize("power", [True, False])
-async def test_a_short_write_leaves_everything_as_before(power: bool) -> None:
+async def test_short_write_changes_nothing(power: bool) -> None:
     world = World()
     await world.start()
     (partition,) = await world.topic("t")
@@ -49,7 +50,7 @@ async def test_a_short_write_leaves_everything_as_before(power: bool) -> None:
     assert await read_all(world.find("t")) == expected
 
 
-async def test_a_full_disk_refuses_and_recovers_when_space_returns(
+async def test_full_disk_refuses_writes_until_space_returns(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()
@@ -65,8 +66,9 @@ async def test_a_full_disk_refuses_and_recovers_when_space_returns(
     assert "can be written again" in caplog.text
 
 
-async def test_remains_of_a_failed_write_never_pass_for_data() -> None:
-    """The failed turn was larger than the next: its tail lies there whole, at valid places."""
+async def test_remains_of_failed_write_are_not_read_as_data() -> None:
+    """The failed write batch was larger than the next: its tail remains intact, at valid
+    positions."""
     world = World()
     log = await world.start()
     one, two = await world.topic("t", 2)
@@ -94,7 +96,7 @@ async def test_remains_of_a_failed_write_never_pass_for_data() -> None:
     assert await read_all(world.find("t", 1)) == [(0, b"named")]
 
 
-async def test_a_failed_turn_over_several_journals_fails_whole() -> None:
+async def test_failed_write_batch_over_several_journals_fails_whole() -> None:
     world = World(journal_bytes=4096)
     log = await world.start()
     partitions = await world.topic("t", 3)
@@ -117,7 +119,7 @@ async def test_a_failed_turn_over_several_journals_fails_whole() -> None:
         assert await read_all(world.find("t", index)) == [(0, b"kept")]
 
 
-async def test_what_was_queued_behind_a_failed_write_fails_with_it() -> None:
+async def test_batches_queued_after_failed_write_fail_with_it() -> None:
     world = World()
     log = await world.start()
     (partition,) = await world.topic("t")
@@ -137,16 +139,16 @@ async def test_what_was_queued_behind_a_failed_write_fails_with_it() -> None:
     assert await read_all(partition) == [(0, b"three")]
 
 
-async def test_a_roll_without_room_leaves_the_naming_frames_to_be_written() -> None:
-    """The turn that failed had named a partition in the journal it began in. Nothing of it is
-    there, so the next frame of that partition is named again: otherwise the journal would not
-    know that it holds the partition, and go while it is needed."""
+async def test_failed_roll_writes_naming_frames_again() -> None:
+    """The failed write batch had named a partition in the journal it began in. Nothing of it is
+    stored, so the next frame of that partition is named again: otherwise the journal would not
+    record that it holds the partition, and be deleted while it is needed."""
     world = World(journal_bytes=1 << 20)
     log = await world.start()
     old, new = await world.topic("t", 2)
     old.append(batch(bytes(900_000)), EPOCH_MS)
     await log.commit_log.committed()
-    log.journals.ready.clear()  # nothing is made ready ahead
+    log.journals.ready.clear()  # no journal is prepared in advance
     world.fs.faults.room_bytes = 0
     new.append(batch(b"first frame, in the old journal"), EPOCH_MS)
     old.append(batch(bytes(500_000)), EPOCH_MS)  # needs the next journal

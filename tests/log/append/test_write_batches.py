@@ -1,4 +1,4 @@
-"""Turns: what is appended together is written together, and what of it is stored."""
+"""Write batches: batches appended together are written together, and their stored form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.kit.log.logs import World, batch, read_all
 from tests.kit.waiting import ticks
 
 
-async def test_what_is_appended_is_read_after_the_commit() -> None:
+async def test_appended_records_are_read_after_commit() -> None:
     world = World()
     log = await world.start()
     (partition,) = await world.topic("t")
@@ -33,7 +33,7 @@ async def test_what_is_appended_is_read_after_the_commit() -> None:
     await world.log.close()
 
 
-async def test_batches_of_one_turn_share_a_frame_and_an_index_row() -> None:
+async def test_batches_of_one_write_share_frame_and_index_row() -> None:
     world = World()
     log = await world.start()
     one, two = await world.topic("t", 2)
@@ -45,7 +45,7 @@ async def test_batches_of_one_turn_share_a_frame_and_an_index_row() -> None:
     assert [offset for offset, _ in await read_all(one)] == [0, 1, 2]
 
 
-async def test_a_frame_of_several_batches_stays_under_its_bound() -> None:
+async def test_frame_size_is_bounded() -> None:
     world = World(journal_bytes=8 << 20)
     log = await world.start()
     (partition,) = await world.topic("t")
@@ -55,7 +55,7 @@ async def test_a_frame_of_several_batches_stays_under_its_bound() -> None:
     assert list(partition.rows.count) == [2, 2, 1]
 
 
-async def test_the_stored_head_has_offset_and_leader_epoch() -> None:
+async def test_stored_header_has_offset_and_leader_epoch() -> None:
     world = World()
     log = await world.start()
     (partition,) = await world.topic("t")
@@ -68,7 +68,7 @@ async def test_the_stored_head_has_offset_and_leader_epoch() -> None:
     await log.commit_log.committed()
 
 
-async def test_callbacks_come_in_order_and_one_that_raises_stops_nobody(
+async def test_callbacks_run_in_order_despite_exception(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()
@@ -91,7 +91,7 @@ async def test_callbacks_come_in_order_and_one_that_raises_stops_nobody(
     assert "a bug" in caplog.text
 
 
-async def test_after_write_without_anything_queued_comes_at_the_end_of_the_turn() -> None:
+async def test_after_write_without_queued_batches_runs_at_end_of_write() -> None:
     world = World()
     log = await world.start()
     seen: list[BaseException | None] = []
@@ -101,7 +101,7 @@ async def test_after_write_without_anything_queued_comes_at_the_end_of_the_turn(
     assert seen == [None]
 
 
-async def test_a_turn_may_be_larger_than_a_journal() -> None:
+async def test_write_batch_may_be_larger_than_a_journal() -> None:
     world = World(journal_bytes=4096)
     log = await world.start()
     partitions = await world.topic("t", 4)
@@ -115,7 +115,7 @@ async def test_a_turn_may_be_larger_than_a_journal() -> None:
         assert len(await read_all(world.find("t", index))) == 6
 
 
-async def test_a_second_process_is_refused_in_one_sentence() -> None:
+async def test_second_process_is_refused_in_one_sentence() -> None:
     world = World()
     log = await world.start()
     other = World(world.env)
@@ -126,7 +126,7 @@ async def test_a_second_process_is_refused_in_one_sentence() -> None:
     await other.log.close()
 
 
-async def test_what_is_not_a_batch_changes_nothing() -> None:
+async def test_invalid_batch_changes_nothing() -> None:
     world = World()
     log = await world.start()
     (partition,) = await world.topic("t", max_message_bytes="200")
@@ -139,7 +139,7 @@ async def test_what_is_not_a_batch_changes_nothing() -> None:
     assert (partition.offsets.pending, log.commit_log.frames) == (0, [])
 
 
-async def test_log_append_time_and_compression_make_the_stored_form() -> None:
+async def test_stored_form_has_log_append_time_and_compression() -> None:
     world = World()
     log = await world.start()
     (timed,) = await world.topic("timed", message_timestamp_type="LogAppendTime")
@@ -153,7 +153,7 @@ async def test_log_append_time_and_compression_make_the_stored_form() -> None:
     assert await read_all(packed) == [(0, bytes(1000))]
 
 
-async def test_a_removed_partition_takes_nothing_and_wakes_its_readers() -> None:
+async def test_removed_partition_refuses_appends_and_wakes_readers() -> None:
     world = World()
     log = await world.start()
     (partition,) = await world.topic("t")
@@ -167,8 +167,8 @@ async def test_a_removed_partition_takes_nothing_and_wakes_its_readers() -> None
 
 
 @pytest.mark.parametrize("flush", ["commit", "os"])
-async def test_the_real_disk_holds_it_too(tmp_path: Path, flush: str) -> None:
-    """Rolling, recycling, mapped and cold reads, a restart, a start after no goodbye."""
+async def test_log_on_real_disk(tmp_path: Path, flush: str) -> None:
+    """Rolling, recycling, mapped and cold reads, a restart, a start after a crash."""
     world = World(real_env(), flush=flush, journal_bytes=1 << 16, hot_bytes=1 << 17)
     world.folder = str(tmp_path / "1")
     await world.start()

@@ -1,4 +1,4 @@
-"""fsck: clean after every kind of end, and each kind of damage is named, where it is.
+"""fsck: no findings after every kind of end, and each kind of damage is located.
 
 Covers: kafkawire.log.fsck.journals, kafkawire.log.fsck.offsets,
 kafkawire.log.fsck.read_only_disk, kafkawire.log.fsck.segments,
@@ -28,12 +28,12 @@ JOURNALS = f"{FOLDER}/journals"
 
 
 async def scanned_at(world: World) -> FsckReport:
-    """As the command does: nobody serves the folder."""
+    """Scan like the command, while no broker serves the folder."""
     return await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
 
 
 async def stopped(cut_first: bool = True, count: int = 60) -> World:
-    """A broker with segments and journals, ended cleanly."""
+    """A broker with segments and journals, stopped cleanly."""
     world = await started(2)
     await fill(world.find("t0"), count)
     await fill(world.find("t1"), count)
@@ -57,7 +57,7 @@ def overwrite(world: World, path: str, position: int) -> None:
 
 
 @pytest.mark.parametrize("cut_first", [False, True])
-async def test_a_folder_that_was_closed_is_clean(cut_first: bool) -> None:
+async def test_cleanly_closed_folder_has_no_findings(cut_first: bool) -> None:
     world = await stopped(cut_first)
     report = await scanned_at(world)
     assert report.problems == []
@@ -68,7 +68,7 @@ async def test_a_folder_that_was_closed_is_clean(cut_first: bool) -> None:
 
 
 @pytest.mark.parametrize("power", [False, True])
-async def test_a_folder_after_a_crash_is_clean_and_is_not_changed(power: bool) -> None:
+async def test_folder_after_crash_has_no_findings_and_is_unchanged(power: bool) -> None:
     world = await started(1)
     await fill(world.find("t0"), 60)
     await world.abandon()
@@ -87,7 +87,7 @@ def files(world: World) -> list[str]:
     return world.fs.listdir(JOURNALS)
 
 
-async def test_a_flipped_bit_in_a_journal_is_named_with_its_offsets() -> None:
+async def test_flipped_bit_in_journal_is_reported_with_offsets() -> None:
     world = await stopped(cut_first=False)
     rows = world.find("t0").rows
     log_position, base = rows.log_position[3], rows.base[3]
@@ -100,10 +100,10 @@ async def test_a_flipped_bit_in_a_journal_is_named_with_its_offsets() -> None:
     assert f"offsets {base}-{base} of t0-0" in found
     assert f"t0-0: offsets {base}-{base} are in no segment and no journal" in found
     await report.repair()
-    assert not report.clean, "what was acknowledged cannot be made again"
+    assert not report.clean, "acknowledged records cannot be rebuilt"
 
 
-async def test_a_flipped_bit_in_a_segment_is_named() -> None:
+async def test_flipped_bit_in_segment_is_reported() -> None:
     world = await stopped()
     (row,) = await world.storage.segments(1, [1], 10)
     overwrite(world, segment_path(f"{FOLDER}/segments", row.uuid), 1000)
@@ -112,7 +112,7 @@ async def test_a_flipped_bit_in_a_segment_is_named() -> None:
     assert any(f"segment {row.uuid.hex()}" in text and "t0-0" in text for text in texts(report))
 
 
-async def test_a_segment_that_is_gone_is_named_with_what_was_in_it() -> None:
+async def test_missing_segment_is_reported_with_its_content() -> None:
     world = await stopped()
     (row,) = await world.storage.segments(1, [1], 10)
     world.fs.remove(segment_path(f"{FOLDER}/segments", row.uuid))
@@ -121,14 +121,14 @@ async def test_a_segment_that_is_gone_is_named_with_what_was_in_it() -> None:
     assert "t0-0: offsets 0-" in found
 
 
-async def test_a_segment_cut_short_is_named() -> None:
+async def test_truncated_segment_is_reported() -> None:
     world = await stopped()
     (row,) = await world.storage.segments(1, [1], 10)
     world.fs.open(segment_path(f"{FOLDER}/segments", row.uuid)).truncate(row.size_bytes - 8)
     assert not (await scanned_at(world)).clean
 
 
-async def test_a_damaged_index_is_removed_and_made_again() -> None:
+async def test_damaged_index_is_removed_and_rebuilt() -> None:
     world = await stopped(cut_first=False)
     first = min(int(name[:10]) for name in files(world) if name.endswith(".index"))
     overwrite(world, f"{JOURNALS}/{index_name(first)}", 70)
@@ -140,7 +140,7 @@ async def test_a_damaged_index_is_removed_and_made_again() -> None:
     assert (await scanned_at(world)).clean
 
 
-async def test_what_an_interrupted_cut_leaves_is_harmless_and_can_be_cleared_away() -> None:
+async def test_files_of_interrupted_cut_are_harmless_and_removable() -> None:
     world = await stopped()
     started_row = SegmentRow(b"s" * 16, 1, 0)
     await world.storage.start_segments([started_row])
@@ -153,7 +153,7 @@ async def test_what_an_interrupted_cut_leaves_is_harmless_and_can_be_cleared_awa
     assert await world.storage.segments(1, [STARTED], 10) == []
 
 
-async def test_a_checkpoint_ahead_of_the_journals_means_missing_records() -> None:
+async def test_checkpoint_ahead_of_journals_means_missing_records() -> None:
     world = await stopped(cut_first=False)
     last = max(name for name in files(world) if name.endswith(".journal"))
     world.fs.remove(f"{JOURNALS}/{last}")
@@ -164,7 +164,7 @@ async def test_a_checkpoint_ahead_of_the_journals_means_missing_records() -> Non
     )
 
 
-def test_what_is_in_none_of_the_ranges() -> None:
+def test_offsets_in_no_range_are_reported() -> None:
     assert list(uncovered(0, 10, [(0, 4), (4, 10)])) == []
     assert list(uncovered(0, 10, [(2, 4), (3, 6), (20, 30)])) == [(0, 2), (6, 10)]
     assert list(uncovered(5, 5, [])) == []
@@ -177,7 +177,7 @@ def fsck(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_command_says_what_is_no_data_folder(tmp_path: Path) -> None:
+def test_path_that_is_not_a_data_folder_is_refused(tmp_path: Path) -> None:
     done = fsck("--data", str(tmp_path))
     assert done.returncode == 2
     assert done.stderr.strip() == (
@@ -192,7 +192,7 @@ def test_the_command_says_what_is_no_data_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_on_the_folder_of_a_real_broker(tmp_path: Path) -> None:
+def test_fsck_command_on_folder_of_real_broker(tmp_path: Path) -> None:
     from kafkawire.testing.broker import BrokerProcess
 
     with BrokerProcess(data=tmp_path) as broker:

@@ -1,4 +1,4 @@
-"""Damaged offsets in journals that an operator gave up: the cut goes past them, with an account.
+"""Damaged offsets in journals that an operator discarded: the cut skips them and records them.
 
 Covers: kafkawire.log.fsck.give_up.
 """
@@ -37,7 +37,7 @@ FAR_MS = 1 << 40
 
 
 async def cut_all(world: World) -> None:
-    """Cut what is due, checkpoint, let journals go."""
+    """Cut what is due, checkpoint, recycle journals."""
     await settle()
     await world.log.segments.cut()
     await world.log.checkpoint()
@@ -50,7 +50,7 @@ async def give_up(world: World) -> None:
     report = await scanned_at(world)
     assert not report.clean
     await report.repair()
-    assert not report.clean, "nothing is given up without --skip-lost"
+    assert not report.clean, "nothing is discarded without --skip-lost"
     assert NAME not in world.fs.listdir(FOLDER)
     report = await scanned_at(world)
     await report.repair(skip_lost=True)
@@ -61,7 +61,7 @@ async def give_up(world: World) -> None:
 
 
 async def account(world: World, partition: Partition) -> list[tuple[int, int]]:
-    """The lost ranges that the segments of a partition name."""
+    """The lost ranges that the segments of a partition record."""
     found: set[tuple[int, int]] = set()
     for row in await world.storage.segments(1, [1], 100):
         path = segment_path(f"{FOLDER}/segments", row.uuid)
@@ -77,9 +77,9 @@ def in_quarantine(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-async def test_the_cut_goes_past_what_was_given_up(clean: bool) -> None:
-    """Two partitions share the damaged journal. After a clean end its index is believed, after a
-    crash the frames are scanned."""
+async def test_cut_skips_discarded_offsets(clean: bool) -> None:
+    """Two partitions share the damaged journal. After a clean end its index is used, after a crash
+    the frames are scanned."""
     world = await started(2, cut_interval_ms=FAR_MS)
     for _ in range(4):
         await fill(world.find("t0"), 10)
@@ -92,7 +92,7 @@ async def test_the_cut_goes_past_what_was_given_up(clean: bool) -> None:
         world.fs.crash()
     await world.start()
     await cut_all(world)
-    assert world.find("t0").cut_offset <= base, "damage that nobody gave up is not passed"
+    assert world.find("t0").cut_offset <= base, "damage that was not discarded is not skipped"
     assert await account(world, world.find("t0")) == []
     with pytest.raises(DamagedOffsets):
         await read_all(world.find("t0"), base)
@@ -127,7 +127,7 @@ async def test_the_cut_goes_past_what_was_given_up(clean: bool) -> None:
     assert report_after.problems == []
 
 
-async def test_a_missing_journal_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+async def test_missing_journal_is_discarded(caplog: pytest.LogCaptureFixture) -> None:
     world = await started(1, cut_interval_ms=FAR_MS)
     await fill(world.find("t0"), 60)
     first, last = sorted(world.log.journals.by_number)[1], max(world.log.journals.by_number)
@@ -141,7 +141,7 @@ async def test_a_missing_journal_is_given_up(caplog: pytest.LogCaptureFixture) -
     end = partition.next_offset
     assert end >= 60
     await cut_all(world)
-    assert partition.cut_offset == end, "what was lost at the end is passed too"
+    assert partition.cut_offset == end, "loss at the end is skipped too"
     got = await read_some(partition)
     ranges = await account(world, partition)
     assert len(ranges) == 2
@@ -173,7 +173,7 @@ async def read_some(partition: Partition) -> list[int]:
     return found
 
 
-async def test_damage_that_comes_later_is_not_given_up() -> None:
+async def test_later_damage_is_not_discarded() -> None:
     world = await stopped(cut_first=False)
     rows = world.find("t0").rows
     spoil(world, rows.log_position[3] + 100)
@@ -190,7 +190,7 @@ async def test_damage_that_comes_later_is_not_given_up() -> None:
         await read_all(partition, 9)
 
 
-async def test_an_account_that_is_damaged_gives_nothing_up(
+async def test_damaged_account_discards_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await stopped(cut_first=False)
@@ -206,7 +206,7 @@ async def test_an_account_that_is_damaged_gives_nothing_up(
     assert (await scanned_at(world)).clean
 
 
-async def test_metadata_of_another_topic_gives_nothing_up() -> None:
+async def test_account_of_other_topic_discards_nothing() -> None:
     given = GivenUp({3: (b"a" * 16, [LostRange(5, 9, 77, 1)])}, {(7, 10, 20)})
     fs = MemFileSystem()
     fs.makedirs(FOLDER)
@@ -219,7 +219,7 @@ async def test_metadata_of_another_topic_gives_nothing_up() -> None:
     assert found.journals() == {7}
 
 
-def test_a_newer_account_is_refused() -> None:
+def test_newer_account_is_refused() -> None:
     from crc32c import crc32c
 
     fs = MemFileSystem()
@@ -239,8 +239,8 @@ def test_parts_of_ranges() -> None:
     assert [passed(ranges, at) for at in (4, 5, 8, 9, 12, 29)] == [4, 12, 12, 12, 12, 30]
 
 
-async def test_a_start_knows_no_metadata_but_what_is_there() -> None:
-    """Partitions of deleted topics in the account are no matter."""
+async def test_account_of_deleted_topic_is_ignored() -> None:
+    """Partitions of deleted topics in the account are ignored."""
     world = await stopped(cut_first=False)
     spoil(world, world.find("t0").rows.log_position[3] + 100)
     await give_up(world)
@@ -255,7 +255,7 @@ async def test_a_start_knows_no_metadata_but_what_is_there() -> None:
     assert world.find("t0").cut_offset > 4
 
 
-async def test_a_compacted_topic_is_cut_past_what_was_given_up() -> None:
+async def test_cut_of_compacted_topic_skips_discarded_offsets() -> None:
     world = await started(0, cut_interval_ms=FAR_MS, log_cleaner_backoff_ms=FAR_MS)
     (partition,) = await world.topic("t0", cleanup_policy="compact")
     for at in range(60):

@@ -1,4 +1,4 @@
-"""A damaged journal of a real broker with a tier: the documented command lets it go on."""
+"""A damaged journal of a real broker with a tier: after the documented command it continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.kit.waiting import until
 from tests.tiering.test_broker import QUICK, Folder, uploaded
 
 HELD = {**QUICK, "cut_interval_ms": "60000", "tiering_max_lag_ms": "3600000"}
-"""As the quick settings, but records stay in the journals."""
+"""Like the quick settings, but records stay in the journals."""
 BAD = 3
 COUNT = 8
 
@@ -47,7 +47,7 @@ async def read(client: Client, offset: int) -> tuple[int, list[bytes]]:
     return row.error_code, values(row)
 
 
-async def test_a_damaged_journal_is_cut_and_released_after_the_command(tmp_path: Path) -> None:
+async def test_damaged_journal_is_cut_and_released_after_repair(tmp_path: Path) -> None:
     bucket, data = Folder(tmp_path / "bucket"), tmp_path / "data"
     sent = [b"value-%d" % at for at in range(COUNT)]
     async with running(data, tier_url=str(bucket.path), **HELD) as server:
@@ -72,7 +72,7 @@ async def test_a_damaged_journal_is_cut_and_released_after_the_command(tmp_path:
         await until(lambda: partition.number in cutter.damaged, "the cut meets the damage")
         assert partition.cut_offset <= BAD
         client = await Client.connect(port_of(server))
-        assert (await read(client, BAD))[0] == 2, "CORRUPT_MESSAGE until it is given up"
+        assert (await read(client, BAD))[0] == 2, "CORRUPT_MESSAGE until it is discarded"
         await client.close()
 
     code, problems = fsck(data, "--repair", "--skip-lost")

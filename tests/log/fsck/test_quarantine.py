@@ -1,4 +1,5 @@
-"""Files that no row accounts for are named and moved aside by fsck and by a start, not deleted."""
+"""Files without a row in the metadata are reported and moved aside by fsck and by a start, not
+deleted."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ async def checked(world: World) -> FsckReport:
 
 
 async def with_one_segment() -> tuple[World, str, int]:
-    """A stopped broker whose first records lie in one segment alone; its name and their count."""
+    """A stopped broker whose first records are in one segment only; its name and their number."""
     world = await started(2)
     await fill(world.find("t0"), 60)
     await cut(world)
@@ -34,7 +35,7 @@ async def with_one_segment() -> tuple[World, str, int]:
 
 
 async def forget_rows(world: World) -> SegmentRow:
-    """As an older copy of the metadata: the segment was not written yet."""
+    """Restore the metadata of an earlier time, when the segment was not written yet."""
     (row,) = await world.storage.segments(1, [1], 10)
     numbers = [p.number for info in world.catalog.by_id.values() for p in info.partitions]
     await world.storage.remove_mappings(dict.fromkeys(numbers, 1 << 60))
@@ -49,7 +50,7 @@ def aside(world: World) -> dict[str, dict[str, object]]:
     return {line["file"]: line for line in lines}
 
 
-async def test_a_file_without_a_row_is_a_problem_and_goes_into_the_quarantine() -> None:
+async def test_file_without_row_is_reported_and_quarantined() -> None:
     world, name, end = await with_one_segment()
     await forget_rows(world)
     report = await checked(world)
@@ -64,7 +65,7 @@ async def test_a_file_without_a_row_is_a_problem_and_goes_into_the_quarantine() 
     assert "the only copy of t0-0" in str(line["why"])
 
 
-async def test_a_file_without_a_row_that_says_nothing_new_is_moved_too() -> None:
+async def test_redundant_file_without_row_is_quarantined_too() -> None:
     world, name, _ = await with_one_segment()
     data = world.fs.open(f"{SEGMENTS}/{name}").pread(1 << 24, 0)
     copy = world.fs.open(f"{SEGMENTS}/{'ab' * 16}.segment", create=True)
@@ -84,12 +85,12 @@ async def test_a_file_without_a_row_that_says_nothing_new_is_moved_too() -> None
 
 
 async def as_unfinished(world: World, name: str) -> None:
-    """An older copy of the metadata knows the segment as one that is being written."""
+    """Restore metadata of an earlier time, in which the segment is being written."""
     await forget_rows(world)
     await world.storage.start_segments([SegmentRow(bytes.fromhex(name[:32]), 1, 0)])
 
 
-async def test_an_unfinished_segment_with_the_only_copy_is_not_removed_by_fsck() -> None:
+async def test_fsck_keeps_unfinished_segment_with_only_copy() -> None:
     world, name, end = await with_one_segment()
     await as_unfinished(world, name)
     report = await checked(world)
@@ -100,7 +101,7 @@ async def test_an_unfinished_segment_with_the_only_copy_is_not_removed_by_fsck()
     assert await world.storage.segments(1, [STARTED], 10) == []
 
 
-async def test_an_unfinished_segment_with_the_only_copy_is_not_removed_by_a_start() -> None:
+async def test_start_keeps_unfinished_segment_with_only_copy() -> None:
     world, name, end = await with_one_segment()
     await as_unfinished(world, name)
     await world.start()
@@ -111,7 +112,7 @@ async def test_an_unfinished_segment_with_the_only_copy_is_not_removed_by_a_star
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-async def test_what_a_crash_leaves_of_a_cut_is_removed(deleted: bool) -> None:
+async def test_files_of_interrupted_cut_are_removed(deleted: bool) -> None:
     world = await started(1)
     await fill(world.find("t0"), 60)
     submit = world.storage.finish_segments
@@ -131,7 +132,7 @@ async def test_what_a_crash_leaves_of_a_cut_is_removed(deleted: bool) -> None:
     assert "quarantine" not in world.fs.listdir(FOLDER)
 
 
-async def test_records_of_an_unknown_topic_are_a_problem() -> None:
+async def test_records_of_unknown_topic_are_reported() -> None:
     world = await started(2)
     await fill(world.find("t0"), 20)
     await world.log.close()

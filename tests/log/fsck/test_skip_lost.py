@@ -1,4 +1,4 @@
-"""`fsck --repair --skip-lost`: damaged batches of segments are left out, and nothing else."""
+"""`fsck --repair --skip-lost`: damaged batches of segments are skipped, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.log.segments.test_cutting import ROOM
 
 
 async def read_on(world: World, name: str = "t0") -> list[int]:
-    """The offsets that a consumer gets from the log start on."""
+    """The offsets that a consumer reads from the log start on."""
     await world.start()
     partition = world.find(name)
     found: list[int] = []
@@ -26,7 +26,7 @@ async def read_on(world: World, name: str = "t0") -> list[int]:
 
 
 @pytest.mark.parametrize("harm", ["batch", "gone", "directory"])
-async def test_what_is_lost_is_left_out(harm: str) -> None:
+async def test_lost_batches_are_skipped(harm: str) -> None:
     world = await stopped()
     (row,) = await world.storage.segments(1, [1], 10)
     path = segment_path(f"{FOLDER}/segments", row.uuid)
@@ -38,7 +38,7 @@ async def test_what_is_lost_is_left_out(harm: str) -> None:
     report = await scanned_at(world)
     assert not report.clean
     await report.repair()
-    assert not report.clean, "nothing is given up without --skip-lost"
+    assert not report.clean, "nothing is discarded without --skip-lost"
     report = await scanned_at(world)
     await report.repair(skip_lost=True)
     again = await scanned_at(world)

@@ -1,4 +1,4 @@
-"""What fsck and a restore from the log say of folders with segments in the remote tier.
+"""fsck and a restore from the log, for folders with segments in the remote tier.
 
 Covers: kafkawire.log.fsck.objects.
 """
@@ -63,7 +63,7 @@ async def test_segments_in_the_remote_tier_need_no_file() -> None:
     assert (report.segments, report.partitions) == (2, 1)
 
 
-async def test_a_file_that_was_to_go_is_harmless_and_removed() -> None:
+async def test_file_due_for_deletion_is_harmless_and_removed() -> None:
     world = await tiered()
     first, _ = await world.rows()
     path = segment_path(SEGMENTS, first.uuid)
@@ -78,7 +78,7 @@ async def test_a_file_that_was_to_go_is_harmless_and_removed() -> None:
     assert (await scanned_at(world)).problems == []
 
 
-async def test_a_segment_that_is_nowhere_is_named_with_its_offsets() -> None:
+async def test_segment_without_file_or_object_is_reported_with_offsets() -> None:
     world = await tiered()
     first, _ = await world.rows()
     await world.storage.delete_objects([first.object], 5)
@@ -91,7 +91,7 @@ async def test_a_segment_that_is_nowhere_is_named_with_its_offsets() -> None:
     assert other.startswith("t-0: offsets 0-")
 
 
-async def test_two_finished_objects_of_a_segment_are_named_and_one_is_deleted() -> None:
+async def test_two_finished_objects_of_a_segment_are_reported() -> None:
     world = await tiered()
     first, _ = await world.rows()
     storage = world.storage
@@ -110,7 +110,7 @@ async def test_two_finished_objects_of_a_segment_are_named_and_one_is_deleted() 
 
 
 def _swap_states(world: LocalWorld, uuid: bytes) -> None:
-    """Make an object finished that is being deleted: what no call of the storage does."""
+    """Make an object finished that is being deleted, which no call of the storage does."""
     rows = world.database.offsets
     (value,) = rows.get([layout.object_key(uuid)])
     assert value is not None
@@ -122,7 +122,7 @@ def _swap_states(world: LocalWorld, uuid: bytes) -> None:
     rows.write(writes)
 
 
-async def test_a_pointer_to_nothing_is_named() -> None:
+async def test_dangling_reference_is_reported() -> None:
     world = await tiered()
     _, second = await world.rows()
     writes = Writes()
@@ -142,7 +142,7 @@ async def test_a_pointer_to_nothing_is_named() -> None:
         (0, 10_000, "is not between 0 and its dispatch offset"),
     ],
 )
-async def test_offsets_of_tiering_lie_within_the_partition(
+async def test_tiering_offsets_outside_partition_are_reported(
     dispatch: int, commit: int, text: str
 ) -> None:
     world = await tiered()
@@ -152,7 +152,7 @@ async def test_offsets_of_tiering_lie_within_the_partition(
     assert any(text in each for each in texts(report)), texts(report)
 
 
-async def test_a_restore_from_the_log_says_what_may_be_in_the_remote_tier_only() -> None:
+async def test_restore_from_log_reports_possibly_remote_records() -> None:
     world = await tiered()
     border = (await world.storage.load_partitions([1]))[0].mappings[0].end_offset
     rebuilt = rebuild(gather(world.env, FOLDER, lambda *_: None), 1)
@@ -166,7 +166,7 @@ async def test_a_restore_from_the_log_says_what_may_be_in_the_remote_tier_only()
 
 
 async def in_the_bucket(world: LocalWorld) -> BucketEvidence:
-    """What a restore would find in the bucket of `tiered`."""
+    """The listing that a restore would find in the bucket of `tiered`."""
     info = world.catalog.by_name["t"]
     bucket = BucketEvidence(world.catalog.cluster_id, 1, True, 2)
     bucket.topics[info.id] = TopicSeen(info.id, "t", numbers={0: 1}, count=1)
@@ -183,7 +183,7 @@ async def in_the_bucket(world: LocalWorld) -> BucketEvidence:
     return bucket
 
 
-async def test_a_restore_from_the_log_takes_from_the_bucket_what_is_there_only() -> None:
+async def test_restore_from_log_adds_remote_only_segments() -> None:
     world = await tiered()
     before = await world.rows()
     mapped = (await world.storage.load_partitions([1]))[0].mappings

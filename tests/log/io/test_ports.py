@@ -1,5 +1,4 @@
-"""The ports of kafkawire.log.io.ports: the real disk and the one in memory, held to the same
-promises."""
+"""The contract of kafkawire.log.io.ports, checked for the real disk and the one in memory."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[FileSystem, s
     return fs, "/data"
 
 
-def test_writes_are_gathered_and_read_back(place: tuple[FileSystem, str]) -> None:
+def test_gathered_writes_are_read_back(place: tuple[FileSystem, str]) -> None:
     fs, folder = place
     file = fs.open(f"{folder}/f", create=True)
     assert file.pwritev([b"ab", bytearray(b"cd"), memoryview(b"ef")], 3) == 6
@@ -40,7 +39,7 @@ def test_writes_are_gathered_and_read_back(place: tuple[FileSystem, str]) -> Non
     assert fs.open(f"{folder}/f").pread(3, 3) == b"abc"
 
 
-def test_what_was_just_read_is_cached(place: tuple[FileSystem, str]) -> None:
+def test_bytes_just_read_are_cached(place: tuple[FileSystem, str]) -> None:
     fs, folder = place
     file = fs.open(f"{folder}/f", create=True)
     file.pwritev([bytes(300_000)], 0)
@@ -50,8 +49,8 @@ def test_what_was_just_read_is_cached(place: tuple[FileSystem, str]) -> None:
     assert file.cached(1, 299_999)
 
 
-def test_what_left_the_page_cache_is_not_cached() -> None:
-    """Asked of the kernel by a stand-in: which file systems let go of pages differs."""
+def test_bytes_evicted_from_page_cache_are_not_cached() -> None:
+    """Answered by a replacement of the kernel: file systems differ in which pages they drop."""
     asked: list[int] = []
 
     def preadv(fd: int, buffers: list[bytearray], position: int, flags: int) -> int:
@@ -74,7 +73,7 @@ def test_what_left_the_page_cache_is_not_cached() -> None:
     assert not fs.open("/data/f", create=True).cached(1, 0)
 
 
-def test_more_buffers_than_one_call_takes(place: tuple[FileSystem, str]) -> None:
+def test_more_buffers_than_one_call_accepts(place: tuple[FileSystem, str]) -> None:
     fs, folder = place
     file = fs.open(f"{folder}/f", create=True)
     parts = [b"%04d" % n for n in range(2 * MAX_IOV + 5)]
@@ -82,7 +81,7 @@ def test_more_buffers_than_one_call_takes(place: tuple[FileSystem, str]) -> None
     assert file.pread(4 * len(parts), 8) == b"".join(parts)
 
 
-def test_allocating_lengthens_and_keeps_bytes(place: tuple[FileSystem, str]) -> None:
+def test_allocate_extends_file_and_keeps_bytes(place: tuple[FileSystem, str]) -> None:
     fs, folder = place
     file = fs.open(f"{folder}/f", create=True)
     file.pwritev([b"abc"], 0)
@@ -94,7 +93,7 @@ def test_allocating_lengthens_and_keeps_bytes(place: tuple[FileSystem, str]) -> 
     assert file.pread(10, 0) == b"ab"
 
 
-def test_a_mapping_shows_later_writes_and_outlives_the_handle(
+def test_mapping_shows_later_writes_and_outlives_handle(
     place: tuple[FileSystem, str],
 ) -> None:
     fs, folder = place
@@ -109,7 +108,7 @@ def test_a_mapping_shows_later_writes_and_outlives_the_handle(
         fs.open(f"{folder}/f").map(5000)
 
 
-def test_names(place: tuple[FileSystem, str]) -> None:
+def test_rename_remove_and_list(place: tuple[FileSystem, str]) -> None:
     fs, folder = place
     with pytest.raises(FileNotFoundError):
         fs.open(f"{folder}/absent")
@@ -130,7 +129,7 @@ def test_names(place: tuple[FileSystem, str]) -> None:
     assert 0 < free <= total
 
 
-def test_a_lock_is_held_once(place: tuple[FileSystem, str]) -> None:
+def test_lock_is_exclusive(place: tuple[FileSystem, str]) -> None:
     fs, folder = place
     lock = fs.lock(f"{folder}/lock")
     with pytest.raises(BlockingIOError):
@@ -140,7 +139,7 @@ def test_a_lock_is_held_once(place: tuple[FileSystem, str]) -> None:
     fs.lock(f"{folder}/lock").release()
 
 
-def test_where_the_disk_cannot_reserve_space_a_file_is_made_sparse(
+def test_file_is_sparse_if_disk_cannot_reserve_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in (errno.ENOSPC, errno.EOPNOTSUPP):
@@ -160,7 +159,7 @@ def offload(request: pytest.FixtureRequest) -> Offload:
     return make()
 
 
-async def test_offloaded_calls_answer_on_the_loop_in_order(offload: Offload) -> None:
+async def test_offloaded_calls_return_on_loop_in_order(offload: Offload) -> None:
     done: list[int] = []
     futures = [offload.submit("write", done.append, n) for n in range(20)]
     await asyncio.gather(*futures)
@@ -172,7 +171,7 @@ async def test_offloaded_calls_answer_on_the_loop_in_order(offload: Offload) -> 
 
 
 @pytest.mark.parametrize("make", [real_env, memory_env])
-async def test_tasks_have_names_and_are_kept(make: Callable[[], Env]) -> None:
+async def test_tasks_have_names_and_references(make: Callable[[], Env]) -> None:
     env = make()
 
     async def work() -> int:
@@ -197,7 +196,7 @@ async def test_tasks_have_names_and_are_kept(make: Callable[[], Env]) -> None:
     assert 0 <= env.random.getrandbits(8) < 256
 
 
-def test_a_crash_forgets_what_was_not_synced() -> None:
+def test_crash_loses_unsynced_bytes() -> None:
     lost = kept = 0
     for seed in range(40):
         fs = MemFileSystem(random.Random(seed))
@@ -220,7 +219,7 @@ def test_a_crash_forgets_what_was_not_synced() -> None:
     assert kept
 
 
-def test_a_killed_process_loses_nothing_that_was_written() -> None:
+def test_killed_process_loses_no_written_bytes() -> None:
     fs = MemFileSystem()
     fs.makedirs("/d")
     fs.open("/d/f", create=True).pwritev([b"abc"], 0)

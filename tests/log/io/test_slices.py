@@ -30,7 +30,7 @@ from tests.kit.waiting import WITHIN_S
 
 
 class Hand:
-    """A clock moved by hand."""
+    """A clock set by hand."""
 
     def __init__(self) -> None:
         self.now = 1.0
@@ -39,7 +39,7 @@ class Hand:
         return self.now
 
 
-async def test_one_slice_in_each_iteration_whoever_waits() -> None:
+async def test_one_slice_per_loop_iteration() -> None:
     clock = Hand()
     slices = Slices(clock)
     ran: list[str] = []
@@ -55,7 +55,7 @@ async def test_one_slice_in_each_iteration_whoever_waits() -> None:
     assert "".join(ran) == "abcabcabc"
 
 
-async def test_a_slice_is_shared_until_it_is_used_up() -> None:
+async def test_slice_is_shared_until_used_up() -> None:
     clock = Hand()
     slices = Slices(clock)
     assert slices.over()
@@ -68,7 +68,7 @@ async def test_a_slice_is_shared_until_it_is_used_up() -> None:
     assert slices.over()
 
 
-async def test_a_cancelled_computation_leaves_its_slice_to_the_next() -> None:
+async def test_cancelled_computation_passes_slice_to_next() -> None:
     slices = Slices(Hand())
     first = asyncio.create_task(slices.pause())
     second = asyncio.create_task(slices.pause())
@@ -95,7 +95,7 @@ async def test_collections_are_built_and_freed_one_element_at_a_time() -> None:
     assert pauses == 13 + 2 + 2 + 1
 
 
-def test_messages_are_freed_in_slices_unless_something_else_references_them() -> None:
+def test_unreferenced_messages_are_freed_in_slices() -> None:
     def answer() -> ListGroupsResponse:
         groups = [ListedGroup(group_id=str(number)) for number in range(1000)]
         return ListGroupsResponse(groups=groups)
@@ -113,13 +113,13 @@ def test_messages_are_freed_in_slices_unless_something_else_references_them() ->
     assert len(groups) == 1000
 
 
-def test_the_watchdog_reports_cpu_time_and_names_the_cause(
+def test_watchdog_reports_cpu_time_and_cause(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     wall, cpu = Hand(), Hand()
     watchdog = Watchdog(wall, cpu)
     begun = watchdog.begin()
-    wall.now += 1.0  # the processor was somebody else's
+    wall.now += 1.0  # the processor was used by another process
     cpu.now += MAX_STRETCH_S / 2
     watchdog.end(begun, lambda: "waiting")
     assert watchdog.count == 0
@@ -135,7 +135,7 @@ def test_the_watchdog_reports_cpu_time_and_names_the_cause(
     assert line.startswith("Metadata v9 of client c at 10.0.0.1 held the event loop for 20.0 ms")
 
 
-async def test_the_steps_of_a_task_are_measured_one_by_one() -> None:
+async def test_steps_of_a_task_are_measured_individually() -> None:
     wall, cpu = Hand(), Hand()
     watchdog = Watchdog(wall, cpu)
 
@@ -153,7 +153,7 @@ async def test_the_steps_of_a_task_are_measured_one_by_one() -> None:
     assert watchdog.count == 0
 
 
-def test_a_request_has_as_many_elements_as_its_size_allows() -> None:
+def test_number_of_elements_is_bounded_by_request_size() -> None:
     decode = decoder(FindCoordinatorRequest, 4)
     for key, count, fits in (
         ("", 1_000, True), ("", 2_000, False), ("abc", 20_000, True), ("abc", 30_000, False),
@@ -173,7 +173,7 @@ def test_a_request_has_as_many_elements_as_its_size_allows() -> None:
                 attempt(data, 0, len(data))
 
 
-def test_strings_have_a_bound() -> None:
+def test_length_of_strings_is_bounded() -> None:
     for version, size, fits in ((4, MAX_STRING_BYTES, True), (4, MAX_STRING_BYTES + 1, False)):
         body = encode(FindCoordinatorRequest(coordinator_keys=["x" * size]), version)
         if fits:
@@ -184,7 +184,7 @@ def test_strings_have_a_bound() -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_message_in_slices_is_the_same_message(version: int) -> None:
+def test_message_encoded_in_slices_is_the_same(version: int) -> None:
     groups = [ListedGroup(group_id=f"g{number}") for number in range(500)]
     message = ListGroupsResponse(groups=groups)
     whole: list[Buffer] = []

@@ -1,4 +1,4 @@
-"""The slow lane: one piece of work in a turn of the loop, and others first."""
+"""The slow lane: one piece of work per event-loop iteration, after urgent work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.kit.env import SettableClock, memory_env
 from tests.kit.waiting import WITHIN_S
 
 
-async def test_one_has_its_turn_between_two_of_the_loop_in_order() -> None:
+async def test_one_job_runs_per_loop_iteration_in_order() -> None:
     env = memory_env()
     lane = SlowLane(env, lambda: False)
     turn, seen = 0, []
@@ -32,7 +32,7 @@ async def test_one_has_its_turn_between_two_of_the_loop_in_order() -> None:
     assert len(set(turns)) == 4
 
 
-async def test_it_yields_to_what_is_urgent_but_not_for_ever() -> None:
+async def test_slow_lane_yields_to_urgent_work_for_a_bounded_time() -> None:
     env = memory_env()
     urgent, asked = True, 0
 

@@ -1,7 +1,6 @@
-"""The worker process: the real one answers, is replaced, rests, and dies with whom it works for.
+"""The worker process: jobs, replacement after a crash, stop when idle, end with its broker.
 
-That it keeps the promises the one of the simulation keeps is in here too: the first tests run
-against both.
+The first tests run against the worker of the simulation as well, which must behave the same.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from kafkawire.log.io.worker_process import Child, WorkerProcess, answer
 from tests.kit.env import InlineOffload, OffloadWorker
 from tests.kit.log import segments
 from tests.kit.log.segments import Part, batch, cutting, journal, output, segment, wanted
-from tests.kit.waiting import until
+from tests.kit.waiting import ticks, until
 
 Port = tuple[Worker, FileSystem, str]
 
@@ -54,7 +53,7 @@ async def scrubbed(port: Worker | Child, path: str) -> list[str]:
     return result.problems
 
 
-async def test_jobs_are_done_and_failures_told(port: Port) -> None:
+async def test_jobs_return_results_and_failures(port: Port) -> None:
     run, _, folder = port
     assert await scrubbed(run, put(folder)) == []
     assert "does not begin as" in (await scrubbed(run, put(folder, bytes(200))))[0]
@@ -68,7 +67,7 @@ async def test_jobs_are_done_and_failures_told(port: Port) -> None:
     assert await scrubbed(run, put(folder)) == []
 
 
-async def test_a_cut(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cut_job(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
     run, fs, folder = port
     monkeypatch.setattr(segments, "FOLDER", folder)
     file = journal(fs, 1, [(3, [batch(0, 2)]), (4, [batch(0)]), (3, [batch(2)])])
@@ -78,7 +77,7 @@ async def test_a_cut(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await scrubbed(run, result.made[0].path) == []
 
 
-async def test_jobs_wait_for_each_other_and_each_gets_its_own(port: Port) -> None:
+async def test_jobs_are_serialised_and_results_not_mixed_up(port: Port) -> None:
     run, _, folder = port
     good, path = put(folder), folder + "/none"
     asked = [scrubbed(run, good if n % 2 else path) for n in range(6)]
@@ -86,7 +85,7 @@ async def test_jobs_wait_for_each_other_and_each_gets_its_own(port: Port) -> Non
     assert [isinstance(outcome, FileNotFoundError) for outcome in outcomes] == [True, False] * 3
 
 
-async def test_nothing_runs_once_it_is_closed(port: Port) -> None:
+async def test_closed_worker_refuses_jobs(port: Port) -> None:
     run, _, folder = port
     path = put(folder)
     assert await scrubbed(run, path) == []
@@ -97,7 +96,7 @@ async def test_nothing_runs_once_it_is_closed(port: Port) -> None:
 
 
 @pytest.mark.slow
-async def test_a_cut_waits_for_no_other_job(
+async def test_cut_does_not_wait_for_other_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segments, "FOLDER", str(tmp_path))
@@ -134,7 +133,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-async def test_it_starts_at_the_first_job_and_is_nice(process: Child, tmp_path: Path) -> None:
+async def test_worker_starts_at_first_job_with_low_priority(process: Child, tmp_path: Path) -> None:
     assert process.pid is None
     await scrubbed(process, put(tmp_path))
     first = process.pid
@@ -147,26 +146,24 @@ async def test_it_starts_at_the_first_job_and_is_nice(process: Child, tmp_path: 
 
 
 @pytest.mark.slow
-async def test_a_crash_fails_the_job_and_the_next_has_another_process(
-    process: Child, tmp_path: Path
-) -> None:
+async def test_crash_fails_job_and_next_uses_new_process(process: Child, tmp_path: Path) -> None:
     path = put(tmp_path)
     await scrubbed(process, path)
     first = process.pid
     assert first is not None
-    os.kill(first, signal.SIGSTOP)  # so that the job is under way when it is killed
+    os.kill(first, signal.SIGSTOP)  # so that the job is in progress when it is killed
     waiting = asyncio.ensure_future(scrubbed(process, path))
-    behind = asyncio.ensure_future(scrubbed(process, path))
-    await asyncio.sleep(0.01)
+    queued = asyncio.ensure_future(scrubbed(process, path))
+    await ticks()  # the request is sent
     os.kill(first, signal.SIGKILL)
     with pytest.raises(WorkerError, match="ended with SIGKILL during 'scrub'"):
         await waiting
-    assert await behind == []
+    assert await queued == []
     assert process.pid not in (None, first)
 
 
 @pytest.mark.skipif(not hasattr(os, "waitid"), reason="this system has no waitid")
-async def test_how_it_ended_is_told_however_late_the_loop_hears_of_it(
+async def test_exit_signal_is_reported_if_loop_is_late(
     process: Child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waitpid = os.waitpid
@@ -182,14 +179,14 @@ async def test_how_it_ended_is_told_however_late_the_loop_hears_of_it(
     assert process.pid is not None
     os.kill(process.pid, signal.SIGSTOP)
     waiting = asyncio.ensure_future(scrubbed(process, path))
-    await asyncio.sleep(0.01)
+    await ticks()  # the request is sent
     os.kill(process.pid, signal.SIGKILL)
     with pytest.raises(WorkerError, match="ended with SIGKILL during 'scrub'"):
         await waiting
 
 
 @pytest.mark.slow
-async def test_one_that_died_while_idle_is_replaced(process: Child, tmp_path: Path) -> None:
+async def test_worker_that_died_while_idle_is_replaced(process: Child, tmp_path: Path) -> None:
     path = put(tmp_path)
     await scrubbed(process, path)
     first = process.pid
@@ -201,7 +198,7 @@ async def test_one_that_died_while_idle_is_replaced(process: Child, tmp_path: Pa
 
 
 @pytest.mark.slow
-async def test_it_rests_when_it_has_nothing_to_do(tmp_path: Path) -> None:
+async def test_idle_worker_is_stopped(tmp_path: Path) -> None:
     process = Child(0.01)
     await scrubbed(process, put(tmp_path))
     first = process.pid
@@ -213,29 +210,27 @@ async def test_it_rests_when_it_has_nothing_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_caller_that_gave_up_does_not_leave_its_answer(
-    process: Child, tmp_path: Path
-) -> None:
+async def test_result_of_cancelled_caller_is_discarded(process: Child, tmp_path: Path) -> None:
     path = put(tmp_path)
     await scrubbed(process, path)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGSTOP)
     waiting = asyncio.ensure_future(scrubbed(process, str(tmp_path / "none")))
-    await asyncio.sleep(0.01)
+    await ticks()  # the request is sent
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert await scrubbed(process, path) == []
 
 
-async def test_closing_fails_the_job_under_way(process: Child, tmp_path: Path) -> None:
+async def test_close_fails_job_in_progress(process: Child, tmp_path: Path) -> None:
     path = put(tmp_path)
     await scrubbed(process, path)
     first = process.pid
     assert first is not None
     os.kill(first, signal.SIGSTOP)
     waiting = [asyncio.ensure_future(scrubbed(process, path)) for _ in range(2)]
-    await asyncio.sleep(0.01)
+    await ticks()  # the request is sent
     await process.close()
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [WorkerError] * 2
@@ -243,7 +238,7 @@ async def test_closing_fails_the_job_under_way(process: Child, tmp_path: Path) -
     assert process.pid is None
 
 
-async def test_a_job_too_large_is_not_sent(process: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_large_job_is_not_sent(process: Child, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 1000)
     with pytest.raises(WorkerError, match="is too large: 1000 are allowed"):
         await process.run("scrub", bytes(2000), -1)
@@ -251,7 +246,7 @@ async def test_a_job_too_large_is_not_sent(process: Child, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-async def test_an_answer_that_is_none_ends_the_process(
+async def test_invalid_result_ends_process(
     process: Child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = bytearray(segment([Part(3, [batch(n, size=5000) for n in range(60)])]))
@@ -281,7 +276,7 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
-def test_it_does_not_outlive_the_broker(tmp_path: Path) -> None:
+def test_worker_ends_with_broker(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PARENT, put(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
@@ -290,30 +285,30 @@ def test_it_does_not_outlive_the_broker(tmp_path: Path) -> None:
     asyncio.run(until(lambda: gone(child)))
 
 
-def test_it_ends_when_its_input_does() -> None:
+def test_worker_ends_at_end_of_input() -> None:
     command = [sys.executable, "-P", "-m", "kafkawire.log.io.worker_main", str(os.getpid())]
     ended = subprocess.run(command, input=b"\0\0\0\1", capture_output=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
 
-def test_it_does_not_begin_without_its_broker() -> None:
+def test_worker_does_not_start_without_broker() -> None:
     command = [sys.executable, "-P", "-m", "kafkawire.log.io.worker_main", "0"]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=60)
     assert ended.returncode == 1
 
 
-async def test_the_real_world_has_one() -> None:
+async def test_real_env_has_worker() -> None:
     env = real_env()
     assert isinstance(env.worker, WorkerProcess)
     await env.worker.close()
 
 
-def test_answers_never_raise() -> None:
+def test_encoding_results_never_raises() -> None:
     for request in (b"", b"garbage", pickle.dumps(("scrub",))):
         assert pickle.loads(answer(DiskFileSystem(), request, lambda: None))[0] == "failed"
 
 
-def test_every_job_has_its_module() -> None:
+def test_every_job_has_a_module() -> None:
     for name in worker_jobs.JOBS:
         if name != "compact":
             assert callable(worker_jobs.find_job(name))

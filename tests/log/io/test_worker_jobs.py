@@ -1,4 +1,4 @@
-"""Jobs over segments as such: their errors, their handles, how their arguments are packed."""
+"""Jobs over segments: their errors, their file handles, encoding of their arguments."""
 
 from __future__ import annotations
 
@@ -31,15 +31,13 @@ from tests.kit.memfs import MemFileSystem
 
 
 def next_handle() -> int:
-    """The lowest that is free: higher once one is not given back."""
+    """The lowest free file descriptor, which is higher if one was leaked."""
     handle = os.open(os.devnull, os.O_RDONLY)
     os.close(handle)
     return handle
 
 
-def test_a_failed_job_gives_its_handles_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_job_closes_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "FOLDER", str(tmp_path))
     disk = DiskFileSystem()
     file = journal(disk, 1, [(3, [batch(0)])])
@@ -61,7 +59,7 @@ def test_a_failed_job_gives_its_handles_back(
         assert next_handle() == handles, name
 
 
-def test_errors_are_those_of_the_port(fs: MemFileSystem) -> None:
+def test_errors_match_port(fs: MemFileSystem) -> None:
     with pytest.raises(WorkerError, match="'polish' failed"):
         run_job(fs, "polish", None, no_pace)
     with pytest.raises(FileNotFoundError):
@@ -70,7 +68,7 @@ def test_errors_are_those_of_the_port(fs: MemFileSystem) -> None:
         run_job(fs, "scrub", None, no_pace)
 
 
-def test_long_lists_are_packed_in_slices() -> None:
+def test_long_lists_are_encoded_in_slices() -> None:
     numbers = list(range(1000))
     packed = pack(numbers)
     assert len(packed) == 4

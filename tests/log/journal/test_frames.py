@@ -1,4 +1,4 @@
-"""The byte layout: heads, checksums, names, and finding the next frame in rubbish.
+"""The byte layout of journals: headers, checksums, names, and finding the next frame in garbage.
 
 Covers: kafkawire.log.append.catalog_frames.
 """
@@ -20,7 +20,7 @@ INT64 = st.integers(0, (1 << 63) - 1)
 
 
 @given(INT64, INT64, INT64, INT64)
-def test_a_header_comes_back(journal: int, run: int, previous_end: int, created: int) -> None:
+def test_header_round_trips(journal: int, run: int, previous_end: int, created: int) -> None:
     header = JournalHeader(journal, run, previous_end, created)
     data = journal_format.write_header(header)
     assert len(data) == HEADER_BYTES
@@ -28,18 +28,18 @@ def test_a_header_comes_back(journal: int, run: int, previous_end: int, created:
 
 
 @given(st.binary(max_size=100))
-def test_rubbish_is_no_header(data: bytes) -> None:
+def test_garbage_is_not_a_header(data: bytes) -> None:
     assert journal_format.read_header(data, "x") is None
 
 
 @given(st.integers(16, HEADER_BYTES - 1), st.integers(0, 7))
-def test_a_damaged_header_is_none(at: int, bit: int) -> None:
+def test_damaged_header_is_rejected(at: int, bit: int) -> None:
     data = bytearray(journal_format.write_header(JournalHeader(1, 2, 3, 4)))
     data[at] ^= 1 << bit
     assert journal_format.read_header(data, "x") is None
 
 
-def test_a_newer_header_is_refused() -> None:
+def test_newer_header_is_refused() -> None:
     data = bytearray(journal_format.write_header(JournalHeader(1, 2, 3, 4)))
     data[11] = 2
     with pytest.raises(
@@ -54,12 +54,12 @@ def test_a_newer_header_is_refused() -> None:
     st.integers(0, (1 << 31) - 1),
     INT64,
 )
-def test_a_naming_comes_back(topic_id: bytes, name: str, index: int, offset: int) -> None:
+def test_naming_frame_round_trips(topic_id: bytes, name: str, index: int, offset: int) -> None:
     naming = Naming(topic_id, name, index, 5, offset, offset)
     assert journal_format.read_naming(journal_format.write_naming(naming)) == naming
 
 
-def test_catalog_frames_come_back_and_newer_ones_are_refused() -> None:
+def test_catalog_frames_round_trip_and_newer_ones_are_refused() -> None:
     assert journal_format.read_catalog(journal_format.write_catalog({"id": "x"}))["id"] == "x"
     several = journal_format.read_catalog(
         journal_format.write_catalog({"topics": [{"id": "x"}, {"id": "y"}]})
@@ -75,7 +75,7 @@ def test_catalog_frames_come_back_and_newer_ones_are_refused() -> None:
 
 
 async def journal() -> tuple[bytearray, list[int]]:
-    """A journal with a few frames of one and of several batches; where the batch frames begin."""
+    """A journal with frames of one and of several batches; the positions of the batch frames."""
     world = World()
     log = await world.start()
     one, two = await world.topic("t", 2)
@@ -103,8 +103,9 @@ async def test_every_frame_is_aligned_and_found() -> None:
     assert {naming.index for _, naming in found.named.values()} == {0, 1}
 
 
-async def test_any_flipped_bit_is_found_out() -> None:
-    """In the head, in the batches' heads (also of the second and third) and in their records."""
+async def test_any_flipped_bit_is_detected() -> None:
+    """In the frame header, in the batches' headers (also of the second and third) and in their
+    records."""
     data, starts = await journal()
     start = starts[2]
     head = journal_format.read_head(data, start)
@@ -120,7 +121,7 @@ async def test_any_flipped_bit_is_found_out() -> None:
         assert sum(len(rows) for rows in found.rows.values()) == len(starts) - 1
 
 
-async def test_the_next_frame_is_found_behind_rubbish() -> None:
+async def test_next_frame_is_found_after_garbage() -> None:
     data, starts = await journal()
     view = memoryview(data)
     for start in starts:
@@ -132,26 +133,26 @@ async def test_the_next_frame_is_found_behind_rubbish() -> None:
     )
     moved = memoryview(bytes(8) + bytes(data))
     assert journal_format.find_frame(moved, 0, len(moved), 1) == -1, (
-        "nor do frames at another place"
+        "nor do frames at another position"
     )
 
 
 @given(st.binary(max_size=300))
-def test_rubbish_holds_no_frame_and_no_batches(data: bytes) -> None:
+def test_garbage_contains_no_frame_or_batch(data: bytes) -> None:
     assert journal_format.find_frame(memoryview(data), 0, len(data), 1) == -1
     starts = journal_format.batch_starts(data, 0, len(data))
     assert starts is None or all(0 <= at <= len(data) - BATCH_HEAD for at in starts)
 
 
-async def test_an_older_run_after_a_newer_one_is_not_taken() -> None:
+async def test_frame_of_older_run_after_newer_one_is_ignored() -> None:
     data, starts = await journal()
     found = scan(memoryview(data), 1, HEADER_BYTES, len(data), 1 << 40)
     assert (found.rows, found.end) == ({}, HEADER_BYTES)
     assert starts
 
 
-async def test_a_scan_notes_what_a_replay_needs_and_nothing_of_damaged_frames() -> None:
-    """Each batch of a producer, and the first of each leader epoch that is sound."""
+async def test_scan_collects_replay_data_of_valid_frames_only() -> None:
+    """Each batch of a producer, and the first of each leader epoch that is valid."""
     world = World()
     log = await world.start()
     (one,) = await world.topic("t")

@@ -1,5 +1,5 @@
-"""Journals that are missing or cut short: noticed, named, and no acknowledged offset is assigned
-again. The ledger that makes it possible: its format, its bounds, and what damages it.
+"""Missing or truncated journals: detected, reported, and no acknowledged offset is assigned again.
+The ledger that makes it possible: its format, its bounds, and damage to it.
 
 Covers: kafkawire.log.journal.directory.
 """
@@ -27,15 +27,15 @@ PARTITIONS = 3
 
 
 async def put(world: World, partition: Partition, count: int = 1, size: int = 10) -> int:
-    """Append a batch of records; the base offset, once it is committed."""
+    """Append a batch of records; return the base offset, once it is committed."""
     done = partition.append(batch(*[b"%d" % n + bytes(size) for n in range(count)]), EPOCH_MS)
     await world.log.commit_log.committed()
     return done.base_offset
 
 
 async def filled(records: int = 40, **settings: int) -> World:
-    """Small journals with records of three partitions, none of which a checkpoint covers unless a
-    journal was rolled after it."""
+    """Small journals with records of three partitions, covered by a checkpoint only if a journal
+    was rolled after it."""
     world = World(
         **{"log_flush_offset_checkpoint_interval_ms": 1 << 40, "cut_interval_ms": 1 << 40,
            "journal_bytes": 4096, **settings}
@@ -65,7 +65,7 @@ def cut_short(world: World, path: str, size: int) -> None:
 
 
 async def stop(world: World, power: bool = False) -> dict[int, int]:
-    """End without goodbye; the next offset of each partition, all of them acknowledged."""
+    """End by a crash; return the next offset of each partition, all acknowledged."""
     ends = {index: world.find("t", index).high_watermark for index in range(PARTITIONS)}
     await world.abandon()
     if power:
@@ -76,8 +76,8 @@ async def stop(world: World, power: bool = False) -> dict[int, int]:
 
 
 async def no_offset_again(world: World, ends: dict[int, int]) -> int:
-    """Check every acknowledged offset: it is there, or an error; and that appends go on behind all
-    of them and can be read. How many are lost."""
+    """Check that every acknowledged offset is there, or an error; and that appends continue after
+    all of them and can be read. Return the number of lost offsets."""
     lost = 0
     for index, end in ends.items():
         partition = world.find("t", index)
@@ -116,7 +116,7 @@ async def scanned_at(world: World) -> FsckReport:
 
 @pytest.mark.parametrize("which", [0, 1, -1])
 @pytest.mark.parametrize("index", [True, False])
-async def test_a_removed_journal_is_noticed(
+async def test_removed_journal_is_detected(
     which: int, index: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = await filled()
@@ -134,17 +134,17 @@ async def test_a_removed_journal_is_noticed(
         await world.start()
     assert f"journal {number} is missing" in caplog.text
     assert "offsets" in caplog.text
-    assert " of t-2 are lost" in caplog.text, "what was lost has a name"
+    assert " of t-2 are lost" in caplog.text, "the loss is reported"
     assert await no_offset_again(world, ends) > 0
     caplog.clear()
     await world.restart()
     assert await no_offset_again(world, {}) == 0
-    assert "is missing" not in caplog.text, "it is told once"
+    assert "is missing" not in caplog.text, "it is reported once"
 
 
 @pytest.mark.parametrize("which", [0, 1, -1])
 @pytest.mark.parametrize("part", [0, 1, 2, 3])
-async def test_a_journal_that_was_cut_short_is_noticed(
+async def test_truncated_journal_is_detected(
     which: int, part: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = await filled()
@@ -162,7 +162,7 @@ async def test_a_journal_that_was_cut_short_is_noticed(
 
 
 @pytest.mark.parametrize("power", [False, True])
-async def test_all_journals_are_gone(power: bool) -> None:
+async def test_loss_of_all_journals_is_detected(power: bool) -> None:
     world = await filled(records=7)
     await world.log.commit_log.ledger.tick()
     ends = await stop(world, power)
@@ -173,8 +173,8 @@ async def test_all_journals_are_gone(power: bool) -> None:
     assert all(world.find("t", at).leader_epoch == 1 for at in range(PARTITIONS))
 
 
-async def test_the_last_frame_is_damaged_and_nothing_comes_after_it() -> None:
-    """The process dies just after the answer: nothing but the ledger knows that it was given."""
+async def test_damaged_last_frame_is_detected() -> None:
+    """The process dies just after the response: only the ledger records the acknowledgement."""
     world = await filled(records=3)
     partition = world.find("t", 2)
     log_position = partition.rows.log_position[-1] & 0xFFFFFFFF
@@ -185,7 +185,7 @@ async def test_the_last_frame_is_damaged_and_nothing_comes_after_it() -> None:
     assert await no_offset_again(world, ends) == 3
 
 
-async def test_a_torn_tail_that_was_never_acknowledged_is_still_cut_silently(
+async def test_unacknowledged_torn_tail_is_truncated_silently(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await filled(records=3)
@@ -203,7 +203,7 @@ async def test_a_torn_tail_that_was_never_acknowledged_is_still_cut_silently(
     assert await no_offset_again(world, ends) == 0
 
 
-async def test_bounds_are_ahead_of_what_is_acknowledged_and_go_with_a_checkpoint() -> None:
+async def test_bounds_are_ahead_of_acknowledged_offsets() -> None:
     world = await filled(records=3, journal_bytes=1 << 20)
     ledger = world.log.commit_log.ledger
     partition = world.find("t")
@@ -226,7 +226,7 @@ async def test_bounds_are_ahead_of_what_is_acknowledged_and_go_with_a_checkpoint
     assert partition.bound == partition.next_offset
     await put(world, partition)
     assert bound() > partition.next_offset
-    for _ in range(300):  # many checkpoints: the state is written again, the other file counts
+    for _ in range(300):  # many checkpoints: the state is written again, the other file is used
         await world.log.checkpoint()
         await ledger.tick()
         await put(world, partition)
@@ -234,7 +234,7 @@ async def test_bounds_are_ahead_of_what_is_acknowledged_and_go_with_a_checkpoint
     assert max(world.fs.open(f"{FOLDER}/{name}").size() for name in NAMES) < 1 << 16
 
 
-async def test_journals_that_are_recycled_are_not_missed(
+async def test_recycled_journals_are_not_missing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await filled()
@@ -253,7 +253,7 @@ async def test_journals_that_are_recycled_are_not_missed(
 
 @pytest.mark.parametrize("at", [0, 520, RECORDS_AT, RECORDS_AT + 50, -1])
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_damaged_ledger_harms_nothing(
+async def test_damaged_ledger_is_ignored(
     name: str, at: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = await filled(records=9)
@@ -268,10 +268,10 @@ async def test_a_damaged_ledger_harms_nothing(
 
 
 @pytest.mark.parametrize("harmed", [1, 2, 3])
-async def test_a_ledger_of_which_a_record_is_damaged_misses_no_journal(
+async def test_damaged_ledger_record_reports_no_lost_journal(
     harmed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One that a damaged record says was recycled is not taken for lost."""
+    """A journal that the damaged record has as recycled is not considered lost."""
     world = await filled()
     for index in range(PARTITIONS):
         await world.find("t", index).delete_records(-1)
@@ -295,13 +295,13 @@ async def test_a_ledger_of_which_a_record_is_damaged_misses_no_journal(
     assert report.clean
 
 
-async def test_a_full_disk_stops_neither_the_ledger_for_good_nor_the_log() -> None:
+async def test_ledger_and_log_recover_from_full_disk() -> None:
     world = await filled(records=3, journal_bytes=1 << 16)
     ledger = world.log.commit_log.ledger
     world.fs.faults.room_bytes = 0
     ledger.mark(world.log.commit_log.commits.committed)
     await ledger.tick()
-    assert await ledger.retire([99]) is False, "no journal goes that the ledger names"
+    assert await ledger.retire([99]) is False, "no journal listed in the ledger is deleted"
     world.fs.faults.room_bytes = None
     await ledger.tick()
     for index in range(PARTITIONS):
@@ -316,8 +316,8 @@ async def test_a_full_disk_stops_neither_the_ledger_for_good_nor_the_log() -> No
     assert await no_offset_again(world, ends) == sum(ends.values())
 
 
-async def test_what_an_older_version_left_of_a_ledger_does_not_count() -> None:
-    """It recycles journals without saying so, and drops the mark from the run file."""
+async def test_ledger_of_older_version_is_ignored() -> None:
+    """It recycles journals without recording it, and drops the mark from the run file."""
     from kafkawire.log.journal.run_file import RunState, read_run, write_run
 
     world = await filled()
@@ -332,8 +332,8 @@ async def test_what_an_older_version_left_of_a_ledger_does_not_count() -> None:
     assert partition.next_offset == ends[0]
 
 
-async def test_what_came_after_the_checkpoint_in_a_journal_that_was_cut_before_it() -> None:
-    """How far such a journal went is unknown, so the checkpoint bounds nothing."""
+async def test_journal_truncated_before_checkpoint() -> None:
+    """The end of such a journal is unknown, so the checkpoint bounds nothing."""
     world = await filled(records=10, journal_bytes=1 << 16)
     await world.log.checkpoint()
     for index in range(PARTITIONS):
@@ -346,7 +346,7 @@ async def test_what_came_after_the_checkpoint_in_a_journal_that_was_cut_before_i
     assert await no_offset_again(world, ends) > 0
 
 
-async def test_a_journal_ends_where_the_ledger_says_if_the_next_one_has_no_header() -> None:
+async def test_journal_ends_at_ledger_bound_if_next_has_no_header() -> None:
     world = await filled()
     await world.log.commit_log.ledger.tick()
     ends = await stop(world)

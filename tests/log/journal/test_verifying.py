@@ -1,4 +1,5 @@
-"""Journals of earlier starts: damage that a start does not see is found before it is served.
+"""Journals of earlier starts: damage that a start does not see is found before the records are
+served.
 
 Covers: kafkawire.log.journal.verify_job.
 """
@@ -33,7 +34,7 @@ async def closed(**settings: int) -> World:
 async def test_damage_in_an_indexed_journal_is_refused(
     at: int, hot_bytes: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A byte of a frame's head, of a base offset, of a record."""
+    """In a byte of a frame header, of a base offset, of a record."""
     world = await closed(hot_bytes=hot_bytes)
     spoil(world, world.find("t").rows.log_position[1] + at)
     await world.start()
@@ -49,12 +50,12 @@ async def test_damage_in_an_indexed_journal_is_refused(
     await world.log.commit_log.committed()
     assert await read_all(partition, 2) == [(2, b"c"), (3, b"d")]
     assert isinstance(partition.plan(3, 100, 4, True), HotRead), (
-        "what this process wrote is sent from memory"
+        "records written by this process are sent from memory"
     )
 
 
 async def read_all_until(world: World, end: int) -> list[tuple[int, bytes | None]]:
-    """The records that one Fetch from the beginning gives: up to the damage."""
+    """The records that one Fetch from the beginning returns: up to the damage."""
     from tests.kit.log.logs import values
 
     plan = world.find("t").plan(0, 1 << 20, 3, True)
@@ -64,7 +65,7 @@ async def read_all_until(world: World, end: int) -> list[tuple[int, bytes | None
     return got
 
 
-async def test_a_sound_journal_is_verified_once_and_then_read_from_memory() -> None:
+async def test_undamaged_journal_is_verified_once() -> None:
     world, _ = await start(journal_bytes=4096, hot_bytes=1 << 20, cut_interval_ms=1 << 40)
     await roll(world, 12)
     await world.log.close()
@@ -99,7 +100,7 @@ async def test_without_a_worker_journals_are_read_unverified(
     assert "serving it unverified: it died" in caplog.text
 
 
-def test_what_overlaps_a_damaged_range() -> None:
+def test_ranges_overlapping_damage() -> None:
     bad = [(10, 20), (40, 50)]
     assert not is_bad([], 0, 100)
     assert not is_bad(bad, 0, 10)
@@ -110,7 +111,7 @@ def test_what_overlaps_a_damaged_range() -> None:
     assert not is_bad(bad, 50, 5)
 
 
-async def test_a_stop_while_a_journal_is_verified_is_no_failure(
+async def test_stop_during_verification_is_not_a_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await closed()

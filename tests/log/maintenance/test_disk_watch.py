@@ -1,4 +1,4 @@
-"""A full and a busy disk: who is warned, what is refused, and when that is over."""
+"""A full and a busy disk: who is warned, what is refused, and the end of that state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GIB = 1 << 30
 
 
 class Disk:
-    """A log whose disk has 1 TiB, and as much of it free as is said."""
+    """A log whose disk has 1 TiB, with the given free space."""
 
     def __init__(self) -> None:
         self.world = World(busy_disk_ms=1000)
@@ -32,7 +32,7 @@ class Disk:
         self.world.fs.faults.room_bytes = size_bytes
 
 
-async def test_a_filling_disk_is_warned_of_once_then_relieved_then_refused(
+async def test_filling_disk_warns_once_then_frees_then_refuses(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     disk = Disk()
@@ -65,7 +65,7 @@ async def test_a_filling_disk_is_warned_of_once_then_relieved_then_refused(
     assert not commit_log.full
 
 
-async def test_a_busy_disk_lets_go_of_those_who_wait() -> None:
+async def test_busy_disk_releases_waiting_produces() -> None:
     disk = Disk()
     watch = await disk.start()
     (partition,) = await disk.world.topic("t")
@@ -87,7 +87,7 @@ async def test_a_busy_disk_lets_go_of_those_who_wait() -> None:
     watch.scan()
     assert commit_log.refusal == "the disk is busy: a write has been on its way for 1.0 s"
     await asyncio.sleep(0)
-    assert woken, "it is told now, not when there is room"
+    assert woken, "it is notified now, not when there is space"
     env.offload.release("commit")
     await committed
     watch.scan()

@@ -1,4 +1,4 @@
-"""Retention and recycling: log starts move in SQL first, dead journals are written over."""
+"""Retention and recycling: log starts move in SQL first, unused journals are overwritten."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def move_clock(world: World, ms: int) -> None:
     world.env.clock.ms = EPOCH_MS + ms
 
 
-async def test_what_is_older_than_retention_ms_goes_journal_by_journal() -> None:
+async def test_records_older_than_retention_ms_are_deleted_by_journal() -> None:
     world, partition = await started(retention_ms=str(HOUR_MS))
     await append(world, partition, 9, EPOCH_MS)
     await append(world, partition, 9, EPOCH_MS + HOUR_MS)
@@ -68,7 +68,7 @@ async def test_what_is_older_than_retention_ms_goes_journal_by_journal() -> None
         assert [offset for offset, _ in await read_all(world.find("t"))] == [18]
 
 
-async def test_what_is_more_than_retention_bytes_goes() -> None:
+async def test_records_beyond_retention_bytes_are_deleted() -> None:
     world, partition = await started(retention_bytes="5000")
     await append(world, partition, 20, EPOCH_MS)
     await world.log.retention.run()
@@ -76,7 +76,7 @@ async def test_what_is_more_than_retention_bytes_goes() -> None:
     assert partition.log_start > 10
 
 
-async def test_a_compacted_topic_is_not_expired() -> None:
+async def test_compacted_topic_is_not_expired() -> None:
     world, partition = await started(retention_ms="1", cleanup_policy="compact")
     for _ in range(8):
         keyed = batch(b"x" * 1000)
@@ -89,7 +89,7 @@ async def test_a_compacted_topic_is_not_expired() -> None:
     assert partition.log_start == 0
 
 
-async def test_partitions_are_looked_at_that_the_journals_name_or_that_were_touched(
+async def test_only_journaled_or_changed_partitions_are_scanned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world, partition = await started(retention_ms=str(HOUR_MS))
@@ -108,13 +108,13 @@ async def test_partitions_are_looked_at_that_the_journals_name_or_that_were_touc
         world.log.retention.touched.add(idle.number)
         await world.log.retention.run()
         assert scanned[1:] == [partition.number, idle.number]
-    partition.config.retention_ms = 5  # acts at the next look
+    partition.config.retention_ms = 5  # applies at the next scan
     move_clock(world, 6)
     await world.log.retention.run()
     assert partition.log_start == 1
 
 
-async def test_a_pinned_journal_is_not_recycled_and_its_views_do_not_change() -> None:
+async def test_pinned_journal_is_not_recycled() -> None:
     world, partition = await started()
     await append(world, partition, 12, EPOCH_MS)
     plan = partition.plan(0, 1 << 20, 3, True)
@@ -133,7 +133,7 @@ async def test_a_pinned_journal_is_not_recycled_and_its_views_do_not_change() ->
     assert oldest(world) > 1
 
 
-async def test_a_journal_is_kept_while_one_partition_lives_in_it() -> None:
+async def test_journal_is_kept_while_one_partition_needs_it() -> None:
     world, one = await started()
     (two,) = await world.topic("u")
     for _ in range(6):
@@ -153,7 +153,7 @@ async def test_a_journal_is_kept_while_one_partition_lives_in_it() -> None:
     assert world.find("t").log_start == 6
 
 
-async def test_a_journal_no_checkpoint_covers_is_kept() -> None:
+async def test_journal_not_covered_by_checkpoint_is_kept() -> None:
     world, partition = await started()
     await append(world, partition, 6, EPOCH_MS)
     world.log.checkpoints.start(0, due=False)
@@ -162,7 +162,7 @@ async def test_a_journal_no_checkpoint_covers_is_kept() -> None:
     assert oldest(world) == 1
 
 
-async def test_spares_are_bounded() -> None:
+async def test_number_of_spare_journals_is_bounded() -> None:
     world, partition = await started()
     world.log.journals.recycle_bytes = 2 * 4096
     await append(world, partition, 30, EPOCH_MS)
@@ -186,7 +186,7 @@ def topics_in_journals(world: World) -> dict[str, list[str]]:
     return found
 
 
-async def test_the_journals_alone_name_every_topic_also_after_recycling() -> None:
+async def test_journals_name_every_topic_after_recycling() -> None:
     world, partition = await started()
     info = world.catalog.by_name["t"]
     for _ in range(2):
@@ -196,7 +196,7 @@ async def test_the_journals_alone_name_every_topic_also_after_recycling() -> Non
         await world.log.retention.reclaim()
         assert oldest(world) > 1
         assert uuid_text(info.id) in topics_in_journals(world)
-        await world.restart()  # what lies where is not known any more
+        await world.restart()  # positions are not known any more
         partition = world.find("t")
     world.catalog.apply_config(ConfigChange(TOPIC_RESOURCE, "t", "retention.ms", "5"))
     world.log.alter_topic(world.catalog.by_name["t"])
@@ -205,8 +205,8 @@ async def test_the_journals_alone_name_every_topic_also_after_recycling() -> Non
     assert topics_in_journals(world)[uuid_text(info.id)][-1] == "configs"
 
 
-async def test_only_the_newest_frame_of_a_topic_is_carried() -> None:
-    """Topics made together share a frame; one that was changed since lies in a later journal."""
+async def test_only_newest_catalog_frame_of_topic_is_kept() -> None:
+    """Topics created together share a frame; one that was changed since is in a later journal."""
     world = World(journal_bytes=4096, recycle_bytes=1 << 20)
     await world.start()
     new = [NewTopic(name, [1], {}) for name in ("t", "changed", "same", "gone")]
@@ -238,7 +238,7 @@ async def test_only_the_newest_frame_of_a_topic_is_carried() -> None:
     assert frames[uuid_text(made[3].id)] == ["topic created", "topic deleted"]
 
 
-async def test_idle_producers_are_forgotten_by_the_clock() -> None:
+async def test_idle_producers_expire_by_clock() -> None:
     world, partition = await started()
     partition.append(batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0), EPOCH_MS)
     await world.log.commit_log.committed()
@@ -250,5 +250,5 @@ async def test_idle_producers_are_forgotten_by_the_clock() -> None:
     assert world.find("t").producers.states == {}
 
 
-def test_log_errors_are_for_operators() -> None:
+def test_error_log_lines_name_cause_and_consequence() -> None:
     assert issubclass(journal_format.JournalFormatError, LogError)

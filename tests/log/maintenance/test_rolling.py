@@ -1,4 +1,4 @@
-"""A journal that is old is rolled though it is not full, and nothing is lost of it at any end."""
+"""An old journal is rolled though it is not full, and nothing of it is lost at any end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def ready(world: World) -> None:
     await settle()
 
 
-async def test_a_roll_begins_the_next_journal_and_recovery_reads_both() -> None:
+async def test_roll_starts_next_journal_and_recovery_reads_both() -> None:
     world = World()
     await world.start()
     await world.topic("t")
@@ -43,7 +43,7 @@ async def test_a_roll_begins_the_next_journal_and_recovery_reads_both() -> None:
     assert len(list(world.log.journals)) == 2
 
 
-async def test_an_empty_journal_is_not_rolled() -> None:
+async def test_empty_journal_is_not_rolled() -> None:
     world = World()
     await world.start()
     world.log.commit_log.roll()
@@ -51,7 +51,7 @@ async def test_an_empty_journal_is_not_rolled() -> None:
     assert len(list(world.log.journals)) == 1
 
 
-async def test_a_roll_that_cannot_be_written_comes_with_the_next_turn() -> None:
+async def test_failed_roll_is_repeated_with_next_write() -> None:
     world = World()
     await world.start()
     await world.topic("t")

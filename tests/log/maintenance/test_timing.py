@@ -1,7 +1,7 @@
-"""A topic's own settings are promises: each has its journal rolled, and cut, in time.
+"""A topic's own settings are deadlines: each has its journal rolled, and cut, in time.
 
-In virtual time, with the broker's default settings: a hot journal is rolled and cut for
-the sake of one small topic in it, and for the settings of no other.
+In virtual time, with the broker's default settings: a hot journal is rolled and cut for one small
+topic in it, and for the settings of no other.
 
 Covers: kafkawire.log.segments.cut.schedule.
 """
@@ -42,7 +42,7 @@ def live(scenario: Callable[[TierProcess], Awaitable[None]]) -> None:
 
 
 async def until(process: TierProcess, condition: Callable[[], bool], most_s: float) -> float:
-    """Wait for something; how long that took (s), at most `most_s`."""
+    """Wait for a condition; return the seconds that took, at most `most_s`."""
     begun = process.loop.now
     while not condition():
         assert process.loop.now - begun <= most_s, "not in time"
@@ -51,7 +51,7 @@ async def until(process: TierProcess, condition: Callable[[], bool], most_s: flo
 
 
 async def local(process: TierProcess, **configs: str) -> Partition:
-    """A topic that stays here, with 10,000 records of 200 keys."""
+    """A topic that is not tiered, with 10,000 records of 200 keys."""
     await process.create("quiet", remote_storage_enable="false")
     (partition,) = await process.create("t", remote_storage_enable="false", **configs)
     for at in range(0, 10_000, 500):
@@ -66,7 +66,7 @@ def records(partition: Partition) -> int:
     return sum(rows.mapping(partition.number, at).records for at in range(len(rows)))
 
 
-def test_a_compacted_topic_is_cleaned_within_half_a_minute() -> None:
+def test_compacted_topic_is_cleaned_within_half_a_minute() -> None:
     async def scenario(process: TierProcess) -> None:
         partition = await local(
             process,
@@ -83,14 +83,14 @@ def test_a_compacted_topic_is_cleaned_within_half_a_minute() -> None:
 def test_max_compaction_lag_alone_cleans_a_hot_journal() -> None:
     async def scenario(process: TierProcess) -> None:
         partition = await local(process, cleanup_policy="compact", max_compaction_lag_ms="10000")
-        # Rolled after it, cut after as long again, cleaned at a look of the cleaner.
+        # Rolled after it, cut after as long again, cleaned at a scan of the cleaner.
         await until(process, lambda: 0 < records(partition) <= 500, 10 + 10 + 15 + 5)
 
     live(scenario)
 
 
 @pytest.mark.parametrize("segment_ms", [1_000, 30_000])
-def test_segment_ms_is_the_time_of_a_roll_and_of_a_cut(segment_ms: int) -> None:
+def test_segment_ms_sets_time_of_roll_and_cut(segment_ms: int) -> None:
     async def scenario(process: TierProcess) -> None:
         partition = await local(process, segment_ms=str(segment_ms))
         took = await until(process, lambda: partition.cut_offset > 0, 2 * segment_ms / 1000 + 5)
@@ -99,7 +99,7 @@ def test_segment_ms_is_the_time_of_a_roll_and_of_a_cut(segment_ms: int) -> None:
     live(scenario)
 
 
-def test_without_settings_of_its_own_a_hot_journal_is_left_alone() -> None:
+def test_hot_journal_is_not_rolled_for_default_settings() -> None:
     async def scenario(process: TierProcess) -> None:
         partition = await local(process)
         await process.env.sleep(300)
@@ -109,7 +109,7 @@ def test_without_settings_of_its_own_a_hot_journal_is_left_alone() -> None:
     live(scenario)
 
 
-def test_segment_bytes_rolls_and_cuts_once_for_each_segment() -> None:
+def test_segment_bytes_rolls_and_cuts_once_per_segment() -> None:
     async def scenario(process: TierProcess) -> None:
         partition = await local(process, segment_bytes=str(1 << 20))
         for _ in range(3):
@@ -123,7 +123,7 @@ def test_segment_bytes_rolls_and_cuts_once_for_each_segment() -> None:
     live(scenario)
 
 
-def test_records_past_retention_ms_go_though_others_come() -> None:
+def test_records_past_retention_ms_are_deleted_under_traffic() -> None:
     async def scenario(process: TierProcess) -> None:
         partition = await local(process, retention_ms="60000")
         end = partition.next_offset
@@ -137,7 +137,7 @@ def test_records_past_retention_ms_go_though_others_come() -> None:
     live(scenario)
 
 
-def test_retention_bytes_holds_where_segments_are_small() -> None:
+def test_retention_bytes_with_small_segments() -> None:
     async def scenario(process: TierProcess) -> None:
         size = 1 << 20
         partition = await local(process, segment_bytes=str(size), retention_bytes=str(size))
@@ -150,7 +150,7 @@ def test_retention_bytes_holds_where_segments_are_small() -> None:
 
 
 @pytest.mark.parametrize(("own", "least_s", "most_s"), [("1000", 1, 25), ("200000", 200, 225)])
-def test_files_of_a_deleted_topic_go_after_its_own_delay(
+def test_files_of_deleted_topic_are_removed_after_its_own_delay(
     own: str, least_s: float, most_s: float
 ) -> None:
     async def scenario(process: TierProcess) -> None:

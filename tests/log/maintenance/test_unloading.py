@@ -1,4 +1,4 @@
-"""Partitions that leave the memory: only idle ones, and they come back as they were."""
+"""Unloading of partitions: only idle ones, and they are the same when loaded again."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ async def world_of(count: int) -> tuple[Lazy, list[Partition]]:
     return world, [world.table.named("t", partition.index) for partition in partitions]
 
 
-async def test_idle_ones_go_and_come_back_as_they_were() -> None:
+async def test_idle_partitions_are_unloaded_and_loaded_unchanged() -> None:
     world, partitions = await world_of(3)
     first = partitions[0]
     first.append(batch(b"a", b"b"), EPOCH_MS)
     await world.log.commit_log.committed()
-    assert await world.log.unloader.run(0) == 2, "what is in the journals stays"
+    assert await world.log.unloader.run(0) == 2, "partitions in the journals stay loaded"
     assert [p.removed for p in partitions] == [False, True, True]
     with pytest.raises(NotLoaded):
         world.table.named("t", 1)
@@ -50,7 +50,7 @@ async def test_idle_ones_go_and_come_back_as_they_were() -> None:
     assert await read_all(world.log.partitions[again.number]) == [(0, b"c")]
 
 
-async def test_one_that_was_cut_keeps_its_offsets() -> None:
+async def test_unloaded_partition_keeps_offsets_after_cut() -> None:
     world = Lazy(journal_bytes=JOURNAL, hot_bytes=0, journal_roll_ms=0)
     await world.start()
     await world.topic("t", 2)
@@ -72,7 +72,7 @@ async def test_one_that_was_cut_keeps_its_offsets() -> None:
     assert again.append(batch(b"d"), EPOCH_MS).base_offset == 3
 
 
-async def test_who_is_needed_stays() -> None:
+async def test_partitions_in_use_stay_loaded() -> None:
     world, (partition,) = await world_of(1)
     assert is_idle(partition)
     partition.watchers.add(print)
@@ -88,26 +88,26 @@ async def test_who_is_needed_stays() -> None:
     assert not held.removed
 
 
-async def test_the_bound_leaves_room() -> None:
+async def test_unloading_goes_below_the_bound() -> None:
     world, _ = await world_of(20)
     assert await world.log.unloader.run(20) == 0
     assert await world.log.unloader.run(19) == 3, "to 90 % of the bound"
     assert await world.log.unloader.run(19) == 0
 
 
-async def test_records_are_not_deleted_behind_its_back() -> None:
+async def test_delete_records_loads_unloaded_partition() -> None:
     world, (partition,) = await world_of(1)
     partition.append(batch(b"a", b"b"), EPOCH_MS)
     await world.log.commit_log.committed()
-    partition.removed = True  # as one that was let go of while the caller waited
+    partition.removed = True  # like one that was unloaded while the caller waited
     del world.log.partitions[partition.number]
     with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         await partition.delete_records(1)
 
 
 @pytest.mark.slow
-async def test_clients_do_not_notice(tmp_path: Path) -> None:
-    """A producer that repeats itself and a reader that waits go on over an unloading."""
+async def test_unloading_is_transparent_to_clients(tmp_path: Path) -> None:
+    """A producer that repeats itself and a reader that waits continue over an unloading."""
     settings = {"cut_interval_ms": "10", "journal_roll_ms": "20"}
     async with running(tmp_path / "data", **settings) as server:
         log = server.broker.log

@@ -1,4 +1,4 @@
-"""The local manifest: what is in it, when it is written, and in a real broker.
+"""The local manifest: its content, when it is written, and in a real broker.
 
 Covers: kafkawire.log.manifest.collect, kafkawire.log.manifest.delta_builder,
 kafkawire.log.manifest.job, kafkawire.log.manifest.rebuild, kafkawire.log.partition.hooks.
@@ -19,6 +19,7 @@ from kafkawire.manifest.reader import read_manifest
 from kafkawire.messages.create_topics import CreatableTopic
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange
 from tests.handlers.test_produce_fetch import produce
+from tests.kit import simloop
 from tests.kit.client import Client, batch
 from tests.kit.log.local_manifest import (
     ManifestWorld,
@@ -29,10 +30,10 @@ from tests.kit.log.local_manifest import (
 from tests.kit.log.logs import FOLDER
 from tests.kit.server import port_of, running
 from tests.kit.tier.local import GRACE_MS
-from tests.kit.waiting import WITHIN_S
+from tests.kit.waiting import until
 
 
-async def test_a_cut_is_in_the_manifest_and_what_is_not_cut_is_not() -> None:
+async def test_manifest_has_cut_offsets_only() -> None:
     async with begun() as world:
         partition = world.find("t")
         manifest = await world.said()
@@ -48,22 +49,28 @@ async def test_a_cut_is_in_the_manifest_and_what_is_not_cut_is_not() -> None:
         assert f"{FOLDER}/{segment_key(uuid)}" in world.fs.files
 
 
-async def test_many_changes_are_one_delta_and_none_is_no_file() -> None:
+def test_many_changes_are_one_delta_and_none_is_no_file() -> None:
+    """In virtual time: on a busy machine the changes may take longer than the delay of a delta."""
+    simloop.run(simloop.SimLoop(), _many_changes())
+
+
+async def _many_changes() -> None:
     async with begun() as world:
         before = (await world.said()).sequence
-        with patch("kafkawire.log.manifest.service.LINGER_S", 0.05):
+        with patch("kafkawire.log.manifest.service.LINGER_S", 60.0):
             for at in range(50):
                 await world.topic(f"more{at}")
             await world.fill(world.find("t"), 40)
             await world.cut()
+            await asyncio.sleep(60.0)
             after = (await world.said()).sequence
-        assert before < after < before + 26  # half of the changes, on a machine that is busy
+        assert after == before + 1
         files = world.states()
         await asyncio.sleep(0.05)
         assert world.states() == files
 
 
-async def test_topics_are_made_altered_and_deleted() -> None:
+async def test_topics_are_created_altered_and_deleted() -> None:
     async with begun() as world:
         await world.topic("more", 3)
         change = ConfigChange(TOPIC_RESOURCE, "t", "cleanup.policy", "compact")
@@ -82,7 +89,7 @@ async def test_topics_are_made_altered_and_deleted() -> None:
         assert len((await world.said()).objects) == 0
 
 
-async def test_a_log_start_that_moves_is_said() -> None:
+async def test_moved_log_start_is_in_manifest() -> None:
     async with begun(2) as world:
         partition = world.find("t")
         await partition.delete_records(45)
@@ -95,7 +102,7 @@ async def test_a_log_start_that_moves_is_said() -> None:
         assert row.log_start == row.end == partition.next_offset
 
 
-async def test_what_was_replaced_is_named_as_deleted_while_its_file_stays() -> None:
+async def test_replaced_segment_is_listed_as_deleted_while_file_exists() -> None:
     async with begun(3) as world:
         before = await world.said()
         world.config.segment_dead_max_ms = 0
@@ -111,14 +118,14 @@ async def test_what_was_replaced_is_named_as_deleted_while_its_file_stays() -> N
         assert gone == set(after.deleted)
         assert all(until >= now_ms + GRACE_MS for until in after.deleted.values())
 
-        def get(key: str) -> bytes:  # whoever began before
+        def get(key: str) -> bytes:  # a reader that began before
             return bytes(world.fs.files[f"{FOLDER}/{key}"].data)
 
         number = world.find("t").number
         assert rows_of(get, before, number) == rows_of(get, after, number)
 
 
-async def test_what_leaves_for_the_remote_tier_goes_from_it_and_comes_back() -> None:
+async def test_segments_only_in_remote_tier_are_not_listed() -> None:
     configs = {"remote_storage_enable": "true", "local_retention_ms": "1"}
     world = ManifestWorld()
     partition = await world.begin(**configs)
@@ -146,7 +153,7 @@ async def test_what_leaves_for_the_remote_tier_goes_from_it_and_comes_back() -> 
     await world.end()
 
 
-async def test_deltas_are_folded_and_what_was_folded_goes_later() -> None:
+async def test_deltas_are_folded_and_removed_later() -> None:
     with patch("kafkawire.log.manifest.compaction.FOLDED_AFTER", 3):
         async with begun() as world:
             for at in range(8):
@@ -165,7 +172,7 @@ async def test_deltas_are_folded_and_what_was_folded_goes_later() -> None:
 
 
 @pytest.mark.slow
-async def test_a_real_broker_writes_one_where_spark_finds_it(tmp_path: Path) -> None:
+async def test_real_broker_writes_manifest_for_spark(tmp_path: Path) -> None:
     async with running(tmp_path, journal_roll_ms="50", cut_interval_ms="20") as server:
         client = await Client.connect(port_of(server))
         await server.broker.topics.create([CreatableTopic("t", 1, 1)])
@@ -175,19 +182,19 @@ async def test_a_real_broker_writes_one_where_spark_finds_it(tmp_path: Path) -> 
         def get(key: str) -> bytes:
             return (home / key).read_bytes()
 
-        for _ in range(50 * WITHIN_S):
-            await asyncio.sleep(0.02)
-            if (home / "manifest/current").exists():
-                manifest = read_manifest(get)
-                if len(manifest.objects) and not [*home.glob("manifest/*.new")]:
-                    break
+        def complete() -> bool:
+            written = (home / "manifest/current").exists() and len(read_manifest(get).objects)
+            return bool(written) and not [*home.glob("manifest/*.new")]
+
+        await until(complete, "a manifest with the records")
+        manifest = read_manifest(get)
         (number,) = manifest.topics["t"].partitions
         assert rows_of(get, manifest, number) == [(0, b"one"), (1, b"two")]
         await client.close()
     assert json.loads((home / ENDED).read_bytes())["topics"] == 1
 
 
-async def test_it_can_be_switched_off(tmp_path: Path) -> None:
+async def test_manifest_can_be_disabled(tmp_path: Path) -> None:
     async with running(tmp_path, local_manifest_enable="false") as server:
         assert server.broker.manifest is None
         assert server.broker.log.hooks.listeners == []

@@ -1,4 +1,4 @@
-"""The local manifest on a disk that is full, stops or loses what was written: stale at worst."""
+"""The local manifest on a disk that is full, stops or loses writes: outdated at worst."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.kit.memfs import MemFile, MemFileSystem
 from tests.kit.waiting import until
 
 STRIDE = 1 if int(os.environ.get("SIM_SEEDS", "0")) >= 500 else 4
-"""Of the lines at which a crash is tried."""
+"""One of this many calls at which a crash is tried."""
 
 
-async def test_a_swap_is_not_taken_back_when_only_the_look_at_it_fails() -> None:
-    """The transaction is done: its segment lives, and is in the manifest."""
+async def test_swap_is_kept_if_only_its_verification_fails() -> None:
+    """The transaction is done: its segment is live, and is in the manifest."""
     async with begun() as world:
         await world.said()
         ask = world.storage.segments_by_id
@@ -51,7 +51,7 @@ async def test_a_swap_is_not_taken_back_when_only_the_look_at_it_fails() -> None
         assert len(await read_all(world.find("t"))) == 80
 
 
-async def test_replaced_segments_whose_end_was_not_answered_go_all_the_same() -> None:
+async def test_replaced_segments_are_removed_after_lost_response() -> None:
     async with begun(3) as world:
         await world.said()
         ask, failed = world.storage.segments_by_id, list[list[int]]()
@@ -74,7 +74,7 @@ async def test_replaced_segments_whose_end_was_not_answered_go_all_the_same() ->
         assert (await world.said()).deleted
 
 
-async def test_a_full_disk_makes_it_stale_and_nothing_else() -> None:
+async def test_full_disk_makes_manifest_outdated_only() -> None:
     async with begun() as world:
         before = await world.said()
         write = MemFile.pwritev
@@ -95,7 +95,7 @@ async def test_a_full_disk_makes_it_stale_and_nothing_else() -> None:
         assert len(manifest.objects) == 2
 
 
-async def test_a_full_disk_does_not_fill_up_with_tries_to_write_it_anew() -> None:
+async def test_failed_rewrites_leave_no_files_on_full_disk() -> None:
     async with begun() as world:
         await world.said()
         await world.crash(power=False)
@@ -113,7 +113,7 @@ async def test_a_full_disk_does_not_fill_up_with_tries_to_write_it_anew() -> Non
         await world.said()
 
 
-async def test_a_chain_that_cannot_be_folded_is_made_anew() -> None:
+async def test_unfoldable_chain_is_rebuilt() -> None:
     with patch("kafkawire.log.manifest.compaction.FOLDED_AFTER", 3):
         async with begun() as world:
             await world.said()
@@ -126,7 +126,7 @@ async def test_a_chain_that_cannot_be_folded_is_made_anew() -> None:
 
 
 class Stopped(MemFileSystem):
-    """A disk on which nothing of the manifest changes any more after some calls."""
+    """A disk on which nothing of the manifest changes any more after a number of calls."""
 
     left = 1 << 30
     calls = 0
@@ -172,12 +172,13 @@ async def everything(world: ManifestWorld) -> None:
 
 
 async def rest(world: ManifestWorld) -> None:
-    """All is written, or nothing can be any more."""
+    """Wait until everything is written, or nothing can be any more."""
     await until(lambda: world.manifest.settled or world.manifest.failures > 0)
 
 
 async def run_until(left: int, power: bool) -> int:
-    """The scenario with a disk that stops; the next process finds what there was. The calls."""
+    """Run the scenario with a disk that stops; the next process finds its state. Return the number
+    of calls."""
     fs = Stopped()
     fs.left = left
     world = ManifestWorld(env=memory_env(fs))
@@ -200,7 +201,7 @@ async def run_until(left: int, power: bool) -> int:
 
 
 @pytest.mark.slow
-async def test_a_crash_at_any_line_leaves_it_stale_and_never_wrong() -> None:
+async def test_crash_at_any_call_leaves_manifest_outdated_but_correct() -> None:
     calls = await run_until(1 << 30, False)
     assert calls > 30
     for left in range(0, calls, STRIDE):

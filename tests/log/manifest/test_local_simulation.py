@@ -1,8 +1,8 @@
-"""The local manifest in the simulation of the log: lives that end in the middle of anything.
+"""The local manifest in the simulation of the log: lives that end at any step.
 
-Whoever reads the folder at any moment finds each offset below a partition's end in exactly one
-segment, and there what was written; after a power cut he may find no manifest, or one that cannot
-be read, until the next start. At the end of each quiet life it says what the log says.
+A reader of the folder at any moment finds each offset below a partition's end in exactly one
+segment, with the written record; after a power failure there may be no manifest, or one that cannot
+be read, until the next start. At the end of each quiet life it matches the log.
 
 Covers: kafkawire.log.manifest.collect, kafkawire.log.manifest.rebuild.
 """
@@ -47,7 +47,7 @@ SEEDS = int(os.environ.get("SIM_SEEDS", "10"))
 
 class ManifestModel(Model):
     """`readable`: whether the folder must have a manifest that can be read; `calm`: SQL never
-    fails, so that clean ends are believed."""
+    fails, so that the mark of a clean end is trusted."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -58,7 +58,7 @@ class ManifestModel(Model):
 
 
 class ManifestLife(Life):
-    """A life with a local manifest, and somebody who reads it."""
+    """A life with a local manifest, and readers of it."""
 
     model: ManifestModel
 
@@ -82,7 +82,7 @@ class ManifestLife(Life):
 
     @contextmanager
     def after_each_write(self) -> Iterator[None]:
-        """Somebody reads the manifest whenever a file of it was written."""
+        """Read the manifest whenever a file of it was written."""
         write, begin = ManifestFiles.write, MaintainedManifest._begin
 
         def write_and_look(files: ManifestFiles, key: str, data: bytes) -> None:
@@ -102,7 +102,7 @@ class ManifestLife(Life):
             yield
 
     def lose_answers(self) -> None:
-        """Now and then SQL does not answer what became of segments."""
+        """Make SQL sometimes lose the response to changes of segments."""
         storage = self.log.segments.storage
         ask = storage.segments_by_id
 
@@ -131,10 +131,10 @@ class ManifestLife(Life):
                 check_settled(self.model.fs, FOLDER, store, partitions, None, self.model.known)
 
     def scan(self, must: bool, whole: bool = True) -> None:
-        """What a reader finds now; `whole`: in the segments, too."""
+        """Check what a reader finds now; `whole`: in the segments, too."""
         fs, model = self.model.fs, self.model
         try:
-            # Somebody who has been reading for long, through all ends, and now and then a new one.
+            # A reader that continues through all ends, and sometimes a new one.
             known = None if self.rng.random() < 0.05 else model.known
             manifest = model.known = read_local(fs, FOLDER, known)
         except (NoManifest, LostManifest, FormatError):
@@ -173,7 +173,7 @@ class ManifestLife(Life):
 
 
 class LastManifestLife(ManifestLife):
-    """Nobody writes any more."""
+    """A life without writers."""
 
     async def main(self) -> None:
         self.sql_fails = False
@@ -194,13 +194,13 @@ class LastManifestLife(ManifestLife):
 
 
 async def no_fsck(*_: Any) -> Any:
-    """The simulation of the log has it."""
+    """Skip fsck, which the simulation of the log covers."""
     return FsckReport()
 
 
 def simulate(seed: int) -> ManifestModel:
     model = ManifestModel(seed)
-    # More room for what is left over when a process has nobody who reads.
+    # More space for files left over from processes without a reader.
     model.config.file_delete_delay_ms = model.rng.choice((0, 100, 100_000))
     with (
         patch("tests.kit.log.life.fsck", no_fsck),
@@ -226,15 +226,15 @@ def simulate(seed: int) -> ManifestModel:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
-def test_the_folder_says_what_the_log_does(first: int) -> None:
+def test_folder_matches_log_in_simulation(first: int) -> None:
     run_seeds(simulate, first, SEEDS)
 
 
 @pytest.mark.slow
-def test_the_simulation_looks_at_something() -> None:
+def test_simulation_reads_manifests() -> None:
     models: list[ManifestModel] = []
     with quiet():
-        for seed in range(40):  # a start believes a manifest in about one of four
+        for seed in range(40):  # a start trusts a manifest in about one of four
             models.append(simulate(seed))
             if sum(model.believed for model in models) and len(models) >= 3:
                 break

@@ -1,4 +1,4 @@
-"""What a start believes of the local manifest: after a clean end, a crash, damage."""
+"""When a start trusts the local manifest: after a clean end, a crash, damage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.kit.log.local_manifest import (
 from tests.kit.log.logs import FOLDER
 
 
-async def test_a_clean_end_is_believed_and_costs_nothing() -> None:
+async def test_manifest_is_trusted_after_clean_end() -> None:
     async with begun(2) as world:
         await world.said()
         await world.topic("more")
@@ -39,7 +39,7 @@ async def test_a_clean_end_is_believed_and_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("power", [False, True])
-async def test_after_a_crash_it_is_written_anew(power: bool) -> None:
+async def test_manifest_is_rebuilt_after_crash(power: bool) -> None:
     async with begun(2) as world:
         before = await world.said()
         await world.restart()
@@ -61,7 +61,7 @@ def remove(world: ManifestWorld, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("harm", [flip, cut_short, remove])
-async def test_whatever_is_damaged_is_made_anew(harm: Callable[[ManifestWorld, str], None]) -> None:
+async def test_damaged_manifest_is_rebuilt(harm: Callable[[ManifestWorld, str], None]) -> None:
     async with begun() as world:
         await world.said()
         await world.end()
@@ -74,7 +74,7 @@ async def test_whatever_is_damaged_is_made_anew(harm: Callable[[ManifestWorld, s
             assert name in ("current", "ended") or name not in world.names()
 
 
-async def test_a_folder_that_is_gone_is_made_anew() -> None:
+async def test_missing_manifest_folder_is_rebuilt() -> None:
     async with begun() as world:
         await world.said()
         await world.end()
@@ -86,8 +86,8 @@ async def test_a_folder_that_is_gone_is_made_anew() -> None:
         await world.said()
 
 
-async def test_a_mark_of_an_older_end_is_not_believed() -> None:
-    """Its counts fit, but a process came between that wrote no mark."""
+async def test_mark_of_older_end_is_not_trusted() -> None:
+    """Its counts match, but a process in between wrote no mark."""
     async with begun() as world:
         await world.said()
         await world.end()
@@ -103,7 +103,7 @@ async def test_a_mark_of_an_older_end_is_not_believed() -> None:
         await world.said()
 
 
-async def test_what_another_hand_did_to_the_metadata_is_seen() -> None:
+async def test_foreign_change_of_metadata_is_detected() -> None:
     async with begun() as world:
         await world.said()
         await world.end()
@@ -113,8 +113,8 @@ async def test_what_another_hand_did_to_the_metadata_is_seen() -> None:
         assert "by hand" in (await world.said()).topics
 
 
-async def test_metadata_of_an_earlier_time_are_not_those_of_the_mark() -> None:
-    """A backup of SQL was put back: it knows nothing of the deletion, but has the same topics."""
+async def test_restored_older_metadata_do_not_match_mark() -> None:
+    """A backup of SQL was restored: it does not have the deletion, but has the same topics."""
     async with begun() as world:
         await world.said()
         before = copy.deepcopy(world.database)
@@ -130,7 +130,7 @@ async def test_metadata_of_an_earlier_time_are_not_those_of_the_mark() -> None:
         assert row.log_start == world.find("t").log_start == 0
 
 
-async def test_what_changes_after_the_mark_takes_it_away() -> None:
+async def test_change_after_mark_removes_it() -> None:
     async with begun() as world:
         await world.said()
         await world.log.upkeep.stop()
@@ -143,8 +143,8 @@ async def test_what_changes_after_the_mark_takes_it_away() -> None:
         await world.said()
 
 
-async def test_a_transaction_of_unknown_fate_leaves_no_mark() -> None:
-    """Done in SQL, and nobody was told: the next start must not believe the manifest."""
+async def test_transaction_with_unknown_result_leaves_no_mark() -> None:
+    """Done in SQL, but the caller got an error: the next start must not trust the manifest."""
     async with begun() as world:
         await world.said()
         save = world.storage.save_checkpoint

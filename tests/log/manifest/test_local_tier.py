@@ -1,8 +1,8 @@
-"""The local manifest of a broker with a remote tier: segments leave the disk, come back, are
+"""The local manifest of a broker with a remote tier: segments leave the disk, are downloaded,
 cleaned and deleted, and the process is killed at steps of all that.
 
-Whatever the folder says at any moment is so: what it names lies there with its records, and only
-what is in the remote tier alone is not in it.
+At any moment the manifest in the folder is true: what it lists is there with its records, and only
+what is in the remote tier alone is missing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ManifestLife(Life):
         await super().close()
 
     async def settle(self) -> None:
-        """As ever; then the folder says what is here."""
+        """Settle like other lives; then check the folder."""
         await super().settle()
         await self.env.sleep(5.0)
         assert self.manifest.settled
@@ -117,7 +117,7 @@ def live(act: Act, fatal: int) -> Points:
 
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
-def test_the_folder_says_what_is_here(act: Act) -> None:
+def test_folder_lists_local_segments(act: Act) -> None:
     logging.disable(logging.CRITICAL)
     try:
         points = live(act, -1)

@@ -1,4 +1,4 @@
-"""A manifest in short: what differs, differs in it; what is in it, is found."""
+"""Outlines of manifests: different manifests have different outlines, and every entry is found."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from tests.kit.tier.manifests import CLUSTER, add, entry, sample, topics, uuid
 
 
 @given(topics(), topics())
-def test_topics_that_differ_have_other_prints(one: ManifestTopic, two: ManifestTopic) -> None:
+def test_different_topics_have_different_fingerprints(
+    one: ManifestTopic, two: ManifestTopic
+) -> None:
     assert (topic_print(one) == topic_print(two)) == (one[1:] == two[1:])
 
 
 @given(st.lists(st.sampled_from([b"\0", b"\1"]), min_size=40, max_size=400))
-def test_a_key_is_found_only_where_a_key_begins(letters: list[bytes]) -> None:
-    """Ids so alike that each is found across others, too."""
+def test_key_is_found_only_at_key_boundary(letters: list[bytes]) -> None:
+    """Ids so similar that each also occurs across the border of two others."""
     text = b"".join(letters)
     keys = sorted({text[at : at + 16] for at in range(0, len(text) - 16, 3)})
     slices = KeySlices()
@@ -33,7 +35,7 @@ def test_a_key_is_found_only_where_a_key_begins(letters: list[bytes]) -> None:
         assert (key in slices) == (key in keys)
 
 
-def test_an_outline_has_everything_in_order() -> None:
+def test_outline_has_everything_in_order() -> None:
     rng = random.Random(1)
     delta = Delta(1, CLUSTER, 1, 1, 1)
     ids = [rng.randbytes(16) for _ in range(2 * SLICE + 3)]
@@ -56,7 +58,7 @@ def test_an_outline_has_everything_in_order() -> None:
     assert (len(made.topics), made.sequence) == (len(ids), 1)
 
 
-def test_an_outline_of_nothing() -> None:
+def test_empty_outline() -> None:
     made = outline(empty(CLUSTER, 1, 1, 5, 0))
     assert (len(made.topics), made.partitions, made.sequence) == (0, [], 5)
     assert uuid(1) not in made.topics

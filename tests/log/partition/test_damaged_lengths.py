@@ -1,4 +1,4 @@
-"""Lengths in stored batches are checked like those from the wire: damage ends in one error.
+"""Lengths in stored batches are checked like those from the wire: damage raises one error type.
 
 Covers: kafkawire.log.partition.damaged_ranges.
 """
@@ -42,7 +42,7 @@ SIZE = len(batches(1))
 
 @pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS)
 @pytest.mark.parametrize("length", [0, -12, -(1 << 31), 1, 48, SIZE, (1 << 31) - 1])
-def test_a_length_that_no_batch_can_have_is_corrupt(walk: Walk, length: int) -> None:
+def test_impossible_batch_length_is_corrupt(walk: Walk, length: int) -> None:
     data = bytearray(batches(1))
     data[LENGTH_AT : LENGTH_AT + 4] = length.to_bytes(4, "big", signed=True)
     with pytest.raises(KafkaError) as caught:
@@ -51,7 +51,7 @@ def test_a_length_that_no_batch_can_have_is_corrupt(walk: Walk, length: int) -> 
 
 
 @pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS)
-def test_any_damage_ends_in_that_error_or_in_a_position(walk: Walk) -> None:
+def test_any_damage_raises_corrupt_or_gives_position(walk: Walk) -> None:
     rng, sound = random.Random(12), batches(8)
     for _ in range(2000):
         data = bytearray(sound)
@@ -72,7 +72,7 @@ def test_any_damage_ends_in_that_error_or_in_a_position(walk: Walk) -> None:
         assert codes <= {ErrorCode.CORRUPT_MESSAGE}
 
 
-def test_whole_batches_are_given_up_to_the_damaged_one() -> None:
+def test_whole_batches_before_damage_are_returned() -> None:
     data = batches(3) + bytes(SIZE)
     assert whole_batches(data, 0, len(data), END, END, False) == 3 * SIZE
 
@@ -102,7 +102,9 @@ async def damaged_journal(damage: bytes, at: int, **more: int) -> World:
     [(bytes(HEAD_BYTES), 0), ((-12).to_bytes(4, "big", signed=True), LENGTH_AT)],
     ids=["zeros", "negative"],
 )
-async def test_list_offsets_by_time_meets_damage(damage: bytes, at: int, hot_bytes: int) -> None:
+async def test_list_offsets_by_timestamp_with_damage(
+    damage: bytes, at: int, hot_bytes: int
+) -> None:
     world = await damaged_journal(damage, at, hot_bytes=hot_bytes)
     partition = next(iter(world.log.partitions.values()))
     with pytest.raises(KafkaError) as caught:
@@ -112,7 +114,7 @@ async def test_list_offsets_by_time_meets_damage(damage: bytes, at: int, hot_byt
     await world.log.close()
 
 
-async def test_a_cold_read_gives_what_is_before_and_after_a_damaged_frame() -> None:
+async def test_cold_read_returns_records_around_damaged_frame() -> None:
     world = await damaged_journal(bytes(HEAD_BYTES), 0, hot_bytes=0)
     log = world.log.commit_log
     partition = next(iter(world.log.partitions.values()))

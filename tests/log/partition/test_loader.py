@@ -1,4 +1,4 @@
-"""Partitions that are loaded when first touched: failures, races, and what a load must find.
+"""Partitions that are loaded when first used: failures, races, and the loaded state.
 
 Covers: kafkawire.log.partition.row_version, kafkawire.log.partition.stored_rows.
 """
@@ -25,7 +25,7 @@ from tests.kit.waiting import until
 
 
 class Lazy(World):
-    """A world in which a start loads nothing but what lies in the journals."""
+    """A world in which a start loads only the partitions in the journals."""
 
     async def start(self, *, load: bool = False) -> Log:
         log = await super().start(load=load)
@@ -41,7 +41,7 @@ class Lazy(World):
 
 
 class Reads:
-    """Between loader and storage: counts round trips, holds them back, lets them fail."""
+    """A layer between loader and storage: counts round trips, delays them, makes them fail."""
 
     def __init__(self, storage: MemoryStorage) -> None:
         self.trips: list[list[int]] = []
@@ -60,7 +60,7 @@ class Reads:
 
 
 async def quiet(names: int = 3) -> tuple[Lazy, Reads]:
-    """Topics t0.. of two partitions, nothing of them in the journals, after a restart."""
+    """Topics t0.. of two partitions, with no records in the journals, after a restart."""
     world = Lazy()
     await world.start()
     new = [NewTopic(f"t{n}", [1, 1], {}) for n in range(names)]
@@ -73,7 +73,7 @@ async def quiet(names: int = 3) -> tuple[Lazy, Reads]:
     return world, Reads(world.storage)
 
 
-async def test_a_new_topic_is_touched_without_asking_sql() -> None:
+async def test_new_topic_is_used_without_reading_sql() -> None:
     world = Lazy()
     await world.start()
     reads = Reads(world.storage)
@@ -84,7 +84,7 @@ async def test_a_new_topic_is_touched_without_asking_sql() -> None:
     assert reads.trips == []
 
 
-async def test_a_partition_not_loaded_is_loaded_once_for_all_who_ask() -> None:
+async def test_concurrent_requests_load_partition_once() -> None:
     world, reads = await quiet()
     with pytest.raises(NotLoaded) as missing:
         world.table.named("t0", 0)
@@ -105,7 +105,7 @@ async def test_a_partition_not_loaded_is_loaded_once_for_all_who_ask() -> None:
         world.table.named("t2", 0)
 
 
-async def test_what_there_is_not_is_said_at_once() -> None:
+async def test_missing_partition_is_reported_at_once() -> None:
     world, _ = await quiet(1)
     refusals: list[tuple[Callable[[], Partition], ErrorCode]] = [
         (lambda: world.table.named("t0", 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -125,13 +125,13 @@ async def test_what_there_is_not_is_said_at_once() -> None:
     assert world.table.named("far", 1).index == 1
 
 
-async def test_while_sql_fails_who_asks_is_told_and_later_it_is_tried_again() -> None:
+async def test_failed_load_is_reported_and_retried() -> None:
     world, reads = await quiet()
     reads.failure = MetadataError("the database is gone")
     with pytest.raises(MetadataError):
         await world.loader.load([world.number("t0")])
     for _ in range(3):
-        await world.table.load([("t0", 0)])  # raises nothing, asks nobody
+        await world.table.load([("t0", 0)])  # raises nothing, reads nothing
         with pytest.raises(KafkaError, match="the database is gone") as refused:
             world.table.named("t0", 0)
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -146,7 +146,7 @@ async def test_while_sql_fails_who_asks_is_told_and_later_it_is_tried_again() ->
     assert world.table.named("t0", 0).next_offset == 0
 
 
-async def test_a_topic_deleted_while_it_loads_does_not_come_back() -> None:
+async def test_topic_deleted_during_load_stays_deleted() -> None:
     world, reads = await quiet()
     number = world.number("t0")
     reads.open.clear()
@@ -158,7 +158,7 @@ async def test_a_topic_deleted_while_it_loads_does_not_come_back() -> None:
     gone = world.catalog.remove_topic(info.id)
     world.table.remove(gone)
     world.log.remove_topic(gone)
-    (made,) = await world.topic("t0")  # again, with the same name
+    (made,) = await world.topic("t0")  # created again, with the same name
     reads.open.set()
     await loading
     assert number not in world.log.partitions
@@ -168,7 +168,7 @@ async def test_a_topic_deleted_while_it_loads_does_not_come_back() -> None:
         world.table.identified(info.id, 0)
 
 
-async def test_rows_exchanged_while_they_are_read_are_read_again() -> None:
+async def test_rows_replaced_during_load_are_read_again() -> None:
     world, reads = await quiet()
     reads.open.clear()
     loading = asyncio.ensure_future(world.table.load([("t0", 0)]))
@@ -181,7 +181,7 @@ async def test_rows_exchanged_while_they_are_read_are_read_again() -> None:
     assert world.table.named("t0", 0).index == 0
 
 
-async def test_what_was_stored_is_there_after_a_load() -> None:
+async def test_load_restores_stored_state() -> None:
     """Offsets, log start, epochs and producers of a partition whose journals are recycled."""
     world = Lazy(journal_bytes=4096, recycle_bytes=1 << 20)
     await world.start()
@@ -211,7 +211,7 @@ async def test_what_was_stored_is_there_after_a_load() -> None:
     assert await read_all(found) == [(2, b"c")]
 
 
-async def test_epochs_raised_for_all_reach_who_is_loaded_later() -> None:
+async def test_raised_epochs_apply_to_partitions_loaded_later() -> None:
     world, _ = await quiet()
     world.config.flush = "os"
     await world.restart()
@@ -222,7 +222,7 @@ async def test_epochs_raised_for_all_reach_who_is_loaded_later() -> None:
     assert (found.leader_epoch, found.epochs) == (1, [(1, 0)])
 
 
-async def test_a_checkpoint_holds_what_is_dirty_and_goes_in_parts(
+async def test_checkpoint_has_dirty_partitions_in_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kafkawire.log.maintenance.checkpoints.ROWS_AT_ONCE", 2)
@@ -256,7 +256,7 @@ async def test_a_checkpoint_holds_what_is_dirty_and_goes_in_parts(
     assert world.log.commit_log.dirty == []
 
 
-async def test_topics_without_settings_share_one_object_until_one_gets_its_own() -> None:
+async def test_topics_without_settings_share_one_object() -> None:
     world = Lazy()
     await world.start()
     (one,) = await world.topic("a")

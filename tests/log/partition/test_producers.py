@@ -1,4 +1,4 @@
-"""Idempotence: what a partition remembers of each producer (protocol.md section 4)."""
+"""Idempotence: the state that a partition keeps of each producer (protocol.md section 4)."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def refused(producers: Producers, epoch: int, first: int, last: int) -> ErrorCod
     return caught.value.code
 
 
-def test_an_unknown_producer_may_begin_anywhere() -> None:
+def test_unknown_producer_may_begin_at_any_sequence() -> None:
     producers = Producers()
     assert producers.check(PRODUCER, 3, 42, 42) is None
 
 
-def test_the_next_sequence_follows_the_last() -> None:
+def test_next_sequence_must_follow_last() -> None:
     producers = Producers()
     stored(producers, 0, 2)
     assert producers.check(PRODUCER, 0, 4, 4) is None
@@ -43,7 +43,7 @@ def test_the_next_sequence_follows_the_last() -> None:
     assert refused(producers, 0, 3, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_the_last_five_batches_are_answered_with_their_own_offsets() -> None:
+def test_duplicates_of_last_five_batches_get_original_offsets() -> None:
     producers = Producers()
     stored(producers, 0, 2, 4, 6, 8, 10)
     for first in (2, 4, 6, 8, 10):
@@ -52,7 +52,7 @@ def test_the_last_five_batches_are_answered_with_their_own_offsets() -> None:
     assert refused(producers, 0, 10, 12) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_sequences_wrap() -> None:
+def test_sequences_wrap_around() -> None:
     producers = Producers()
     first = (1 << 31) - 1
     assert last_sequence(first, 2) == 0
@@ -61,7 +61,7 @@ def test_sequences_wrap() -> None:
     assert producers.check(PRODUCER, 0, first, 0) is not None
 
 
-def test_epochs_only_rise_and_start_anew() -> None:
+def test_epochs_only_increase_and_restart_sequence() -> None:
     producers = Producers()
     stored(producers, 0, 2, epoch=5)
     assert refused(producers, 4, 4, 4) == ErrorCode.INVALID_PRODUCER_EPOCH
@@ -71,7 +71,7 @@ def test_epochs_only_rise_and_start_anew() -> None:
     assert refused(producers, 5, 4, 4) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_what_is_queued_counts_until_it_fails() -> None:
+def test_queued_batches_count_until_they_fail() -> None:
     producers = Producers()
     stored(producers, 0)
     producers.queue(PRODUCER, 0, 2, 3, 20, EPOCH_MS)
@@ -84,7 +84,7 @@ def test_what_is_queued_counts_until_it_fails() -> None:
     assert producers.check(PRODUCER, 0, 0, 1) == (0, EPOCH_MS)
 
 
-def test_a_written_turn_does_not_forget_the_one_queued_behind_it() -> None:
+def test_written_batch_keeps_state_of_later_queued_one() -> None:
     producers = Producers()
     producers.queue(PRODUCER, 0, 0, 0, 0, EPOCH_MS)
     producers.depart()
@@ -96,14 +96,14 @@ def test_a_written_turn_does_not_forget_the_one_queued_behind_it() -> None:
     assert producers.check(PRODUCER, 0, 2, 2) is None
 
 
-def test_the_state_survives_a_checkpoint() -> None:
+def test_producer_state_survives_checkpoint() -> None:
     producers, again = Producers(), Producers()
     stored(producers, 0, 2, 4)
     again.load(producers.entries())
     assert again.states == producers.states
 
 
-def test_replaying_what_the_checkpoint_has_changes_nothing() -> None:
+def test_replay_of_checkpointed_batches_changes_nothing() -> None:
     producers = Producers()
     stored(producers, 0, 2)
     before = dict(producers.states)
@@ -113,7 +113,7 @@ def test_replaying_what_the_checkpoint_has_changes_nothing() -> None:
     assert producers.check(PRODUCER, 0, 6, 6) is None
 
 
-def test_idle_producers_are_forgotten() -> None:
+def test_idle_producers_expire() -> None:
     producers = Producers()
     stored(producers, 0)
     producers.queue(8, 0, 0, 0, 5, EPOCH_MS - 100)
@@ -129,7 +129,7 @@ def numbered(sequence: int, *values: bytes) -> memoryview:
     )
 
 
-async def test_a_duplicate_in_the_same_turn_is_stored_once_and_answered_after_the_commit() -> None:
+async def test_duplicate_in_same_write_batch_is_stored_once() -> None:
     world = World()
     log = await world.start()
     (partition,) = await world.topic("t")
@@ -152,7 +152,7 @@ async def test_a_duplicate_in_the_same_turn_is_stored_once_and_answered_after_th
     assert await read_all(partition) == [(0, b"x")]
 
 
-async def test_a_retry_after_a_failed_turn_is_stored() -> None:
+async def test_retry_after_failed_write_is_stored() -> None:
     world = World()
     log = await world.start()
     (partition,) = await world.topic("t")
@@ -167,7 +167,7 @@ async def test_a_retry_after_a_failed_turn_is_stored() -> None:
     assert await read_all(partition) == [(0, b"x"), (1, b"again")]
 
 
-async def test_a_refused_batch_leaves_no_trace_of_its_producer() -> None:
+async def test_refused_batch_leaves_no_producer_state() -> None:
     world = World()
     await world.start()
     (partition,) = await world.topic("t", max_message_bytes="300", compression_type="gzip")

@@ -1,4 +1,4 @@
-"""Plans, views and cold reads; the index beyond its memory; offsets by time.
+"""Read plans, views and cold reads; the index beyond its memory; offsets by timestamp.
 
 Covers: kafkawire.log.partition.journal_extents.
 """
@@ -29,7 +29,7 @@ async def settle() -> None:
 
 
 async def fill(world: World, count: int, size_bytes: int = 1000) -> Partition:
-    """One committed batch per turn; its value says which."""
+    """Append committed batches one by one; the value contains the number."""
     await world.start()
     (partition,) = await world.topic("t")
     for at in range(count):
@@ -41,7 +41,7 @@ async def fill(world: World, count: int, size_bytes: int = 1000) -> Partition:
 
 
 async def fetch(partition: Partition, plan: Plan) -> list[int]:
-    """The offsets a plan leads to, by views or by reading; both agree on the size."""
+    """The offsets read through a plan, by views or by reading; both agree on the size."""
     if isinstance(plan, HotRead):
         views, release = partition.log.views(plan)
         size, got = sum(map(len, views)), values(list(views))
@@ -71,7 +71,7 @@ async def one_frame(world: World, batches: int) -> Partition:
         (0, 20, 100, True, range(0, 20)),
         (0, 20, 3, True, range(0, 6)),
         (7, 20, 3, True, range(6, 12)),  # the batch that holds the offset, from its start
-        (7, 20, 0, True, range(6, 8)),  # one batch whatever its size (KIP-74)
+        (7, 20, 0, True, range(6, 8)),  # at least one batch, of any size (KIP-74)
         (7, 20, 0, False, range(0, 0)),
         (19, 20, 3, True, range(18, 20)),
         (0, 4, 100, True, range(0, 4)),  # not beyond the end
@@ -79,7 +79,7 @@ async def one_frame(world: World, batches: int) -> Partition:
         (4, 4, 100, True, range(0, 0)),
     ],
 )
-async def test_a_plan_cuts_a_frame_to_whole_batches(
+async def test_plan_limits_frame_to_whole_batches(
     offset: int, end: int, batches_of_room: int, first: bool, expected: range, hot_bytes: int
 ) -> None:
     world = World(journal_bytes=4096, hot_bytes=hot_bytes)
@@ -95,7 +95,7 @@ async def test_a_plan_cuts_a_frame_to_whole_batches(
     assert await fetch(partition, plan) == list(expected)
 
 
-async def test_offsets_outside_of_the_log_are_out_of_range() -> None:
+async def test_offsets_outside_log_are_out_of_range() -> None:
     partition = await fill(World(), 3)
     for offset in (-1, 4):
         with pytest.raises(KafkaError) as refused:
@@ -107,13 +107,13 @@ async def test_offsets_outside_of_the_log_are_out_of_range() -> None:
         partition.plan(1, 100, 3, True)
 
 
-async def test_a_plan_of_many_small_batches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_plan_of_many_small_batches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.log.partition.read_plan.MAX_RUNS", 4)
     partition = await fill(World(), 10, 10)
     assert await fetch(partition, partition.plan(2, 1 << 20, 10, True)) == [2, 3, 4, 5]
 
 
-async def test_cold_reads_join_neighbours_and_are_bounded() -> None:
+async def test_cold_reads_merge_adjacent_ranges_and_are_bounded() -> None:
     world = World(journal_bytes=8192, hot_bytes=0)
     partition = await fill(world, 30)
     assert isinstance(world.env.offload, InlineOffload)
@@ -123,7 +123,7 @@ async def test_cold_reads_join_neighbours_and_are_bounded() -> None:
     assert not any(isinstance(plan, HotRead) for plan in plans)
     tasks = [asyncio.ensure_future(fetch(partition, plan)) for plan in plans]
     await settle()
-    assert len(world.env.offload.held) == 1, "the others wait for room"
+    assert len(world.env.offload.held) == 1, "the others wait for memory"
     assert sum(journal.pins for journal in world.log.journals) == 3
     for _ in range(3):
         world.env.offload.release("read")
@@ -143,7 +143,7 @@ async def test_views_pin_their_journals_until_released() -> None:
     assert partition.log.journals.active.pins == 0
 
 
-async def test_a_cold_plan_whose_journal_has_gone_is_out_of_range() -> None:
+async def test_cold_plan_of_deleted_journal_is_out_of_range() -> None:
     world = World(journal_bytes=4096, hot_bytes=0)
     partition = await fill(world, 20)
     plan = partition.plan(0, 1 << 20, 20, True)
@@ -155,7 +155,7 @@ async def test_a_cold_plan_whose_journal_has_gone_is_out_of_range() -> None:
     assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def test_a_read_of_a_deleted_topic_ends() -> None:
+async def test_read_of_deleted_topic_ends() -> None:
     world = World(journal_bytes=4096, hot_bytes=0)
     partition = await fill(world, 20)
     info = world.catalog.by_name["t"]
@@ -170,7 +170,7 @@ async def test_a_read_of_a_deleted_topic_ends() -> None:
 
 
 async def evicted(monkeypatch: pytest.MonkeyPatch, count: int = 40) -> tuple[World, Partition]:
-    """A partition most of whose rows are in index files alone."""
+    """A partition most of whose rows are in index files only."""
     monkeypatch.setattr(eviction, "MAX_INDEX_BYTES", 5 * ROW_BYTES)
     monkeypatch.setattr("kafkawire.log.recovery.restore.MAX_INDEX_BYTES", 5 * ROW_BYTES)
     world = World(journal_bytes=4096, hot_bytes=0)
@@ -181,7 +181,7 @@ async def evicted(monkeypatch: pytest.MonkeyPatch, count: int = 40) -> tuple[Wor
     return world, partition
 
 
-async def test_rows_that_left_memory_are_found_in_the_index_files(
+async def test_evicted_rows_are_found_in_index_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world, partition = await evicted(monkeypatch)
@@ -200,7 +200,7 @@ async def test_rows_that_left_memory_are_found_in_the_index_files(
         assert [offset for offset, _ in await read_all(partition)] == list(range(40))
 
 
-async def test_the_log_start_moves_through_what_left_memory(
+async def test_log_start_moves_through_evicted_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world, partition = await evicted(monkeypatch)
@@ -212,7 +212,7 @@ async def test_the_log_start_moves_through_what_left_memory(
     assert [offset for offset, _ in await read_all(world.find("t"))] == list(range(17, 40))
 
 
-async def test_a_damaged_index_file_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_damaged_index_file_is_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
     world, partition = await evicted(monkeypatch)
     node = world.fs.files["/data/brokers/1/journals/0000000001.index"]
     sound = bytes(node.data)
@@ -224,7 +224,7 @@ async def test_a_damaged_index_file_is_made_again(monkeypatch: pytest.MonkeyPatc
     assert [offset for offset, _ in await read_all(partition)] == list(range(40))
 
 
-async def test_offsets_by_time() -> None:
+async def test_offsets_by_timestamp() -> None:
     world = World()
     await world.start()
     (partition,) = await world.topic("t")
@@ -245,7 +245,7 @@ async def test_offsets_by_time() -> None:
     assert await partition.max_timestamp() == (7, EPOCH_MS + 30)
 
 
-async def test_times_of_what_is_not_committed_are_not_found() -> None:
+async def test_timestamps_of_uncommitted_records_are_not_found() -> None:
     world = World()
     await world.start()
     (partition,) = await world.topic("t")
@@ -262,7 +262,7 @@ async def test_times_of_what_is_not_committed_are_not_found() -> None:
     world.env.offload.release("commit")
 
 
-def test_the_running_maximum_follows_appends_and_drops() -> None:
+def test_running_maximum_follows_appends_and_deletions() -> None:
     rows = HotIndex()
     for at, newest in enumerate((5, 9, 3, 7)):
         rows.add(at, at, 1, 1, newest)

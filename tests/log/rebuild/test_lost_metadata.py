@@ -1,4 +1,4 @@
-"""Metadata lost under a real broker: the start is refused, a rebuild brings every record back."""
+"""Metadata lost under a real broker: the start is refused, a rebuild restores every record."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def refused(data: Path) -> str:
-    """Why `serve` refuses; one line."""
+    """The reason why `serve` refuses; one line."""
     done = command("serve", "--data", str(data), "--listen", "127.0.0.1:0")
     assert done.returncode == 2, (done.stdout, done.stderr)
     assert done.stderr.count("\n") == 1, done.stderr
@@ -123,7 +123,7 @@ def identity(data: Path) -> int:
 
 @pytest.mark.real
 @pytest.mark.parametrize("harm", [removed, emptied, without_wal, flipped_wal, cut_short, older])
-def test_a_start_is_refused_and_a_rebuild_brings_everything_back(
+def test_start_is_refused_and_rebuild_restores_everything(
     killed: tuple[Path, Path], tmp_path: Path, harm: Callable[[Path, Path], None]
 ) -> None:
     data = tmp_path / "data"
@@ -170,9 +170,7 @@ def test_data_and_metadata_of_two_brokers_are_refused(
 
 @pytest.mark.real
 @pytest.mark.parametrize("kills", [3])
-def test_a_broker_that_is_killed_again_and_again_starts_each_time(
-    tmp_path: Path, kills: int
-) -> None:
+def test_broker_killed_repeatedly_starts_each_time(tmp_path: Path, kills: int) -> None:
     broker = BrokerProcess(tmp_path)
     for at in range(kills):
         try:
@@ -203,7 +201,7 @@ def rows(data: Path, query: str) -> int:
 
 
 @pytest.mark.real
-def test_records_that_are_in_the_remote_tier_alone_come_back(tmp_path: Path) -> None:
+def test_rebuild_restores_records_only_in_remote_tier(tmp_path: Path) -> None:
     data, tier = tmp_path / "data", tmp_path / "tier"
     broker = BrokerProcess(data, settings=TIERED, arguments=["--tier", str(tier)])
     broker.start()

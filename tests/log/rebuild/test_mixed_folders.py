@@ -23,7 +23,7 @@ from tests.log.segments.test_cutting import cut, expected, fill, started
 
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """Starts as they were before a folder and its metadata recognized each other."""
+    """Disable the check that a folder and its metadata belong together, as in earlier versions."""
 
     async def accept(*_: object) -> None:
         return
@@ -34,13 +34,13 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 
 
 async def begin(world: World) -> None:
-    """Another process: it has a worker of its own."""
+    """Start another process, with a worker of its own."""
     world.env = replace(world.env, worker=OffloadWorker(world.env.offload, world.fs))
     await world.start()
 
 
 async def lose_metadata(world: World, seed: int) -> None:
-    """End, and start with an empty database: partition numbers begin again."""
+    """Stop, and start with an empty database: partition numbers start again."""
     await world.log.close()
     world.database = MemoryDatabase(seed=seed)
     await begin(world)
@@ -64,7 +64,7 @@ def wanted(word: bytes, count: int) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("cut_first", [False, True])
-async def test_topics_of_one_name_and_one_number_are_both_kept(
+async def test_topics_of_same_name_and_number_are_both_kept(
     unchecked: pytest.MonkeyPatch, cut_first: bool
 ) -> None:
     world = await started(0)
@@ -104,7 +104,8 @@ async def test_topics_of_one_name_and_one_number_are_both_kept(
 
 
 async def goes_on(world: World, name: str, end: int) -> None:
-    """Offsets continue, also after further ends; and the folder can be rebuilt once more."""
+    """Check that offsets continue, also after further ends; and that the folder can be rebuilt once
+    more."""
     assert world.find(name).next_offset == end
     await write(world, name, b"later", 40)
     await cut(world)
@@ -120,7 +121,7 @@ async def goes_on(world: World, name: str, end: int) -> None:
     ]
 
 
-async def test_the_old_journals_are_in_the_quarantine(unchecked: pytest.MonkeyPatch) -> None:
+async def test_old_journals_are_quarantined(unchecked: pytest.MonkeyPatch) -> None:
     world = await started(1)
     await fill(world.find("t0"), 60)
     await cut(world)
@@ -135,7 +136,7 @@ async def test_the_old_journals_are_in_the_quarantine(unchecked: pytest.MonkeyPa
     assert not any(name.endswith(".journal") for name in world.fs.listdir(f"{FOLDER}/journals"))
 
 
-async def test_a_folder_without_identity_is_compared_with_its_metadata(
+async def test_folder_without_identity_is_compared_with_metadata(
     unchecked: pytest.MonkeyPatch,
 ) -> None:
     world = await started(2)
@@ -154,7 +155,7 @@ async def test_a_folder_without_identity_is_compared_with_its_metadata(
 
 
 @pytest.mark.parametrize("published", [False, True])
-async def test_an_interrupted_conversion_is_done_again(
+async def test_interrupted_conversion_is_repeated(
     unchecked: pytest.MonkeyPatch, published: bool
 ) -> None:
     from kafkawire.log.rebuild.renumber import convert
@@ -180,7 +181,7 @@ async def test_an_interrupted_conversion_is_done_again(
     assert await read_all(world.find("t0")) == expected(0, 10)
 
 
-async def test_records_that_nothing_names_get_a_topic() -> None:
+async def test_records_of_unnamed_partitions_get_a_topic() -> None:
     world = await started(1)
     await fill(world.find("t0"), 5)
     await world.log.close()

@@ -1,4 +1,5 @@
-"""Metadata made again from journals and segments: everything acked is served, and nothing else.
+"""Metadata rebuilt from journals and segments: every acknowledged record is served, and nothing
+else.
 
 Covers: kafkawire.log.rebuild.local_manifest, kafkawire.cli.backup.restore_from_log,
 kafkawire.metadata.entering.
@@ -34,11 +35,11 @@ from tests.kit.waiting import settle, wait_until
 from tests.log.segments.test_cutting import cut, expected, fill, started
 
 SQL_ONLY = 2
-"""Sentences about what no log ever says."""
+"""Sentences on what a log does not record."""
 
 
 async def rebuilt(world: World) -> Rebuilt:
-    """Lose the database, and make it again as the command does."""
+    """Delete the database, and rebuild it like the command."""
     seen = gather(world.env, FOLDER, silent)
     made = rebuild(seen, 1)
     conversion = None
@@ -70,7 +71,7 @@ async def clean(world: World) -> bool:
 
 
 @pytest.mark.parametrize("power", [None, True, False])
-async def test_topics_settings_and_records_come_back(power: bool | None) -> None:
+async def test_topics_settings_and_records_are_restored(power: bool | None) -> None:
     world = await started(2)
     await world.topic("set", retention_ms="12345")
     await fill(world.find("t0"), 60)
@@ -103,7 +104,7 @@ async def test_topics_settings_and_records_come_back(power: bool | None) -> None
     await clean(world)
 
 
-async def test_a_deleted_topic_does_not_come_back_and_its_numbers_are_not_given_again() -> None:
+async def test_deleted_topic_is_not_restored_nor_its_numbers_reused() -> None:
     world = await started(2)
     await fill(world.find("t1"), 60)
     await cut(world)
@@ -125,7 +126,7 @@ async def test_a_deleted_topic_does_not_come_back_and_its_numbers_are_not_given_
     assert more.number > max(number, again.number)
 
 
-async def test_the_newest_settings_count() -> None:
+async def test_newest_settings_are_restored() -> None:
     world = await started(1)
     change = ConfigChange(2, "t0", "retention.ms", "777")
     await world.metadata.alter_configs([change])
@@ -137,12 +138,12 @@ async def test_the_newest_settings_count() -> None:
     assert topic.configs == {"retention.ms": "777"}
 
 
-async def test_what_was_deleted_from_the_front_comes_back_only_where_nothing_said_so() -> None:
+async def test_log_start_is_restored_where_recorded() -> None:
     world = await started(1)
     await fill(world.find("t0"), 60)
     await cut(world)
     await world.log.commit_log.save_log_starts({world.find("t0").number: 20})
-    await fill(world.find("t0"), 40)  # rolls: the naming frame of the next journal says it
+    await fill(world.find("t0"), 40)  # rolls: the naming frame of the next journal has it
     await world.log.close()
     made = await rebuilt(world)
     assert made.checkpoints[0].log_start == 20
@@ -151,7 +152,7 @@ async def test_what_was_deleted_from_the_front_comes_back_only_where_nothing_sai
     assert (await read_all(world.find("t0"))) == expected(20, 100)
 
 
-async def test_a_producer_goes_on_where_it_was() -> None:
+async def test_producer_state_is_restored() -> None:
     world = await started(1)
     partition = world.find("t0")
     for sequence in range(60):
@@ -171,14 +172,14 @@ async def test_a_producer_goes_on_where_it_was() -> None:
         partition.producers.check(4000, 0, 62, 62)
 
 
-async def test_a_folder_without_journals_gets_its_topics_into_them() -> None:
+async def test_topics_are_written_to_journals_of_restored_folder() -> None:
     world = await started(3)
     await world.log.close()
     for name in world.fs.listdir(FOLDER):
         if name.startswith("ledger"):
             world.fs.remove(f"{FOLDER}/{name}")
     for name in world.fs.listdir(f"{FOLDER}/journals"):
-        world.fs.remove(f"{FOLDER}/journals/{name}")  # as in a folder that was restored
+        world.fs.remove(f"{FOLDER}/journals/{name}")  # like in a restored folder
     await world.start()
     await settle()
     await world.log.close()
@@ -186,7 +187,7 @@ async def test_a_folder_without_journals_gets_its_topics_into_them() -> None:
     assert sorted(topic.name for topic in made.topics) == ["t0", "t1", "t2"]
 
 
-async def test_without_journals_the_segments_name_their_topics() -> None:
+async def test_topics_are_restored_from_segments_alone() -> None:
     world = await started(2)
     await fill(world.find("t0"), 60)
     await cut(world)
@@ -202,7 +203,7 @@ async def test_without_journals_the_segments_name_their_topics() -> None:
     assert await read_all(world.find("t0")) == expected(0, end)
 
 
-async def test_a_damaged_segment_is_set_aside_and_named() -> None:
+async def test_damaged_segment_is_quarantined_and_reported() -> None:
     world = await started(1)
     await fill(world.find("t0"), 60)
     await cut(world)
@@ -235,7 +236,7 @@ def chosen(made: Rebuilt) -> list[tuple[int, int]]:
     return [(s.entry.base_offset, s.entry.end_offset) for s in made.shares.get(1, [])]
 
 
-def test_of_files_with_the_same_offsets_those_without_a_hole_are_taken() -> None:
+def test_files_without_gaps_are_preferred() -> None:
     inputs_and_output = seen((0, 10, 1), (10, 20, 2), (0, 20, 3), (20, 30, 4), ranges=[(30, 40)])
     made = rebuild(inputs_and_output, 1)
     assert chosen(made) == [(0, 20), (20, 30)], "the newest: it may be cleaned"
@@ -244,7 +245,7 @@ def test_of_files_with_the_same_offsets_those_without_a_hole_are_taken() -> None
     assert chosen(rebuild(interrupted, 1)) == [(0, 10), (10, 20)]
 
 
-def test_a_hole_is_where_the_log_starts_unless_something_is_damaged() -> None:
+def test_log_starts_after_gap_unless_files_are_damaged() -> None:
     made = rebuild(seen((0, 10, 1), (20, 30, 2), ranges=[(0, 5), (30, 40)]), 1)
     assert chosen(made) == [(20, 30)]
     assert made.checkpoints[0].log_start == 20
@@ -255,13 +256,13 @@ def test_a_hole_is_where_the_log_starts_unless_something_is_damaged() -> None:
     damaged = replace(behind, damage=[Damage(Gap(3, 64, 128), [Loss(1, 10, 20)])])
     damaged.partitions[1].log_start = 0
     made = rebuild(damaged, 1)
-    assert chosen(made) == [(0, 10)], "what is in front of damage can be read still"
+    assert chosen(made) == [(0, 10)], "records before damage can still be read"
     assert made.checkpoints[0].log_start == 0
     assert any("offsets 10-19 of t-0 are lost" in text for text in made.losses)
 
 
 @pytest.mark.real
-def test_the_command_on_the_folder_of_a_real_broker(tmp_path: Path) -> None:
+def test_restore_command_on_folder_of_real_broker(tmp_path: Path) -> None:
     folder = ("--data", str(tmp_path))
     with BrokerProcess(data=tmp_path) as broker:
         produce(broker.bootstrap, "made", {0: 20})
@@ -279,7 +280,7 @@ def test_the_command_on_the_folder_of_a_real_broker(tmp_path: Path) -> None:
     done = Typed("", "restore", "--from-log", *folder, "--json")
     reported = json.loads(done.out)
     assert (done.code, reported["topics"], reported["losses"]) == (0, 2, []), (
-        "the local manifest fills in"
+        "the local manifest supplies the rest"
     )
     assert Path(reported["damaged"]).name == "metadata.db.damaged-1"
     assert Path(reported["damaged"]).stat().st_size == 4096
@@ -297,7 +298,7 @@ def test_the_command_on_the_folder_of_a_real_broker(tmp_path: Path) -> None:
         assert (held.code, "another kafkawire process" in held.err) == (1, True)
 
 
-def test_the_command_wants_a_backup_or_the_log(tmp_path: Path) -> None:
+def test_restore_command_requires_backup_or_from_log(tmp_path: Path) -> None:
     for words in ([], ["backup", "--from-log"]):
         done = Typed("", "restore", *words, "--data", str(tmp_path))
         assert (done.code, "either the folder" in done.err) == (2, True)

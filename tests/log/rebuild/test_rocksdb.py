@@ -49,7 +49,7 @@ def damage(offsets: Path, kind: str) -> None:
 
 
 def serves(data: Path) -> None:
-    """Everything acknowledged is served, and new records get new offsets."""
+    """Check that everything acknowledged is served, and new records get new offsets."""
     check = [sys.executable, "-P", "-m", "kafkawire", "fsck", "--data", str(data)]
     assert subprocess.run(check, capture_output=True, timeout=60, check=False).returncode == 0
     with BrokerProcess(data=data, settings=SETTINGS) as broker:
@@ -64,7 +64,7 @@ def serves(data: Path) -> None:
 @pytest.mark.parametrize(
     "kind", ["current names nothing", "manifest flipped", "table missing", "table zeroed"]
 )
-def test_damage_is_refused_and_restored(tmp_path: Path, kind: str) -> None:
+def test_damaged_rocksdb_is_refused_and_restored(tmp_path: Path, kind: str) -> None:
     pytest.importorskip("rocksdict")
     filled(tmp_path)
     offsets = tmp_path / "brokers" / "1" / "offsets"
@@ -80,7 +80,7 @@ def test_damage_is_refused_and_restored(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.real
-def test_an_interrupted_restore_is_refused_until_it_is_repeated(tmp_path: Path) -> None:
+def test_interrupted_restore_is_refused_until_repeated(tmp_path: Path) -> None:
     pytest.importorskip("rocksdict")
     filled(tmp_path)
     offsets = tmp_path / "brokers" / "1" / "offsets"

@@ -1,4 +1,4 @@
-"""Damage to acknowledged frames: no offset is assigned twice, and what is lost is named.
+"""Damage to acknowledged frames: no offset is assigned twice, and the loss is reported.
 
 Covers: kafkawire.log.journal.salvage, kafkawire.log.partition.damaged_ranges,
 kafkawire.log.recovery.result.
@@ -35,7 +35,7 @@ async def three(**settings: int) -> tuple[World, list[Partition]]:
 
 
 async def put(world: World, partition: Partition, *values: bytes) -> int:
-    """Append one batch; its base offset, once it is committed."""
+    """Append one batch; return its base offset, once it is committed."""
     done = partition.append(batch(*values), EPOCH_MS)
     await world.log.commit_log.committed()
     return done.base_offset
@@ -49,10 +49,11 @@ def refused(partition: Partition, offset: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
-async def test_the_last_frame_of_a_partition_with_any_byte_flipped(
+async def test_flipped_byte_in_last_frame_of_partition(
     part: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The others go on where they ended; this one goes on after what was lost, exactly."""
+    """The other partitions continue at their end; this one continues exactly after the lost
+    offsets."""
     _, partitions = await three()
     rows = partitions[0].rows
     size = HEAD_BYTES + rows.length[-1]
@@ -77,10 +78,10 @@ async def test_the_last_frame_of_a_partition_with_any_byte_flipped(
 
 
 @pytest.mark.parametrize("count", [3, 17, 80, 300])
-async def test_what_nobody_can_read_any_more_is_bounded_by_its_length(
+async def test_unreadable_frames_are_bounded_by_length(
     count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """So many bytes from the frame's head on are zeros: nobody knows whose it was."""
+    """This many bytes from the frame header on are zeros: their partition is unknown."""
     world, partitions = await three()
     log_position = partitions[0].rows.log_position[-1] - HEAD_BYTES
     for at in range(min(count, HEAD_BYTES + partitions[0].rows.length[-1])):
@@ -97,7 +98,7 @@ async def test_what_nobody_can_read_any_more_is_bounded_by_its_length(
     assert (await read_all(first, first.next_offset - 1))[0][1] == b"h"
 
 
-async def test_fsck_says_the_same_before_the_next_start_and_after() -> None:
+async def test_fsck_reports_the_same_before_and_after_start() -> None:
     world, partitions = await three()
     spoil(world, partitions[0].rows.log_position[-1] + 70)
     await world.abandon()

@@ -1,4 +1,4 @@
-"""Recovery of files that are missing, old, new or another's: indexes, journals, the run file.
+"""Recovery of files that are missing, old, new or foreign: indexes, journals, the run file.
 
 Covers: kafkawire.log.io.atomic_file, kafkawire.log.journal.json_line.
 """
@@ -19,7 +19,7 @@ from tests.kit.log.logs import FOLDER, batch, read_all
 from tests.kit.log.recovery import JOURNALS, everything, roll, start
 
 
-async def test_leftovers_in_a_recycled_journal_are_not_data() -> None:
+async def test_old_frames_in_recycled_journal_are_not_data() -> None:
     world, _ = await start(journal_bytes=4096, recycle_bytes=1 << 20)
     await roll(world, 12)
     partition = world.find("t")
@@ -38,7 +38,7 @@ async def test_leftovers_in_a_recycled_journal_are_not_data() -> None:
 
 
 @pytest.mark.parametrize("harm", ["remove", "rot", "cut"])
-async def test_a_missing_or_damaged_index_file_only_costs_time(harm: str) -> None:
+async def test_missing_or_damaged_index_file_is_rebuilt(harm: str) -> None:
     world, _ = await start(journal_bytes=4096)
     await roll(world, 10)
     path = f"{JOURNALS}/{index_name(1)}"
@@ -54,10 +54,10 @@ async def test_a_missing_or_damaged_index_file_only_costs_time(harm: str) -> Non
     assert len(await everything(world)) == 10
     for _ in range(20):
         await world.env.sleep(0)
-    assert read_index(world.fs, JOURNALS, 1) is not None, "it was made again"
+    assert read_index(world.fs, JOURNALS, 1) is not None, "it was rebuilt"
 
 
-async def test_recovery_reads_index_files_and_scans_the_last_journal_alone(
+async def test_recovery_scans_only_last_journal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world, _ = await start(journal_bytes=4096)
@@ -75,7 +75,7 @@ async def test_recovery_reads_index_files_and_scans_the_last_journal_alone(
     assert len(await everything(world)) == 10
 
 
-async def test_a_journal_of_which_nothing_reached_the_disk_ends_the_log() -> None:
+async def test_log_ends_at_journal_without_durable_bytes() -> None:
     world, _ = await start(journal_bytes=4096)
     await roll(world, 4)
     first = world.log.journals.active.number
@@ -99,7 +99,7 @@ async def test_a_journal_of_which_nothing_reached_the_disk_ends_the_log() -> Non
     assert world.log.journals.active.number == first
 
 
-async def test_lost_journals_are_reported_and_offsets_never_given_again(
+async def test_lost_journals_are_reported_and_offsets_not_reused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world, _ = await start(b"a", b"b", b"c")
@@ -117,7 +117,7 @@ async def test_lost_journals_are_reported_and_offsets_never_given_again(
     assert await read_all(world.find("t"), base) == [(base, b"d")]
 
 
-async def test_a_lost_run_file_leads_to_a_run_number_nobody_had() -> None:
+async def test_lost_run_file_gives_unused_run_number() -> None:
     world, _ = await start(b"a")
     await world.crash()
     before = world.log.commit_log.run
@@ -130,7 +130,7 @@ async def test_a_lost_run_file_leads_to_a_run_number_nobody_had() -> None:
     assert await everything(world) == [b"a"]
 
 
-async def test_a_newer_journal_is_refused_in_one_sentence() -> None:
+async def test_newer_journal_is_refused_in_one_sentence() -> None:
     world, _ = await start(b"a")
     await world.log.close()
     node = world.fs.files[f"{JOURNALS}/{journal_name(1)}"]
@@ -140,7 +140,7 @@ async def test_a_newer_journal_is_refused_in_one_sentence() -> None:
     assert not world.fs.locks
 
 
-async def test_a_newer_run_file_is_refused() -> None:
+async def test_newer_run_file_is_refused() -> None:
     world, _ = await start(b"a")
     await world.log.close()
     write_run(world.fs, FOLDER, RunState(1, -1, "commit"))
@@ -153,7 +153,7 @@ async def test_a_newer_run_file_is_refused() -> None:
         await world.start()
 
 
-def test_an_index_file_of_another_journal_or_format_is_none() -> None:
+def test_index_file_of_other_journal_or_format_is_ignored() -> None:
     data = pack_index(5, Extent(64, 1, 0, 0), {})
     assert JournalIndex(memoryview(data), 5).extent.end == 64
     with pytest.raises(journal_format.JournalFormatError):
@@ -164,7 +164,7 @@ def test_an_index_file_of_another_journal_or_format_is_none() -> None:
         JournalIndex(memoryview(newer), 5)
 
 
-async def test_an_index_that_is_made_again_holds_all_rows_whatever_the_memory(
+async def test_rebuilt_index_has_all_rows_despite_memory_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world, _ = await start(journal_bytes=4096)
@@ -180,7 +180,7 @@ async def test_an_index_that_is_made_again_holds_all_rows_whatever_the_memory(
         await world.log.close()
 
 
-async def test_a_journal_rolled_while_another_is_made_durable_is_not_indexed_with_it() -> None:
+async def test_journal_rolled_during_sync_is_not_indexed_early() -> None:
     world, _ = await start(journal_bytes=4096, cut_interval_ms=1 << 40)
     assert isinstance(world.env.offload, InlineOffload)
     await roll(world, 3)  # the first journal is nearly full
@@ -205,14 +205,14 @@ async def test_a_journal_rolled_while_another_is_made_durable_is_not_indexed_wit
     await world.log.close()
 
 
-async def test_a_journal_that_was_begun_in_vain_does_not_end_the_one_before() -> None:
+async def test_unused_next_journal_does_not_end_previous_one() -> None:
     world, _ = await start(journal_bytes=4096)
     partition = world.find("t")
     for value in (b"a", b"b"):
         partition.append(batch(value + bytes(1000)), EPOCH_MS)
         await world.log.commit_log.committed()
     first = world.log.journals.active
-    world.fs.faults.room_bytes = 1500  # for the header of the next journal, not for the frame
+    world.fs.faults.room_bytes = 1500  # space for the header of the next journal, not for the frame
     partition.append(batch(b"never" + bytes(2000)), EPOCH_MS)
     with pytest.raises(KafkaError):
         await world.log.commit_log.committed()

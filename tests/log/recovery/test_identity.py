@@ -1,4 +1,4 @@
-"""Data folder and metadata recognize each other: wrong pairs are refused, crashes never are.
+"""Data folder and metadata identify each other: wrong pairs are refused, crashes never are.
 
 Covers: kafkawire.log.recovery.unknown_topics, kafkawire.log.segments.strays.
 """
@@ -50,7 +50,7 @@ OLD = replace(PAIRED, identity=None)
 EMPTY = replace(OLD, has_log=False)
 
 
-def test_an_identity_is_read_as_it_was_written_and_damage_is_none() -> None:
+def test_identity_round_trips_and_damage_is_detected() -> None:
     env = memory_env()
     env.fs.makedirs(FOLDER)
     assert read_identity(env.fs, FOLDER) is None
@@ -82,7 +82,7 @@ def test_an_identity_is_read_as_it_was_written_and_damage_is_none() -> None:
         (EMPTY, replace(STORED, log_position=0), "holds nothing of broker 1"),
     ],
 )
-def test_what_does_not_belong_together_is_refused_and_names_a_command(
+def test_wrong_pair_is_refused_with_command_to_run(
     folder: Folder, stored: StoredPairing, why: str
 ) -> None:
     with pytest.raises(IdentityError, match=why) as refused:
@@ -99,13 +99,11 @@ def test_what_does_not_belong_together_is_refused_and_names_a_command(
         (OLD, STORED),  # the identity is lost or damaged
         (OLD, replace(STORED, metadata_id=b"", generation=0)),  # of an older version
         (EMPTY, StoredPairing("new", 0)),
-        (EMPTY, StoredPairing("restored", 5)),  # from a backup: topics, no records
+        (EMPTY, StoredPairing("restored", 5)),  # restored from a backup: topics, no records
         (EMPTY, StoredPairing("new", 1, ID, 1)),  # ended while it was paired
     ],
 )
-def test_what_a_crash_or_a_restore_leaves_is_accepted(
-    folder: Folder, stored: StoredPairing
-) -> None:
+def test_pair_after_crash_or_restore_is_accepted(folder: Folder, stored: StoredPairing) -> None:
     check_pairing(folder, stored, "m.db")
 
 
@@ -136,7 +134,7 @@ class Sql:
 
 
 async def life(env: Env, sql: Sql) -> None:
-    """A start, two changes and an end; raises where it ends too early."""
+    """A start, two changes and an end; raises if it ends too early."""
     folder = inspect_folder(env.fs, "/data", FOLDER, 1)
     stored = sql.run(lambda session: pairing.load(session, 1))
     check_pairing(folder, stored, "m.db")
@@ -155,7 +153,7 @@ async def life(env: Env, sql: Sql) -> None:
 
 
 @pytest.mark.parametrize("power", [True, False])
-async def test_no_crash_makes_a_pair_look_wrong(power: bool) -> None:
+async def test_crash_at_any_step_keeps_pair_valid(power: bool) -> None:
     for ends in range(10):
         env = memory_env()
         assert isinstance(env.fs, MemFileSystem)
@@ -178,13 +176,14 @@ async def test_no_crash_makes_a_pair_look_wrong(power: bool) -> None:
 
 
 async def forgotten(world: World, name: str) -> int:
-    """Make the database forget a topic, as an older copy of it would; its partition number."""
+    """Delete a topic from the database, like in an older copy of it; return its partition
+    number."""
     assert world.database.catalog is not None
     info = world.database.catalog.remove_topic(world.database.catalog.by_name[name].id)
     return info.partitions[0].number
 
 
-async def test_records_of_a_topic_that_metadata_does_not_know_refuse_the_start() -> None:
+async def test_records_of_unknown_topic_refuse_start() -> None:
     world = await started(2)
     await fill(world.find("t0"), 60)
     await fill(world.find("t1"), 5)
@@ -200,22 +199,22 @@ def journals(world: World) -> list[str]:
     return world.fs.listdir(f"{FOLDER}/journals")
 
 
-async def test_records_of_a_topic_that_is_deleted_do_not() -> None:
+async def test_records_of_deleted_topic_do_not_refuse_start() -> None:
     world = await started(2)
     await fill(world.find("t0"), 20)
     await fill(world.find("t1"), 20)
     info = world.catalog.by_name["t0"]
-    await world.metadata.delete_topics([info.id])  # ended before the journals say so
+    await world.metadata.delete_topics([info.id])  # ended before the journals record it
     await world.crash()
     other = world.catalog.by_name["t1"]
     await world.metadata.delete_topics([other.id])
     world.log.remove_topic(world.catalog.remove_topic(other.id))
     await world.log.commit_log.committed()
-    world.database.deleted_partitions.discard(other.partitions[0].number)  # the journals say so
+    world.database.deleted_partitions.discard(other.partitions[0].number)  # the journals record it
     await world.crash()
 
 
-async def test_a_number_that_means_another_topic_refuses_the_start() -> None:
+async def test_number_of_other_topic_refuses_start() -> None:
     world = await started(2)
     await fill(world.find("t1"), 20)
     await world.abandon()
@@ -237,7 +236,7 @@ def put(source: Path, target: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_broker_refuses_metadata_that_is_gone_old_or_anothers(tmp_path: Path) -> None:
+async def test_missing_old_or_foreign_metadata_is_refused(tmp_path: Path) -> None:
     one, two, copy = tmp_path / "one", tmp_path / "two", tmp_path / "copy"
     copy.mkdir()
     async with running(one):

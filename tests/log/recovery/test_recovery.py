@@ -1,4 +1,4 @@
-"""Recovery, as a table of ends: what is torn, rotten or not acknowledged, and what counts.
+"""Recovery after every kind of end: torn, damaged or unacknowledged frames, and the resulting log.
 
 Covers: kafkawire.log.recovery.result.
 """
@@ -19,7 +19,7 @@ from tests.kit.log.logs import FOLDER, World, batch, read_all
 from tests.kit.log.recovery import JOURNALS, everything, spoil, start
 
 
-async def test_after_a_clean_end_nothing_is_scanned_and_no_epoch_rises(
+async def test_clean_end_needs_no_scan_and_keeps_epochs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world, partition = await start(b"a", b"b")
@@ -35,7 +35,7 @@ async def test_after_a_clean_end_nothing_is_scanned_and_no_epoch_rises(
 
 
 @pytest.mark.parametrize("power", [True, False])
-async def test_any_other_end_raises_the_epoch_of_what_was_written(power: bool) -> None:
+async def test_unclean_end_raises_epochs_of_written_partitions(power: bool) -> None:
     world = World()
     await world.start()
     one, idle = await world.topic("t", 2)
@@ -50,7 +50,7 @@ async def test_any_other_end_raises_the_epoch_of_what_was_written(power: bool) -
     assert one.epoch_end(2) == (-1, -1)
 
 
-async def test_under_flush_os_every_epoch_rises_since_a_tail_may_be_lost_unseen() -> None:
+async def test_unclean_end_under_flush_os_raises_all_epochs() -> None:
     world = World(flush="os")
     await world.start()
     await world.topic("t", 2)
@@ -59,7 +59,7 @@ async def test_under_flush_os_every_epoch_rises_since_a_tail_may_be_lost_unseen(
 
 
 @pytest.mark.parametrize("cut_bytes", [1, 30, 48, 60, 100])
-async def test_a_torn_tail_that_was_never_acknowledged_is_cut(cut_bytes: int) -> None:
+async def test_unacknowledged_torn_tail_is_truncated(cut_bytes: int) -> None:
     world, partition = await start(b"a", b"b")
     partition.append(batch(b"torn"), EPOCH_MS)
     await world.env.sleep(0)
@@ -79,8 +79,9 @@ async def test_a_torn_tail_that_was_never_acknowledged_is_cut(cut_bytes: int) ->
     assert await everything(world) == [b"a", b"b", b"c"]
 
 
-async def test_what_lies_behind_a_torn_frame_goes_with_it() -> None:
-    """Writes reach the disk in any order: the second turn's bytes came through, not the first's."""
+async def test_frames_after_torn_frame_are_dropped() -> None:
+    """Writes reach the disk in any order: the second batch's bytes were stored, the first's were
+    not."""
     world, partition = await start(b"a")
     for value in (b"torn", b"whole"):
         partition.append(batch(value), EPOCH_MS)
@@ -94,7 +95,7 @@ async def test_what_lies_behind_a_torn_frame_goes_with_it() -> None:
 async def test_damage_to_acknowledged_data_is_quarantined(
     at: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A flipped bit in the magic, checksum, place, run, batch head or records of a frame."""
+    """A flipped bit in the magic, checksum, position, run, batch header or records of a frame."""
     world, partition = await start(b"a", b"rotten", b"c", b"d")
     spoil(world, partition.rows.log_position[1] + at)
     with caplog.at_level(logging.CRITICAL):
@@ -116,7 +117,7 @@ async def test_damage_to_acknowledged_data_is_quarantined(
     await world.log.commit_log.committed()
 
 
-async def test_a_rotten_end_of_what_a_checkpoint_covers_is_damage_too(
+async def test_damage_at_end_of_checkpointed_data_is_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world, partition = await start(b"a", b"b")
@@ -135,7 +136,7 @@ async def test_a_rotten_end_of_what_a_checkpoint_covers_is_damage_too(
         partition.plan(1, 1 << 20, 3, True)
 
 
-async def test_frames_of_an_older_run_after_a_cut_never_come_back() -> None:
+async def test_truncated_frames_of_older_run_are_never_read() -> None:
     world, partition = await start(b"a")
     for value in (b"torn", b"stale"):
         partition.append(batch(value), EPOCH_MS)
@@ -149,7 +150,7 @@ async def test_frames_of_an_older_run_after_a_cut_never_come_back() -> None:
     assert await everything(world) == [b"a", b"new!"]
 
 
-async def test_a_mark_of_a_clean_end_is_not_believed_if_the_log_goes_on() -> None:
+async def test_clean_mark_is_ignored_if_log_continues() -> None:
     world, _ = await start(b"a")
     await world.log.close()
     mark = read_run(world.fs, FOLDER)
@@ -160,13 +161,13 @@ async def test_a_mark_of_a_clean_end_is_not_believed_if_the_log_goes_on() -> Non
     await world.log.commit_log.committed()
     await world.abandon()
     world.fs.crash()
-    write_run(world.fs, FOLDER, mark)  # somebody put an old file back
+    write_run(world.fs, FOLDER, mark)  # an old file was restored
     await world.start()
     assert await everything(world) == [b"a", b"b"]
     assert world.find("t").leader_epoch == 1
 
 
-async def test_producers_are_known_after_any_end() -> None:
+async def test_producer_state_survives_any_end() -> None:
     world = World()
     await world.start()
     (partition,) = await world.topic("t")
@@ -192,7 +193,7 @@ async def test_producers_are_known_after_any_end() -> None:
     assert world.find("t").append(numbered(3), EPOCH_MS).base_offset == 3
 
 
-async def test_a_deleted_topic_stays_deleted_and_its_frames_harm_nobody() -> None:
+async def test_deleted_topic_stays_deleted_after_recovery() -> None:
     world = World()
     log: Log = await world.start()
     (old,) = await world.topic("t")

@@ -1,4 +1,4 @@
-"""The job `compact` over segment files: several sources, transactions, rests, damage, outputs.
+"""The job `compact` over segment files: several sources, transactions, remainders, damage, outputs.
 
 Covers: kafkawire.log.segments.compact.output.
 """
@@ -54,7 +54,7 @@ class Shelf:
         return {e.number: source(self.fs, out, e.number) for e in entries_of(writer.finish())}
 
     def clean(self, *shares: PartitionToClean, outputs: int = 1, **more: int) -> CompactResult:
-        """Clean into segments 100, 101, ... and the rest into 99."""
+        """Clean into segments 100, 101, ... and the remainder into 99."""
         arguments = CompactArguments(
             1,
             more.get("now_ms", NOW_MS),
@@ -90,7 +90,7 @@ def share(
 
 
 def read(shelf: Shelf, made: Made, number: int = 1) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key, value of the records of a partition, controls left out."""
+    """Offset, key, value of the records of a partition, without control records."""
     file = SegmentFile(shelf.fs, made.path, made.uuid)
     found = []
     for entry in file.directory:
@@ -103,7 +103,7 @@ def read(shelf: Shelf, made: Made, number: int = 1) -> list[tuple[int, bytes | N
     return found
 
 
-def test_several_sources_become_one_segment_and_share_it_with_others() -> None:
+def test_several_sources_are_cleaned_into_shared_segment() -> None:
     shelf = Shelf()
     one = shelf.write({1: [keyed(0, (b"a", b"1"), (b"b", b"1"))], 2: [keyed(5, (b"x", b"1"))]})
     two = shelf.write({1: [keyed(2, (b"a", b"2"))], 2: [keyed(6, (b"x", b"2"))]})
@@ -122,7 +122,7 @@ def test_several_sources_become_one_segment_and_share_it_with_others() -> None:
     assert not result.damaged
 
 
-def test_only_the_dirty_part_fills_the_map() -> None:
+def test_only_dirty_part_is_added_to_offset_map() -> None:
     shelf = Shelf()
     old = shelf.write({1: [keyed(0, (b"a", b"1"), (b"b", b"1"))]})[1]
     new = shelf.write({1: [keyed(2, (b"a", b"2"))]})[1]
@@ -130,7 +130,7 @@ def test_only_the_dirty_part_fills_the_map() -> None:
     assert read(shelf, result.made[0]) == [(1, b"b", b"1"), (2, b"a", b"2")]
 
 
-def test_where_the_map_is_full_the_rest_stays_as_it_was() -> None:
+def test_rest_is_unchanged_if_offset_map_is_full() -> None:
     shelf = Shelf()
     batches = [keyed(n * 300, *[(b"%d" % (i % 1000), b"") for i in range(n * 300, n * 300 + 300)])
                for n in range(8)]  # fmt: skip
@@ -145,7 +145,7 @@ def test_where_the_map_is_full_the_rest_stays_as_it_was() -> None:
     assert bytes(rest.view[entry.start : entry.start + entry.length]) == b"".join(batches[3:])
 
 
-def test_batches_larger_than_a_piece_and_across_its_end() -> None:
+def test_batches_larger_than_a_piece_and_across_pieces() -> None:
     shelf = Shelf()
     big = b"x" * (PIECE_BYTES + 1000)
     batches = [keyed(n, (b"k%d" % (n % 2), big if n == 3 else b"y" * 300_000)) for n in range(9)]
@@ -161,7 +161,7 @@ def test_transactions_across_sources() -> None:
     result = shelf.clean(share(one, two, three))
     assert read(shelf, result.made[0]) == [(0, b"a", b"0"), (3, b"b", b"1")]
     (cleaned,) = result.cleaned
-    assert (cleaned.clean_end, cleaned.touched_end) == (5, 6), "the last one is open"
+    assert (cleaned.clean_end, cleaned.touched_end) == (5, 6), "the last transaction is open"
     assert read(shelf, result.rest) == [(5, b"c", b"1")]
     states = SegmentFile(shelf.fs, result.made[0].path).states()
     assert states[1].aborted == [(5, 1, 2)]
@@ -169,7 +169,7 @@ def test_transactions_across_sources() -> None:
     assert SegmentFile(shelf.fs, result.rest.path).states()[1].aborted == []
 
 
-def test_an_open_transaction_at_the_beginning_leaves_everything() -> None:
+def test_open_transaction_at_beginning_prevents_cleaning() -> None:
     shelf = Shelf()
     before = shelf.write({1: [keyed(0, (b"a", b"0"))]})[1]
     dirty = shelf.write({1: [keyed(1, (b"a", b"1"), **TXN), keyed(2, (b"a", b"2"))]})[1]
@@ -180,7 +180,7 @@ def test_an_open_transaction_at_the_beginning_leaves_everything() -> None:
     assert len(shelf.fs.listdir(FOLDER)) == 2
 
 
-def test_producers_of_the_state_keep_their_last_batch() -> None:
+def test_last_batch_of_active_producers_is_kept() -> None:
     shelf = Shelf()
     mine = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
     one = shelf.write({1: [keyed(0, (b"a", b"1"), **mine), keyed(1, (b"a", b"2"))]})[1]
@@ -191,7 +191,7 @@ def test_producers_of_the_state_keep_their_last_batch() -> None:
     assert file.states()[1].producers == known.producers
 
 
-def test_a_large_partition_goes_on_in_the_next_output() -> None:
+def test_large_partition_continues_in_next_output() -> None:
     shelf = Shelf()
     sources = []
     for n in range(6):
@@ -207,7 +207,7 @@ def test_a_large_partition_goes_on_in_the_next_output() -> None:
 
 
 @pytest.mark.parametrize("where", ["dirty", "clean", "rest"])
-def test_damage_is_named_and_the_partition_left_out(where: str) -> None:
+def test_damage_is_reported_and_partition_skipped(where: str) -> None:
     shelf = Shelf()
     other = shelf.write({2: [keyed(0, (b"x", b"1"))], 3: [keyed(0, (b"y", b"1"))]})
     old = shelf.write({1: [keyed(0, (b"a", b"1"), (b"b", b"1"))]})[1]
@@ -232,7 +232,7 @@ def test_damage_is_named_and_the_partition_left_out(where: str) -> None:
     assert [share.number for share in result.cleaned] == [2, 3]
 
 
-def test_damage_of_a_large_partition_takes_all_its_outputs_back() -> None:
+def test_damage_of_large_partition_removes_all_its_outputs() -> None:
     shelf = Shelf()
     sources = []
     for n in range(5):
@@ -246,7 +246,7 @@ def test_damage_of_a_large_partition_takes_all_its_outputs_back() -> None:
     assert shelf.fs.listdir(FOLDER) == before
 
 
-def test_what_the_disk_does_not_take_is_removed() -> None:
+def test_partial_output_is_removed_if_disk_is_full() -> None:
     shelf = Shelf()
     one = shelf.write({1: [keyed(0, (b"a", b"1"))]})[1]
     before = shelf.fs.listdir(FOLDER)
@@ -256,7 +256,7 @@ def test_what_the_disk_does_not_take_is_removed() -> None:
     assert shelf.fs.listdir(FOLDER) == before
 
 
-def test_a_shortened_source_is_damage() -> None:
+def test_truncated_source_is_damage() -> None:
     shelf = Shelf()
     one = shelf.write({1: [keyed(0, (b"a", b"1"))]})[1]
     one.length += 10_000
@@ -264,7 +264,7 @@ def test_a_shortened_source_is_damage() -> None:
     assert damage.offset == 0
 
 
-def test_compressed_batches_shrink_in_their_codec() -> None:
+def test_compressed_batches_keep_their_codec() -> None:
     shelf = Shelf()
     items = [Record(n, NOW_MS, b"%d" % (n % 10), b"v" * 100) for n in range(100)]
     one = shelf.write({1: [bytes(pack(items, codec=codec)) for codec in (4,)]})[1]

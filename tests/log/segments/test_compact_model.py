@@ -1,4 +1,4 @@
-"""What compaction keeps, against models; where records lie; the offset map."""
+"""Records that compaction keeps, compared with models; their positions; the offset map."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logs = st.lists(st.tuples(batch_rows, st.integers(0, 4), st.booleans()), min_siz
 
 
 def _log(drawn: list) -> list[bytes]:  # type: ignore[type-arg]
-    """Batches of drawn rows, some of them with gaps, back to back in offsets."""
+    """Batches of generated rows, some of them with gaps, consecutive in offsets."""
     batches, offset = [], 0
     for items, codec, gaps in drawn:
         made = []
@@ -34,7 +34,7 @@ def _log(drawn: list) -> list[bytes]:  # type: ignore[type-arg]
 
 
 def _model(found: list[Record], end: int, gone: set[int]) -> list[Record]:
-    """The last record of each key below `end`, tombstones in `gone` left out, and all above."""
+    """The last record of each key below `end`, without tombstones in `gone`, and all above."""
     newest = {record.key: record.offset for record in found if record.offset < end}
     return [
         record
@@ -48,7 +48,7 @@ def _model(found: list[Record], end: int, gone: set[int]) -> list[Record]:
 
 
 @given(drawn=logs, more=logs)
-def test_rounds_keep_what_a_model_keeps(drawn: list, more: list) -> None:  # type: ignore[type-arg]
+def test_cleaning_keeps_records_of_model(drawn: list, more: list) -> None:  # type: ignore[type-arg]
     before = _log(drawn)
     first = clean(before)
     expected = _model(all_records(before), first.end, set())
@@ -77,9 +77,9 @@ steps = st.lists(
 
 
 @given(steps)
-def test_transactions_keep_what_a_model_keeps(drawn: list) -> None:  # type: ignore[type-arg]
+def test_cleaning_transactions_keeps_records_of_model(drawn: list) -> None:  # type: ignore[type-arg]
     batches: list[bytes] = []
-    found: list[tuple[int, bytes]] = []  # of records nobody aborted: offset, key
+    found: list[tuple[int, bytes]] = []  # of records that were not aborted: offset, key
     opened: dict[int, list[tuple[int, bytes]]] = {}
     for offset, (what, producer_id, key) in enumerate(drawn):
         more = TXN | {"producer_id": producer_id}
@@ -108,13 +108,13 @@ def test_transactions_keep_what_a_model_keeps(drawn: list) -> None:  # type: ign
     heads = [head for head in after.heads() if head.last_offset < end - 1]
     living = {head.producer_id for head in heads if not head.attributes & CONTROL and head.count}
     for head in heads:
-        assert head.count, "nobody needs an empty batch"
+        assert head.count, "no empty batch is needed"
         if head.attributes & CONTROL:
             assert head.producer_id in living, "a marker outlives its transaction"
 
 
 @given(rows, st.integers(0, 4), st.data())
-def test_spans_are_those_of_the_records(drawn: list, codec: int, data: st.DataObject) -> None:  # type: ignore[type-arg]
+def test_spans_match_records(drawn: list, codec: int, data: st.DataObject) -> None:  # type: ignore[type-arg]
     items = as_records(drawn, 1000)
     batch = bytes(pack(items, codec=codec))
     head = read_head(batch)
@@ -130,7 +130,7 @@ def test_spans_are_those_of_the_records(drawn: list, codec: int, data: st.DataOb
 
 @pytest.mark.parametrize("build", [by_kafka_python, by_aiokafka])
 @pytest.mark.parametrize("codec", range(5))
-def test_spans_of_other_clients_batches(build, codec: int) -> None:  # type: ignore[no-untyped-def]
+def test_spans_of_batches_of_other_clients(build, codec: int) -> None:  # type: ignore[no-untyped-def]
     batch = build(ROWS, codec)
     spans = spans_of(batch, 0, read_head(batch))
     assert spans.keys == [row[1] for row in ROWS]
@@ -138,7 +138,7 @@ def test_spans_of_other_clients_batches(build, codec: int) -> None:  # type: ign
 
 
 @given(st.lists(st.binary(max_size=3), max_size=300), st.sampled_from([1 << 14, 1 << 16]))
-def test_the_offset_map_is_a_dict(drawn: list[bytes], buffer_bytes: int) -> None:
+def test_offset_map_behaves_like_dict(drawn: list[bytes], buffer_bytes: int) -> None:
     offsets = OffsetMap(10, 10_000, buffer_bytes, 0.9)
     for at in range(0, len(drawn), 7):
         part = drawn[at : at + 7]
@@ -152,7 +152,7 @@ def test_the_offset_map_is_a_dict(drawn: list[bytes], buffer_bytes: int) -> None
     assert offsets.newest([b"none of them", None], [0, 1], 5) == [0]
 
 
-def test_the_offset_map_keeps_to_its_buffer() -> None:
+def test_offset_map_stays_within_its_buffer() -> None:
     offsets = OffsetMap(0, 1 << 30, 1 << 20, 0.9)
     assert offsets.capacity == int((1 << 16) * 0.9)
     keys = [b"%d" % n for n in range(offsets.capacity)]

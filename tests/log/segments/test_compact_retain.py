@@ -1,4 +1,4 @@
-"""What compaction keeps, record by record: by hand as Kafka does it, and against a model."""
+"""Records that compaction keeps, case by case like Kafka, and compared with a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kafkawire.codec.segment.format import DamagedBatch
 from tests.kit.log.compaction import DAY_MS, NOW_MS, TXN, Round, clean, keyed, marker
 
 
-def test_the_latest_record_of_each_key_stays_at_its_offset() -> None:
+def test_latest_record_of_each_key_keeps_its_offset() -> None:
     before = [
         keyed(0, (b"a", b"1"), (b"b", b"1"), (b"a", b"2")),
         keyed(3, (b"c", b"1"), (b"d", b"1")),
@@ -34,7 +34,7 @@ def test_the_latest_record_of_each_key_stays_at_its_offset() -> None:
     assert after.cleaner.stats.kept == 4
 
 
-def test_a_batch_keeps_its_borders_its_producer_and_its_epoch() -> None:
+def test_batch_keeps_offsets_producer_and_epoch() -> None:
     first = keyed(10, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"), producer_id=7, producer_epoch=3,
                   base_sequence=20, leader_epoch=5)  # fmt: skip
     after = clean([first, keyed(13, (b"a", b"3"))], 10)
@@ -44,16 +44,16 @@ def test_a_batch_keeps_its_borders_its_producer_and_its_epoch() -> None:
     for name in ("base_offset", "last_delta", "producer_id", "producer_epoch", "base_sequence",
                  "leader_epoch", "base_timestamp", "attributes"):  # fmt: skip
         assert getattr(new, name) == getattr(old, name), name
-    assert new.max_timestamp == NOW_MS + 1, "that of the records which are left"
+    assert new.max_timestamp == NOW_MS + 1, "that of the remaining records"
 
 
-def test_a_clean_part_loses_what_the_dirty_part_replaces() -> None:
+def test_clean_part_loses_superseded_records() -> None:
     first = clean([keyed(0, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"))])
     after = clean([*first.batches, keyed(3, (b"b", b"2"))], 3)
     assert after.pairs() == [(0, b"a", b"1"), (2, b"c", b"1"), (3, b"b", b"2")]
 
 
-def test_a_tombstone_lives_until_the_horizon_of_its_first_cleaning() -> None:
+def test_tombstone_is_kept_until_delete_horizon() -> None:
     before = [keyed(0, (b"a", b"1"), (b"b", b"1")), keyed(2, (b"a", None), (b"c", b"1"))]
     first = clean([*before, keyed(4, (b"z", b""))])
     assert [pair[0] for pair in first.pairs()] == [1, 2, 3, 4]
@@ -70,23 +70,23 @@ def test_a_tombstone_lives_until_the_horizon_of_its_first_cleaning() -> None:
     assert [pair[0] for pair in third.pairs()] == [1, 3, 4]
     left = third.heads()[1]
     assert left.attributes & DELETE_HORIZON
-    assert left.base_timestamp == NOW_MS + DAY_MS, "as Kafka leaves it"
+    assert left.base_timestamp == NOW_MS + DAY_MS, "like Kafka leaves it"
     assert [r.timestamp for r in records(third.batches[1])] == [NOW_MS + 1]
 
 
-def test_a_tombstone_that_is_replaced_goes_at_once() -> None:
+def test_superseded_tombstone_is_removed_at_once() -> None:
     after = clean([keyed(0, (b"a", None)), keyed(1, (b"a", b"2"))])
     assert after.pairs() == [(1, b"a", b"2")]
 
 
-def test_records_without_a_key_go() -> None:
+def test_records_without_key_are_removed() -> None:
     after = clean([keyed(0, (None, b"1"), (b"a", b"1")), keyed(2, (None, b"2"), (b"b", b""))])
     assert after.pairs() == [(1, b"a", b"1"), (3, b"b", b"")]
     assert after.cleaner.stats.keyless == 2
     assert clean([keyed(0, (b"", b"1")), keyed(1, (b"", b"2"))]).pairs() == [(1, b"", b"2")]
 
 
-def test_the_last_batch_stays_though_nothing_of_it_does() -> None:
+def test_last_batch_is_kept_even_if_empty() -> None:
     after = clean([keyed(0, (b"a", b"1")), keyed(1, (None, b"2"), (None, b"3"))])
     head = after.heads()[-1]
     assert (head.base_offset, head.last_offset, head.count) == (1, 2, 0)
@@ -97,7 +97,7 @@ def test_the_last_batch_stays_though_nothing_of_it_does() -> None:
     assert [h.base_offset for h in more.heads()] == [3], "no longer the last"
 
 
-def test_the_last_batch_of_a_producer_stays_for_its_sequence() -> None:
+def test_last_batch_of_producer_is_kept_for_its_sequence() -> None:
     mine = {"producer_id": 9, "producer_epoch": 1}
     before = [
         keyed(0, (b"a", b"1"), base_sequence=0, **mine),
@@ -111,11 +111,11 @@ def test_the_last_batch_of_a_producer_stays_for_its_sequence() -> None:
     kept = after.heads()[0]
     assert (kept.producer_id, kept.producer_epoch, kept.base_sequence) == (9, 1, 1)
     assert not kept.attributes
-    assert len(clean(before).batches) == 1, "nobody remembers the producer"
+    assert len(clean(before).batches) == 1, "the producer is unknown"
     assert clean(after.batches, 5, producers={9: (1, 1)}).batches == after.batches
 
 
-def test_a_producer_known_by_its_marker_keeps_a_marker_of_its_epoch() -> None:
+def test_producer_known_by_marker_keeps_marker_of_its_epoch() -> None:
     before = [marker(0, 9, commit=False, epoch=4), keyed(1, (b"a", b"1"))]
     known = {9: (4, -1)}
     first = clean(before, producers=known)
@@ -126,7 +126,7 @@ def test_a_producer_known_by_its_marker_keeps_a_marker_of_its_epoch() -> None:
     assert [h.base_offset for h in third.heads()] == [1]
 
 
-def test_a_commit_marker_goes_when_its_data_is_gone_and_a_horizon_has_passed() -> None:
+def test_commit_marker_is_removed_after_its_data_and_horizon() -> None:
     before = [keyed(0, (b"a", b"1"), **TXN), marker(1, 5, commit=True), keyed(2, (b"x", b"1"))]
     first = clean(before)
     assert first.batches == before, "its data is there"
@@ -144,7 +144,7 @@ def test_a_commit_marker_goes_when_its_data_is_gone_and_a_horizon_has_passed() -
     assert [h.base_offset for h in fourth.heads()] == [2, 3]
 
 
-def test_aborted_data_goes_at_once_and_replaces_nothing() -> None:
+def test_aborted_records_are_removed_and_supersede_nothing() -> None:
     before = [
         keyed(0, (b"a", b"committed")),
         keyed(1, (b"a", b"aborted"), (b"b", b"aborted"), **TXN),
@@ -154,7 +154,7 @@ def test_aborted_data_goes_at_once_and_replaces_nothing() -> None:
     first = clean(before)
     assert first.pairs() == [(0, b"a", b"committed"), (4, b"c", b"1")]
     assert [h.base_offset for h in first.heads()] == [0, 3, 4]
-    assert first.cleaner.cleaned.kept == [(5, 1, 3)], "readers that are before it must know"
+    assert first.cleaner.cleaned.kept == [(5, 1, 3)], "readers before it must see it"
     second = clean(first.batches, 5)
     assert second.cleaner.cleaned.kept == []
     assert second.heads()[1].attributes & DELETE_HORIZON
@@ -162,7 +162,7 @@ def test_aborted_data_goes_at_once_and_replaces_nothing() -> None:
     assert [h.base_offset for h in third.heads()] == [0, 4]
 
 
-def test_transactions_of_one_producer_have_each_its_own_fate() -> None:
+def test_transactions_of_one_producer_are_independent() -> None:
     before = [
         keyed(0, (b"a", b"1"), **TXN), marker(1, 5, commit=True),
         keyed(2, (b"a", b"2"), **TXN), marker(3, 5, commit=False),
@@ -171,7 +171,7 @@ def test_transactions_of_one_producer_have_each_its_own_fate() -> None:
     assert clean(before).pairs() == [(0, b"a", b"1"), (4, b"b", b"1")]
 
 
-def test_nothing_from_an_open_transaction_on_is_cleaned() -> None:
+def test_nothing_after_open_transaction_is_cleaned() -> None:
     before = [
         keyed(0, (b"a", b"1")), keyed(1, (b"a", b"2")), keyed(2, (b"a", b"3"), **TXN),
         keyed(3, (b"a", b"4")),
@@ -182,7 +182,7 @@ def test_nothing_from_an_open_transaction_on_is_cleaned() -> None:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_every_codec_is_rewritten_in_itself(codec: int) -> None:
+def test_every_codec_is_kept(codec: int) -> None:
     headers = [("h", b"1"), ("h", None), ("\u00fc", b"")]
     items = [
         Record(n, NOW_MS + 40_000 * (n % 3), b"k%d" % (n % 60), b"v" * n, headers)
@@ -214,7 +214,7 @@ def _by_kafka_python(cleaned: Round) -> list:  # type: ignore[type-arg]
     return found
 
 
-def test_log_append_time_stays_the_time_of_every_record() -> None:
+def test_log_append_time_is_kept() -> None:
     before = bytearray(keyed(0, (b"a", b"1"), (b"b", None), (b"a", b"2")))
     stamp(before, NOW_MS + 5000, log_append=True)
     after = clean([bytes(before), keyed(3, (b"c", b"1"))])
@@ -226,9 +226,9 @@ def test_log_append_time_stays_the_time_of_every_record() -> None:
     ]  # fmt: skip
 
 
-def test_a_batch_whose_records_cannot_be_read_stays_as_it_is() -> None:
+def test_unreadable_batch_is_kept_unchanged() -> None:
     torn = bytearray(keyed(1, (b"a", b"2"), (b"b", b"2")))
-    torn[HEAD_BYTES] = 0x7F  # a record's length: the producer's fault, the checksum fits
+    torn[HEAD_BYTES] = 0x7F  # a record's length: a defect of the producer, the checksum is valid
     resum(torn, 0, len(torn))
     packed = bytearray(keyed(3, (b"a", b"2"), codec=4))
     packed[HEAD_BYTES:] = b"\xff" * (len(packed) - HEAD_BYTES)
@@ -239,8 +239,8 @@ def test_a_batch_whose_records_cannot_be_read_stays_as_it_is() -> None:
     assert after.cleaner.stats.unreadable == 2
 
 
-def test_offsets_that_lie_do_not_drop_other_records() -> None:
-    """A producer's record that claims an offset behind its batch must not outlive later ones."""
+def test_false_offsets_do_not_drop_other_records() -> None:
+    """A producer's record with an offset beyond its batch must not supersede later ones."""
     wrong = bytearray(pack([Record(0, NOW_MS, b"a", b"1"), Record(9, NOW_MS, b"a", b"x")]))
     wrong[23:27] = (1).to_bytes(4, "big")
     resum(wrong, 0, len(wrong))
@@ -249,7 +249,7 @@ def test_offsets_that_lie_do_not_drop_other_records() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 9, 16, 18, 30, 70])
-def test_a_damaged_batch_is_named(at: int) -> None:
+def test_damaged_batch_is_reported(at: int) -> None:
     good, bad = keyed(0, (b"a", b"1"), (b"b", b"1")), bytearray(keyed(2, (b"a", b"22222")))
     bad[at] ^= 0x80
     with pytest.raises(DamagedBatch) as caught:
@@ -257,7 +257,7 @@ def test_a_damaged_batch_is_named(at: int) -> None:
     assert (caught.value.at, caught.value.offset) == (len(good), 2)
 
 
-def test_a_full_map_ends_the_clean_part_at_a_batch() -> None:
+def test_full_offset_map_ends_clean_part_at_a_batch() -> None:
     before = [
         keyed(n * 100, *[(b"%d" % (n * 100 + i), b"") for i in range(100)]) for n in range(20)
     ]
@@ -272,4 +272,4 @@ def test_a_full_map_ends_the_clean_part_at_a_batch() -> None:
     assert rounds == 2
     assert after.batches == clean(before).batches
     one = clean([keyed(0, *[(b"%d" % n, b"") for n in range(3000)])], buffer_bytes=16 * 1024)
-    assert one.end == 3000, "a batch that alone fills it is taken all the same"
+    assert one.end == 3000, "a batch that fills it alone is accepted nevertheless"

@@ -21,7 +21,7 @@ from tests.kit.log.compacted import clean, cut, cut_all, files, fill, latest, re
 from tests.kit.log.logs import World
 
 
-async def test_the_cut_part_is_cleaned_and_everything_else_stays() -> None:
+async def test_only_cut_part_is_cleaned() -> None:
     world = await started()
     (partition,) = await world.topic("t", cleanup_policy="compact")
     await fill(partition, 40)
@@ -52,7 +52,7 @@ async def test_the_cut_part_is_cleaned_and_everything_else_stays() -> None:
         assert value.startswith(b"%d:" % offset), key
 
 
-async def test_old_files_go_after_their_grace() -> None:
+async def test_replaced_files_are_deleted_after_delay() -> None:
     world = await started(file_delete_delay_ms=60_000)
     (partition,) = await world.topic("t", cleanup_policy="compact")
     await fill(partition, 40)
@@ -91,7 +91,7 @@ async def test_a_second_cleaning_waits_until_enough_is_dirty() -> None:
     assert len(await read(partition)) == 40 + partition.next_offset - partition.cut_offset
 
 
-async def test_records_stay_for_the_least_lag_and_no_longer_than_the_greatest() -> None:
+async def test_min_and_max_compaction_lag() -> None:
     world = await started()
     clock = world.env.clock
     assert isinstance(clock, SettableClock)
@@ -118,7 +118,7 @@ async def test_records_stay_for_the_least_lag_and_no_longer_than_the_greatest() 
     assert len(await read(old)) == 5
 
 
-async def test_a_changed_policy_acts_at_once() -> None:
+async def test_changed_cleanup_policy_takes_effect_at_once() -> None:
     world = await started()
     (partition,) = await world.topic("t")
     await fill(partition, 40)
@@ -129,7 +129,7 @@ async def test_a_changed_policy_acts_at_once() -> None:
     partition.config.cleanup_compact = True
     world.log.segments.settings_changed(None)
     await clean(world)
-    assert len(await read(partition)) == 5, "what has no key cannot be kept"
+    assert len(await read(partition)) == 5, "records without key cannot be kept"
     with pytest.raises(KafkaError, match="without a key"):
         await update(partition, (None, b"x"))
     with pytest.raises(KafkaError) as refused:
@@ -150,7 +150,7 @@ async def test_small_partitions_are_cleaned_together() -> None:
     await clean(world)
 
 
-async def test_a_large_partition_is_spread_over_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_partition_is_split_over_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.log.segments.compact.plan.LARGE_BYTES", 1)
     world = await started()
     (partition,) = await world.topic("t", cleanup_policy="compact")
@@ -171,7 +171,7 @@ async def test_a_large_partition_is_spread_over_segments(monkeypatch: pytest.Mon
     assert not await world.storage.segments(1, (STARTED,), 10)
 
 
-async def test_more_keys_than_fit_are_cleaned_in_several_rounds() -> None:
+async def test_more_keys_than_map_holds_are_cleaned_in_several_rounds() -> None:
     world = await started(log_cleaner_dedupe_buffer_size=16 << 10)  # 921 keys
     (partition,) = await world.topic("t", cleanup_policy="compact", min_cleanable_dirty_ratio="0")
     for start in range(0, 3000, 100):
@@ -190,7 +190,7 @@ async def test_more_keys_than_fit_are_cleaned_in_several_rounds() -> None:
     assert await read(world.find("t")) == got
 
 
-async def test_tombstones_go_after_their_time() -> None:
+async def test_tombstones_are_removed_after_delete_retention() -> None:
     world = await started()
     clock = world.env.clock
     assert isinstance(clock, SettableClock)
@@ -209,7 +209,7 @@ async def test_tombstones_go_after_their_time() -> None:
     assert (await read(partition))[0].timestamp == EPOCH_MS
 
 
-async def test_compacted_topics_that_also_delete_lose_what_is_old() -> None:
+async def test_compact_and_delete_removes_old_records() -> None:
     world = await started()
     clock = world.env.clock
     assert isinstance(clock, SettableClock)
@@ -226,7 +226,7 @@ async def test_compacted_topics_that_also_delete_lose_what_is_old() -> None:
     assert len(await read(partition)) == 2
 
 
-async def test_a_producer_goes_on_where_it_was() -> None:
+async def test_producer_continues_after_cleaning() -> None:
     world = await started()
     (partition,) = await world.topic("t", cleanup_policy="compact")
     mine = {"producer_id": 9, "producer_epoch": 0}
@@ -252,7 +252,7 @@ async def test_a_producer_goes_on_where_it_was() -> None:
         assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-async def test_times_are_those_of_records_not_of_batches_that_were_emptied() -> None:
+async def test_timestamps_of_emptied_batches_are_ignored() -> None:
     world = await started()
     (partition,) = await world.topic("t", cleanup_policy="compact")
     await update(partition, (b"a", b"1"), ms=500, producer_id=9, producer_epoch=0, base_sequence=0)
@@ -273,7 +273,7 @@ def _path(world: World, partition: Partition) -> str:
     return world.log.segments.store.by_id[partition.segments.segment[0]].path
 
 
-async def test_the_topic_of_committed_offsets_is_cleaned_and_loads_over_gaps() -> None:
+async def test_offsets_topic_is_cleaned_and_loads_over_gaps() -> None:
     world = await started()
     (partition,) = await world.topic("__consumer_offsets", cleanup_policy="compact")
     for n in range(60):

@@ -13,7 +13,7 @@ from tests.kit.log.logs import FOLDER
 from tests.kit.waiting import settle
 
 
-async def test_a_cleaning_that_fails_is_given_up_and_comes_again(
+async def test_failed_cleaning_is_abandoned_and_retried(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await started()
@@ -35,10 +35,10 @@ async def test_a_cleaning_that_fails_is_given_up_and_comes_again(
     await clean(world)
     for partition in parts:
         assert len(await read(partition)) == 5
-    assert parts[0].segments.segment[0] != parts[1].segments.segment[0], "each by itself now"
+    assert parts[0].segments.segment[0] != parts[1].segments.segment[0], "each separately now"
 
 
-async def test_a_full_disk_is_not_filled_further(caplog: pytest.LogCaptureFixture) -> None:
+async def test_cleaning_is_not_started_on_full_disk(caplog: pytest.LogCaptureFixture) -> None:
     world = await started()
     (partition,) = await world.topic("t", cleanup_policy="compact")
     await fill(partition, 40)
@@ -49,7 +49,7 @@ async def test_a_full_disk_is_not_filled_further(caplog: pytest.LogCaptureFixtur
     assert len(await read(partition)) == 80
 
 
-async def test_a_damaged_batch_is_named_and_stops_only_its_partition(
+async def test_damaged_batch_is_reported_and_blocks_only_its_partition(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await started()
@@ -70,7 +70,7 @@ async def test_a_damaged_batch_is_named_and_stops_only_its_partition(
 
 
 @pytest.mark.parametrize("what", ["delete records", "delete topic", "cut"])
-async def test_what_changes_while_it_is_cleaned_is_not_undone(what: str) -> None:
+async def test_changes_during_cleaning_are_kept(what: str) -> None:
     world = await started()
     (partition,) = await world.topic("t", cleanup_policy="compact")
     await fill(partition, 20)
@@ -113,20 +113,20 @@ async def test_what_changes_while_it_is_cleaned_is_not_undone(what: str) -> None
     assert await read(world.find("t")) == got
 
 
-async def test_after_a_restart_what_was_dirty_is_found_again() -> None:
+async def test_dirty_partitions_are_found_after_restart() -> None:
     world = await started(log_cleaner_enable=False)
     (partition,) = await world.topic("t", cleanup_policy="compact")
     await fill(partition, 40)
     await cut_all(world)
     await clean(world)
-    assert len(await read(partition)) == 80, "it is switched off"
+    assert len(await read(partition)) == 80, "it is disabled"
     world.config.log_cleaner_enable = True
     await world.crash()
     await clean(world)
     assert len(await read(world.find("t"))) == 5
 
 
-async def test_a_start_loads_no_partition_that_is_not_compacted() -> None:
+async def test_start_loads_compacted_partitions_only() -> None:
     world = await started()
     (plain,) = await world.topic("plain")
     (partition,) = await world.topic("t", cleanup_policy="compact")
@@ -144,7 +144,7 @@ async def test_a_start_loads_no_partition_that_is_not_compacted() -> None:
     assert len(await read(log.partitions[partition.number])) == 5
 
 
-async def test_a_crash_after_the_files_leaves_nothing_behind() -> None:
+async def test_crash_after_writing_files_leaves_nothing() -> None:
     world = await started()
     (partition,) = await world.topic("t", cleanup_policy="compact")
     await fill(partition, 40)
@@ -156,7 +156,7 @@ async def test_a_crash_after_the_files_leaves_nothing_behind() -> None:
     cleaning = asyncio.ensure_future(world.log.segments.cleaner.run())
     await settle()
     for _, work in world.env.offload.held:
-        work()  # the file is written, and nobody hears of it
+        work()  # the file is written, and the caller does not receive the result
     cleaning.cancel()
     world.env.offload.held = []
     world.env.offload.holding.clear()

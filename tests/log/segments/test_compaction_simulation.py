@@ -1,12 +1,12 @@
 """Compaction in a seeded simulation: several lives of a broker whose topics are compacted.
 
-The world is that of tests/kit/log/life.py: crashes, torn writes, a full disk, failing SQL.
-Here writers update a few keys, with tombstones, some of them idempotent; journals are cut and
-segments cleaned all the time, with tiny buffers, pieces and segments. After each start:
+The world is that of tests/kit/log/life.py: crashes, torn writes, a full disk, failing SQL. Here
+writers update a few keys, with tombstones, some of them idempotent; journals are cut and segments
+cleaned all the time, with tiny buffers, pieces and segments. After each start:
 
 - an acknowledged record is there, unless a later one of its key was stored (or its tombstone's
   time is over); so the last value of each key is never lost;
-- what is at an offset never changes, and nothing is there that nobody wrote;
+- the record at an offset never changes, and there is no record that no producer wrote;
 - an idempotent producer that retries until it is answered is never refused.
 
 `SIM_SEEDS=500 pytest tests/log/segments/test_compaction_simulation.py` runs more.
@@ -35,9 +35,9 @@ Row = tuple[bytes, bytes | None]
 
 
 class Updates(Model):
-    """What was promised of keyed records. `rows`: (partition, offset) -> key and value as seen or
+    """The guarantees for keyed records. `rows`: (partition, offset) -> key and value as read or
     answered; `acked`: those that must be there; `updates`: every (key, value) ever sent; `cleaned`:
-    how many records were gone from segments when it was last looked."""
+    how many records were removed from segments at the last check."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -62,7 +62,7 @@ class Updates(Model):
         self.cleaned = 0
 
     def fresh(self) -> Row:
-        """An update nobody sent before, but for tombstones."""
+        """An update that no producer sent before, unless it is a tombstone."""
         key = b"k%d" % self.rng.randrange(12)
         self.counter += 1
         value = b"%d:" % self.counter + bytes(self.rng.choice((0, 10, 300)))
@@ -71,7 +71,7 @@ class Updates(Model):
         return row
 
     def see(self, partition: Partition, offset: int, row: Row) -> None:
-        """From now on, this is what is at that offset, if anything."""
+        """Record that this offset holds this update from now on, or nothing."""
         known = self.rows.setdefault((partition.number, offset), row)
         assert known == row, f"offset {offset} has two records"
 
@@ -82,7 +82,7 @@ class Updater(Producer):
     model: Updates
 
     def rows(self) -> list[Row]:
-        """Those without an answer, or the next ones."""
+        """The updates without a response, or the next ones."""
         if not self.unanswered:
             self.pending = [self.model.fresh() for _ in range(self.model.rng.randrange(1, 4))]
             self.unanswered = [key for key, _ in self.pending]
@@ -95,7 +95,7 @@ def batch_of(rows: list[Row], now_ms: int, codec: int, **more: int) -> memoryvie
 
 
 async def read_rows(partition: Partition, start: int) -> list[tuple[int, Row]]:
-    """Every record from an offset on, as a consumer goes from batch to batch."""
+    """Every record from an offset on, as a consumer reads batch by batch."""
     found: list[tuple[int, Row]] = []
     offset = start
     while offset < partition.high_watermark:
@@ -125,7 +125,7 @@ class CleaningLife(Life):
         await self.open_log(catalog, storage, self.model.configs)
 
     async def check(self) -> None:
-        """Everything promised so far holds."""
+        """Check that every guarantee given so far holds."""
         model = self.model
         model.cleaned = 0
         for partition in self.partitions:
@@ -137,7 +137,7 @@ class CleaningLife(Life):
             offsets = [offset for offset, _ in found]
             assert offsets == sorted(set(offsets))
             for offset, row in found:
-                assert row in model.updates, "something is there that nobody sent"
+                assert row in model.updates, "a record is there that no producer sent"
                 model.see(partition, offset, row)
             there = set(offsets)
             newest: dict[bytes, int] = {}
@@ -158,7 +158,7 @@ class CleaningLife(Life):
     def check_replaced(
         self, partition: Partition, latest: int, there: set[int], key: bytes
     ) -> None:
-        """A record is gone: the one that replaced it is there, or was a tombstone."""
+        """Check a missing record: the one that replaced it is there, or was a tombstone."""
         value = self.model.rows[partition.number, latest][1]
         assert latest in there or value is None, f"{key!r}: neither {latest} nor those before"
 
@@ -222,7 +222,7 @@ class CleaningLife(Life):
 
 
 class LastLife(CleaningLife):
-    """Nobody writes any more: all is cut and cleaned, and holds."""
+    """A life without writers: everything is cut and cleaned, and checked."""
 
     async def main(self) -> None:
         await self.start()
@@ -247,7 +247,7 @@ def simulate(seed: int) -> Updates:
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything has its borders within a few batches."""
+    """Make all buffers and segments hold a few batches only."""
     monkeypatch.setattr("kafkawire.log.segments.compact.offset_map._SLOTS_MIN", 8)
     monkeypatch.setattr("kafkawire.log.segments.compact.job.PIECE_BYTES", 1500)
     monkeypatch.setattr("kafkawire.log.segments.compact.plan.LARGE_BYTES", 3000)
@@ -256,12 +256,12 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
-def test_no_last_value_is_lost_through_any_end(first: int) -> None:
+def test_last_values_survive_any_end(first: int) -> None:
     run_seeds(simulate, first, SEEDS)
 
 
 @pytest.mark.slow
-def test_a_seed_repeats_itself_and_cleans() -> None:
+def test_same_seed_gives_same_run_with_cleanings() -> None:
     with quiet():
         first, again = simulate(7), simulate(7)
     assert first.trace == again.trace

@@ -1,4 +1,5 @@
-"""The job that cuts journals into segments: what is cut is what was there, and damage is named.
+"""The job that cuts journals into segments: segments have the journals' records, and damage is
+reported.
 
 Covers: kafkawire.log.segments.cut.job.
 """
@@ -37,7 +38,7 @@ from tests.kit.log.segments import (
 from tests.kit.memfs import MemFileSystem
 
 
-def test_a_cut_sorts_what_journals_have_interleaved(fs: MemFileSystem) -> None:
+def test_cut_sorts_interleaved_partitions(fs: MemFileSystem) -> None:
     one = journal(fs, 1, [(7, [batch(0, 2)]), (3, [batch(10)]), (7, [batch(2), batch(3, 3)])])
     two = journal(fs, 2, [(3, [batch(11, 2)]), (7, [batch(6)]), (9, [batch(0)])])
     state = PartitionState(10, pack_epochs([(3, 0)]), aborted=[(1, 2, 3)])
@@ -58,14 +59,14 @@ def test_a_cut_sorts_what_journals_have_interleaved(fs: MemFileSystem) -> None:
         assert scrub(fs, made.path) == []
 
 
-def test_what_a_cut_wrote_is_durable(fs: MemFileSystem) -> None:
+def test_cut_segment_is_durable(fs: MemFileSystem) -> None:
     file = journal(fs, 1, [(3, [batch(0, 2)])])
     made = run(fs, "cut", cutting([file], [wanted(3, 0, 2)], [output(1, 3)])).made[0]
     fs.crash()
     assert everything(read(fs, made.path)).batches == [[batch(0, 2)]]
 
 
-def test_a_cut_takes_a_range_and_whole_batches(fs: MemFileSystem) -> None:
+def test_cut_of_range_has_whole_batches(fs: MemFileSystem) -> None:
     frames = [(3, [batch(n * 2, 2)]) for n in range(10)]
     file = journal(fs, 1, frames)
     made = run(fs, "cut", cutting([file], [wanted(3, 5, 12)], [output(1, 3)])).made[0]
@@ -77,8 +78,8 @@ def test_a_cut_takes_a_range_and_whole_batches(fs: MemFileSystem) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 5000])
-def test_many_frames(fs: MemFileSystem, size: int) -> None:
-    """More than one call takes, both copied together and kept apart."""
+def test_cut_of_many_frames(fs: MemFileSystem, size: int) -> None:
+    """More than one call accepts, both copied together and kept apart."""
     frames = [(3 + n % 2, [batch(n // 2, size=size)]) for n in range(2500)]
     files = [journal(fs, 1, frames[:1300]), journal(fs, 2, frames[1300:])]
     parts = [wanted(3, 0, 1250), wanted(4, 0, 1250)]
@@ -91,7 +92,7 @@ def test_many_frames(fs: MemFileSystem, size: int) -> None:
     assert scrub(fs, made.path) == []
 
 
-def test_without_an_index_file_the_journal_is_scanned(fs: MemFileSystem) -> None:
+def test_journal_without_index_file_is_scanned(fs: MemFileSystem) -> None:
     file = journal(fs, 1, [(3, [batch(0, 2)]), (4, [batch(5)]), (3, [batch(2)])], index=False)
     result = run(fs, "cut", cutting([file], [wanted(3, 0, 3)], [output(1, 3)]))
     assert everything(read(fs, result.made[0].path)).batches == [[batch(0, 2), batch(2)]]
@@ -100,7 +101,8 @@ def test_without_an_index_file_the_journal_is_scanned(fs: MemFileSystem) -> None
 def damaged_cut(
     fs: MemFileSystem, hurt: Callable[[bytearray, list[int]], None], size: int = 10
 ) -> JobResult:
-    """Cut two partitions of which one was hurt; `hurt` gets the bytes and where its frames are."""
+    """Cut two partitions of which one was damaged; `hurt` gets the bytes and the positions of its
+    frames."""
     file = journal(fs, 1, [(3 + n % 2, [batch(n // 2 * 2, 2, size=size)]) for n in range(8)])
     index = read_index(fs, FOLDER, 1)
     assert index is not None
@@ -111,14 +113,14 @@ def damaged_cut(
     parts = [wanted(3, 0, 8), wanted(4, 0, 8)]
     result = run(fs, "cut", cutting([file], parts, [output(1, 3, 4)]))
     whole = everything(read(fs, result.made[0].path))
-    assert [entry.number for entry in whole.entries] == [4], "the other partition goes on"
+    assert [entry.number for entry in whole.entries] == [4], "the other partition continues"
     assert scrub(fs, result.made[0].path) == []
     return result
 
 
 @pytest.mark.parametrize("size", [10, 5000])
 @pytest.mark.parametrize("at", [-40, -30, 0, 5, 10, 14, 18, 30, 57, 70, 90])
-def test_a_damaged_frame_is_named_and_left_out(fs: MemFileSystem, at: int, size: int) -> None:
+def test_damaged_frame_is_reported_and_skipped(fs: MemFileSystem, at: int, size: int) -> None:
     def hurt(data: bytearray, log_positions: list[int]) -> None:
         data[log_positions[2] + at] ^= 4
 
@@ -131,7 +133,7 @@ def test_a_damaged_frame_is_named_and_left_out(fs: MemFileSystem, at: int, size:
     assert "journal 1" in damage.text
 
 
-def test_every_flipped_bit_of_a_batch_is_found_by_the_cut(fs: MemFileSystem) -> None:
+def test_every_flipped_bit_of_batch_is_found_by_cut(fs: MemFileSystem) -> None:
     rng = random.Random(2)
     for at in range(-40, len(batch(0, 2))):
         fs.remove(output(1).path)
@@ -152,8 +154,8 @@ def test_missing_offsets_are_damage(fs: MemFileSystem) -> None:
     assert output(1).path not in fs.files
 
 
-def test_a_large_partition_can_be_taken_back(fs: MemFileSystem) -> None:
-    """It was written in part already when its last frame turns out bad."""
+def test_large_partition_can_be_rolled_back(fs: MemFileSystem) -> None:
+    """It was partly written already when its last frame turns out damaged."""
     many = [(3, [batch(n, size=60_000)]) for n in range(SYNC_BYTES // 60_000 + 20)]
     file = journal(fs, 1, [*many, (4, [batch(0)])])
     data = bytearray(read(fs, file.path))
@@ -166,7 +168,7 @@ def test_a_large_partition_can_be_taken_back(fs: MemFileSystem) -> None:
     assert everything(bytes(data)).batches == [[batch(0)]]
 
 
-def test_what_the_disk_cannot_read_is_left_out() -> None:
+def test_unreadable_bytes_are_skipped() -> None:
     fs = BadDisk()
     fs.makedirs(FOLDER)
     frames = [(3, [batch(n, size=100_000)]) for n in range(4)]
@@ -178,7 +180,7 @@ def test_what_the_disk_cannot_read_is_left_out() -> None:
     assert len(everything(read(fs, result.made[0].path)).batches[0]) == 20
 
 
-def test_a_journal_that_was_cut_short_fails_the_job(fs: MemFileSystem) -> None:
+def test_truncated_journal_fails_job(fs: MemFileSystem) -> None:
     file = journal(fs, 1, [(3, [batch(0)])])
     write(fs, file.path, read(fs, file.path)[: file.end - 1])
     with pytest.raises(OSError, match="should have") as caught:
@@ -187,7 +189,7 @@ def test_a_journal_that_was_cut_short_fails_the_job(fs: MemFileSystem) -> None:
 
 
 @pytest.mark.parametrize("fault", ["failing_writes", "failing_syncs", "short_writes", "room_bytes"])
-def test_a_failing_disk_fails_the_job(fs: MemFileSystem, fault: str) -> None:
+def test_failing_disk_fails_job(fs: MemFileSystem, fault: str) -> None:
     file = journal(fs, 1, [(3, [batch(0)])])
     setattr(fs.faults, fault, 1)
     with pytest.raises(OSError, match=r".+"):
@@ -195,11 +197,11 @@ def test_a_failing_disk_fails_the_job(fs: MemFileSystem, fault: str) -> None:
 
 
 class PowerCut(BaseException):
-    """The process is no more."""
+    """The process was ended here."""
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_power_cut_leaves_no_segment_that_looks_whole(seed: int) -> None:
+def test_power_failure_leaves_no_complete_looking_segment(seed: int) -> None:
     rng = random.Random(seed)
     left = [rng.randrange(1, 5)]
 
@@ -225,7 +227,7 @@ def test_a_power_cut_leaves_no_segment_that_looks_whole(seed: int) -> None:
         assert whole.batches == [[inside[0] for _, inside in frames]]
 
 
-def test_a_file_that_is_there_is_not_written_over(fs: MemFileSystem) -> None:
+def test_existing_file_is_not_overwritten(fs: MemFileSystem) -> None:
     file = journal(fs, 1, [(3, [batch(0)])])
     job = cutting([file], [wanted(3, 0, 1)], [output(1, 3)])
     run(fs, "cut", job)

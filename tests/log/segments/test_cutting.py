@@ -1,4 +1,4 @@
-"""Cutting: journals become segments, readers see each batch in one place, crashes leave nothing.
+"""Cutting: journals become segments, readers find each batch in one place, crashes leave no files.
 
 Covers: kafkawire.log.segments.cut.cutter, kafkawire.log.segments.store.result_rows,
 kafkawire.log.segments.manager, kafkawire.log.segments.store.swap, kafkawire.log.partition.truncate,
@@ -29,7 +29,7 @@ ROOM = 1 << 20
 
 
 async def fill(partition: Partition, count: int, size: int = 500) -> None:
-    """One batch of one record each, so that the value of a record tells its offset."""
+    """Batches of one record each; the value contains the offset."""
     for _ in range(count):
         offset = partition.next_offset
         value = b"%d:" % offset + bytes(size)
@@ -62,7 +62,7 @@ def segments(world: World) -> list[str]:
     return [name for name in world.fs.listdir(f"{FOLDER}/segments") if name.endswith(".segment")]
 
 
-async def test_what_was_cut_is_read_from_segments_and_its_journals_are_recycled() -> None:
+async def test_cut_records_are_read_from_segments_and_journals_recycled() -> None:
     world = await started()
     partition = world.find("t0")
     await fill(partition, 60)
@@ -85,7 +85,7 @@ async def test_what_was_cut_is_read_from_segments_and_its_journals_are_recycled(
     assert await read_all(partition) == expected(0, 61)
 
 
-async def test_a_read_crosses_from_segment_to_segment_and_into_the_journals() -> None:
+async def test_read_crosses_segments_and_journals() -> None:
     world = await started()
     partition = world.find("t0")
     await fill(partition, 40)
@@ -109,7 +109,7 @@ async def test_a_read_crosses_from_segment_to_segment_and_into_the_journals() ->
 
 
 @pytest.mark.parametrize(("room", "first", "count"), [(0, True, 1), (0, False, 0), (1300, True, 2)])
-async def test_limits_hold_in_segments(room: int, first: bool, count: int) -> None:
+async def test_fetch_limits_hold_in_segments(room: int, first: bool, count: int) -> None:
     world = await started()
     partition = world.find("t0")
     await fill(partition, 40)
@@ -141,7 +141,7 @@ async def test_small_partitions_share_a_segment_and_large_ones_do_not(
         assert await read_all(world.find(f"t{at}")) == expected(0, 5)
 
 
-async def test_offsets_by_time_epochs_and_log_starts_hold_over_both() -> None:
+async def test_timestamps_epochs_and_log_starts_over_segments_and_journals() -> None:
     world = await started()
     partition = world.find("t0")
     await fill(partition, 40)
@@ -176,7 +176,7 @@ async def test_offsets_by_time_epochs_and_log_starts_hold_over_both() -> None:
     assert await read_all(partition) == expected(80, 81)
 
 
-async def test_a_cut_stops_at_the_last_stable_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cut_stops_at_last_stable_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     world = await started()
     partition = world.find("t0")
     monkeypatch.setattr(Partition, "last_stable_offset", property(lambda self: 17))
@@ -199,7 +199,7 @@ async def test_a_cut_stops_at_the_last_stable_offset(monkeypatch: pytest.MonkeyP
 
 
 def append_by_hand(partition: Partition, raw: bytearray, count: int) -> None:
-    """Queue what the broker takes from no client: batches of transactions."""
+    """Queue batches that the broker refuses from clients: batches of transactions."""
     base = partition.offsets.assign(count)
     raw[:8] = base.to_bytes(8, "big")
     frame = Frame(partition, [memoryview(raw)], base, base + count, len(raw), EPOCH_MS)
@@ -213,7 +213,7 @@ async def stored_bytes(partition: Partition) -> bytes:
     return b"".join(await partition.log.read(plan))
 
 
-async def test_batches_of_transactions_are_cut_byte_for_byte() -> None:
+async def test_transactional_batches_are_cut_byte_for_byte() -> None:
     world = await started()
     partition = world.find("t0")
     for producer in range(30):
@@ -244,7 +244,7 @@ async def test_segment_bytes_bounds_a_partitions_share() -> None:
     assert await read_all(partition) == expected(0, 60)
 
 
-async def test_a_crash_between_row_and_transaction_leaves_nothing_behind() -> None:
+async def test_crash_between_row_and_transaction_leaves_nothing() -> None:
     world = await started()
     partition = world.find("t0")
     await fill(partition, 60)
@@ -255,7 +255,7 @@ async def test_a_crash_between_row_and_transaction_leaves_nothing_behind() -> No
     assert [row.state for row in await world.storage.segments(1, (STARTED,), 10)] == [STARTED]
     job = world.env.offload.held
     for _, work in job:
-        work()  # the file is written, and nobody hears of it
+        work()  # the file is written, and the caller does not receive the result
     cutting.cancel()
     assert len(segments(world)) == 1
     world.env.offload.held = []
@@ -269,7 +269,7 @@ async def test_a_crash_between_row_and_transaction_leaves_nothing_behind() -> No
     assert await read_all(world.find("t0")) == expected(0, 60)
 
 
-async def test_a_cut_that_fails_is_given_up_and_comes_again() -> None:
+async def test_failed_cut_is_abandoned_and_retried() -> None:
     world = await started()
     partition = world.find("t0")
     await fill(partition, 60)
@@ -282,7 +282,7 @@ async def test_a_cut_that_fails_is_given_up_and_comes_again() -> None:
     assert await read_all(partition) == expected(0, 60)
 
 
-async def test_damage_in_a_journal_is_named_and_only_its_partition_stays(
+async def test_damage_in_journal_is_reported_and_blocks_only_its_partition(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await started(2)
@@ -300,7 +300,7 @@ async def test_damage_in_a_journal_is_named_and_only_its_partition_stays(
     assert await read_all(two) == expected(0, 30)
 
 
-async def test_damage_in_a_segment_is_named_before_it_is_served(
+async def test_damage_in_segment_is_reported_before_serving(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await started()
@@ -318,10 +318,10 @@ async def test_damage_in_a_segment_is_named_before_it_is_served(
             await partition.log.read(partition.plan(len(got), ROOM, 60, True))
         assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
     assert len([r for r in caplog.records if r.levelname == "CRITICAL"]) == 1
-    assert (await read_all(partition, 20)) == expected(20, 60), "what lies behind is served"
+    assert (await read_all(partition, 20)) == expected(20, 60), "records after it are served"
 
 
-async def test_a_damaged_trailer_is_named_at_first_open_and_stops_nobody(
+async def test_damaged_trailer_is_reported_at_first_open(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await started()
@@ -354,7 +354,7 @@ async def test_a_damaged_trailer_is_named_at_first_open_and_stops_nobody(
     )
 
 
-async def test_an_old_journal_is_rolled_and_cut_though_it_is_small() -> None:
+async def test_old_small_journal_is_rolled_and_cut() -> None:
     world = World(journal_roll_ms=1000)
     await world.start()
     (partition,) = await world.topic("t")
@@ -368,7 +368,7 @@ async def test_an_old_journal_is_rolled_and_cut_though_it_is_small() -> None:
     assert await read_all(partition) == expected(0, 3)
 
 
-async def test_what_a_topic_is_deleted_of_while_it_is_cut_stays_deleted() -> None:
+async def test_records_deleted_during_cut_stay_deleted() -> None:
     world = await started(2)
     await fill(world.find("t0"), 20)
     await fill(world.find("t1"), 20)

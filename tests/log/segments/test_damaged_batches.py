@@ -32,7 +32,7 @@ def hurt(at: int, value: int = 1) -> bytes:
     return bytes(data)
 
 
-def test_exactly_the_damaged_batch_is_named() -> None:
+def test_exactly_the_damaged_batch_is_reported() -> None:
     for number in range(COUNT):
         for within in (*range(LENGTH_AT, LENGTH_AT + 4), *range(16, SIZE)):
             data = hurt(number * SIZE + within, 0x41)
@@ -44,12 +44,12 @@ def test_exactly_the_damaged_batch_is_named() -> None:
                 assert found == expected, within
 
 
-def test_a_head_that_no_batch_s_own_checksum_covers_makes_all_of_the_block_bad() -> None:
+def test_damage_outside_batch_checksums_makes_block_bad() -> None:
     for within in (7, 12, 15):  # base offset, leader epoch
         assert bad_batches(hurt(2 * SIZE + within), 0, 12) == [BadBatches(0, len(BLOCK), 0, 12)]
 
 
-def test_two_damaged_batches_are_two_ranges_and_neighbours_are_one() -> None:
+def test_adjacent_damaged_batches_are_one_range() -> None:
     data = bytearray(BLOCK)
     for number in (1, 2, 4):
         data[number * SIZE + 30] ^= 1
@@ -62,7 +62,7 @@ def test_two_damaged_batches_are_two_ranges_and_neighbours_are_one() -> None:
         assert isinstance(sound_run(bytes(data), 0, 12, offset), BadBatches)
 
 
-def test_damage_after_a_gap_of_compaction_is_an_error_and_no_empty_read() -> None:
+def test_damage_after_compaction_gap_is_an_error() -> None:
     later = BLOCK[3 * SIZE :]  # nothing is left of offsets 0-5
     data = bytearray(later)
     data[30] ^= 1
@@ -71,8 +71,8 @@ def test_damage_after_a_gap_of_compaction_is_an_error_and_no_empty_read() -> Non
     assert sound_run(bytes(data), 6, 12, 8) == (SIZE, len(later))
 
 
-def test_whatever_is_damaged_only_sound_batches_are_found() -> None:
-    """But for the leader epoch: nothing covers that of a sound batch in a damaged block."""
+def test_only_sound_batches_are_found_after_any_damage() -> None:
+    """Except for the leader epoch: no checksum covers that of a sound batch in a damaged block."""
     rng, known = random.Random(5), [without_epoch(one) for one in split(BLOCK)]
     for _ in range(3000):
         data = bytearray(BLOCK)
@@ -103,7 +103,7 @@ def spoil_object(world: ColdWorld, segment: Segment, at: int) -> None:
 
 
 async def readable(world: ColdWorld) -> tuple[list[int], list[int]]:
-    """The offsets that a reader gets and those that fail; it goes on at the next offset."""
+    """The offsets that a reader gets and those that fail; it continues at the next offset."""
     partition = world.find("t")
     got: list[int] = []
     failed: list[int] = []
@@ -144,7 +144,7 @@ def test_exactly_the_offsets_of_a_damaged_batch_are_refused(where: str) -> None:
         assert len(failed) == 1
         with pytest.raises(DamagedOffsets) as caught:
             await take(world, "t", failed[0])
-        assert caught.value.end == failed[0] + 1, "this is how coordinators go on"
+        assert caught.value.end == failed[0] + 1, "this is how coordinators continue"
         first = 0 if where == "file" else 40
         assert first < failed[0] < first + 39
         assert got == [offset for offset in range(125) if offset not in failed]
@@ -154,7 +154,7 @@ def test_exactly_the_offsets_of_a_damaged_batch_are_refused(where: str) -> None:
 
 @pytest.mark.parametrize("level", ["not-in-disk", "not-in-mem", "force"])
 @pytest.mark.parametrize("copy", list(Copy))
-def test_the_sound_copy_is_read_and_the_other_reported(level: str, copy: Copy) -> None:
+def test_sound_copy_is_read_and_damaged_one_reported(level: str, copy: Copy) -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world)
         batches = await whole(world)
@@ -174,7 +174,7 @@ def test_the_sound_copy_is_read_and_the_other_reported(level: str, copy: Copy) -
 
 
 @pytest.mark.parametrize("harm", ["missing", "short"])
-def test_a_file_that_is_gone_or_short_is_read_from_its_object(harm: str) -> None:
+def test_missing_or_truncated_file_is_read_from_object(harm: str) -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world)
         batches = await whole(world)
@@ -192,7 +192,7 @@ def test_a_file_that_is_gone_or_short_is_read_from_its_object(harm: str) -> None
     simulated(main)
 
 
-def test_without_remote_reads_the_log_begins_where_local_data_does() -> None:
+def test_log_begins_at_local_data_without_remote_reads() -> None:
     async def main(world: ColdWorld) -> None:
         await prepared(world)
         await world.remote(world.segments()[:2])

@@ -1,4 +1,4 @@
-"""Segments after the cut: retention, deletion, rewriting; which bytes must go, and when.
+"""Segments after the cut: retention, deletion, rewriting; which bytes must be deleted, and when.
 
 Covers: kafkawire.log.segments.expiry, kafkawire.log.segments.store.delete_delay,
 kafkawire.log.segments.store.swap.
@@ -52,7 +52,7 @@ async def delete_topic(world: World, name: str) -> None:
     await world.log.commit_log.committed()
 
 
-async def test_what_is_older_than_retention_ms_goes_segment_by_segment_after_a_grace() -> None:
+async def test_segments_older_than_retention_ms_are_deleted_after_delay() -> None:
     world = await started()
     partition = await two_cuts(world)
     partition.config.retention_ms = HOUR_MS
@@ -65,7 +65,7 @@ async def test_what_is_older_than_retention_ms_goes_segment_by_segment_after_a_g
     assert len(partition.segments) == 1
     assert partition.size_bytes < size
     assert [row.state for row in await rows(world, LIVE, DELETING)] == [DELETING, LIVE]
-    assert len(segments(world)) == 2, "a reader may be at it"
+    assert len(segments(world)) == 2, "a reader may be reading it"
     later(world, world.config.file_delete_delay_ms + 1000)
     await world.log.segments.tend()
     assert len(segments(world)) == 1
@@ -75,7 +75,7 @@ async def test_what_is_older_than_retention_ms_goes_segment_by_segment_after_a_g
     assert await read_all(world.find("t0")) == expected(border, 80)
 
 
-async def test_retention_finds_what_is_due_by_asking_sql() -> None:
+async def test_retention_finds_due_segments_in_sql() -> None:
     world = await started()
     partition = await two_cuts(world)
     assert partition.config.retention_ms == 7 * 24 * HOUR_MS
@@ -88,7 +88,7 @@ async def test_retention_finds_what_is_due_by_asking_sql() -> None:
     assert not await world.storage.expiring(NEVER, 10)
 
 
-async def test_a_longer_retention_is_found_when_the_old_one_would_be_due() -> None:
+async def test_increased_retention_is_noticed_when_old_one_is_due() -> None:
     world = await started()
     partition = await two_cuts(world)
     partition.config.retention_ms *= 2
@@ -110,7 +110,7 @@ async def test_retention_bytes_counts_segments() -> None:
     assert partition.size_bytes == partition.config.retention_bytes
 
 
-async def test_a_pinned_segment_outlives_its_grace() -> None:
+async def test_pinned_segment_is_kept_after_delay() -> None:
     world = await started()
     partition = await two_cuts(world)
     assert isinstance(world.env.offload, InlineOffload)
@@ -132,7 +132,7 @@ async def test_a_pinned_segment_outlives_its_grace() -> None:
     assert segments(world) == []
 
 
-async def test_a_deleted_topics_bytes_leave_a_shared_segment_in_time() -> None:
+async def test_deleted_topic_is_removed_from_shared_segment_in_time() -> None:
     world = await started(2)
     await fill(world.find("t0"), 5)
     await fill(world.find("t1"), 20)
@@ -156,7 +156,7 @@ async def test_a_deleted_topics_bytes_leave_a_shared_segment_in_time() -> None:
     assert await read_all(world.find("t1")) == expected(0, 20)
 
 
-async def test_deletion_cut_short_by_a_crash_is_made_good() -> None:
+async def test_deletion_interrupted_by_crash_is_completed() -> None:
     world = await started(2)
     await fill(world.find("t0"), 5)
     await fill(world.find("t1"), 20)
@@ -169,7 +169,7 @@ async def test_deletion_cut_short_by_a_crash_is_made_good() -> None:
     assert left == {world.find("t1").number}
 
 
-async def test_a_segment_that_is_half_dead_is_rewritten_at_once() -> None:
+async def test_half_dead_segment_is_rewritten_at_once() -> None:
     world = await started(2)
     await fill(world.find("t0"), 3)
     await fill(world.find("t1"), 20)
@@ -184,7 +184,7 @@ async def test_a_segment_that_is_half_dead_is_rewritten_at_once() -> None:
     assert await read_all(world.find("t0")) == expected(0, 3)
 
 
-async def test_many_small_segments_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_small_segments_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.log.segments.merge.levels.MAX_SMALL", 3)
     world = await started(2)
     for _ in range(5):
@@ -209,7 +209,7 @@ async def test_many_small_segments_become_one(monkeypatch: pytest.MonkeyPatch) -
         await world.crash()
 
 
-async def test_many_more_than_are_planned_with_at_a_time_become_few(
+async def test_more_segments_than_one_plan_holds_are_merged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kafkawire.log.segments.merge.levels.MAX_SMALL", 3)
@@ -226,7 +226,7 @@ async def test_many_more_than_are_planned_with_at_a_time_become_few(
     assert partition.cut_offset == end
 
 
-async def test_a_merged_segment_has_no_more_of_a_partition_than_its_settings_allow() -> None:
+async def test_merged_segment_respects_segment_bytes() -> None:
     world = await started(1)
     await world.topic("segments", segment_bytes=str(1 << 20))
     await world.topic("limited", retention_bytes=str(16 << 20))
@@ -236,7 +236,7 @@ async def test_a_merged_segment_has_no_more_of_a_partition_than_its_settings_all
     assert rewriter._most_of(world.find("limited").number) == 2 << 20
 
 
-async def test_a_rewrite_of_what_changed_meanwhile_is_given_up() -> None:
+async def test_rewrite_of_changed_segments_is_abandoned() -> None:
     world = await started(2)
     await fill(world.find("t0"), 20)
     await fill(world.find("t1"), 20)
@@ -251,7 +251,7 @@ async def test_a_rewrite_of_what_changed_meanwhile_is_given_up() -> None:
     assert await read_all(world.find("t1")) == expected(0, 20)
 
 
-async def test_a_damaged_partition_is_left_out_of_a_rewrite(
+async def test_damaged_partition_is_excluded_from_rewrite(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await started(3)
@@ -283,7 +283,7 @@ def segment_row(segment_id: int, live_bytes: int = 10, kind: str = "a") -> Segme
     return row
 
 
-def test_only_what_joins_is_merged() -> None:
+def test_only_contiguous_segments_are_merged() -> None:
     inputs = [segment_row(at) for at in (3, 1, 7, 8)]
     *_, plan = plan_rewrite(
         inputs,
@@ -300,14 +300,14 @@ def test_only_what_joins_is_merged() -> None:
     assert {row.number for row in plan.removed([2])} == {1, 3}
 
 
-def test_inputs_are_put_in_the_order_of_their_offsets() -> None:
+def test_merge_inputs_are_ordered_by_offset() -> None:
     inputs = [segment_row(at) for at in (4, 9, 5)]
     *_, plan = plan_rewrite(inputs, [made(1, 9, 0, 5), made(1, 4, 5, 6), made(1, 5, 6, 7)])
     assert plan is not None
     assert [row.id for row in plan.inputs] == [9, 4, 5]
 
 
-def test_a_partition_has_no_more_bytes_than_its_settings_allow() -> None:
+def test_bytes_of_partition_in_merge_are_bounded() -> None:
     inputs = [segment_row(at) for at in range(6)]
     rows = [made(1, at, at, at + 1) for at in range(6)]  # of 10 bytes
     *_, plan = plan_rewrite(inputs, rows, lambda _: 35)

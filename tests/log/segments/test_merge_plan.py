@@ -1,5 +1,5 @@
-"""Merges are size-tiered: whatever the traffic, a byte is written fewer than three times, and fewer
-than 200 objects lie in a GiB."""
+"""Merges are size-tiered: with any traffic a byte is written fewer than three times, and a GiB has
+fewer than 200 objects."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ HOUR_MS = 3_600_000
 
 
 def sizes(rng: random.Random, mean: int, spread: float, count: int) -> Iterator[int]:
-    """Segments of about so many bytes, some of them many times larger than others."""
+    """Segments of about this many bytes, some of them many times larger than others."""
     for _ in range(count):
         yield 1 + int(mean * (rng.lognormvariate(0, spread) if spread else 1))
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0])
 @pytest.mark.parametrize("mean", [1_000, 90_000, 400_000, 2_500_000, 7_000_000])
-def test_a_byte_is_written_less_than_three_times(mean: int, spread: float) -> None:
+def test_byte_is_written_less_than_three_times(mean: int, spread: float) -> None:
     count = min(4_000, 3 * GIB // mean)
     found = Merging(EVER).run(sizes(random.Random(mean), mean, spread, count))
     assert found.amplification < 3
@@ -42,7 +42,7 @@ def test_a_byte_is_written_less_than_three_times(mean: int, spread: float) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
-def test_random_traffic_stays_within_the_bounds(seed: int) -> None:
+def test_random_traffic_stays_within_bounds(seed: int) -> None:
     rng = random.Random(seed)
     every_ms = rng.choice([2_000, 15_000, 150_000])
     # Below a kilobyte in a cut thousands of cuts make so little that it is merged once more.
@@ -59,7 +59,7 @@ def test_random_traffic_stays_within_the_bounds(seed: int) -> None:
 
 
 @pytest.mark.parametrize("hours", [1, 6, 24])
-def test_nothing_outlives_a_short_retention_by_more_than_an_eighth(hours: int) -> None:
+def test_short_retention_is_exceeded_by_at_most_an_eighth(hours: int) -> None:
     kept_ms = hours * HOUR_MS
     kind = f"delete/tiered/2^{kept_ms.bit_length()}ms"
     limits = limits_of(kind)
@@ -89,20 +89,20 @@ def plan(items: list[MergeCandidate], now_ms: int = START_MS, kind: str = EVER) 
     return [item.id for item in next_merge(items, limits_of(kind), MAX_SMALL, now_ms)]
 
 
-def test_what_is_large_is_left_alone() -> None:
+def test_large_segments_are_not_merged() -> None:
     assert plan(items_of(*[6 * MIB] * 50)) == []
     assert plan(items_of(*[12 * MIB] * 50, merges=1)) == []
     assert plan(items_of(*[4 * MIB] * 50, merges=2)) == []
     assert plan(items_of(*[6 * MIB] * 50), kind="delete/local/ever") == list(range(21))
 
 
-def test_a_target_is_the_oldest_that_fit_into_a_request() -> None:
+def test_merge_takes_oldest_segments_up_to_target_size() -> None:
     assert plan(items_of(*[3 * MIB] * 5)) == []
     assert plan(items_of(*[3 * MIB] * 6)) == [0, 1, 2, 3, 4]
     assert plan(items_of(5 * MIB, 20 * MIB, *[3 * MIB] * 5)) == [0, 2, 3, 4]
 
 
-def test_the_last_merge_is_not_taken_in_by_the_next() -> None:
+def test_result_of_merge_is_not_merged_again_at_once() -> None:
     fresh = items_of(*[1000] * MAX_SMALL)
     assert plan(fresh) == list(range(MAX_SMALL))
     made = MergeCandidate(0, 1000 * MAX_SMALL, START_MS, 1)
@@ -111,21 +111,21 @@ def test_the_last_merge_is_not_taken_in_by_the_next() -> None:
     assert plan([made, *later]) == list(range(1, MAX_SMALL))
 
 
-def test_few_become_one_when_nothing_more_will_come() -> None:
+def test_few_segments_are_merged_when_traffic_has_ended() -> None:
     few = items_of(*[1000] * 5)
     assert plan(few, START_MS + HOUR_MS // 2) == []
     assert plan(few, START_MS + 2 * HOUR_MS) == [0, 1, 2, 3, 4]
     assert plan(few[:3], START_MS + 2 * HOUR_MS) == []
 
 
-def test_what_expires_soon_is_not_merged() -> None:
+def test_segments_expiring_soon_are_not_merged() -> None:
     kind = "delete/tiered/2^22ms"  # from 35 minutes on
     few = items_of(*[1000] * 5)
     assert plan(few, START_MS + 600_000, kind) == [0, 1, 2, 3, 4]
     assert plan(few, START_MS + 2_000_000, kind) == []
 
 
-def test_more_wait_in_larger_classes() -> None:
+def test_larger_classes_collect_more_segments() -> None:
     assert max_small(0) == max_small(GIB) == MAX_SMALL
     assert max_small(2 * GIB) == 2 * MAX_SMALL
     assert max_small(100 * GIB) == max_small(1000 * GIB) == 448
@@ -142,7 +142,7 @@ def test_more_wait_in_larger_classes() -> None:
         (2, 1000, True, "free", True),
     ],
 )
-def test_a_merge_is_done_where_requests_saved_are_worth_it(
+def test_merge_runs_if_saved_requests_are_worth_it(
     objects: int, size_bytes: int, away: bool, prices: str, worth: bool
 ) -> None:
     fetched = (objects, size_bytes) if away else (0, 0)
@@ -152,7 +152,7 @@ def test_a_merge_is_done_where_requests_saved_are_worth_it(
 @pytest.mark.slow
 @pytest.mark.parametrize("mean", [2_000, 10_000, 30_000, 70_000, 120_000, 600_000, 4_000_000])
 @pytest.mark.parametrize("kept_h", [6, 168])
-def test_the_closed_form_says_what_the_plan_does(mean: int, kept_h: int) -> None:
+def test_closed_form_matches_plan(mean: int, kept_h: int) -> None:
     kind = f"delete/tiered/2^{(kept_h * HOUR_MS).bit_length()}ms"
     # In the steady state: a class that has all it keeps, in cuts of one size.
     count = min(30_000, kept_h * 1800)

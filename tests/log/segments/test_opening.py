@@ -1,4 +1,4 @@
-"""Opening a segment file: what is checked then, and what is only said."""
+"""Opening a segment file: checks that fail the open, and checks that only report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def row(uuid: bytes, size: int) -> SegmentRow:
     return SegmentRow(uuid, 1, 0, size_bytes=size)
 
 
-def test_a_segment_is_checked_when_it_is_opened(
+def test_segment_is_checked_when_opened(
     fs: MemFileSystem, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = put(fs, 1, [Part(3, [batch(0)])])
@@ -41,7 +41,7 @@ def test_a_segment_is_checked_when_it_is_opened(
         check_file(fs, path + "x", row(uuid, len(data)))
 
 
-def test_damage_beside_the_batches_is_named_and_stops_nobody(
+def test_damage_outside_batches_is_only_reported(
     fs: MemFileSystem, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = put(fs, 1, [Part(3, [batch(0)])])
@@ -60,7 +60,7 @@ def test_damage_beside_the_batches_is_named_and_stops_nobody(
         assert f"its {name}" in said.getMessage()
 
 
-def test_a_newer_segment_is_not_served(fs: MemFileSystem) -> None:
+def test_newer_segment_is_not_served(fs: MemFileSystem) -> None:
     path = put(fs, 1, [Part(3, [batch(0)])])
     data = bytearray(read(fs, path))
     struct.pack_into("<I", data, 8, 2)
@@ -70,7 +70,7 @@ def test_a_newer_segment_is_not_served(fs: MemFileSystem) -> None:
         check_file(fs, path, row(bytes([1]) * 16, len(data)))
 
 
-def test_header_and_trailer_must_be_of_one_segment(fs: MemFileSystem) -> None:
+def test_header_and_trailer_must_match(fs: MemFileSystem) -> None:
     path = put(fs, 1, [Part(3, [batch(0)])])
     other = segment([Part(3, [batch(0)])], UUID)
     write(fs, path, read(fs, path)[:64] + other[64:])

@@ -1,4 +1,4 @@
-"""The origin of a segment: which cluster and topics its records are of, from every job.
+"""The origin of a segment: the cluster and topics of its records, written by every job.
 
 Covers: kafkawire.log.segments.file.origin.
 """
@@ -70,14 +70,14 @@ origins = st.builds(
 
 
 @given(origins)
-def test_what_is_written_is_read(origin: Origin) -> None:
+def test_origin_round_trips(origin: Origin) -> None:
     assert read_origin(write_origin(origin)) == origin
 
 
 @pytest.mark.slow
 @given(origins, st.data())
 @settings(max_examples=10 * settings().max_examples, deadline=None)
-def test_garbage_is_refused_in_words(origin: Origin, data: st.DataObject) -> None:
+def test_garbage_is_refused_with_message(origin: Origin, data: st.DataObject) -> None:
     body = bytearray(write_origin(origin))
     for _ in range(data.draw(st.integers(1, 4))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
@@ -85,7 +85,7 @@ def test_garbage_is_refused_in_words(origin: Origin, data: st.DataObject) -> Non
         read_origin(body[: data.draw(st.integers(0, len(body)))])
 
 
-def test_what_is_missing_or_too_much_is_said() -> None:
+def test_missing_and_extra_topics_are_reported() -> None:
     body = write_origin(Origin("c", 1, "keep", TOPICS))
     for cut in range(len(body)):
         with pytest.raises(FormatError):
@@ -107,26 +107,26 @@ def origin_of(fs: FileSystem, path: str) -> Origin | None:
     return everything(read(fs, path)).origin
 
 
-def test_a_cut_says_it_of_the_topics_of_each_segment(fs: MemFileSystem) -> None:
+def test_cut_writes_origin_of_topics_of_each_segment(fs: MemFileSystem) -> None:
     file = journal(fs, 1, [(3, [batch(0)]), (4, [batch(0)]), (5, [batch(0)])])
     outputs = [output(1, 3, 5), output(2, 4)]
     outputs[1].generation, outputs[1].retention_class = 2, "keep/local/ever"
     job = cutting([file], [wanted(n, 0, 1) for n in (3, 4, 5)], outputs)
     job.origin = ORDER
     find_job("cut")(fs, job, none)
-    # Nothing is known of the topic of 5: it was deleted meanwhile.
+    # The topic of 5 is unknown: it was deleted meanwhile.
     assert origin_of(fs, outputs[0].path) == Origin("the-cluster", 0, "", [TOPICS[0]])
     other = Origin("the-cluster", 2, "keep/local/ever", [TOPICS[1]])
     assert origin_of(fs, outputs[1].path) == other
 
 
-def test_without_orders_there_is_none(fs: MemFileSystem) -> None:
+def test_no_origin_without_request(fs: MemFileSystem) -> None:
     file = journal(fs, 1, [(3, [batch(0)])])
     find_job("cut")(fs, cutting([file], [wanted(3, 0, 1)], [output(1, 3)]), none)
     assert origin_of(fs, output(1).path) is None
 
 
-def test_a_rewrite_says_it_anew(fs: MemFileSystem) -> None:
+def test_rewrite_writes_new_origin(fs: MemFileSystem) -> None:
     path = f"{FOLDER}/{bytes([1] * 16).hex()}.segment"
     old = Origin("another", 1, "x", [TopicOrigin(topic_id(3), 1, 1)])
     write(fs, path, segment([Part(3, [batch(0)])], bytes([1] * 16), origin=old))
@@ -152,7 +152,7 @@ def said_by(world: World) -> list[tuple[int, Origin]]:
     return sorted(found, key=lambda pair: pair[0])
 
 
-async def test_a_broker_says_it_of_what_it_cuts_and_cleans() -> None:
+async def test_broker_writes_origin_when_cutting_and_cleaning() -> None:
     world = await started()
     (partition,) = await world.topic("t", cleanup_policy="compact")
     await world.topic("beside", 3)
@@ -165,12 +165,12 @@ async def test_a_broker_says_it_of_what_it_cuts_and_cleans() -> None:
         assert origin.topics == [topic]
     await clean(world)
     newest, origin = said_by(world)[-1]
-    assert newest == 1, "what was cleaned wins over what it was cleaned from"
+    assert newest == 1, "the cleaned segment takes precedence over its source"
     assert origin.topics == [topic]
     await world.log.close()
 
 
-def test_dump_shows_it() -> None:
+def test_dump_shows_origin() -> None:
     text = CliRunner().invoke(app, ["dump", str(GOLDEN)]).output
     assert "cluster abcdefghijklmnopqrstuv, generation 3, retention class compact/tiered" in text
     assert "cleanup.policy=compact" in text
@@ -179,7 +179,7 @@ def test_dump_shows_it() -> None:
     assert '"cleanup.policy": "compact"' in "".join(lines)
 
 
-def test_dump_names_a_damaged_one(tmp_path: Path) -> None:
+def test_dump_reports_damaged_origin(tmp_path: Path) -> None:
     data = bytearray(GOLDEN.read_bytes())
     data[data.index(b"compact/tiered")] ^= 1
     path = tmp_path / "damaged.segment"

@@ -1,4 +1,5 @@
-"""The job that makes one segment of several: dead ranges go, batches stay, damage is named.
+"""The job that merges several segments into one: dead ranges are dropped, batches kept, damage
+reported.
 
 Covers: kafkawire.log.segments.merge.job, kafkawire.log.segments.merge.merger.
 """
@@ -35,7 +36,7 @@ def rewriting(inputs: list[tuple[str, list[Keep]]]) -> RewriteArguments:
     )
 
 
-def test_small_segments_become_one(fs: MemFileSystem) -> None:
+def test_small_segments_are_merged(fs: MemFileSystem) -> None:
     old = PartitionState(2, pack_epochs([(0, 0)]), aborted=[(1, 0, 1), (1, 2, 6)])
     new = PartitionState(2, pack_epochs([(0, 0), (1, 8)]), aborted=[(2, 8, 9)])
     one = put(fs, 1, [Part(3, [batch(0, 4), batch(4, 4)], state=old), Part(4, [batch(0)])])
@@ -58,7 +59,7 @@ def test_small_segments_become_one(fs: MemFileSystem) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 3000, 9000])
-def test_dead_ranges_go_and_batches_stay_whole(fs: MemFileSystem, size: int) -> None:
+def test_dead_ranges_are_dropped_and_batches_kept_whole(fs: MemFileSystem, size: int) -> None:
     batches = [batch(n * 3, 2, size=size) for n in range(40)]  # compaction left gaps
     path = put(fs, 1, [Part(3, batches, end=125)])
     for start, stop in (
@@ -80,13 +81,13 @@ def test_dead_ranges_go_and_batches_stay_whole(fs: MemFileSystem, size: int) -> 
         assert scrub(fs, made.path) == []
 
 
-def test_a_range_that_ends_within_a_batch_is_refused(fs: MemFileSystem) -> None:
+def test_range_ending_within_batch_is_refused(fs: MemFileSystem) -> None:
     path = put(fs, 1, [Part(3, [batch(0, 4), batch(4, 4)])])
     with pytest.raises(WorkerError, match="within a batch"):
         run_job(fs, "rewrite", rewriting([(path, [Keep(3, 0, 6, 0)])]), no_pace)
 
 
-def test_ranges_must_be_there_and_join(fs: MemFileSystem) -> None:
+def test_ranges_must_exist_and_be_contiguous(fs: MemFileSystem) -> None:
     one = put(fs, 1, [Part(3, [batch(0), batch(1)])])
     two = put(fs, 2, [Part(3, [batch(2)], base=2)])
     cases = [
@@ -100,7 +101,7 @@ def test_ranges_must_be_there_and_join(fs: MemFileSystem) -> None:
     assert output(9).path not in fs.files
 
 
-def test_a_rewrite_names_damage_and_goes_on(fs: MemFileSystem) -> None:
+def test_rewrite_reports_damage_and_continues(fs: MemFileSystem) -> None:
     batches = [batch(n, size=2000) for n in range(20)]
     path = put(fs, 1, [Part(3, batches), Part(4, [batch(0)])])
     entry = everything(read(fs, path)).entries[0]
@@ -116,7 +117,7 @@ def test_a_rewrite_names_damage_and_goes_on(fs: MemFileSystem) -> None:
         assert everything(read(fs, result.made[0].path)).batches == [[batch(0)]]
 
 
-def test_an_input_that_is_no_segment_fails_the_job(fs: MemFileSystem) -> None:
+def test_input_that_is_not_a_segment_fails_job(fs: MemFileSystem) -> None:
     path = put(fs, 1, [Part(3, [batch(0)])])
     data = bytearray(read(fs, path))
     data[-100] ^= 1

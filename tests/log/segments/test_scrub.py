@@ -1,4 +1,4 @@
-"""The job that reads a whole segment: any damage is found and named, and it goes on."""
+"""The job that reads a whole segment: any damage is found and reported, and it continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.kit.log.segments import FOLDER, UUID, Part, batch, everything, read, 
 from tests.kit.memfs import MemFileSystem
 
 
-def test_scrub_finds_and_names_any_flipped_bit(fs: MemFileSystem) -> None:
+def test_scrub_reports_any_flipped_bit(fs: MemFileSystem) -> None:
     rng = random.Random(3)
     batches = [batch(n, size=10) for n in range(3)]
     path = put(fs, 1, [Part(3, batches), Part(4, [batch(7, 2)], base=7)])
@@ -41,7 +41,7 @@ def test_scrub_finds_and_names_any_flipped_bit(fs: MemFileSystem) -> None:
                 assert section.name in problems[0]
 
 
-def test_scrub_says_where_and_goes_on(fs: MemFileSystem) -> None:
+def test_scrub_reports_position_and_continues(fs: MemFileSystem) -> None:
     path = put(fs, 1, [Part(3, [batch(n, size=5000) for n in range(40)])])
     data = bytearray(read(fs, path))
     index = everything(bytes(data)).indexes[0]
@@ -56,7 +56,7 @@ def test_scrub_says_where_and_goes_on(fs: MemFileSystem) -> None:
         assert f"offsets {block}-{block} of t3-2 are damaged" in problem
 
 
-def test_scrub_of_much_damage_ends(fs: MemFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scrub_stops_after_much_damage(fs: MemFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
     path = put(fs, 1, [Part(3, [batch(n, size=5000) for n in range(300)])])
     data = bytearray(read(fs, path))
     for index in range(0, 300, 2):
@@ -66,7 +66,7 @@ def test_scrub_of_much_damage_ends(fs: MemFileSystem, monkeypatch: pytest.Monkey
     assert len(scrub(fs, path)) == 100
 
 
-def test_scrub_names_what_the_disk_cannot_read() -> None:
+def test_scrub_reports_unreadable_bytes() -> None:
     fs = BadDisk()
     fs.name = "segment"
     fs.makedirs(FOLDER)
@@ -78,7 +78,7 @@ def test_scrub_names_what_the_disk_cannot_read() -> None:
     assert problems[1].endswith("offsets 12-25 of t3-2 are damaged: bytes 60916-131909")
 
 
-def test_scrub_of_another_segment_or_of_none(fs: MemFileSystem) -> None:
+def test_scrub_of_wrong_or_missing_segment(fs: MemFileSystem) -> None:
     path = put(fs, 1, [Part(3, [batch(0)])])
     asked = ScrubArguments(path, UUID)
     assert "it is the segment 0101" in find_job("scrub")(fs, asked, no_pace).problems[0]

@@ -1,4 +1,4 @@
-"""The job that leaves damaged batches out, and its account, which later jobs carry on.
+"""The job that skips damaged batches, and its account, which later jobs keep.
 
 Covers: kafkawire.log.segments.skip.job.
 """
@@ -49,7 +49,7 @@ def skip(fs: MemFileSystem, path: str, sound: bytes, name: int = 9) -> tuple[str
 
 
 def spoil(fs: MemFileSystem, path: str, *log_positions: int) -> bytes:
-    """Flip bits; the bytes before."""
+    """Flip bits; return the bytes before."""
     sound = read(fs, path)
     data = bytearray(sound)
     for at in log_positions:
@@ -58,7 +58,7 @@ def spoil(fs: MemFileSystem, path: str, *log_positions: int) -> bytes:
     return sound
 
 
-def test_only_damaged_batches_are_left_out(fs: MemFileSystem) -> None:
+def test_only_damaged_batches_are_skipped(fs: MemFileSystem) -> None:
     batches = [batch(at * 2, 2, size=300) for at in range(60)]
     path = put(fs, 1, [Part(3, batches), Part(4, [batch(7)], base=7)])
     size = len(batches[0])
@@ -74,7 +74,7 @@ def test_only_damaged_batches_are_left_out(fs: MemFileSystem) -> None:
 
 
 @pytest.mark.parametrize("what", ["trailer", "directory", "index", "state"])
-def test_damage_elsewhere_costs_no_batch(fs: MemFileSystem, what: str) -> None:
+def test_damage_outside_batches_skips_no_batch(fs: MemFileSystem, what: str) -> None:
     state = PartitionState(1, aborted=[(5, 1, 2)])
     path = put(fs, 1, [Part(3, [batch(at) for at in range(9)], state=state)])
     trailer = everything(read(fs, path)).trailer
@@ -87,7 +87,7 @@ def test_damage_elsewhere_costs_no_batch(fs: MemFileSystem, what: str) -> None:
     assert (whole.states[3].aborted == state.aborted) == (what == "index")
 
 
-def test_a_file_cut_short_keeps_what_is_there(fs: MemFileSystem) -> None:
+def test_truncated_file_keeps_remaining_batches(fs: MemFileSystem) -> None:
     batches = [batch(at, size=3000) for at in range(9)]
     path = put(fs, 1, [Part(3, batches)])
     sound = read(fs, path)
@@ -97,7 +97,7 @@ def test_a_file_cut_short_keeps_what_is_there(fs: MemFileSystem) -> None:
     assert everything(read(fs, made)).batches[0][:5] == batches[:5]
 
 
-def test_a_file_that_is_gone_leaves_a_gap(fs: MemFileSystem) -> None:
+def test_missing_file_becomes_a_gap(fs: MemFileSystem) -> None:
     sound = read(fs, put(fs, 1, [Part(3, [batch(0), batch(1)])]))
     for name, path in ((8, ""), (9, f"{FOLDER}/none")):
         made, lost = skip(fs, path, sound, name)
@@ -105,7 +105,7 @@ def test_a_file_that_is_gone_leaves_a_gap(fs: MemFileSystem) -> None:
         assert read_lost_ranges(fs, made) == {3: [LostRange(0, 2, NOW, 2)]}
 
 
-def test_what_the_disk_cannot_read_is_left_out() -> None:
+def test_unreadable_batches_are_skipped() -> None:
     fs = BadDisk()
     fs.name = "segment"
     fs.makedirs(FOLDER)
@@ -117,7 +117,7 @@ def test_what_the_disk_cannot_read_is_left_out() -> None:
     assert lost == [Lost(3, "t3", 2, 12, 26)]
 
 
-def test_a_rewrite_carries_the_account_of_what_it_keeps(fs: MemFileSystem) -> None:
+def test_rewrite_keeps_account_of_remaining_offsets(fs: MemFileSystem) -> None:
     ranges = [LostRange(2, 4, NOW, 1), LostRange(6, 8, NOW, 2)]
     parts = [batch(0, 2), bytes(empty_batches(2, 4)), batch(4, 2), bytes(empty_batches(6, 8))]
     path = put(fs, 1, [Part(3, parts, state=PartitionState(lost=ranges)), Part(4, [batch(0)])])
@@ -126,7 +126,7 @@ def test_a_rewrite_carries_the_account_of_what_it_keeps(fs: MemFileSystem) -> No
     assert read_lost_ranges(fs, result.made[0].path) == {3: ranges[1:]}
 
 
-def test_a_cleaning_carries_the_account() -> None:
+def test_cleaning_keeps_account() -> None:
     shelf = Shelf()
     lost = LostRange(2, 4, NOW, 1)
     one = shelf.write({1: [keyed(0, (b"a", b"1"), (b"b", b"1")), bytes(empty_batches(2, 4))]})

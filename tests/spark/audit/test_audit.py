@@ -1,5 +1,5 @@
-"""The pure half of `pipeline audit`: rows to islands, islands against accounts, against a model
-that looks at every offset.
+"""The pure half of `pipeline audit`: rows to islands, islands compared with accounts and with a
+model that checks every offset.
 
 Covers: kafkawire.spark.audit.foreign, kafkawire.spark.audit.judging.
 """
@@ -29,7 +29,8 @@ ROW = "row"
 
 
 def account(base: int, fates: list[str], listed: int = 1000) -> Account:
-    """Of offsets from `base` on: a row or the reason for none; only `listed` gaps are named."""
+    """An account of offsets from `base` on: a row or the reason for none; only `listed` gaps are
+    named."""
     made = Account(PartitionRange("t", 0, base, base + len(fates)))
     for at, fate in enumerate(fates, base):
         if fate == ROW:
@@ -41,7 +42,7 @@ def account(base: int, fates: list[str], listed: int = 1000) -> Account:
 
 
 def examine(rows: list[int], known: Coverage | None, portion: int = 1000) -> Outcome:
-    """As the audit does it: islands in the order of their bases, in portions."""
+    """Examine like the audit: islands in the order of their bases, in portions."""
     found = islands(np.zeros(len(rows), np.int64), np.array(rows, np.int64))
     order = np.argsort(found.base, kind="stable")
     walk = Continuity(known)
@@ -52,7 +53,7 @@ def examine(rows: list[int], known: Coverage | None, portion: int = 1000) -> Out
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12))))
-def test_islands_are_the_rows(rows: list[tuple[int, int]]) -> None:
+def test_islands_cover_exactly_the_rows(rows: list[tuple[int, int]]) -> None:
     columns = np.array(rows, np.int64).reshape(-1, 2)
     found = islands(columns[:, 0], columns[:, 1])
     spread = [
@@ -71,7 +72,7 @@ def test_ordered_rows_give_one_island_for_each_partition() -> None:
 
 
 @given(st.sets(st.integers(0, 20)), st.integers(0, 20), st.integers(0, 20))
-def test_outside_is_what_a_file_should_not_have(rows: set[int], a: int, b: int) -> None:
+def test_rows_outside_files_range_are_reported(rows: set[int], a: int, b: int) -> None:
     base, end = min(a, b), max(a, b)
     found = outside(islands(np.zeros(len(rows), np.int64), np.array(sorted(rows))), base, end)
     spread = {at for _, low, high in zip(*found, strict=True) for at in range(low, high)}
@@ -82,7 +83,7 @@ FATES = st.lists(st.sampled_from([ROW, ROW, ROW, COMPACTED, ABORTED, CONTROL]), 
 
 
 @given(st.lists(FATES, min_size=1, max_size=4), st.integers(0, 3), st.integers(1, 5))
-def test_a_table_that_is_what_its_accounts_say_is_clean(
+def test_table_matching_its_accounts_is_clean(
     runs: list[list[str]], listed: int, portion: int
 ) -> None:
     at, accounts, rows, gaps = 7, [], [], Counter[str]()
@@ -104,7 +105,7 @@ def test_a_table_that_is_what_its_accounts_say_is_clean(
     st.integers(0, 3),
     st.integers(1, 4),
 )
-def test_every_change_of_a_table_is_found(
+def test_every_change_of_table_is_found(
     fates: list[str], data: st.DataObject, listed: int, portion: int
 ) -> None:
     rows = [5 + i for i, fate in enumerate(fates) if fate == ROW]
@@ -137,7 +138,7 @@ def test_without_accounts_gaps_are_unexplained_and_counted(rows: list[int], port
     assert kinds == {kind: count for kind, count in expected.items() if count}
 
 
-def test_the_ledger_names_what_two_runs_read_and_what_none_has() -> None:
+def test_offsets_read_twice_or_never_are_reported() -> None:
     known = coverage([account(10, [ROW] * 5), account(20, [ROW] * 5), account(12, [ROW] * 2)])
     assert known.twice == ((12, 14),)
     assert [s.kind for s in known.stretches] == ["rows", UNCOVERED, "rows"]
@@ -146,13 +147,13 @@ def test_the_ledger_names_what_two_runs_read_and_what_none_has() -> None:
     assert outcome.found[UNEXPLAINED].first == [Range(15, 17), Range(18, 20)]
 
 
-def test_the_ledger_names_an_account_that_does_not_add_up() -> None:
+def test_inconsistent_account_is_reported() -> None:
     made = account(0, [ROW] * 5)
     made.rows = 4
     assert coverage([made]).unbalanced == ((0, 5),)
 
 
-def test_a_list_of_gaps_that_was_cut_off_is_settled_by_its_counts() -> None:
+def test_truncated_gap_list_is_checked_by_counts() -> None:
     fates = [ROW, COMPACTED] * 10 + [CONTROL]
     known = coverage([account(0, fates, listed=3)])
     assert known.stretches[-1].kind == CUT_OFF
@@ -162,5 +163,5 @@ def test_a_list_of_gaps_that_was_cut_off_is_settled_by_its_counts() -> None:
     assert examine([*rows, 13], known).found[UNEXPECTED].offsets == 1
 
 
-def test_rows_of_a_partition_that_no_run_has_read_are_outside() -> None:
+def test_rows_of_partition_without_run_are_outside() -> None:
     assert examine([3, 4], Coverage()).found[OUTSIDE].offsets == 2

@@ -1,5 +1,5 @@
-"""`pipeline audit --source` beside a real broker and on a real Spark: what became of the topics
-after the run, what of the table, and the command as it is typed."""
+"""`pipeline audit --source` against a real broker with a real Spark: changes of the topics and of
+the table after the run, and the command line."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def broker(kafkawire_broker_factory: Factory) -> Iterator[BrokerProcess]:
 
 
 def record(n: int) -> Row:
-    """One of seven keys; every tenth value is no text; the first hundred are old."""
+    """One of seven keys; every tenth value is not text; the first hundred are old."""
     value = b"\xff" if n % 10 == 3 else b"text"
     stamp = START_MS if n < 100 else int(time.time() * 1000)
     return Row("", 0, -1, stamp, b"k%d" % (n % 7), value, None)
@@ -78,7 +78,7 @@ def topics(broker: BrokerProcess) -> Topics:
 def table(
     topics: Topics, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:  # fmt: skip
-    """All of it, as a run wrote it."""
+    """All of it, as written by a run."""
     folder = tmp_path_factory.mktemp("audited")
     job = from_dict(
         {
@@ -113,7 +113,7 @@ def partitions(
     return {each.topic: each for each in report.partitions}
 
 
-def test_counts_hold_whatever_becomes_of_the_topics_and_tell_what_becomes_of_the_table(
+def test_counts_allow_changes_of_topics_and_find_changes_of_table(
     topics: Topics, table: Path, spark: SparkSession
 ) -> None:
     bootstrap, source = topics.bootstrap, Source(str(topics.broker.data), topics.bootstrap)
@@ -122,7 +122,9 @@ def test_counts_hold_whatever_becomes_of_the_topics_and_tell_what_becomes_of_the
         assert (each.rows, each.dead) == (COUNT - 30, 30)
         assert each.counts is not None
         assert (each.counts.verdict, each.counts.records, each.counts.read) == ("equal", COUNT, 0)
-    by_broker = partitions(spark, table, Source("", bootstrap))  # which says where its files are
+    by_broker = partitions(
+        spark, table, Source("", bootstrap)
+    )  # which contains the location of its files
     assert [each.counts.read for each in by_broker.values() if each.counts] == [0, 0, 0]
 
     alter(bootstrap, "keyed", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
@@ -162,7 +164,7 @@ def test_counts_hold_whatever_becomes_of_the_topics_and_tell_what_becomes_of_the
     assert "read: " in done.stderr
 
 
-def test_what_is_in_no_segment_yet_is_counted_by_the_broker(
+def test_uncut_records_are_counted_by_broker(
     kafkawire_session_broker: BrokerProcess, spark: SparkSession, tmp_path: Path
 ) -> None:
     topics = Topics(kafkawire_session_broker)
@@ -182,7 +184,7 @@ def test_what_is_in_no_segment_yet_is_counted_by_the_broker(
     assert "has 250 records in offsets [0, 250), the table 249 rows" in sentence
 
 
-def test_files_read_are_told_while_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_progress_of_read_files_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     made = MadeTable(tmp_path / "table")
     made.run({n: [ROW] * 40 for n in range(4)}, files=10)
     heard: list[tuple[str, int, int]] = []
@@ -197,8 +199,8 @@ def test_files_read_are_told_while_spark_reads_them(spark: SparkSession, tmp_pat
 
 
 @pytest.mark.parametrize("moment", ["WARNING", "files of"])
-def test_ctrl_c_ends_an_audit_with_130(moment: str, tmp_path: Path) -> None:
-    """While Spark starts, whose Java says something first, and while it reads files."""
+def test_ctrl_c_ends_audit_with_130(moment: str, tmp_path: Path) -> None:
+    """While Spark starts, whose Java prints something first, and while it reads files."""
     need_java()
     made = MadeTable(tmp_path / "table")
     made.run({n: [ROW] * 1000 for n in range(4)}, files=250)

@@ -1,5 +1,5 @@
-"""`pipeline audit --source` compares counts: tables that runs wrote of tiers made by hand, and what
-has happened since to the table, its accounts or the source.
+"""`pipeline audit --source` compares counts: tables written from hand-built tiers, and later
+changes of the table, its accounts or the source.
 
 Covers: kafkawire.spark.audit.rereading.
 """
@@ -57,7 +57,8 @@ class World:
         self.files.publish()
 
     def run(self, bootstrap: str = "", **more: Any) -> None:
-        """A run of the job, with more settings of its source; dead letters are what is no UTF-8."""
+        """Run the job, with more settings of its source; values that are not UTF-8 become dead
+        letters."""
         plain: dict[str, Any] = {
             "job": {"name": "orders"},
             "source": {"url": self.url, "subscribe": "orders", **more},
@@ -76,7 +77,7 @@ class World:
         return audit(str(self.table), in_process, source)[0]
 
     def counts(self, bootstrap: str = "") -> AuditCounts:
-        """Of a table that is clean."""
+        """The counts of a clean table."""
         report = self.report(bootstrap)
         assert list(report.sentences()) == []
         (only,) = report.partitions
@@ -92,7 +93,7 @@ def world(tmp_path: Path) -> World:
     return made
 
 
-def test_whole_segments_are_counted_by_the_manifest(
+def test_whole_segments_are_counted_from_manifest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafkawire.spark.source.read_task.read_task", None)  # nothing is read
@@ -100,7 +101,7 @@ def test_whole_segments_are_counted_by_the_manifest(
     assert world.counts().verdict == "equal"
 
 
-def test_a_topic_recreated_at_the_source_says_nothing_of_the_table(world: World) -> None:
+def test_recreated_source_topic_is_not_compared(world: World) -> None:
     topics = world.files.topics
     world.files.drop(topics["orders"].id)
     topics["orders"] = topics["orders"]._replace(id=b"another".ljust(16))
@@ -113,7 +114,7 @@ def test_a_topic_recreated_at_the_source_says_nothing_of_the_table(world: World)
     assert only.notes == ["the topic was deleted and created again in the source since the run"]
 
 
-def test_a_row_that_is_gone_with_its_account_is_told_by_the_count_alone(world: World) -> None:
+def test_row_removed_with_its_account_is_found_by_count(world: World) -> None:
     forge(world.table, "orders", 53, COMPACTED)
     assert audit(str(world.table), in_process)[0].clean
     report = world.report()
@@ -130,7 +131,7 @@ def test_a_row_that_is_gone_with_its_account_is_told_by_the_count_alone(world: W
     assert not report.clean
 
 
-def test_more_than_may_be_read_is_told_by_the_manifest(
+def test_segments_beyond_read_limit_are_counted_from_manifest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forge(world.table, "orders", 53, COMPACTED)
@@ -142,7 +143,7 @@ def test_more_than_may_be_read_is_told_by_the_manifest(
     )
 
 
-def test_a_row_that_is_only_gone_is_told_once(world: World) -> None:
+def test_removed_row_is_reported_once(world: World) -> None:
     file = next(world.table.glob("*-p00000-*.parquet"))
     rows = pq.read_table(file)
     pq.write_table(rows.slice(1), file)
@@ -152,7 +153,7 @@ def test_a_row_that_is_only_gone_is_told_once(world: World) -> None:
     assert only.counts.differ
 
 
-def test_compaction_after_the_run_is_explained(world: World) -> None:
+def test_compaction_after_run_is_explained(world: World) -> None:
     left = [batch(40, 3), batch(60, 10)]
     world.files.put(9, Share(world.number, left, 40, 80), generation=1)
     world.files.publish()
@@ -164,7 +165,7 @@ def test_compaction_after_the_run_is_explained(world: World) -> None:
     assert [problem.ranges for problem in world.report().partitions[0].problems] == [((5, 6),)]
 
 
-def test_a_row_more_than_a_segment_that_nobody_cleaned_ever_had(tmp_path: Path) -> None:
+def test_extra_row_in_uncleaned_segment_is_found(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.grow([*batches(0, [10]), *batches(20, [20])])
     world.run()
@@ -174,7 +175,7 @@ def test_a_row_more_than_a_segment_that_nobody_cleaned_ever_had(tmp_path: Path) 
     assert "30 records in offsets [0, 40), the table 31 rows" in problem.text
 
 
-def test_retention_after_the_run_is_said(world: World) -> None:
+def test_retention_after_run_is_reported(world: World) -> None:
     world.files.publish(starts={world.number: 52}, gone=[1])
     counts = world.counts()
     assert (counts.records, counts.offsets, counts.read) == (68, 68, 28)
@@ -188,7 +189,7 @@ def test_retention_after_the_run_is_said(world: World) -> None:
     assert "28 records in offsets [52, 80)" in problem.text
 
 
-def test_dead_letters_are_records(tmp_path: Path) -> None:
+def test_dead_letters_count_as_records(tmp_path: Path) -> None:
     world = World(tmp_path)
     pairs = [(None, b"\xff" if n % 4 else b"text") for n in range(40)]
     world.grow([bytes(build(pairs, base_offset=0, timestamp_ms=1_700_000_000_000))])
@@ -197,7 +198,7 @@ def test_dead_letters_are_records(tmp_path: Path) -> None:
     assert world.report().partitions[0].dead == 30
 
 
-def test_markers_and_aborted_records_are_counted_out(tmp_path: Path) -> None:
+def test_markers_and_aborted_records_are_not_counted(tmp_path: Path) -> None:
     world = World(tmp_path)
     ours = {"producer_id": PRODUCER, "producer_epoch": 0, "attributes": 0x10}
     some = [batch(0, 10), batch(10, 5, **ours), marker(15, PRODUCER, commits=False)]
@@ -215,7 +216,7 @@ def test_markers_and_aborted_records_are_counted_out(tmp_path: Path) -> None:
     assert "the table 32 rows and dead letters, and 7 that were control" in problem.text
 
 
-def test_a_table_that_ends_within_a_segment_is_read_there(world: World) -> None:
+def test_segment_containing_end_of_table_is_read(world: World) -> None:
     world.grow(batches(120, [10] * 4))
     world.run(ending_offsets={"orders": {0: 133}})
     assert world.counts() == AuditCounts(133, 133, 13)
@@ -224,7 +225,7 @@ def test_a_table_that_ends_within_a_segment_is_read_there(world: World) -> None:
     assert "13 records in offsets [120, 133), the table 12 rows" in problem.text
 
 
-def test_what_is_too_much_to_read_is_not_compared(
+def test_segments_too_large_to_read_are_not_compared(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.grow(batches(120, [10] * 4))
@@ -235,10 +236,10 @@ def test_what_is_too_much_to_read_is_not_compared(
     assert why == "they are no whole segment, and 1 MiB are more than the 0 read to count them"
 
 
-def test_a_segment_that_begins_below_its_log_start_counts_what_nobody_can_read(
+def test_segment_beginning_below_log_start_is_read(
     tmp_path: Path,
 ) -> None:
-    """Its first batch has 10 records, of which deleted ones are 4: reading has the last word."""
+    """Its first batch has 10 records, 4 of which are deleted: reading decides."""
     world = World(tmp_path)
     world.files.put(1, Share(world.number, batches(0, [10] * 4), 4, 40))
     world.files.publish(starts={world.number: 4})
@@ -250,7 +251,7 @@ def test_a_segment_that_begins_below_its_log_start_counts_what_nobody_can_read(
     assert only.notes == ["its manifest counts 40 records in offsets [4, 40), and there are 36"]
 
 
-def test_of_a_segment_that_holds_in_part_nothing_is_said(world: World) -> None:
+def test_partially_live_segment_is_not_compared(world: World) -> None:
     catalog = open_catalog(Source(world.url))
     assert [column.tolist() for column in catalog.counted("orders", 0)] == [
         [0, 40, 80], [40, 80, 120], [40, 40, 40], [0, 0, 0],
@@ -264,7 +265,7 @@ def test_of_a_segment_that_holds_in_part_nothing_is_said(world: World) -> None:
     ]  # fmt: skip
 
 
-def test_a_table_without_accounts_is_compared_once_its_gaps_are_explained(world: World) -> None:
+def test_table_without_accounts_is_compared_after_gaps_are_explained(world: World) -> None:
     world.files.put(9, Share(world.number, [batch(40, 3), batch(60, 10)], 40, 80), generation=1)
     world.files.publish()
     other = world.table.with_name("other")
@@ -289,7 +290,7 @@ def kafka(world: World) -> Any:
         yield made
 
 
-def test_the_tail_is_counted_by_reading_it(world: World, kafka: FakeKafka) -> None:
+def test_tail_is_counted_by_reading_it(world: World, kafka: FakeKafka) -> None:
     world.run(kafka.address)
     assert world.counts(kafka.address) == AuditCounts(150, 150, 30)
     assert world.counts().uncompared == [(120, 150, "the source ends at 120")]  # without a broker
@@ -299,7 +300,7 @@ def test_the_tail_is_counted_by_reading_it(world: World, kafka: FakeKafka) -> No
     assert "30 records in offsets [120, 150), the table 29 rows" in problem.text
 
 
-def test_a_broker_that_is_no_kafkawire_is_read_as_far_as_that_is_little(
+def test_other_kafka_broker_is_read_up_to_a_limit(
     world: World, kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.run(kafka.address)
@@ -325,7 +326,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return pipeline_audit.audit
 
 
-def test_the_command_shows_counts(
+def test_command_shows_counts(
     world: World, command: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     command(str(world.table), source=world.url)
@@ -351,7 +352,7 @@ def test_the_command_shows_counts(
     assert "there is one at offset 53" in capsys.readouterr().err
 
 
-def test_the_page_tells_every_verdict_and_the_bounds() -> None:
+def test_page_documents_every_verdict_and_bounds() -> None:
     page = Path(__file__).parent.parent.parent.parent / "docs" / "pipeline.md"
     audited = page.read_text(encoding="utf-8").partition("\n## Audit\n")[2].partition("\n## ")[0]
     left = [Uncompared(0, 7, "why")]
@@ -365,7 +366,7 @@ def test_the_page_tells_every_verdict_and_the_bounds() -> None:
     assert f"{counting.READ_IN_ALL >> 30} GiB in all" in audited
 
 
-def test_the_command_takes_a_broker_as_the_source(
+def test_command_accepts_broker_as_source(
     world: World,
     kafka: FakeKafka,
     command: Callable[..., None],

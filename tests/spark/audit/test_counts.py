@@ -1,5 +1,5 @@
-"""The source's counts against a table's rows: the arithmetic, against a model that looks at every
-offset."""
+"""The source's counts compared with a table's rows: the arithmetic, against a model that checks
+every offset."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RECORD = (ROW, CONTROL, ABORTED)
 @dataclass
 class Partition:
     """Offsets 0.. with these fates, in segments that end at `cuts`; those in `rewritten` were
-    cleaned, and have lost what is in `cleaned`. The source begins at `start`."""
+    cleaned, and have lost the offsets in `cleaned`. The source begins at `start`."""
 
     fates: list[str]
     cuts: list[int]
@@ -44,14 +44,15 @@ class Partition:
 
     @property
     def end(self) -> int:
-        """Of what is in segments."""
+        """The end of what is in segments."""
         return self.cuts[-1] if self.cuts else 0
 
     def records(self, base: int, end: int) -> int:
         return sum(self.fates[at] in RECORD and at not in self.cleaned for at in range(base, end))
 
     def counted(self) -> Counted:
-        """As Catalog.counted: a segment that the log start is in holds only in part."""
+        """Counts like Catalog.counted: a segment that contains the log start is only partially
+        valid."""
         rows = []
         for number, (base, end) in enumerate(pairwise([0, *self.cuts])):
             if base < end and end > self.start:
@@ -61,7 +62,7 @@ class Partition:
         return Counted(*np.array(rows, np.int64).reshape(-1, 4).T)
 
     def cut(self, base: int, end: int, tail: int) -> Stretches:
-        """The stretches of a table that has read [base, end); what is open is read."""
+        """The segments of a table that has read [base, end); what is open is read."""
         bounds = Bounds(self.start, self.end, max(self.end, tail))
         made = stretches(base, end, bounds, self.counted())
         for at in made.open():
@@ -78,7 +79,7 @@ class Partition:
 
 
 def held(made: Stretches, rows: list[int], known: Coverage) -> ComparedCounts:
-    """Rows counted as the audit counts them."""
+    """Rows counted like the audit counts them."""
     found = islands(np.zeros(len(rows), np.int64), np.array(sorted(rows), np.int64))
     walk = Continuity(known, made.borders)
     walk.feed(found.base, found.end)
@@ -105,7 +106,7 @@ def partitions(draw: st.DrawFn) -> Partition:
 
 
 @given(partitions(), st.data(), st.integers(0, 4))
-def test_a_whole_table_never_differs_whatever_the_source_has_lost_since(
+def test_complete_table_matches_despite_later_losses_of_source(
     source: Partition, data: st.DataObject, listed: int
 ) -> None:
     size = len(source.fates)
@@ -133,9 +134,7 @@ def test_a_whole_table_never_differs_whatever_the_source_has_lost_since(
 
 
 @given(partitions(), st.data())
-def test_a_row_that_is_gone_with_its_account_is_told_by_the_count(
-    source: Partition, data: st.DataObject
-) -> None:
+def test_row_removed_with_its_account_changes_count(source: Partition, data: st.DataObject) -> None:
     source.cleaned, source.rewritten = set(), set()
     size = len(source.fates)
     victims = [at for at in range(source.start, size) if source.fates[at] == ROW]
@@ -153,9 +152,7 @@ def test_a_row_that_is_gone_with_its_account_is_told_by_the_count(
 
 
 @given(partitions(), st.data())
-def test_a_row_that_the_source_never_had_is_told_by_the_count(
-    source: Partition, data: st.DataObject
-) -> None:
+def test_forged_row_changes_count(source: Partition, data: st.DataObject) -> None:
     source.cleaned, source.rewritten = set(), set()
     size = source.end
     forged = [at for at in range(source.start, size) if source.fates[at] == COMPACTED]
@@ -173,7 +170,7 @@ def test_a_row_that_the_source_never_had_is_told_by_the_count(
     assert found.cleaned == (not inside)
 
 
-def test_together_segments_tell_what_each_alone_cannot() -> None:
+def test_several_segments_are_compared_together() -> None:
     """The account lists one gap of many: each of two segments may have all other markers."""
     fates = [ROW, CONTROL] * 20
     source = Partition(fates, [20, 40])
@@ -190,7 +187,7 @@ def test_together_segments_tell_what_each_alone_cannot() -> None:
     assert found == ComparedCounts([], 0, 20)
 
 
-def test_what_a_run_found_damaged_may_be_a_record_or_not() -> None:
+def test_damaged_offsets_may_or_may_not_be_records() -> None:
     fates = [ROW, DAMAGED, DAMAGED, COMPACTED, CONTROL, ROW]
     borders = np.array([0, 2, 6])
     least, most = without_row(coverage([account(0, fates)]), borders)
@@ -199,7 +196,7 @@ def test_what_a_run_found_damaged_may_be_a_record_or_not() -> None:
     assert (least.tolist(), most.tolist()) == ([0, 0], [2, 3])
 
 
-def test_a_table_that_begins_or_ends_within_a_segment_has_a_part_of_it() -> None:
+def test_table_may_begin_or_end_within_segment() -> None:
     source = Partition([ROW] * 40, [20, 40])
     made = stretches(5, 30, Bounds(0, 40, 40), source.counted())
     assert made.borders.tolist() == [5, 20, 30]
@@ -207,8 +204,8 @@ def test_a_table_that_begins_or_ends_within_a_segment_has_a_part_of_it() -> None
     assert made.open() == [0, 1]
 
 
-def test_what_was_cleaned_hides_nothing_that_is_missing_beside_it() -> None:
-    """The first segment has lost ten records, of the second one is gone from the table."""
+def test_cleaned_segment_does_not_hide_row_missing_elsewhere() -> None:
+    """The first segment has lost ten records, of the second one is missing in the table."""
     fates = [ROW] * 20 + [ROW, CONTROL] * 10
     source = Partition(fates, [20, 30, 40], {0}, set(range(10)))
     altered = [*fates[:36], COMPACTED, *fates[37:]]
@@ -219,7 +216,7 @@ def test_what_was_cleaned_hides_nothing_that_is_missing_beside_it() -> None:
     assert difference.records - difference.most == 1
 
 
-def test_what_cannot_be_known_says_why() -> None:
+def test_undecidable_counts_have_a_reason() -> None:
     source = Partition([ROW] * 40, [10, 20, 30], start=5)
     made = stretches(0, 40, Bounds(5, 30, 35), source.counted())
     assert made.borders.tolist() == [0, 5, 10, 20, 30, 35, 40]
@@ -239,7 +236,7 @@ def test_what_cannot_be_known_says_why() -> None:
     assert made.joined().whys == {0: made.whys[0]}
 
 
-def test_what_the_source_has_damaged_may_hide_no_forged_row() -> None:
+def test_damage_of_source_does_not_hide_forged_row() -> None:
     """A difference is confirmed by reading, whose damaged part counts for the table."""
     source = Partition([ROW] * 10, [10])
     altered = [ROW] * 9 + [COMPACTED]
@@ -266,7 +263,7 @@ def test_between_counts_offsets(rows: set[int], edges: set[int]) -> None:
 
 
 @pytest.mark.parametrize("portion", [1, 2, 100])
-def test_rows_that_are_there_twice_count_once(portion: int) -> None:
+def test_duplicate_rows_count_once(portion: int) -> None:
     base, end = np.array([0, 0, 3, 8]), np.array([5, 5, 6, 9])
     walk = Continuity(None, np.array([0, 4, 10]))
     for at in range(0, 4, portion):

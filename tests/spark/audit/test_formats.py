@@ -1,5 +1,5 @@
-"""Runs over a tier made by hand, into each format, audited: gaps are what the tier says they are,
-and the source itself is asked where the accounts say nothing."""
+"""Audits of tables of each format, written from a hand-built tier: gaps match the tier, and the
+source itself is read where the accounts have no information."""
 
 from __future__ import annotations
 
@@ -68,9 +68,7 @@ def report_of(path: Path, source: str = "") -> TableReport:
 @pytest.mark.parametrize(
     ("form", "by_date"), [(PARQUET, False), (PARQUET, True), (DELTA, True), (ICEBERG, False)]
 )
-def test_a_table_that_a_run_wrote_is_clean(
-    tier: str, form: str, by_date: bool, tmp_path: Path
-) -> None:
+def test_table_written_by_run_is_clean(tier: str, form: str, by_date: bool, tmp_path: Path) -> None:
     table = tmp_path / "table"
     more = {"partition_by": ["date(timestamp)"]} if by_date else {}
     Engine(job_of(tier, form, str(table), **more), Inline()).run()
@@ -87,7 +85,7 @@ def test_a_table_that_a_run_wrote_is_clean(
 
 
 @pytest.mark.parametrize("form", [DELTA, ICEBERG])
-def test_a_file_that_is_gone_is_found_in_every_format(tier: str, form: str, tmp_path: Path) -> None:
+def test_missing_file_is_found_in_every_format(tier: str, form: str, tmp_path: Path) -> None:
     table = tmp_path / "table"
     Engine(job_of(tier, form, str(table)), Inline()).run()
     next(file for file in table.rglob("*-p00001-*.parquet")).unlink()
@@ -98,7 +96,7 @@ def test_a_file_that_is_gone_is_found_in_every_format(tier: str, form: str, tmp_
 
 
 @pytest.mark.parametrize("form", [PARQUET, ICEBERG])
-def test_a_table_without_accounts_is_explained_by_its_source(
+def test_gaps_without_accounts_are_explained_by_source(
     tier: str, form: str, tmp_path: Path
 ) -> None:
     table = tmp_path / "table"
@@ -110,7 +108,7 @@ def test_a_table_without_accounts_is_explained_by_its_source(
     assert report.partitions[0].gaps == GAPS
 
 
-def test_a_delta_table_of_others_is_read_by_its_log(tier: str, tmp_path: Path) -> None:
+def test_foreign_delta_table_is_read_by_its_log(tier: str, tmp_path: Path) -> None:
     rows = pa.table({"partition": pa.array([0] * 3, pa.int32()), "offset": [4, 5, 6]})
     table = tmp_path / "table"
     deltalake.write_deltalake(str(table), rows)
@@ -122,7 +120,7 @@ def test_a_delta_table_of_others_is_read_by_its_log(tier: str, tmp_path: Path) -
     assert report_of(table).clean
 
 
-def test_a_compacted_table_is_clean(tier: str, tmp_path: Path) -> None:
+def test_compacted_table_is_clean(tier: str, tmp_path: Path) -> None:
     for form in (PARQUET, DELTA):
         table = tmp_path / form
         engine = Engine(job_of(tier, form, str(table)), Inline())
@@ -135,7 +133,8 @@ def test_a_compacted_table_is_clean(tier: str, tmp_path: Path) -> None:
 
 
 def test_dead_letters_and_damage_are_accounted(tier: str, tmp_path: Path) -> None:
-    """Every second value is no Avro, and a segment is damaged: all of it is said, nothing lost."""
+    """Every second value is not Avro, and a segment is damaged: all of it is reported, nothing is
+    lost."""
     url = str(tmp_path / "tier")
     files = Files(open_place(url))
     (number,) = files.topic("orders")
@@ -170,12 +169,12 @@ def test_dead_letters_and_damage_are_accounted(tier: str, tmp_path: Path) -> Non
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """The process was ended here."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [PARQUET, DELTA])
-def test_a_run_that_was_killed_at_any_file_and_run_again_is_clean(
+def test_table_is_clean_after_killed_and_repeated_run(
     tier: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put = FolderPlace.put
@@ -207,7 +206,7 @@ def test_a_run_that_was_killed_at_any_file_and_run_again_is_clean(
     assert fatal > 5
 
 
-def test_an_audit_beside_a_compaction_says_so(tier: str, tmp_path: Path) -> None:
+def test_audit_concurrent_with_compaction_is_reported(tier: str, tmp_path: Path) -> None:
     table = tmp_path / "table"
     engine = Engine(job_of(tier, PARQUET, str(table)), Inline())
     engine.run()
@@ -223,9 +222,7 @@ def test_an_audit_beside_a_compaction_says_so(tier: str, tmp_path: Path) -> None
 
 @pytest.mark.real
 @pytest.mark.parametrize("form", [PARQUET, DELTA, ICEBERG])
-def test_a_table_in_a_bucket(
-    tier: str, form: str, minio: Minio, tier_url: str, tmp_path: Path
-) -> None:
+def test_table_in_bucket(tier: str, form: str, minio: Minio, tier_url: str, tmp_path: Path) -> None:
     bucket, _, prefix = tier_url.removeprefix("s3://").partition("/")
     client = minio.client()
     client.create_bucket(Bucket=bucket)
@@ -243,5 +240,5 @@ def test_a_table_in_a_bucket(
     for each in keys:
         if "_kafkawire/" in each["Key"]:
             client.delete_object(Bucket=bucket, Key=each["Key"])
-    if form != PARQUET:  # there the log still has the file; in a folder nobody does
+    if form != PARQUET:  # there the log still has the file, in a folder it does not
         assert [p.kind for p in audit(tier_url, in_process)[0].problems] == ["missing file"]

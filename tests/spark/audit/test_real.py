@@ -1,5 +1,5 @@
-"""Audits and queries on a real Spark: what a run wrote of a real broker's topic, and tables with
-known faults, of which Spark must say what the same functions say without it."""
+"""Audits and queries on a real Spark: tables of a real broker's topic, and tables with known
+faults, for which Spark must find the same as the functions without it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def topics(kafkawire_session_broker: BrokerProcess) -> Topics:
     return made
 
 
-def test_spark_says_what_is_said_without_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_audit_with_spark_matches_audit_without(spark: SparkSession, tmp_path: Path) -> None:
     made = MadeTable(tmp_path / "table")
     for _ in range(3):
         made.run({n: ([ROW] * 7 + [COMPACTED]) * 20 for n in range(5)}, files=3)
@@ -53,7 +53,7 @@ def test_spark_says_what_is_said_without_it(spark: SparkSession, tmp_path: Path)
     assert kinds == {"row count", "missing file", "unreadable file", "misplaced rows"}
 
 
-def test_what_a_run_wrote_is_clean(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_table_written_by_run_is_clean(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     read = {"bootstrap": topics.bootstrap, "subscribe": "pipeline.audit"}
     table = {"path": str(tmp_path / "table")}
     job = from_dict({"job": {"name": "audit"}, "source": read, "table": table})
@@ -68,7 +68,7 @@ def test_what_a_run_wrote_is_clean(spark: SparkSession, topics: Topics, tmp_path
     assert sum(ends) == report.rows == 1000
 
 
-def test_topics_are_tables(spark: SparkSession, topics: Topics) -> None:
+def test_topics_can_be_queried_as_tables(spark: SparkSession, topics: Topics) -> None:
     shell = Shell(spark, Source(bootstrap=topics.bootstrap))
     try:
         result = shell.run(

@@ -1,4 +1,4 @@
-"""What the source says of an audited partition: bounds, and gaps that are read again."""
+"""The source of an audited partition: its bounds, and gaps that are read again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.spark.audit.test_audit import ROW, examine
 
 
 def source(fates: list[str]):  # type: ignore[no-untyped-def]
-    """Reads ranges of a partition whose offset n has fates[n]."""
+    """Read ranges of a partition whose offset n has fates[n]."""
 
     def read(wanted: PartitionRange) -> Account:
         account = Account(wanted)
@@ -63,7 +63,7 @@ def test_gaps_are_explained_and_missing_rows_are_counted(
     assert each.clean == (lost == 0)
 
 
-def test_what_the_source_has_deleted_stays_unexplained() -> None:
+def test_gap_deleted_at_source_remains_unexplained() -> None:
     each = report_of([0, 3, 4, 8])
     hold_against(each, SourceState(5, 9), source([COMPACTED] * 9))
     assert each.gaps == {COMPACTED: 3}
@@ -71,7 +71,7 @@ def test_what_the_source_has_deleted_stays_unexplained() -> None:
     assert any("below 5" in note for note in each.notes)
 
 
-def test_what_is_damaged_at_the_source_explains_nothing() -> None:
+def test_damage_at_source_does_not_explain_gap() -> None:
     each = report_of([0, 3])
     hold_against(each, SourceState(0, 4), source([ROW, COMPACTED, DAMAGED, ROW]))
     assert each.gaps == {COMPACTED: 1}
@@ -79,7 +79,7 @@ def test_what_is_damaged_at_the_source_explains_nothing() -> None:
     assert not each.clean
 
 
-def test_rows_that_the_source_cannot_have_had_are_a_problem() -> None:
+def test_rows_impossible_for_source_are_a_problem() -> None:
     each = report_of([0, 1, 2])
     each.next = 3
     hold_against(each, SourceState(0, 2), source([ROW] * 3))

@@ -1,5 +1,5 @@
-"""`pipeline audit` over tables that are as they should be, and over tables that somebody has
-touched: everything but Spark, which only spreads the same functions over tasks."""
+"""`pipeline audit` over correct and over modified tables: everything but Spark, which only
+distributes the same functions over tasks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def kinds(report: TableReport) -> set[str]:
     }
 
 
-def test_a_table_as_it_was_written_is_clean(table: MadeTable) -> None:
+def test_unmodified_table_is_clean(table: MadeTable) -> None:
     report = report_of(table)
     assert list(report.sentences()) == []
     assert report.clean
@@ -57,7 +57,7 @@ def test_a_table_as_it_was_written_is_clean(table: MadeTable) -> None:
     assert plain["partitions"][2]["first"] is None
 
 
-def test_a_row_that_was_removed_is_unexplained(table: MadeTable) -> None:
+def test_removed_row_is_unexplained(table: MadeTable) -> None:
     file = table.files[0]
     table.change(file, [offset for offset in table.offsets(file) if offset != 2])
     report = report_of(table)
@@ -65,20 +65,20 @@ def test_a_row_that_was_removed_is_unexplained(table: MadeTable) -> None:
     assert "t-0: 1 offset without a row or a reason: 2" in report.sentences()
 
 
-def test_a_row_that_is_there_twice_is_a_duplicate(table: MadeTable) -> None:
+def test_repeated_row_is_duplicate(table: MadeTable) -> None:
     file = table.files[0]
     offsets = table.offsets(file)
     table.change(file, [*offsets, offsets[1]])
     assert kinds(report_of(table)) == {"duplicate", "row count"}
 
 
-def test_a_row_that_took_the_place_of_another_is_both(table: MadeTable) -> None:
+def test_replaced_row_is_unexplained_and_duplicate(table: MadeTable) -> None:
     file = table.files[0]
     table.change(file, [3 if offset == 2 else offset for offset in table.offsets(file)])
     assert kinds(report_of(table)) == {"duplicate", "unexplained"}
 
 
-def test_a_row_that_moved_to_another_file_is_misplaced(table: MadeTable) -> None:
+def test_row_moved_to_other_file_is_misplaced(table: MadeTable) -> None:
     one, other = table.files[0], table.files[1]
     *kept, moved = table.offsets(one)
     table.change(one, kept)
@@ -86,27 +86,27 @@ def test_a_row_that_moved_to_another_file_is_misplaced(table: MadeTable) -> None
     assert kinds(report_of(table)) == {"misplaced rows", "row count"}
 
 
-def test_a_row_of_another_partition_is_misplaced(table: MadeTable) -> None:
+def test_row_of_other_partition_is_misplaced(table: MadeTable) -> None:
     file = table.files[0]
     rows = rows_table("t", 1, table.offsets(file))
     pq.write_table(rows, table.folder / file.path)
     assert kinds(report_of(table)) >= {"misplaced rows", "unexplained", "duplicate"}
 
 
-def test_a_row_where_the_account_has_none_is_unexpected(table: MadeTable) -> None:
+def test_row_at_accounted_gap_is_unexpected(table: MadeTable) -> None:
     file = table.files[0]
     table.change(file, sorted([*table.offsets(file), 4]))
     assert kinds(report_of(table)) == {"unexpected", "row count"}
 
 
-def test_a_row_that_no_run_has_read_is_outside(table: MadeTable) -> None:
+def test_row_that_no_run_read_is_outside(table: MadeTable) -> None:
     file = table.files[-2]
     table.change(file, [*table.offsets(file), 99])
     report = report_of(table)
     assert kinds(report) == {"outside", "row count", "misplaced rows"}
 
 
-def test_dead_letters_stand_for_their_rows(table: MadeTable, tmp_path: Path) -> None:
+def test_dead_letters_count_as_their_rows(table: MadeTable, tmp_path: Path) -> None:
     fates = [ROW, DEAD, DEAD, DAMAGED, DAMAGED, ROW, DEAD]
     table.run({0: fates}, dead=tmp_path / "dead")
     report = report_of(table)
@@ -119,7 +119,7 @@ def test_dead_letters_stand_for_their_rows(table: MadeTable, tmp_path: Path) -> 
     assert kinds(report_of(table)) == {"missing file", "unexplained"}
 
 
-def test_a_file_that_was_removed_is_missing(table: MadeTable) -> None:
+def test_removed_file_is_missing(table: MadeTable) -> None:
     file = table.files[1]
     (table.folder / file.path).unlink()
     report = report_of(table)
@@ -127,20 +127,20 @@ def test_a_file_that_was_removed_is_missing(table: MadeTable) -> None:
     assert any(file.path in sentence for sentence in report.sentences())
 
 
-def test_a_file_that_was_cut_short_is_unreadable(table: MadeTable) -> None:
+def test_truncated_file_is_unreadable(table: MadeTable) -> None:
     path = table.folder / table.files[1].path
     path.write_bytes(path.read_bytes()[:-20])
     assert kinds(report_of(table)) == {"unreadable file", "unexplained"}
 
 
-def test_a_file_that_no_commit_lists_is_foreign(table: MadeTable) -> None:
+def test_unlisted_file_is_foreign(table: MadeTable) -> None:
     pq.write_table(rows_table("t", 0, [1, 2]), table.folder / "part-0000.parquet")
     report = report_of(table)
     assert kinds(report) == {"foreign file"}
     assert "part-0000.parquet" in next(report.sentences())
 
 
-def test_a_file_of_a_run_in_progress_is_a_note(table: MadeTable) -> None:
+def test_file_of_run_in_progress_is_a_note(table: MadeTable) -> None:
     table.runs += 1
     table.write(PartitionRange("t", 0, 30, 40), range(30, 40))
     report = report_of(table)
@@ -148,7 +148,7 @@ def test_a_file_of_a_run_in_progress_is_a_note(table: MadeTable) -> None:
     assert "a run in progress" in report.notes[0]
 
 
-def test_a_commit_that_is_gone_leaves_offsets_uncovered(table: MadeTable) -> None:
+def test_missing_commit_leaves_offsets_uncovered(table: MadeTable) -> None:
     record = table.folder / "_kafkawire" / "commits" / f"{2:020}.json"
     record.unlink()
     report = report_of(table)
@@ -157,7 +157,7 @@ def test_a_commit_that_is_gone_leaves_offsets_uncovered(table: MadeTable) -> Non
     assert report.notes
 
 
-def test_a_table_of_somebody_else_is_held_against_itself(tmp_path: Path) -> None:
+def test_foreign_table_is_checked_for_consistency(tmp_path: Path) -> None:
     folder = tmp_path / "other"
     (folder / "day=1").mkdir(parents=True)
     rows = rows_table("t", 0, [5, 6, 9, 7]).rename_columns(
@@ -173,7 +173,7 @@ def test_a_table_of_somebody_else_is_held_against_itself(tmp_path: Path) -> None
     assert "no run" in report.notes[0]
 
 
-def test_what_is_no_table_is_said(tmp_path: Path) -> None:
+def test_path_without_table_is_reported(tmp_path: Path) -> None:
     with pytest.raises(AuditError, match="there is no table"):
         audit(str(tmp_path), in_process)
     with pytest.raises(PlaceError):
@@ -182,7 +182,7 @@ def test_what_is_no_table_is_said(tmp_path: Path) -> None:
     assert kinds(audit(str(tmp_path), in_process)[0]) == {"unreadable file"}
 
 
-def test_files_are_spread_by_their_bytes() -> None:
+def test_files_are_distributed_by_size() -> None:
     files = [ScanFile(0, f"f{i}", size) for i, size in enumerate([100, 1, 1, 1, 50, 48])]
     piles = spread(files, 2)
     assert sorted(sum(file.size_bytes for file in pile) for pile in piles) == [100, 101]
@@ -197,7 +197,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return pipeline_audit.audit
 
 
-def test_a_clean_table_is_shown(
+def test_report_of_clean_table(
     table: MadeTable, command: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     command(str(table.folder))
@@ -213,7 +213,7 @@ def test_a_clean_table_is_shown(
     assert json.loads(capsys.readouterr().out)["clean"] is True
 
 
-def test_a_table_that_is_not_clean_ends_with_exit_code_1(
+def test_audit_with_findings_exits_with_1(
     table: MadeTable, command: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     table.change(table.files[0], table.offsets(table.files[0])[1:])

@@ -1,4 +1,4 @@
-"""Run after run, what is said of runs, and how the command ends."""
+"""Repeated runs of a pipeline, the reports of runs, and the exit codes of the command."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def outcome(run: int = 3) -> RunOutcome:
     return RunOutcome(record, lags={("a", 10): 4, ("b", 0): 0})
 
 
-def test_records_and_intents_are_read_back() -> None:
+def test_records_and_intents_round_trip() -> None:
     record = outcome().record
     assert record is not None
     assert load_record(dump(record)) == record
@@ -53,7 +53,7 @@ def test_records_and_intents_are_read_back() -> None:
         load_run(dump(run).replace(b'"version":1', b'"version":9'))
 
 
-def test_a_run_in_rows_and_in_a_line() -> None:
+def test_run_report_as_rows_and_as_line() -> None:
     record = outcome().record
     assert record is not None
     rows = summary.partitions(record, outcome().lags)
@@ -76,7 +76,7 @@ def test_a_run_in_rows_and_in_a_line() -> None:
 
 
 def on(*runs: RunOutcome | SourceError) -> tuple[list[RunOutcome], list[SourceError]]:
-    """What is told of runs that come out so, with a stop after the last one."""
+    """The reports of runs with these outcomes, with a stop after the last one."""
     stopped, reported, failed = threading.Event(), list[RunOutcome](), list[SourceError]()
     left = list(runs)
 
@@ -92,12 +92,12 @@ def on(*runs: RunOutcome | SourceError) -> tuple[list[RunOutcome], list[SourceEr
     return reported, failed
 
 
-def test_run_after_run_until_it_is_stopped() -> None:
+def test_runs_repeat_until_stopped() -> None:
     reported, failed = on(outcome(1), RunOutcome(), outcome(2))
     assert (len(reported), failed) == (3, [])
 
 
-def test_a_bounded_run_is_followed_at_once() -> None:
+def test_bounded_run_is_followed_at_once() -> None:
     stopped, runs = threading.Event(), list[RunOutcome]()
     more = outcome()
     more.planned_less = True
@@ -111,7 +111,7 @@ def test_a_bounded_run_is_followed_at_once() -> None:
     assert len(runs) == 4
 
 
-def test_what_may_pass_is_tried_again_and_what_may_not_is_not() -> None:
+def test_only_transient_errors_are_retried() -> None:
     away = SourceError("the bucket is away")
     reported, failed = on(away, away, outcome(), away, outcome())
     assert (len(reported), failed) == (2, [away] * 3)
@@ -122,7 +122,7 @@ def test_what_may_pass_is_tried_again_and_what_may_not_is_not() -> None:
             on(final, outcome())
 
 
-def test_the_first_signal_asks_and_the_second_interrupts(
+def test_first_signal_requests_stop_and_second_interrupts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     before = signal.getsignal(signal.SIGTERM)
@@ -143,7 +143,7 @@ def test_the_first_signal_asks_and_the_second_interrupts(
         (b"\xff", "job.toml is not UTF-8"),
     ],
 )
-def test_a_job_that_cannot_be_read_ends_with_2(
+def test_unreadable_job_exits_with_2(
     text: bytes | None, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "job.toml"
@@ -162,13 +162,13 @@ def test_a_job_that_cannot_be_read_ends_with_2(
     assert sentence in capsys.readouterr().err
 
 
-def test_what_spark_submit_is_given_says_how_it_is_called() -> None:
+def test_spark_submit_file_explains_its_usage() -> None:
     assert submitted.main([]) == 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "compact", "replay"])
-def test_what_is_not_installed_is_said_before_it_is_imported(command: str, tmp_path: Path) -> None:
+def test_missing_package_is_reported_before_import(command: str, tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['pyarrow'] = None; from kafkawire.cli.main import main; "
         f"sys.argv = ['kafkawire', 'pipeline', '{command}', '{tmp_path}', *sys.argv[1:]]; main()"

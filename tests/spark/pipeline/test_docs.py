@@ -1,5 +1,5 @@
 """docs/pipeline.md: what it names exists, its tables are those of the code, and its blocks run, in
-their order, as they stand there."""
+their order, as written."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOT_RUN = {
     "--master": "test_cluster.py runs a job on a cluster, test_spark.py by spark-submit; "
     "YARN and Kubernetes are nowhere run",
 }
-"""Console lines that the round leaves out, by what is in them, and why."""
+"""Console lines that the run leaves out, by a part of their text, with the reason."""
 
 
 def lines() -> list[str]:
@@ -82,7 +82,7 @@ def test_every_option_of_the_source_is_compared() -> None:
 
 
 def keys_of(name: str) -> set[str]:
-    """The keys of a section of a job, as the error for one that is none names them."""
+    """The keys of a section of a job, from the error message for an unknown one."""
     whole: dict[str, Any] = {"job": {"name": "n"}, "source": {"url": "/x", "subscribe": "t"},
                              "table": {"path": "/t"}}  # fmt: skip
     whole[name] = {"qqqqqqqqqqqqqqq": 1}
@@ -93,7 +93,7 @@ def keys_of(name: str) -> set[str]:
     return set(words.split(", "))
 
 
-def test_every_key_of_a_job_is_told() -> None:
+def test_every_key_of_a_job_is_documented() -> None:
     reported: dict[str, set[str]] = {}
     for row in rows("All keys of a job"):
         for name in named(row[0]):
@@ -104,7 +104,7 @@ def test_every_key_of_a_job_is_told() -> None:
             assert reported[name] == keys_of(name), name
 
 
-def test_defaults_of_a_job_are_those_told() -> None:
+def test_documented_defaults_of_a_job() -> None:
     """Writing them out changes nothing."""
     bare = {
         "job": {"name": "n"},
@@ -125,7 +125,7 @@ def test_defaults_of_a_job_are_those_told() -> None:
     assert checked > 12
 
 
-def test_columns_formats_and_reasons_are_told() -> None:
+def test_columns_formats_and_reasons_are_documented() -> None:
     for name in NATIVE.names:
         assert f"`{name}`" in TEXT
     assert [named(row[0])[0] for row in rows("Values")] == list(FORMATS)
@@ -148,14 +148,14 @@ def test_readme_names_every_command() -> None:
     assert set(re.findall(r"kafkawire pipeline (\w+)", readme)) == set(COMMANDS)
 
 
-def test_jobs_are_jobs() -> None:
+def test_jobs_in_documents_are_valid() -> None:
     jobs = {name: body for name, body in files().items() if name.endswith(".toml")}
     assert len(jobs) == 5
     names = {parse(body).name for body in jobs.values()}
     assert len(names) == 5
 
 
-def test_what_is_to_be_installed_is_an_extra() -> None:
+def test_documented_packages_are_an_extra() -> None:
     (line,) = [line for line in lines() if "pip install" in line]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
@@ -163,7 +163,7 @@ def test_what_is_to_be_installed_is_an_extra() -> None:
     assert any(word.startswith("pyspark") for word in extras[extra])
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_have_targets() -> None:
     for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", TEXT):
         page = ROOT / "docs" / (target or "pipeline.md")
         assert page.exists(), target
@@ -174,17 +174,17 @@ def test_links_lead_somewhere() -> None:
 
 
 class Round:
-    """The page from its beginning to its end, in a folder that was empty."""
+    """The page from its beginning to its end, in an empty folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.broker: BrokerProcess | None = None
-        python = str(Path(sys.executable).parent)  # as in the environment that it is installed in
+        python = str(Path(sys.executable).parent)  # like in the environment that it is installed in
         self.environ = {**os.environ, "PATH": f"{python}{os.pathsep}{os.environ['PATH']}"}
         self.output: dict[str, str] = {}
 
     def here(self, text: str) -> str:
-        """With the broker's own address for that of the page."""
+        """Replace the address in the page by the broker's own."""
         address = self.broker.bootstrap if self.broker else ""
         return text.replace("127.0.0.1:9092", address)
 
@@ -213,14 +213,14 @@ class Round:
         self.output[line] = done.stdout
 
     def said(self, *words: str) -> str:
-        """What the one line with these words printed."""
+        """The output of the one line with these words."""
         (found,) = [out for line, out in self.output.items() if all(w in line for w in words)]
         return found
 
 
 @pytest.mark.real
 @pytest.mark.timeout(3600)  # fourteen commands that start a JVM, each with a limit of its own
-def test_the_page_from_an_empty_folder_to_reports(tmp_path: Path) -> None:
+def test_commands_of_page_run_in_order(tmp_path: Path) -> None:
     need_java()
     page = Round(tmp_path)
     try:
@@ -238,7 +238,7 @@ def test_the_page_from_an_empty_folder_to_reports(tmp_path: Path) -> None:
 
 
 def check(page: Round) -> None:
-    """What the page promises of its commands."""
+    """Check the documented output of its commands."""
     assert re.search(r"20000\D+4\b", page.said("pipeline query"))
     assert "20000 records" in page.said("read.py")
     assert re.search(r"^20000 records, in \d+ batches", page.said("stream.py"), re.MULTILINE)
@@ -248,5 +248,5 @@ def check(page: Round) -> None:
     again = re.findall(r"^ *\d+ +0 +(\d+) ", page.said("offsets describe"), re.MULTILINE)
     assert sum(map(int, again)) == 40_000
     pictures = {path.name for path in (page.folder / "reports").glob("*.png")}
-    assert pictures == {"continuity.png", "sizes.png", "late.png"}  # nobody committed
+    assert pictures == {"continuity.png", "sizes.png", "late.png"}  # no client committed
     assert "No group has committed" in page.said("report lag")

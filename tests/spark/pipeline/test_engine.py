@@ -1,4 +1,4 @@
-"""Runs of a pipeline in memory: what they read and write, run after run."""
+"""Runs of a pipeline in memory: what they read and write in each run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.kit.spark.pipelines import (
 )
 
 
-def test_a_run_writes_what_is_there_and_the_next_what_is_new(bench: Bench) -> None:
+def test_each_run_writes_only_new_records(bench: Bench) -> None:
     first = bench.run()
     assert first.record is not None
     assert (first.record.run, first.resumed) == (1, False)
@@ -36,7 +36,7 @@ def test_a_run_writes_what_is_there_and_the_next_what_is_new(bench: Bench) -> No
     bench.check()
 
 
-def test_files_are_named_by_topic_partition_offsets_and_run(bench: Bench) -> None:
+def test_file_names_have_topic_partition_offsets_and_run(bench: Bench) -> None:
     bench.run()
     part = PartitionRange("b", 0, 5, 12)
     assert file_path(part, (), 1, kind="r", attempt="") in bench.plain_files()
@@ -44,7 +44,7 @@ def test_files_are_named_by_topic_partition_offsets_and_run(bench: Bench) -> Non
     assert spans[:3] == [("a", 0, 0, 20), ("a", 0, 20, 40), ("a", 0, 40, 45)] or len(spans) > 3
 
 
-def test_columns_and_values_are_those_of_the_records(bench: Bench) -> None:
+def test_columns_and_values_match_records(bench: Bench) -> None:
     bench.run()
     path = next(path for path in bench.plain_files() if path.startswith("b-"))
     table = pq.read_table(pa.BufferReader(bench.place.files[path]))
@@ -73,7 +73,7 @@ def test_snapshots_keep_listing_short(bench: Bench, monkeypatch: pytest.MonkeyPa
     assert {file.path for file in files} == set(bench.plain_files())
 
 
-def test_latest_is_what_was_there_at_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latest_is_resolved_at_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
     latest = job(source={"starting_offsets": "latest"})
     bench = Bench(world(), monkeypatch, latest)
     assert bench.run().record is not None
@@ -83,7 +83,7 @@ def test_latest_is_what_was_there_at_the_first_run(monkeypatch: pytest.MonkeyPat
     assert len(bench.rows()) == 4 * 8
 
 
-def test_a_new_partition_is_read_from_its_beginning(bench: Bench) -> None:
+def test_new_partition_is_read_from_its_beginning(bench: Bench) -> None:
     bench.job = replace(bench.job, reading=job(source={"starting_offsets": "latest"}).reading)
     bench.run()
     bench.world.topics["a"].append((0, 5))
@@ -103,7 +103,7 @@ def test_history_is_read_in_bounded_runs(monkeypatch: pytest.MonkeyPatch) -> Non
     bench.check()
 
 
-def test_rows_are_in_the_folder_of_their_day(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_in_folder_of_their_day(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(world(), monkeypatch, job(table={"partition_by": ["date(timestamp)", "_key"]}))
     with pytest.raises(JobError, match=r"_key.* is a binary"):
         bench.run()
@@ -121,7 +121,7 @@ def test_rows_are_in_the_folder_of_their_day(monkeypatch: pytest.MonkeyPatch) ->
     assert days == {path.partition("date=")[2][:10]}
 
 
-def test_little_is_not_split_over_many_cores() -> None:
+def test_small_runs_are_not_split_over_many_cores() -> None:
     def tasks(size: int, cores: int) -> int:
         parts = [Part(PartitionRange("t", index, 0, 1000), (), size) for index in range(3)]
         return len(tasks_of(parts, 64 << 20, cores))
@@ -132,5 +132,5 @@ def test_little_is_not_split_over_many_cores() -> None:
     assert tasks(128 << 20, 1) == 6
 
 
-def test_an_engine_needs_no_spark(bench: Bench) -> None:
+def test_engine_does_not_import_spark(bench: Bench) -> None:
     assert isinstance(bench.engine(), Engine)

@@ -1,4 +1,5 @@
-"""A pipeline's driver ends, or meets another one, at each of its calls: each row is there once."""
+"""A pipeline's driver is killed at, or runs concurrently with another one at, each of its calls:
+each row is there once."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from tests.kit.spark.pipelines import (
 
 
 def crash_everywhere(fresh: Callable[[], Bench], act: Callable[[Bench, Any], object]) -> int:
-    """End the process at each of its calls in turn, then do all of it again; how many there are."""
+    """End the process at each of its calls, then repeat everything; return the number of calls."""
     point, begun = 0, fresh()
     while True:
         bench, counting = begun.copied(), Counting(point)
@@ -47,7 +48,7 @@ def crash_everywhere(fresh: Callable[[], Bench], act: Callable[[Bench, Any], obj
 
 @pytest.mark.slow
 @pytest.mark.parametrize("second", [False, True])
-def test_a_driver_that_ends_anywhere_writes_nothing_twice(
+def test_driver_killed_at_any_call_writes_nothing_twice(
     monkeypatch: pytest.MonkeyPatch, second: bool
 ) -> None:
     def fresh() -> Bench:
@@ -61,7 +62,7 @@ def test_a_driver_that_ends_anywhere_writes_nothing_twice(
 
 
 @pytest.mark.slow
-def test_dead_letters_and_partitions_survive_an_end_anywhere(
+def test_dead_letters_and_partitions_survive_kill_at_any_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fresh() -> Bench:
@@ -85,8 +86,10 @@ def small() -> World:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("meanwhile", ["same", "more"])
-def test_two_drivers_write_a_run_once(monkeypatch: pytest.MonkeyPatch, meanwhile: str) -> None:
-    """At each call of one driver in turn, another one does all there is to do."""
+def test_concurrent_drivers_write_each_run_once(
+    monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    """At each call of one driver, another one does everything there is to do."""
     point, acted = 0, True
     while acted:
         bench = Bench(small(), monkeypatch)
@@ -108,7 +111,9 @@ def test_two_drivers_write_a_run_once(monkeypatch: pytest.MonkeyPatch, meanwhile
 
 @pytest.mark.slow
 @pytest.mark.parametrize("other", ["run", "compact"])
-def test_a_compaction_may_meet_another_driver(monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+def test_compaction_concurrent_with_another_driver(
+    monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
     begun = Bench(World({"a": [(0, 6)], "b": [(0, 1)]}), monkeypatch)
     begun.run()
     grow(begun, by=2)
@@ -118,7 +123,7 @@ def test_a_compaction_may_meet_another_driver(monkeypatch: pytest.MonkeyPatch, o
     while acted:
         bench = begun.copied()
         hook = _Meanwhile(getattr(bench.engine(), other), point)
-        with contextlib.suppress(JobError):  # it says that another one does this
+        with contextlib.suppress(JobError):  # it reports that another driver does this
             bench.engine(hook).compact()
         bench.run()
         bench.engine().compact()
@@ -144,7 +149,7 @@ class _Meanwhile:
 
 
 @pytest.mark.slow
-def test_a_kill_within_a_compaction_leaves_each_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kill_during_compaction_leaves_each_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def fresh() -> Bench:
         bench = Bench(World({"a": [(0, 9)], "b": [(0, 3)]}), monkeypatch)
         bench.run()
@@ -163,7 +168,7 @@ def test_a_kill_within_a_compaction_leaves_each_row_once(monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-def test_a_run_finishes_a_compaction_that_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_completes_interrupted_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = Bench(World({"a": [(0, 9)], "b": [(0, 5)]}), monkeypatch)
     begun.run()
     grow(begun, by=2)
@@ -181,7 +186,7 @@ def test_a_run_finishes_a_compaction_that_was_interrupted(monkeypatch: pytest.Mo
         point += 1
 
 
-def test_a_file_that_is_put_late_is_swept(bench: Bench) -> None:
+def test_file_written_late_is_deleted(bench: Bench) -> None:
     bench.run()
     grow(bench, by=1)
     bench.run()
@@ -189,12 +194,12 @@ def test_a_file_that_is_put_late_is_swept(bench: Bench) -> None:
     data = bench.place.files[late]
     bench.engine().compact()
     assert late not in bench.place.files
-    bench.place.files[late] = data  # by a task of an executor that everyone took for dead
+    bench.place.files[late] = data  # by a task of an executor that was considered dead
     assert sweep(bench.engine().table) == [late]
     bench.check()
 
 
-def test_a_finished_task_is_not_done_again(bench: Bench) -> None:
+def test_finished_task_is_not_repeated(bench: Bench) -> None:
     keys: list[str] = []
 
     def hook(when: str, what: str, key: str) -> None:
@@ -213,7 +218,7 @@ def test_a_finished_task_is_not_done_again(bench: Bench) -> None:
     bench.check()
 
 
-def test_what_ended_processes_were_writing_is_deleted(tmp_path: Path) -> None:
+def test_unfinished_files_of_killed_processes_are_deleted(tmp_path: Path) -> None:
     old, new = tmp_path / "d" / ".a.unfinished", tmp_path / ".b.unfinished"
     for path in (old, new):
         path.parent.mkdir(exist_ok=True)

@@ -1,4 +1,5 @@
-"""What a run of a pipeline does not take: lost offsets, damage, bad values, another's table."""
+"""Errors that a run of a pipeline refuses: lost offsets, damage, invalid values, another job's
+table."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from tests.kit.spark.pipelines import (
 )
 
 
-def test_offsets_that_were_deleted_stop_it_unless_that_is_allowed(
+def test_deleted_offsets_fail_run_unless_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench(world(), monkeypatch)
@@ -37,16 +38,16 @@ def test_offsets_that_were_deleted_stop_it_unless_that_is_allowed(
     assert len(bench.rows()) == before + 8
 
 
-def test_a_recreated_topic_is_refused(bench: Bench) -> None:
+def test_recreated_topic_is_refused(bench: Bench) -> None:
     bench.run()
     bench.world.topics["a"][0] = (0, 3)
     with pytest.raises(DataLoss, match=r"a-0 was read up to offset 45 and ends at 3"):
         bench.run()
 
 
-def test_a_recreated_topic_is_known_by_its_id_however_long_it_is(bench: Bench) -> None:
+def test_recreated_topic_is_recognised_by_id(bench: Bench) -> None:
     bench.run()
-    bench.run()  # of nothing: ids are kept from run to run
+    bench.run()  # of no length: ids are kept from run to run
     bench.world.ids["a"] = b"another".rjust(16)
     grow(bench)
     with pytest.raises(
@@ -62,7 +63,7 @@ def test_a_recreated_topic_is_known_by_its_id_however_long_it_is(bench: Bench) -
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_recreated_topic_within_a_run_is_not_read_in_its_place(bench: Bench, fails: bool) -> None:
+def test_topic_recreated_during_run_is_not_read(bench: Bench, fails: bool) -> None:
     def hook(when: str, what: str, key: str) -> None:
         if key.startswith("_kafkawire/runs/") and when == "after":
             raise Killed
@@ -75,7 +76,7 @@ def test_a_recreated_topic_within_a_run_is_not_read_in_its_place(bench: Bench, f
         bench.run()
 
 
-def test_a_deleted_topic_stops_it_unless_that_is_allowed(bench: Bench) -> None:
+def test_deleted_topic_fails_run_unless_allowed(bench: Bench) -> None:
     bench.run()
     del bench.world.topics["b"]
     with pytest.raises(DataLoss, match="the topic b is gone"):
@@ -85,7 +86,7 @@ def test_a_deleted_topic_stops_it_unless_that_is_allowed(bench: Bench) -> None:
     assert bench.run().record is not None
 
 
-def test_a_topic_deleted_within_a_run_is_lost_in_the_account(bench: Bench) -> None:
+def test_topic_deleted_during_run_is_accounted_as_lost(bench: Bench) -> None:
     def hook(when: str, what: str, key: str) -> None:
         if key.startswith("_kafkawire/runs/") and when == "after":
             raise Killed
@@ -97,18 +98,18 @@ def test_a_topic_deleted_within_a_run_is_lost_in_the_account(bench: Bench) -> No
         bench.run()
 
 
-def test_damage_fails_the_run_and_nothing_is_committed(bench: Bench) -> None:
+def test_damage_fails_run_without_commit(bench: Bench) -> None:
     bench.world.damaged.add(("a", 0, 4))
     with pytest.raises(Exception, match="offset 4 is damaged"):
         bench.run()
     assert bench.engine().table.committed() == 0
     assert TableState(bench.place).run(1) is not None
-    bench.world.damaged.clear()  # the disk was mended
+    bench.world.damaged.clear()  # the disk was repaired
     assert bench.run().resumed
     bench.check()
 
 
-def test_a_run_that_was_begun_with_other_values_says_so(bench: Bench) -> None:
+def test_run_begun_with_other_settings_is_reported(bench: Bench) -> None:
     bench.world.damaged.add(("a", 0, 4))
     with pytest.raises(Exception, match="offset 4 is damaged"):
         bench.run()
@@ -119,7 +120,7 @@ def test_a_run_that_was_begun_with_other_values_says_so(bench: Bench) -> None:
         bench.run()
 
 
-def test_damage_becomes_a_dead_letter_where_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_becomes_dead_letter_if_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     keep = job(dead_letter={"path": "/dead"}, run={"on_damage": "dead_letter"})
     bench = Bench(world(), monkeypatch, keep)
     bench.world.damaged |= {("a", 0, 4), ("a", 1, 20)}
@@ -131,7 +132,7 @@ def test_damage_becomes_a_dead_letter_where_it_may(monkeypatch: pytest.MonkeyPat
     assert rows == [(0, 4, 5, b"\x00bad"), (1, 20, 21, b"\x00bad")]
 
 
-def test_bad_values_become_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_values_become_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     text = job(dead_letter={"path": "/dead"}, value={"format": "avro", "schema": '"string"'})
     bench = Bench(world(), monkeypatch, text)
     record = bench.run().record
@@ -147,21 +148,21 @@ def test_bad_values_become_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(there) + len(bench.rows()) == len(bench.world.expected())
 
 
-def test_a_bad_value_without_a_place_for_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_value_without_dead_letters_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     strict = job(value={"format": "avro", "schema": '"string"'})
     bench = Bench(world(), monkeypatch, strict)
     with pytest.raises(JobError, match=r"offset \d+ of a-0 has no place in the table: value"):
         bench.run()
 
 
-def test_a_table_belongs_to_one_job(bench: Bench) -> None:
+def test_table_belongs_to_one_job(bench: Bench) -> None:
     bench.run()
     bench.job = replace(bench.job, name="other")
     with pytest.raises(JobError, match="is the table of the job 'test'"):
         bench.run()
 
 
-def test_columns_may_come_and_not_go(bench: Bench) -> None:
+def test_columns_can_be_added_but_not_removed(bench: Bench) -> None:
     bench.run()
     grow(bench)
     more = replace(bench.job.table, timestamp_type_column=True)
@@ -184,7 +185,7 @@ def test_partition_columns_cannot_change(bench: Bench) -> None:
         bench.run()
 
 
-def test_a_newer_state_is_refused(bench: Bench) -> None:
+def test_newer_state_format_is_refused(bench: Bench) -> None:
     bench.run()
     key = f"{state_module.FOLDER}/commits/{1:020}.json"
     bench.place.files[key] = bench.place.files[key].replace(b'"version":1', b'"version":2')
@@ -193,7 +194,7 @@ def test_a_newer_state_is_refused(bench: Bench) -> None:
         bench.run()
 
 
-def test_a_failure_of_spark_is_said_by_its_cause() -> None:
+def test_spark_failure_is_reported_by_its_cause() -> None:
     text = (
         "An error occurred while calling o67.collectToPython.\n"
         ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 ...\n"

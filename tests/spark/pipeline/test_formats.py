@@ -55,7 +55,7 @@ def rows(table: Table) -> Counter[tuple[int, int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
-def test_runs_and_a_compaction(tier: Tier, tmp_path: Path, format: str) -> None:
+def test_runs_followed_by_compaction(tier: Tier, tmp_path: Path, format: str) -> None:
     wanted = job(tier, tmp_path / "table", format)
     for _ in range(3):
         outcome = Engine(wanted, Inline()).run()
@@ -74,7 +74,7 @@ def test_runs_and_a_compaction(tier: Tier, tmp_path: Path, format: str) -> None:
 
 
 class Ending:
-    """A table at which the process ends before or after one of its changes."""
+    """A table whose process ends before or after one of its changes."""
 
     def __init__(self, table: Table, at: int) -> None:
         self._table, self._left = table, at
@@ -100,7 +100,7 @@ class Ending:
 
 @pytest.mark.parametrize("at", [0, 1])
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_driver_that_ends_at_a_commit(tier: Tier, tmp_path: Path, format: str, at: int) -> None:
+def test_driver_killed_at_commit(tier: Tier, tmp_path: Path, format: str, at: int) -> None:
     wanted = job(tier, tmp_path / "table", format)
     with pytest.raises(Killed):
         Engine(wanted, Inline(), table=Ending(open_table(wanted), at)).run()
@@ -118,7 +118,7 @@ def test_a_driver_that_ends_at_a_commit(tier: Tier, tmp_path: Path, format: str,
     assert rows(table) == Counter(tier.offsets())
 
 
-def test_a_damaged_segment_is_named_or_kept(tier: Tier, tmp_path: Path) -> None:
+def test_damaged_segment_is_error_or_dead_letter(tier: Tier, tmp_path: Path) -> None:
     key = next(key for key in tier.files.place.list("segments/"))
     path = Path(tier.files.place.tier.folder, key)
     data = bytearray(path.read_bytes())
@@ -144,7 +144,7 @@ def test_a_damaged_segment_is_named_or_kept(tier: Tier, tmp_path: Path) -> None:
     assert rows(open_table(strict)) == Counter(tier.offsets() - gone)
 
 
-def test_empty_partitions_and_topics_make_no_file(tmp_path: Path) -> None:
+def test_empty_partitions_and_topics_create_no_file(tmp_path: Path) -> None:
     tier = Tier(open_place(str(tmp_path / "tier")))
     tier.files.publish()
     wanted = job(tier, tmp_path / "table", "parquet")
@@ -154,7 +154,7 @@ def test_empty_partitions_and_topics_make_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("format", FORMATS)
-def test_from_a_bucket_to_a_bucket(
+def test_pipeline_from_bucket_to_bucket(
     tier_url: str, minio: Minio, tmp_path: Path, format: str
 ) -> None:
     address = parse_tier(tier_url)
@@ -181,7 +181,7 @@ def test_from_a_bucket_to_a_bucket(
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_offset_is_written_as_index_too(tier: Tier, tmp_path: Path, format: str) -> None:
+def test_offset_can_be_written_as_index_column(tier: Tier, tmp_path: Path, format: str) -> None:
     wanted = job(tier, tmp_path / "table", format)
     wanted = replace(wanted, table=replace(wanted.table, index_column=True))
     Engine(wanted, Inline()).run()
@@ -196,7 +196,7 @@ def test_the_offset_is_written_as_index_too(tier: Tier, tmp_path: Path, format: 
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_column_that_comes_later(tier: Tier, tmp_path: Path, format: str) -> None:
+def test_column_added_later(tier: Tier, tmp_path: Path, format: str) -> None:
     wanted = job(tier, tmp_path / "table", format)
     Engine(wanted, Inline()).run()
     tier.grow(40)

@@ -1,4 +1,4 @@
-"""A job's TOML, and the sentences for what is wrong with it."""
+"""A job's TOML, and the error messages for mistakes in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ path = "/tables/orders"
 
 
 def with_lines(**added: str) -> str:
-    """The least job with lines in addition, by section."""
+    """The smallest job plus additional lines, by section."""
     text = LEAST
     for section, lines in added.items():
         if f"[{section}]" in text:
@@ -29,7 +29,7 @@ def with_lines(**added: str) -> str:
     return text
 
 
-def test_the_least_job_has_defaults() -> None:
+def test_minimal_job_has_defaults() -> None:
     job = parse(LEAST)
     assert isinstance(job, Job)
     assert job.reading.subscribe == ("orders", "payments")
@@ -38,7 +38,7 @@ def test_the_least_job_has_defaults() -> None:
     assert (job.running.mode, job.running.every_s, job.dead_letters) == ("batch", 30.0, "")
 
 
-def test_everything_that_can_be_said() -> None:
+def test_job_with_every_key() -> None:
     job = parse(
         """
         [job]
@@ -104,7 +104,7 @@ def test_everything_that_can_be_said() -> None:
 
 
 @pytest.mark.parametrize(("said", "meant"), [("3", "3"), ("'3'", "3"), ("'latest'", "latest")])
-def test_a_version_may_be_a_number(said: str, meant: str) -> None:
+def test_version_may_be_a_number(said: str, meant: str) -> None:
     value = f"format = 'avro'\nregistry = 'http://r'\nversion = {said}"
     assert parse(with_lines(value=value)).value.version == meant
 
@@ -149,7 +149,7 @@ def test_a_version_may_be_a_number(said: str, meant: str) -> None:
         (with_lines(value="resolved = 'x'"), "a key 'resolved' that is not known"),
     ],
 )
-def test_a_mistake_is_one_sentence(text: str, sentence: str) -> None:
+def test_mistake_in_job_is_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(SourceError, match=sentence) as caught:
         parse(text)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Pipelines on a real Spark: rows, JSON, workers that end, and the command ended at any moment."""
+"""Pipelines on a real Spark: rows, JSON, killed workers, and the command killed at any moment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tier(tmp_path: Path) -> Tier:
 
 
 def rows(spark: SparkSession, job: Job) -> Counter[tuple[int, int]]:
-    """What a plain reader of the path sees."""
+    """The rows that a plain reader of the path sees."""
     frame = spark.read.parquet(job.table.path).select("_partition", "_offset")
     return Counter((row[0], row[1]) for row in frame.collect())
 
@@ -59,14 +59,14 @@ def check_accounts(job: Job, tier: Tier) -> None:
 
 
 def leftovers(job: Job) -> set[str]:
-    """Files that no reader of the table would want there."""
+    """Files that should not be left for readers of the table."""
     root = Path(job.table.path)
     listed = {file.path for file in open_table(job).files()}
     there = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
     return {name for name in there - listed if "task-" in name or name.endswith(".parquet")}
 
 
-def test_runs_of_days(spark: SparkSession, tier: Tier, tmp_path: Path) -> None:
+def test_runs_partitioned_by_day(spark: SparkSession, tier: Tier, tmp_path: Path) -> None:
     tier.grow(5000)
     table = {"partition_by": ["date(timestamp)"], "compression": "snappy"}
     job = parse(job_text(tier.files.place.url, tmp_path / "table", table=table))
@@ -88,7 +88,7 @@ def test_runs_of_days(spark: SparkSession, tier: Tier, tmp_path: Path) -> None:
     assert not leftovers(job)
 
 
-def test_json_by_sparks_own_functions(spark: SparkSession, tier: Tier, tmp_path: Path) -> None:
+def test_json_is_parsed_by_spark(spark: SparkSession, tier: Tier, tmp_path: Path) -> None:
     tier.grow(1000, bad=True)
     text = job_text(
         tier.files.place.url,
@@ -114,7 +114,7 @@ def test_json_by_sparks_own_functions(spark: SparkSession, tier: Tier, tmp_path:
 
 
 class Fragile(OnSpark):
-    """Spark whose Python workers end at a call of a task, each time a file says so."""
+    """Spark whose Python workers are killed at a call of a task, each time a file requests it."""
 
     def __init__(self, spark: SparkSession, flag: Path, call: str) -> None:
         super().__init__(spark)
@@ -123,7 +123,7 @@ class Fragile(OnSpark):
     def run(self, tasks: Any, indexes: Any, progress: Any) -> Any:
         flag, call = self._flag, self._call
 
-        class Ends:  # not importable by a worker, so it goes there by value
+        class Ends:  # not importable by a worker, so it is pickled by value
             def do(self, index: int) -> Any:
                 from kafkawire.spark.pipeline.writing import TaskWriter
 
@@ -145,7 +145,9 @@ class Fragile(OnSpark):
 
 
 @pytest.mark.parametrize("call", ["add", "_close", "finish"])
-def test_a_worker_that_ends(spark: SparkSession, tier: Tier, tmp_path: Path, call: str) -> None:
+def test_killed_worker_costs_no_row(
+    spark: SparkSession, tier: Tier, tmp_path: Path, call: str
+) -> None:
     tier.grow(3000)
     job = parse(job_text(tier.files.place.url, tmp_path / "table"))
     flag = tmp_path / "flag"
@@ -159,7 +161,7 @@ def test_a_worker_that_ends(spark: SparkSession, tier: Tier, tmp_path: Path, cal
     assert not leftovers(job)
 
 
-def test_a_tasks_own_sentence(spark: SparkSession, tier: Tier, tmp_path: Path) -> None:
+def test_error_message_of_task_is_reported(spark: SparkSession, tier: Tier, tmp_path: Path) -> None:
     tier.grow(1000)
     key = next(key for key in tier.files.place.list("segments/"))
     path = Path(tier.files.place.tier.folder, key)
@@ -174,7 +176,7 @@ def test_a_tasks_own_sentence(spark: SparkSession, tier: Tier, tmp_path: Path) -
 
 @contextlib.contextmanager
 def started(*command: str) -> Iterator[psutil.Popen]:
-    """A child, ended with all it began."""
+    """Start a child; end it with all its descendants."""
     need_java()
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     child = psutil.Popen(
@@ -188,7 +190,7 @@ def started(*command: str) -> Iterator[psutil.Popen]:
 
 
 def kill(*processes: psutil.Process) -> None:
-    """As when the machine ends: nothing of them says goodbye."""
+    """Kill processes as a machine failure would, without a clean shutdown."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             kill(*process.children())
@@ -207,7 +209,7 @@ def until(child: psutil.Popen, is_so: Any, what: str) -> None:
         time.sleep(0.01)
 
 
-def test_the_command_killed_and_run_again(tier: Tier, tmp_path: Path) -> None:
+def test_command_killed_and_repeated(tier: Tier, tmp_path: Path) -> None:
     tier.grow(20_000)
     table = tmp_path / "table"
     file = tmp_path / "job.toml"
@@ -228,12 +230,13 @@ def test_the_command_killed_and_run_again(tier: Tier, tmp_path: Path) -> None:
     names = [file.path for file in open_table(job).files()]
     there = {str(path.relative_to(table)) for path in table.rglob("*.parquet")}
     assert sorted(names) == sorted(there)
-    # A task of the killed driver may have been ended while it wrote: the next compaction sweeps it.
+    # A task of the killed driver may have been killed while it wrote: the next compaction deletes
+    # its file.
     assert not {name for name in leftovers(job) if not name.endswith(".unfinished")}
     check_accounts(job, tier)
 
 
-def test_on_and_on_until_a_signal(tier: Tier, tmp_path: Path) -> None:
+def test_continuous_runs_until_signal(tier: Tier, tmp_path: Path) -> None:
     tier.grow(200)
     table = tmp_path / "table"
     file = tmp_path / "job.toml"
@@ -257,7 +260,7 @@ def test_on_and_on_until_a_signal(tier: Tier, tmp_path: Path) -> None:
     check_accounts(job, tier)
 
 
-def test_spark_submit(tier: Tier, tmp_path: Path) -> None:
+def test_job_through_spark_submit(tier: Tier, tmp_path: Path) -> None:
     import pyspark
 
     import kafkawire.spark.pipeline

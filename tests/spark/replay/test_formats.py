@@ -1,5 +1,5 @@
-"""Which tables can be replayed: of every format, in the order of offsets whatever their files are;
-and which not, because their rows are not the records any more."""
+"""Replays of tables of every format, in the order of offsets whatever their files are; refusal of
+tables whose rows are not the records any more."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def written(tier: str, path: Path, topics: str = "orders", **sections: Any) -> s
 @pytest.mark.parametrize(
     ("form", "by_date"), [(PARQUET, False), (PARQUET, True), (DELTA, True), (ICEBERG, False)]
 )
-def test_rows_come_in_the_order_of_offsets(
+def test_rows_are_read_in_order_of_offsets(
     tier: str, form: str, by_date: bool, tmp_path: Path
 ) -> None:
     table = {"format": form} | ({"partition_by": ["date(timestamp)"]} if by_date else {})
@@ -71,7 +71,7 @@ def test_rows_come_in_the_order_of_offsets(
     assert rows.offset_of(94) is None
 
 
-def test_a_table_of_several_topics_needs_the_name_of_one(tier: str, tmp_path: Path) -> None:
+def test_table_of_several_topics_requires_topic_name(tier: str, tmp_path: Path) -> None:
     table = written(tier, tmp_path / "table", "orders,other")
     with pytest.raises(ReplayError, match="--topic must be one of orders, other"):
         open_rows(table, "")
@@ -80,7 +80,7 @@ def test_a_table_of_several_topics_needs_the_name_of_one(tier: str, tmp_path: Pa
     assert {file.topic for file in open_rows(table, "other").files} == {"other"}
 
 
-def test_text_is_replayed_and_what_was_converted_is_not(tier: str, tmp_path: Path) -> None:
+def test_text_is_replayed_but_converted_values_are_refused(tier: str, tmp_path: Path) -> None:
     assert open_rows(written(tier, tmp_path / "text", value={"format": "text"}), "").files
     schema = '{"type": "string"}'
     avro = tmp_path / "avro"
@@ -90,6 +90,6 @@ def test_text_is_replayed_and_what_was_converted_is_not(tier: str, tmp_path: Pat
         open_rows(str(avro), "")
 
 
-def test_what_is_no_table_of_a_pipeline_is_said(tmp_path: Path) -> None:
+def test_path_without_pipeline_table_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="is no table of a pipeline"):
         open_rows(str(tmp_path), "")

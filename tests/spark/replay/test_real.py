@@ -32,7 +32,7 @@ pytestmark = pytest.mark.real
 
 
 def read_back(bootstrap: str, topic: str, partition: int, count: int) -> list[ComparedRow]:
-    """The first records of a partition, and nothing behind them."""
+    """The first records of a partition, after which there must be no more."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "check", "enable.auto.commit": False}
     )
@@ -63,7 +63,7 @@ def table(tmp_path: Path) -> MadeTable:
     return made
 
 
-def test_rows_come_back_as_they_were(
+def test_replayed_rows_equal_original(
     table: MadeTable, kafkawire_session_broker: BrokerProcess
 ) -> None:
     bootstrap = kafkawire_session_broker.bootstrap
@@ -88,7 +88,7 @@ def test_rows_come_back_as_they_were(
     assert rows[30:] == expected(range(3, 10))
 
 
-def test_records_of_others_end_it(
+def test_records_of_other_producers_end_replay(
     table: MadeTable, kafkawire_session_broker: BrokerProcess
 ) -> None:
     bootstrap = kafkawire_session_broker.bootstrap
@@ -134,7 +134,7 @@ def big_table(folder: Path, partitions: int, rows: int, size: int) -> MadeTable:
     return made
 
 
-def test_a_killed_replay_goes_on(tmp_path: Path, kafkawire_session_broker: BrokerProcess) -> None:
+def test_killed_replay_continues(tmp_path: Path, kafkawire_session_broker: BrokerProcess) -> None:
     rows, size = 12_000, 4000
     made = big_table(tmp_path / "table", 2, rows, size)
     bootstrap = kafkawire_session_broker.bootstrap
@@ -168,7 +168,7 @@ def test_a_killed_replay_goes_on(tmp_path: Path, kafkawire_session_broker: Broke
 
 
 def end_of(bootstrap: str, topic: str) -> int:
-    """The end of its first partition, 0 if it is not there."""
+    """The end of its first partition, 0 if it does not exist."""
     with Cluster(bootstrap) as cluster:
         try:
             led_by = leaders(cluster, [topic])

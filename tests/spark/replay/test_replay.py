@@ -1,5 +1,5 @@
-"""Replaying a table, with a target in memory: each row once and in order, whatever is interrupted,
-and nothing where another producer writes.
+"""Replaying a table to a target in memory: each row once and in order after any interruption, and
+no write where another producer writes.
 
 Covers: kafkawire.spark.replay.target.
 """
@@ -38,13 +38,13 @@ REPLAY = Replay("r", "t", "out", "", "c", 7, 0, (LANE,))
 
 
 class Killed(Exception):
-    """The process ends here."""
+    """The process was ended here."""
 
 
 @dataclass
 class FakeTarget:
-    """One partition that knows producers as brokers do. `fails`: what happens at the nth call of
-    `append`: "before" it is stored, or "after", the answer or the process is lost."""
+    """One partition that tracks producers like brokers do. `fails`: what happens at the nth call of
+    `append`: "before" it is stored, or "after", the response or the process is lost."""
 
     rows: list[ComparedRow] = field(default_factory=list)
     last: tuple[int, int, int] | None = None  # sequence, records, base of the newest batch
@@ -115,19 +115,19 @@ def run(target: FakeTarget, rows: TableRows, lane: ReplayLane = LANE) -> int:
     return write_lane(target, lane, rows, encode, lambda there: None)
 
 
-def test_every_row_is_written_once_and_in_order(table: MadeTable) -> None:
+def test_rows_are_written_once_and_in_order(table: MadeTable) -> None:
     target, heard = FakeTarget(), list[int]()
     assert write_lane(target, LANE, source(table), encode, heard.append) == 19
     assert target.rows == expected(OFFSETS)
     assert heard[0] == 0
     assert heard == sorted(heard)
     assert heard[-1] == 19
-    assert run(target, source(table)) == 0  # nothing is left to do
+    assert run(target, source(table)) == 0  # no row is left to write
     assert len(target.rows) == 19
 
 
 @given(st.data())
-def test_it_goes_on_after_a_kill_at_any_step(table: MadeTable, data: st.DataObject) -> None:
+def test_replay_continues_after_kill_at_any_step(table: MadeTable, data: st.DataObject) -> None:
     when = st.tuples(st.sampled_from(["before", "after"]), st.sampled_from([Killed, Unanswered]))
     target = FakeTarget(fails=data.draw(st.dictionaries(st.integers(1, 9), when)))
     for _ in range(20):
@@ -135,20 +135,21 @@ def test_it_goes_on_after_a_kill_at_any_step(table: MadeTable, data: st.DataObje
             run(target, source(table))
             break
         except ReplayError:
-            continue  # a batch that was not answered too often: run it again
+            continue  # a batch without a response too often: run it again
         except Killed:
-            # The one that is killed may be heard of no more; its sequences are of this replay.
+            # The killed producer may be unknown to the broker by now; its sequences are of this
+            # replay.
             target.last = None if data.draw(st.booleans()) else target.last
     assert target.rows == expected(OFFSETS)
 
 
-def test_a_broker_that_never_answers_ends_the_replay(table: MadeTable) -> None:
+def test_unresponsive_broker_ends_replay(table: MadeTable) -> None:
     target = FakeTarget(fails={call: ("before", Unanswered) for call in range(1, 50)})
     with pytest.raises(ReplayError, match="run it again to go on"):
         run(target, source(table))
 
 
-def test_records_of_others_are_noticed(table: MadeTable) -> None:
+def test_records_of_other_producers_are_detected(table: MadeTable) -> None:
     foreign = ComparedRow(1, None, b"x", ())
     target = FakeTarget(fails={3: ("before", Killed)})
     with pytest.raises(Killed):
@@ -166,7 +167,7 @@ def test_records_of_others_are_noticed(table: MadeTable) -> None:
         run(target, source(table))
 
 
-def test_records_of_others_in_between_are_noticed(table: MadeTable) -> None:
+def test_interleaved_records_of_other_producers_are_detected(table: MadeTable) -> None:
     class Shared(FakeTarget):
         def append(self, partition: int, data: Any) -> int:
             if self.calls == 2:
@@ -177,7 +178,7 @@ def test_records_of_others_in_between_are_noticed(table: MadeTable) -> None:
         run(Shared(), source(table))
 
 
-def test_offsets_and_times_choose_rows(table: MadeTable) -> None:
+def test_rows_are_selected_by_offset_and_time(table: MadeTable) -> None:
     lane = replace(LANE, base=3, end=18)
     target = FakeTarget()
     run(target, source(table, lane=lane), lane)
@@ -191,7 +192,7 @@ def test_offsets_and_times_choose_rows(table: MadeTable) -> None:
     assert target.rows == expected(range(8, 16))
 
 
-def test_a_table_whose_rows_do_not_rise_is_not_replayed(tmp_path: Path) -> None:
+def test_table_with_unordered_offsets_is_refused(tmp_path: Path) -> None:
     made = MadeTable(tmp_path / "table")
     made.run({0: [ROW] * 10})
     made.change(made.files[0], [0, 1, 1, 2])
@@ -210,7 +211,7 @@ class Targets:
         self.lanes = {0: FakeTarget(), 1: FakeTarget()}
 
     def appending(self) -> None:
-        """Nothing is in the way."""
+        """Do nothing; tests override it."""
 
     def __call__(self, bootstrap: str, topic: str) -> Targets:
         return self
@@ -229,7 +230,7 @@ class Targets:
         return self.lanes[partition].row(partition, offset)
 
     def close(self) -> None:
-        """There is no connection."""
+        """Do nothing: there is no connection."""
 
 
 Heard = list[tuple[str, int, int]]
@@ -244,7 +245,7 @@ def targets(monkeypatch: pytest.MonkeyPatch) -> Targets:
 
 
 def write_all(table: MadeTable, heard: Heard) -> list[int]:
-    """All of a replay's lanes; how many rows each has written."""
+    """Run all of a replay's lanes; return the rows that each has written."""
     fixed = replace(REPLAY, lanes=(LANE, ReplayLane(1, 0, 5, 1, 5)))
     opened = job.Opened(table.state.place, "t", table.files, [])
     wish = job.ReplayRequest(str(table.folder), "out", "")
@@ -252,9 +253,7 @@ def write_all(table: MadeTable, heard: Heard) -> list[int]:
     return [lane.written for lane in done]
 
 
-def test_progress_is_of_rows_first_counted_and_then_there(
-    table: MadeTable, targets: Targets
-) -> None:
+def test_progress_counts_rows_then_written_rows(table: MadeTable, targets: Targets) -> None:
     heard: Heard = []
     assert write_all(table, heard) == [19, 3]
     for what in ("rows of t counted", "t -> out: rows"):
@@ -264,7 +263,7 @@ def test_progress_is_of_rows_first_counted_and_then_there(
         assert calls[-1] == (22, 22)
 
 
-def test_ctrl_c_ends_each_partition_with_its_batch_and_the_next_replay_goes_on(
+def test_ctrl_c_ends_after_current_batches_and_replay_continues(
     table: MadeTable, targets: Targets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, stopped = threading.Event(), threading.Event()
@@ -299,7 +298,7 @@ def test_ctrl_c_ends_each_partition_with_its_batch_and_the_next_replay_goes_on(
     assert targets.lanes[1].rows == expected(range(3), 1)
 
 
-def test_the_command_says_how_to_go_on(
+def test_interrupted_command_prints_how_to_continue(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(wish: job.ReplayRequest, progress: job.Progress) -> None:
@@ -312,7 +311,7 @@ def test_the_command_says_how_to_go_on(
 
 
 @given(st.lists(st.sets(st.integers(0, 30)), max_size=4), st.integers(1, 4))
-def test_files_side_by_side_are_merged(sets: list[set[int]], portion: int) -> None:
+def test_overlapping_files_are_merged(sets: list[set[int]], portion: int) -> None:
     taken: set[int] = set()
     streams = []
     for some in sets:
@@ -327,12 +326,12 @@ def test_files_side_by_side_are_merged(sets: list[set[int]], portion: int) -> No
     assert merged == sorted(taken)
 
 
-def test_files_that_do_not_overlap_are_read_one_after_the_other() -> None:
+def test_disjoint_files_are_read_one_after_the_other() -> None:
     files = [RowFile("a", 0, 5), RowFile("c", 5, 9), RowFile("b", 0, 5), RowFile("d", 20, 30)]
     assert [[file.path for file in group] for group in groups(files)] == [["a", "b"], ["c"], ["d"]]
 
 
-def test_a_record_is_read_back_and_held_against_what_is_asked() -> None:
+def test_last_record_is_read_back_and_compared() -> None:
     key = record.key_of("my-replay")
     assert record.load(record.dump(REPLAY), key) == REPLAY
     record.same(replace(REPLAY, producer_id=9, lanes=(replace(LANE, end=200, begin=0),)), REPLAY)
@@ -353,7 +352,7 @@ def test_a_record_is_read_back_and_held_against_what_is_asked() -> None:
     assert open_place("/tmp").where(key).endswith("/_kafkawire/replays/my-replay.json")
 
 
-def test_bounds_and_partitions_are_read_from_the_command_line() -> None:
+def test_bounds_and_partitions_are_parsed() -> None:
     assert parse_bound("--from", "").of(3, 7) == 7
     assert parse_bound("--from", " 12 ").of(3, 7) == 12
     assert parse_bound("--from", "3:12, 4:1").of(3, 7) == 12

@@ -1,5 +1,5 @@
-"""Each report once through the data source, over what a real broker wrote into a tier: figures
-against what was produced, and pictures that show something."""
+"""Each report once through the data source, over the tier of a real broker: figures compared with
+the produced records, and plots that are not empty."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ pytestmark = pytest.mark.real
 T0 = 1_690_000_000_000
 COUNT = 3000
 LATE_MS = 30_000
-"""Every tenth record is so much older than its offset says."""
+"""Every tenth record is this much older than its offset suggests."""
 
 
 class World(NamedTuple):
-    """A broker with a tier, and what was written."""
+    """A broker with a tier, and the records written to it."""
 
     broker: BrokerProcess
     tier: Path
@@ -107,13 +107,13 @@ def table(made: Report, name: str) -> list[dict[str, Any]]:
 
 
 def colours(png: bytes) -> int:
-    """How many pixels are not white."""
+    """The number of pixels that are not white."""
     from matplotlib.image import imread
 
     return int((imread(io.BytesIO(png), format="png")[:, :, :3].min(axis=2) < 0.9).sum())
 
 
-def test_continuity(spark: SparkSession, world: World, tmp_path: Path) -> None:
+def test_continuity_report(spark: SparkSession, world: World, tmp_path: Path) -> None:
     made = report(spark, "continuity", Request(world.source))
     rows = {(row["topic"], row["partition"]): row for row in table(made, "continuity")}
     assert rows["orders", 0]["records"] == rows["orders", 0]["end"] == 2000
@@ -132,10 +132,10 @@ def test_continuity(spark: SparkSession, world: World, tmp_path: Path) -> None:
     assert len(lines) == len(rows) + 1
 
 
-def test_continuity_tells_what_is_lost_and_damaged(
+def test_continuity_report_finds_loss_and_damage(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
-    """Without a broker to ask, and with the objects of a copy of the tier spoiled."""
+    """Without a broker, and with damaged objects in a copy of the tier."""
     import shutil
 
     copy = tmp_path / "tier"
@@ -143,7 +143,7 @@ def test_continuity_tells_what_is_lost_and_damaged(
     clean = report(spark, "continuity", Request(Source(str(copy)), ("orders",)))
     count = sum(row["records"] for row in table(clean, "continuity"))
     assert clean.problems == 0
-    assert COUNT <= count <= COUNT + 30  # what came last may be there, or in the journals only
+    assert COUNT <= count <= COUNT + 30  # the last records may be there, or in the journals only
     for path in (copy / "segments").iterdir():
         data = bytearray(path.read_bytes())
         at = data.find(b"v" * 50)
@@ -161,7 +161,7 @@ def test_continuity_tells_what_is_lost_and_damaged(
     assert made.problems == sum(row["lost"] for row in table(made, "continuity")) == count
 
 
-def test_sizes(spark: SparkSession, world: World) -> None:
+def test_sizes_report(spark: SparkSession, world: World) -> None:
     made = report(spark, "sizes", Request(world.source))
     (orders,) = [row for row in table(made, "sizes") if row["topic"] == "orders"]
     assert orders["records"] == COUNT + 30
@@ -178,7 +178,7 @@ def test_sizes(spark: SparkSession, world: World) -> None:
     assert 400 < row["records"] < 900  # some late ones are among them
 
 
-def test_late(spark: SparkSession, world: World) -> None:
+def test_late_report(spark: SparkSession, world: World) -> None:
     made = report(spark, "late", Request(world.source, ("orders",)))
     rows = {row["partition"]: row for row in table(made, "late")}
     late = [i for i in range(400, COUNT) if i % 10 == 9]
@@ -192,11 +192,11 @@ def test_late(spark: SparkSession, world: World) -> None:
     assert colours(made.plot) > 20_000
 
 
-def test_lag(spark: SparkSession, world: World) -> None:
+def test_lag_report(spark: SparkSession, world: World) -> None:
     made = report(spark, "lag", Request(world.source))
     (row,) = table(made, "lag")
     assert (row["group_id"], row["lag"]) == ("kitchen", 500)
-    assert row["commits"] in (1, 2)  # the cleaner may have been there
+    assert row["commits"] in (1, 2)  # the cleaner may have run
     assert table(made, "lag-partitions") == [
         {"group_id": "kitchen", "topic": "orders", "partition": 0, "committed": 1500,
          "log_end": 2000, "lag": 500}
@@ -204,7 +204,7 @@ def test_lag(spark: SparkSession, world: World) -> None:
     assert colours(made.plot) > 5_000
 
 
-def test_nothing_is_said_in_a_sentence(spark: SparkSession, world: World) -> None:
+def test_empty_report_is_one_sentence(spark: SparkSession, world: World) -> None:
     made = report(spark, "sizes", Request(world.source, ("empty",)))
     assert made.sentences[0].startswith("There is nothing to report:")
     assert not made.tables

@@ -1,4 +1,4 @@
-"""What the reports compute with, without Spark: commits, inequality, lateness, words, plots."""
+"""The computations of the reports, without Spark: commits, inequality, lateness, texts, plots."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ KEY = encode_versioned(OffsetCommitKey("kitchen", "orders", 3), 1)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
-def test_a_commit_of_every_version(version: int) -> None:
+def test_commit_of_every_version_is_parsed(version: int) -> None:
     value = encode_versioned(OffsetCommitValue(offset=41, commit_timestamp=7), version)
     assert decode_event(KEY, value) == Event(commits.COMMIT, "kitchen", "orders", 3, 41)
 
 
-def test_the_old_kind_of_key_is_a_commit_too() -> None:
+def test_old_key_version_is_a_commit() -> None:
     key = encode_versioned(OffsetCommitKey("kitchen", "orders", 3), 0)
     value = encode_versioned(OffsetCommitValue(offset=1), 3)
     assert decode_event(key, value) == Event(commits.COMMIT, "kitchen", "orders", 3, 1)
@@ -71,18 +71,18 @@ def test_tombstones_and_groups() -> None:
     assert decode_event(key, value) == Event(commits.GROUP, "kitchen")
 
 
-def test_what_is_not_ours_is_other_and_what_is_broken_unreadable() -> None:
+def test_unknown_records_are_other_and_broken_ones_unreadable() -> None:
     assert decode_event(b"\x00\x05rest", b"x") == Event(commits.OTHER)
     for key, value in [(None, b""), (b"\x00", b""), (KEY[:-1], b""), (KEY, b"\x00\x03\x00")]:
         assert decode_event(key, value) == Event(commits.UNREADABLE)
     assert decode_event(KEY, b"\x00\x63" + bytes(40)) == Event(commits.UNREADABLE)  # version 99
 
 
-def test_memoryviews_are_read_as_bytes_are() -> None:
+def test_memoryviews_are_parsed_like_bytes() -> None:
     assert decode_event(memoryview(KEY), None).group == "kitchen"
 
 
-def test_gini_of_what_can_be_counted_by_hand() -> None:
+def test_gini_of_small_examples() -> None:
     assert gini([]) == 0
     assert gini([(0, 5)]) == 0
     assert gini([(7, 4)]) == pytest.approx(0)
@@ -91,7 +91,7 @@ def test_gini_of_what_can_be_counted_by_hand() -> None:
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=30))
-def test_gini_is_half_the_mean_difference_by_the_mean(values: list[int]) -> None:
+def test_gini_equals_half_relative_mean_difference(values: list[int]) -> None:
     mean = sum(values) / len(values)
     wanted = 0.0
     if mean:
@@ -108,14 +108,14 @@ def test_concentration_begins_with_the_largest() -> None:
     assert largest_share([]) == 0
 
 
-def test_widths_hold_any_range() -> None:
+def test_bucket_widths_cover_any_range() -> None:
     assert width_for(0) == WIDTHS_MS[0]
     assert width_for(3_600_000, 60) == 60_000
     assert width_for(3_600_001, 60) == 300_000
     assert width_for(10**15) == WIDTHS_MS[-1]
 
 
-def test_classes_of_lateness_have_words() -> None:
+def test_classes_of_lateness_have_labels() -> None:
     labels = lateness_labels()
     assert len(labels) == len(LATE_EDGES_MS) + 1
     assert labels[0] == "in order"
@@ -126,7 +126,7 @@ def test_classes_of_lateness_have_words() -> None:
     assert quantile_class([0, 0], 0.99) == 0
 
 
-def test_words_for_figures() -> None:
+def test_figures_are_formatted() -> None:
     assert [duration(ms) for ms in (5, 1500, 60_000, 2 * DAY_MS)] == [
         "5 ms",
         "1.5 s",
@@ -159,7 +159,7 @@ def strip_of(offsets: list[int], at_a_time: int = 7) -> Strip:
     return strip
 
 
-def test_a_strip_counts_what_comes() -> None:
+def test_strip_counts_offsets() -> None:
     strip = strip_of(list(range(100, 200)))
     assert (strip.first, strip.last, strip.records) == (100, 199, 100)
     assert (strip.duplicates, strip.outside) == (0, 0)
@@ -171,7 +171,7 @@ def test_a_strip_counts_what_comes() -> None:
     st.lists(st.integers(90, 210), max_size=60),
     st.integers(1, 20),
 )
-def test_a_strip_finds_repetitions_and_strays(offsets: list[int], at_a_time: int) -> None:
+def test_strip_finds_repeated_and_stray_offsets(offsets: list[int], at_a_time: int) -> None:
     strip = strip_of(offsets, at_a_time)
     highest, records, duplicates = -1, 0, 0
     inside = [offset for offset in offsets if 100 <= offset < 200]
@@ -184,7 +184,7 @@ def test_a_strip_finds_repetitions_and_strays(offsets: list[int], at_a_time: int
     assert strip.outside == len(offsets) - len(inside)
 
 
-def test_a_range_is_held_against_its_account() -> None:
+def test_range_is_compared_with_its_account() -> None:
     account = Account(RANGE, rows=90)
     account.add_gap(120, 125, COMPACTED)
     account.add_gap(150, 155, LOST)
@@ -194,7 +194,7 @@ def test_a_range_is_held_against_its_account() -> None:
     assert row["gaps"][1] == {"base": 150, "end": 155, "reason": LOST}
     assert (
         judged(strip_of(there[:-3]), account)["unexplained"] == 3
-    )  # it counted, they did not come
+    )  # they were counted, but no row was received
     assert judged(strip_of([*there, 130]), account)["duplicates"] == 1
     nothing = judged(strip_of([]), Account(RANGE, counts={ABORTED: 100}))
     assert (nothing["first"], nothing["records"], nothing["unexplained"]) == (None, 0, 0)
@@ -213,7 +213,7 @@ def lateness_of(stamps: list[int], newest: int = -1, at_a_time: int = 5) -> Late
 
 
 @given(st.lists(st.integers(-1, 100_000), max_size=40), st.integers(-1, 80_000))
-def test_lateness_is_against_the_newest_before(stamps: list[int], newest: int) -> None:
+def test_lateness_is_relative_to_newest_earlier_record(stamps: list[int], newest: int) -> None:
     lateness = lateness_of(stamps, newest)
     counts, arrived = [0] * CLASSES, [0] * CLASSES
     highest, latest = newest, 0
@@ -235,7 +235,7 @@ def test_lateness_is_against_the_newest_before(stamps: list[int], newest: int) -
     assert (row["records"], row["late"]) == (sum(counts), sum(counts[1:]))
 
 
-def test_ranges_that_begin_behind_what_precedes_them_are_read_again() -> None:
+def test_ranges_with_older_first_records_are_read_again() -> None:
     names = ("topic", "partition", "base", "end", "first", "newest")
     rows = [("t", 0, 20, 30, 8, 9), ("t", 0, 0, 10, 1, 9), ("t", 0, 10, 20, -1, -1),
             ("t", 0, 30, 40, 9, 12), ("t", 0, 40, 50, 11, 12), ("t", 1, 0, 9, 4, 4)]  # fmt: skip
@@ -275,7 +275,7 @@ def test_lateness_in_sentences() -> None:
     assert "Without a timestamp, and left out: 7." in nothing
 
 
-def test_a_line_ends_where_a_group_has_no_offset_any_more() -> None:
+def test_line_ends_where_group_has_no_offset() -> None:
     rows = [("a", 1, 5), ("a", 2, 6), ("b", 2, 0), ("b", 3, 1)]
     reported = [dict(zip(("group_id", "at", "lag"), row, strict=True)) for row in rows]
     assert series(reported) == {"a": [(1, 5), (2, 6), (3, None)], "b": [(2, 0), (3, 1)]}
@@ -289,7 +289,7 @@ def partition_row(topic: str, partition: int, records: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_topics_are_summed_up_with_their_skew() -> None:
+def test_topics_are_summed_with_skew() -> None:
     rows = [partition_row("t", 0, 90), partition_row("t", 1, 10), partition_row("u", 0, 0)]
     found = {"topic": "t", "keys": 41, "keyless": 40, "gini": 0.31234, "top": [{"records": 20}]}
     t, u = by_topic(rows, [found])
@@ -299,7 +299,7 @@ def test_topics_are_summed_up_with_their_skew() -> None:
     assert (u["records"], u["keys"], u["gini_keys"], u["first_ms"]) == (0, 0, None, None)
 
 
-def test_csv_has_bytes_in_hexadecimal_and_no_lists() -> None:
+def test_csv_has_bytes_as_hex_and_no_lists() -> None:
     import pyarrow as pa
 
     data = pa.table({"n": [1, None], "key": [b"\xff", None], "many": [[1], [2]]})
@@ -308,7 +308,7 @@ def test_csv_has_bytes_in_hexadecimal_and_no_lists() -> None:
 
 @pytest.fixture
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plots of fewer pixels, drawn sooner."""
+    """Use plots of fewer pixels, which are drawn faster."""
     monkeypatch.setattr(plots, "DPI", 40)
 
 
@@ -320,7 +320,7 @@ def picture(png: bytes) -> Any:
 
 
 def has(png: bytes, colour: str) -> int:
-    """How many pixels have this colour."""
+    """The number of pixels of this colour."""
     wanted = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
     return int((np.abs(picture(png)[:, :, :3] - wanted).max(axis=2) < 0.004).sum())
 
@@ -328,7 +328,7 @@ def has(png: bytes, colour: str) -> int:
 @pytest.mark.slow
 @pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize("partitions", [1, 20, 520])
-def test_the_map_shows_what_is_wrong(partitions: int) -> None:
+def test_map_shows_problems(partitions: int) -> None:
     rows, cells = [], {}
     for number_ in range(partitions):
         row: dict[str, Any] = dict.fromkeys(("lost", "damaged", "unexplained", "duplicates"), 0)
@@ -343,7 +343,7 @@ def test_the_map_shows_what_is_wrong(partitions: int) -> None:
     assert has(broken, plot_continuity.WRONG) > legend + 5
 
 
-def test_small_partitions_fill_their_strip() -> None:
+def test_strip_of_small_partition_is_filled() -> None:
     share = plot_continuity.shares(
         3, [1 if size_ else 0 for size_ in plot_continuity.cell_sizes(3)]
     )
@@ -352,7 +352,7 @@ def test_small_partitions_fill_their_strip() -> None:
 
 
 @pytest.mark.usefixtures("coarse")
-def test_lines_of_many_groups_are_few() -> None:
+def test_number_of_group_lines_is_bounded() -> None:
     many = {f"g{i:02}": [(1000, i), (2000, None)] for i in range(30)}
     lines = plot_lag.folded(many)
     assert list(lines)[:2] == ["g29", "g28"]
@@ -366,7 +366,7 @@ def test_lines_of_many_groups_are_few() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("coarse")
-def test_plots_of_little_and_much_are_drawn() -> None:
+def test_plots_of_few_and_many_values_are_drawn() -> None:
     counts = [90, 5, 0, 0, 0, 0, 1, 0, 0, 0, 0, 4]
     late = [
         {

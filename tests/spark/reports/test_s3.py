@@ -1,4 +1,4 @@
-"""Every report over a tier in MinIO, on this machine's Spark; tables and pictures go there too."""
+"""Every report over a tier in MinIO, with a local Spark; tables and plots are written there too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 
 
-def test_all_reports(spark: SparkSession, minio: Minio, tier_url: str) -> None:
+def test_all_reports_with_minio(spark: SparkSession, minio: Minio, tier_url: str) -> None:
     minio.client().create_bucket(Bucket=tier_url.split("/")[2])
     tier(f"{tier_url}/tier", kitchen())
     request = Request(Source(f"{tier_url}/tier"))

@@ -1,4 +1,4 @@
-"""The reports on a real Spark, over records that are made up: every figure is known."""
+"""The reports on a real Spark, over generated records: every figure is known."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture
 def scope_of(tmp_path: Path) -> Callable[..., ReportScope]:
-    """A tier of such records, and a report's scope of it."""
+    """A tier of these records, and a report's scope of it."""
 
     def make(records: Sequence[Record], **asked: Any) -> ReportScope:
         tier(str(tmp_path / "tier"), records)
@@ -55,9 +55,7 @@ def orders(partition: int, count: int, every_ms: int) -> list[Record]:
     ]
 
 
-def test_lag_over_time_is_what_was_written_less_what_was_committed(
-    spark: SparkSession, scope_of: Make
-) -> None:
+def test_lag_over_time_is_written_minus_committed(spark: SparkSession, scope_of: Make) -> None:
     records = [
         *orders(0, 100, 1000),  # one a second: after s seconds there are s + 1
         *orders(1, 10, 1000),
@@ -68,7 +66,7 @@ def test_lag_over_time_is_what_was_written_less_what_was_committed(
         commit(4, 60_000, "gone", 0, 7),
         commit(5, 70_000, "gone", 0, None),
         group(6, 70_000, "gone", False),
-        commit(7, 80_000, "kitchen", 0, 1000),  # above the end: not behind
+        commit(7, 80_000, "kitchen", 0, 1000),  # above the end: no lag
         (lag.OFFSETS_TOPIC, 0, 8, 80_000, b"\x00\x01garbage", b""),
     ]
     report = lag.run(spark, scope_of(records))
@@ -95,9 +93,7 @@ def test_lag_over_time_is_what_was_written_less_what_was_committed(
     assert report.plot[:4] == b"\x89PNG"
 
 
-def test_lag_since_a_time_knows_what_was_committed_before_it(
-    spark: SparkSession, scope_of: Make
-) -> None:
+def test_lag_since_a_time_includes_earlier_commits(spark: SparkSession, scope_of: Make) -> None:
     records = [*orders(0, 100, 1000), commit(0, 5_000, "kitchen", 0, 5)]
     report = lag.run(spark, scope_of(records, since=T0 + 50_000, until=T0 + 80_000))
     rows = table(report, "lag-groups")
@@ -109,7 +105,7 @@ def test_lag_since_a_time_knows_what_was_committed_before_it(
     }  # fmt: skip
 
 
-def test_no_commits_are_said(spark: SparkSession, scope_of: Make) -> None:
+def test_missing_commits_are_reported(spark: SparkSession, scope_of: Make) -> None:
     assert "no __consumer_offsets" in lag.run(spark, scope_of(orders(0, 3, 1))).sentences[0]
     records = [*orders(0, 3, 1), group(0, 0, "kitchen", True)]
     assert "No group has committed" in lag.run(spark, scope_of(records)).sentences[0]

@@ -1,4 +1,5 @@
-"""What the reports' tasks find, against plain Python over the same records; without Spark.
+"""The results of the reports' tasks, compared with plain Python over the same records; without
+Spark.
 
 Covers: kafkawire.spark.reports.key_loops, kafkawire.spark.reports.runs.
 """
@@ -35,7 +36,7 @@ NO_TIME, FUTURE = -1 - T0, 400 * 365 * DAY_MS
 
 
 def made_up(chance: random.Random) -> list[Record]:
-    """Three topics of uneven partitions; times out of order, missing, and of another age."""
+    """Three topics of uneven partitions; timestamps out of order, missing, and far in the past."""
     records: list[Record] = []
     for topic, partition, count in [("a", 0, 300), ("a", 2, 90), ("b", 0, 40), ("c", 1, 1)]:
         for offset in range(count):
@@ -64,7 +65,7 @@ def scope(records: list[Record], tmp_path_factory: pytest.TempPathFactory) -> It
 def done(
     scope: ReportScope, work: Work, tasks: Sequence[Task] | None = None
 ) -> list[dict[str, Any]]:
-    """What all tasks give, the last one first."""
+    """The results of all tasks, the last one first."""
     tasks = plan_tasks(scope.parts, task_bytes=TASK_BYTES) if tasks is None else tasks
     assert len(tasks) > 10 or len(tasks) == 1
     found: list[dict[str, Any]] = []
@@ -75,7 +76,7 @@ def done(
     return found
 
 
-def test_sizes_and_keys_are_what_counting_gives(scope: ReportScope, records: list[Record]) -> None:
+def test_sizes_and_keys_match_plain_counting(scope: ReportScope, records: list[Record]) -> None:
     found = sorted(done(scope, tally.tally), key=lambda row: row["topic"])
     topics = {row["topic"]: row for row in tally.merged(iter(found))}
     assert sorted(topics) == ["a", "b", "c"]
@@ -108,7 +109,7 @@ def size(record: Record) -> int:
 
 
 @pytest.mark.slow
-def test_the_report_says_what_is_odd_and_draws_the_rest(
+def test_report_lists_unusual_records_and_plots_others(
     scope: ReportScope, records: list[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plots, "DPI", 40)
@@ -123,9 +124,7 @@ def test_the_report_says_what_is_odd_and_draws_the_rest(
     assert report.plot[:4] == b"\x89PNG"
 
 
-def test_nothing_but_records_without_a_time_is_reported_and_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_without_timestamp_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots, "DPI", 40)
     url = str(tmp_path / "tier")
     tier(url, [("a", 0, offset, NO_TIME, None, b"v") for offset in range(3)])
@@ -139,7 +138,7 @@ def test_nothing_but_records_without_a_time_is_reported_and_written(
     scope.close()
 
 
-def test_late_is_what_counting_gives(scope: ReportScope, records: list[Record]) -> None:
+def test_lateness_matches_plain_counting(scope: ReportScope, records: list[Record]) -> None:
     until = T0 + 10 * DAY_MS
     found = done(scope, late.counter(until, {}))
     again = late.to_read_again(found)
@@ -162,7 +161,7 @@ def test_late_is_what_counting_gives(scope: ReportScope, records: list[Record]) 
         assert (row["timeless"], row["future"]) == (timeless, future)
 
 
-def test_a_range_that_does_not_catch_up_is_read_whole(
+def test_range_that_stays_late_is_read_whole(
     scope: ReportScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(late, "SOON", 3)
@@ -178,7 +177,7 @@ def test_a_range_that_does_not_catch_up_is_read_whole(
     assert not any(none["counts"])
 
 
-def test_ends_are_what_list_offsets_would_find(scope: ReportScope, records: list[Record]) -> None:
+def test_ends_match_list_offsets(scope: ReportScope, records: list[Record]) -> None:
     first, until = T0 + 2_000, T0 + 10 * DAY_MS
     found = sorted(done(scope, ends.finder(first, until)), key=lambda row: row["topic"])
     rows = {(row["topic"], row["partition"]): row for row in ends.merged(iter(found))}
@@ -196,7 +195,7 @@ def test_ends_are_what_list_offsets_would_find(scope: ReportScope, records: list
 
 
 @given(st.lists(st.lists(st.integers(0, 10**13), max_size=30), max_size=6), st.integers(1, 40))
-def test_buckets_are_the_same_however_they_are_merged(stamps: list[list[int]], room: int) -> None:
+def test_buckets_are_independent_of_merge_order(stamps: list[list[int]], room: int) -> None:
     parts, whole = [Buckets(room=room) for _ in stamps], Buckets(room=room)
     for part, times in zip(parts, stamps, strict=True):
         part.feed(np.array(times, np.int64), np.array(times, np.int64) % 97)
@@ -216,7 +215,7 @@ def test_widths_are_multiples_of_each_other() -> None:
     assert all(b % a == 0 for a, b in pairwise(WIDTHS_MS))
 
 
-def test_strays_do_not_set_the_scale() -> None:
+def test_outliers_do_not_set_the_scale() -> None:
     times = np.arange(T0, T0 + 100_000, 50, dtype=np.int64)
     buckets = Buckets()
     buckets.feed(times, times)
@@ -242,7 +241,7 @@ def keys_of(words: Sequence[bytes], room: int) -> Keys:
 
 @settings(max_examples=30)
 @given(st.integers(0, 1 << 32), st.sampled_from([0.02, 0.3, 1.0]))
-def test_what_many_keys_have_is_bounded(seed: int, skew: float) -> None:
+def test_memory_of_many_keys_is_bounded(seed: int, skew: float) -> None:
     chance = random.Random(seed)
     words = [b"%d" % min(int(chance.paretovariate(skew)), 10**9) for _ in range(2500)]
     counted, found = Counter(words), keys_of(words, 256)
@@ -261,7 +260,7 @@ def test_what_many_keys_have_is_bounded(seed: int, skew: float) -> None:
     assert found.records_off * 256 <= 8 * 2 * len(words)  # each task's, and the merge's
 
 
-def test_an_estimate_is_near() -> None:
+def test_estimate_is_within_error() -> None:
     chance = random.Random(3)
     words = [b"u%d" % i for i in range(15_000)] + [b"hot"] * 3000 + [b"warm"] * 1000
     chance.shuffle(words)

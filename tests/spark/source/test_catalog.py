@@ -1,4 +1,4 @@
-"""What there is to read, from manifests: topics, bounds, times, the pieces of ranges.
+"""The catalog of readable data, from manifests: topics, bounds, timestamps, pieces of ranges.
 
 Covers: kafkawire.spark.source.files.times.
 """
@@ -40,7 +40,7 @@ def held(pieces: Iterable[Piece]) -> list[tuple[int, int, int, str]]:
     return [(p.place, p.base, p.end, Path(p.key).stem.lstrip("0")) for p in pieces]
 
 
-def test_topics_bounds_and_facts(files: Files) -> None:
+def test_topics_bounds_and_properties(files: Files) -> None:
     one, two = files.topic("t", 2, **{"retention.ms": "7"})
     files.topic("empty", 3)
     files.topic("__internal", 1)
@@ -61,7 +61,7 @@ def test_topics_bounds_and_facts(files: Files) -> None:
             catalog.part(PartitionRange("t", partition, 0, 1))
 
 
-def test_parts(files: Files) -> None:
+def test_parts_of_ranges(files: Files) -> None:
     [number] = files.topic("t")
     for name in (1, 2, 3):
         files.put(name, Share(number, batches((name - 1) * 100, [10] * 10)))
@@ -80,11 +80,11 @@ def test_parts(files: Files) -> None:
     assert gc.isenabled()
     assert catalog.part(PartitionRange("t", 0, 200, 400)).size_bytes == pytest.approx(
         2 * catalog.part(PartitionRange("t", 0, 200, 300)).size_bytes, rel=0.1
-    )  # what is in no segment counts like the rest
+    )  # offsets in no segment count like the others
 
 
 @given(histories(3), st.integers(0, 60), st.integers(0, 80))
-def test_sheets_say_what_manifests_say(deltas: list[Delta], base: int, size: int) -> None:
+def test_sheets_match_manifests(deltas: list[Delta], base: int, size: int) -> None:
     state = fold(empty(manifests.CLUSTER, 1, 1, 0, 0), deltas)
     manifest, sheet = Manifest(state), Sheet(Manifest(state))
     for number in manifest.numbers:
@@ -101,8 +101,8 @@ def test_sheets_say_what_manifests_say(deltas: list[Delta], base: int, size: int
 
 
 @given(histories(4))
-def test_several_manifests_hold_each_offset_once(deltas: list[Delta]) -> None:
-    """Where the generation is highest; then where the manifest comes first."""
+def test_several_manifests_give_each_offset_once(deltas: list[Delta]) -> None:
+    """The highest generation is used; then the first manifest."""
     sheets = [
         Sheet(Manifest(fold(empty(manifests.CLUSTER, 1, 1, n, 0), [replace(d, sequence=n + 1)])))
         for n, d in enumerate(deltas)
@@ -126,7 +126,7 @@ def test_several_manifests_hold_each_offset_once(deltas: list[Delta]) -> None:
         assert seen == [(offset, at, entry) for offset, (_, at, entry) in sorted(best.items())]
 
 
-def test_a_data_folder_of_several_brokers(tmp_path: Path) -> None:
+def test_data_folder_of_several_brokers(tmp_path: Path) -> None:
     for node in (1, 2):
         files = Files(open_place(str(tmp_path / f"data/brokers/{node}")))
         [number] = files.topic("t")
@@ -145,8 +145,8 @@ def test_a_data_folder_of_several_brokers(tmp_path: Path) -> None:
     assert held(one.part(PartitionRange("t", 0, 50, 150)).pieces) == [(0, 50, 150, "2")]
 
 
-def test_a_topic_that_was_made_again(tmp_path: Path) -> None:
-    """The newer one is meant; the older one's segments are another topic's."""
+def test_recreated_topic(tmp_path: Path) -> None:
+    """The newer topic is meant; the older one's segments belong to another topic."""
     for node in (1, 2):
         files = Files(open_place(str(tmp_path / f"brokers/{node}")))
         [number] = files.topic("t")
@@ -178,8 +178,8 @@ def test_places_without_a_manifest(tmp_path: Path) -> None:
 # Times
 
 
-def test_offsets_of_times(files: Files) -> None:
-    """The first offset at or after a time, whatever block it is in; times may fall."""
+def test_offsets_for_timestamps(files: Files) -> None:
+    """The first offset at or after a timestamp, in any block; timestamps may decrease."""
     [number] = files.topic("t")
     late = batch(500, 1, timestamp_ms=START_MS + 10_000)
     early = [batch(n, 1, timestamp_ms=START_MS + 400 + n) for n in range(501, 600)]
@@ -196,7 +196,7 @@ def test_offsets_of_times(files: Files) -> None:
     assert catalog.offset_for_time("t", 0, 1 << 62) is None
 
 
-def test_a_time_behind_what_was_compacted(files: Files) -> None:
+def test_timestamp_after_compacted_records(files: Files) -> None:
     [number] = files.topic("t")
     files.put(1, Share(number, [batch(0, 10), batch(40, 10)], end=60))
     [other] = files.topic("u")
@@ -208,7 +208,7 @@ def test_a_time_behind_what_was_compacted(files: Files) -> None:
     assert catalog.offset_for_time("t", 0, START_MS + 41) == 70
 
 
-def test_a_time_in_damaged_bytes(files: Files) -> None:
+def test_timestamp_in_damaged_bytes(files: Files) -> None:
     [number] = files.topic("t")
     key = files.put(1, Share(number, batches(0, [10] * 50)))
     files.publish()
@@ -221,7 +221,7 @@ def test_a_time_in_damaged_bytes(files: Files) -> None:
     assert catalog.offset_for_time("t", 0, START_MS + 480) == 480
 
 
-def test_a_time_in_a_file_that_was_replaced(files: Files) -> None:
+def test_timestamp_in_replaced_file(files: Files) -> None:
     [number] = files.topic("t")
     for name in (1, 2):
         files.put(name, Share(number, batches((name - 1) * 100, [10] * 10)))
@@ -242,7 +242,7 @@ def test_a_time_in_a_file_that_was_replaced(files: Files) -> None:
 # Read again
 
 
-def test_refreshing_reads_what_is_new(files: Files) -> None:
+def test_refresh_reads_new_deltas(files: Files) -> None:
     [number] = files.topic("t")
     files.put(1, Share(number, batches(0, [10] * 10)))
     files.publish()
@@ -270,8 +270,8 @@ def test_refreshing_reads_what_is_new(files: Files) -> None:
     assert again.bounds("t", 0) == Bounds(0, 100, 100)
 
 
-def test_refreshing_after_a_fold(files: Files) -> None:
-    """The deltas that would be next are gone: the snapshot is read."""
+def test_refresh_after_fold(files: Files) -> None:
+    """The deltas that would be next are deleted: the snapshot is read."""
     [number] = files.topic("t")
     files.put(1, Share(number, batches(0, [10] * 10)))
     files.publish()
@@ -287,7 +287,7 @@ def test_refreshing_after_a_fold(files: Files) -> None:
     assert catalog.refreshed().bounds("t", 0) == Bounds(0, 200, 200)
 
 
-def test_deltas_of_a_bucket_are_fetched_together(
+def test_deltas_of_bucket_are_fetched_together(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [number] = files.topic("t")
@@ -297,7 +297,7 @@ def test_deltas_of_a_bucket_are_fetched_together(
     listed: list[str] = []
 
     class Far(FolderPlace):
-        """As a bucket: a place that is not a folder."""
+        """A place like a bucket: not a folder."""
 
         def list(self, prefix: str = "") -> Iterator[str]:
             listed.append(prefix)
@@ -311,7 +311,7 @@ def test_deltas_of_a_bucket_are_fetched_together(
     assert listed == ["manifest/delta-"]
 
 
-def test_when_files_were_written(files: Files) -> None:
+def test_write_time_of_files(files: Files) -> None:
     [number] = files.topic("t")
     files.put(1, Share(number, batches(0, [10])))
     files.put(2, Share(number, batches(10, [10])), generation=1)

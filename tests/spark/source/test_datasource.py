@@ -1,4 +1,4 @@
-"""`spark.read.format("kafkawire")` on a real Spark: what comes is what was produced, and only that.
+"""`spark.read.format("kafkawire")` on a real Spark: it returns exactly the produced records.
 
 One broker with a folder as its tier fills topics; Spark reads the tier, the broker, a folder of a
 broker without a tier, or a bucket.
@@ -61,7 +61,7 @@ def topics(kafkawire_broker_factory: Factory, tier: Path) -> Iterator[Topics]:
 
 
 def read(spark: SparkSession, source: Path | str, **options: str) -> DataFrame:
-    """Of `orders` if nothing else is said; underscores for dots."""
+    """Read `orders` unless other options are given; underscores for dots."""
     reader = spark.read.format("kafkawire").option("source", str(source))
     if not {"subscribe", "subscribePattern", "assign"} & options.keys():
         reader = reader.option("subscribe", "orders")
@@ -71,7 +71,7 @@ def read(spark: SparkSession, source: Path | str, **options: str) -> DataFrame:
 
 
 def rows_of(frame: DataFrame) -> list[Row]:
-    """In order of topic, partition and offset. Columns that are not there are None."""
+    """Rows in order of topic, partition and offset. Missing columns are None."""
     found = []
     for row in frame.collect():
         has = {name.strip("_"): value for name, value in row.asDict().items()}
@@ -99,7 +99,7 @@ def bare(rows: list[Row]) -> list[Row]:
 
 
 def at(n: int) -> datetime:
-    """The time of record n of a topic."""
+    """The timestamp of record n of a topic."""
     return EPOCH + timedelta(milliseconds=START_MS + n * 1000)
 
 
@@ -108,15 +108,13 @@ def tasks(frame: DataFrame) -> int:
 
 
 def refusal(frame_of: Any) -> str:
-    """Our sentence of what Spark raises."""
+    """Our error message within what Spark raises."""
     with pytest.raises(Exception, match="kafkawire") as refused:
         frame_of()
     return sentence(refused.value)
 
 
-def test_every_record_comes_as_it_was_produced(
-    spark: SparkSession, topics: Topics, tier: Path
-) -> None:
+def test_every_record_is_read_as_produced(spark: SparkSession, topics: Topics, tier: Path) -> None:
     frame = read(spark, tier, includeHeaders="true")
     assert rows_of(frame) == topics.of("orders")
     assert [field.simpleString() for field in frame.schema] == [
@@ -128,7 +126,7 @@ def test_every_record_comes_as_it_was_produced(
 
 
 @pytest.mark.parametrize("where", ["broker", "tier and broker"])
-def test_the_tail_comes_from_the_broker(
+def test_tail_is_read_from_broker(
     where: str, spark: SparkSession, topics: Topics, tier: Path
 ) -> None:
     topics.fill("tail", 20)  # in no segment yet
@@ -137,7 +135,7 @@ def test_the_tail_comes_from_the_broker(
     assert rows_of(frame) == topics.of("tail")
 
 
-def test_the_folder_of_a_broker_is_read_without_it(
+def test_data_folder_is_read_without_broker(
     spark: SparkSession, kafkawire_broker_factory: Factory
 ) -> None:
     broker = kafkawire_broker_factory(settings=QUICK)
@@ -149,7 +147,7 @@ def test_the_folder_of_a_broker_is_read_without_it(
     assert rows_of(read(spark, broker.data)) == bare(made.of("orders"))
 
 
-def test_columns_are_chosen_by_the_option_or_the_schema(
+def test_columns_are_selected_by_option_or_schema(
     spark: SparkSession, topics: Topics, tier: Path
 ) -> None:
     wanted = [(row.offset, row.value) for row in topics.of("bills")]
@@ -169,7 +167,7 @@ def test_columns_are_chosen_by_the_option_or_the_schema(
     )
 
 
-def test_sql_sees_topics(spark: SparkSession, topics: Topics, tier: Path) -> None:
+def test_topics_can_be_queried_by_sql(spark: SparkSession, topics: Topics, tier: Path) -> None:
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW orders USING kafkawire "
         f"OPTIONS (source '{tier}', subscribe 'orders')"
@@ -194,14 +192,14 @@ FILTERS = [
 
 @pytest.fixture
 def pushing(spark: SparkSession) -> Iterator[dict[str, str]]:
-    """The option of a frame into which filters are pushed, as they are meanwhile."""
+    """Enable filter pushdown for a frame, as long as the context lasts."""
     spark.conf.set(PUSHDOWN, "true")
     yield {"filterPushdown": "true"}
     spark.conf.set(PUSHDOWN, "false")
 
 
 @pytest.mark.parametrize("condition", FILTERS)
-def test_filters_leave_what_they_say(
+def test_filters_return_matching_rows(
     condition: str, spark: SparkSession, topics: Topics, tier: Path, pushing: dict[str, str]
 ) -> None:
     produced = [(r.topic, r.partition, r.offset, r.key) for r in topics.of("orders", "bills")]
@@ -213,7 +211,7 @@ def test_filters_leave_what_they_say(
     assert sorted(map(tuple, found.collect())) == sorted(map(tuple, wanted.collect()))
 
 
-def test_what_a_filter_rules_out_is_not_planned(
+def test_partitions_excluded_by_filter_are_not_planned(
     spark: SparkSession, topics: Topics, tier: Path, pushing: dict[str, str]
 ) -> None:
     def many() -> DataFrame:
@@ -229,7 +227,7 @@ def test_what_a_filter_rules_out_is_not_planned(
 
 
 @pytest.mark.parametrize("setting", ["true", "false"])
-def test_a_frame_may_be_filtered_and_then_not(
+def test_frame_can_be_used_with_and_without_filter(
     setting: str, spark: SparkSession, topics: Topics, tier: Path
 ) -> None:
     """Spark 4.2 plans the later queries of a frame with the filters of an earlier one."""
@@ -248,7 +246,7 @@ def test_a_frame_may_be_filtered_and_then_not(
         spark.conf.set(PUSHDOWN, "false")
 
 
-def test_limits_say_from_where_to_where(spark: SparkSession, topics: Topics, tier: Path) -> None:
+def test_starting_and_ending_offsets(spark: SparkSession, topics: Topics, tier: Path) -> None:
     def spans(**options: str) -> dict[int, tuple[int, int]]:
         frame = read(spark, tier, **options).groupBy("partition")
         found = frame.agg({"offset": "min", "value": "count", "*": "count"}).collect()
@@ -268,7 +266,7 @@ def test_limits_say_from_where_to_where(spark: SparkSession, topics: Topics, tie
     assert read(spark, tier, subscribePattern="orders.*").count() == sum(ends)
 
 
-def test_tasks_are_as_many_as_asked_for(spark: SparkSession, topics: Topics, tier: Path) -> None:
+def test_number_of_tasks_matches_option(spark: SparkSession, topics: Topics, tier: Path) -> None:
     assert tasks(read(spark, tier)) == 1  # it is small
     several = read(spark, tier, minPartitions="5")
     assert tasks(several) >= 5
@@ -278,7 +276,7 @@ def test_tasks_are_as_many_as_asked_for(spark: SparkSession, topics: Topics, tie
     assert tasks(small) == sum(-(-len(topics.rows["orders", p]) // 500) for p in range(3))
 
 
-def test_what_cannot_be_read_is_said_in_a_sentence(
+def test_unreadable_source_is_one_sentence(
     spark: SparkSession, topics: Topics, tier: Path, tmp_path: Path
 ) -> None:
     assert refusal(lambda: read(spark, tier, startingOfsets="1")).startswith("there is no option")
@@ -295,7 +293,7 @@ def test_what_cannot_be_read_is_said_in_a_sentence(
     assert "is for reading" in refusal(writer.save)
 
 
-def test_a_bucket_is_read_as_a_folder_is(
+def test_bucket_is_read_like_folder(
     spark: SparkSession,
     minio: Minio,
     tier_url: str,

@@ -1,8 +1,8 @@
-"""Every byte of a segment harmed, one after the other: never a wrong row, never one too few that
-nobody tells of.
+"""Every byte of a segment damaged, one after the other: never a wrong row, never an unreported
+missing one.
 
-In-process, on segments made by hand; tests/spark/source/test_faults_broker.py has real brokers and
-Spark.
+In-process, on segments built by hand; tests/spark/source/test_faults_broker.py uses real brokers
+and Spark.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Rows = dict[int, tuple[Cell, Cell]]
 
 
 class Outcome(NamedTuple):
-    """What a task gave. `noted`: what was handed to whoever takes damage."""
+    """The result of a task. `noted`: the damage passed to its handler."""
 
     rows: Rows
     account: Account
@@ -71,7 +71,7 @@ def planned(files: Files, isolation: str = "read_committed") -> tuple[SourceCata
 
 
 def read(catalog: SourceCatalog, task: Task, *, fails: bool = False) -> Outcome:
-    """All of a task. `fails`: damage is raised."""
+    """Read all of a task. `fails`: damage is raised."""
     noted: list[DamagedData] = []
     accounts: list[Account] = []
     rows: Rows = {}
@@ -84,7 +84,7 @@ def read(catalog: SourceCatalog, task: Task, *, fails: bool = False) -> Outcome:
         accounts=accounts,
     ):
         for offset, key, data in zip(*[c.to_pylist() for c in made.columns], strict=True):
-            assert offset not in rows, "an offset is there twice"
+            assert offset not in rows, "an offset was read twice"
             rows[offset] = key, data
     (account,) = accounts
     assert account.missing == 0
@@ -105,7 +105,7 @@ def simple(codec: int = 0) -> Callable[[Files], str]:
 
 
 def transactional(files: Files) -> str:
-    """Aborted and committed ones, and records of nobody's transaction between them."""
+    """Aborted and committed records, and records outside of transactions between them."""
     [number] = files.topic("t")
     of = {"producer_epoch": 0, "attributes": 0x10}
     made = [
@@ -124,7 +124,8 @@ def transactional(files: Files) -> str:
 
 
 def places_of_harm(data: bytes) -> list[int]:
-    """Bytes of every part: some of the batches, all borders, all of what follows if it is small."""
+    """Positions in every part: some of the batches, all borders, all of the footer if it is
+    small."""
     trailer = read_trailer(data[-TAIL_BYTES:], len(data))
     end = trailer.batches_end
     inside = range(HEADER_BYTES, end, max(1, (end - HEADER_BYTES) // 15))
@@ -134,7 +135,7 @@ def places_of_harm(data: bytes) -> list[int]:
 
 
 def harmed(files: Files, key: str) -> Iterator[tuple[str, int]]:
-    """The segment with a bit flipped, then cut short, at each of its places."""
+    """The segment with a bit flipped, then truncated, at each of its positions."""
     data = files.place.get(key)
     for at in places_of_harm(data):
         changed = bytearray(data)
@@ -147,7 +148,7 @@ def harmed(files: Files, key: str) -> Iterator[tuple[str, int]]:
 
 
 def block_at(files: Files, task: Task, at: int) -> tuple[int, int]:
-    """The offsets of the index block that a byte lies in."""
+    """The offsets of the index block that contains a byte."""
     [piece] = task.parts[0].pieces
     body = files.place.get_range(piece.key, piece.index_start, piece.index_length)
     index = SparseIndex(body, piece.start, piece.length, piece.entry_base, piece.index_checksum)
@@ -157,7 +158,8 @@ def block_at(files: Files, task: Task, at: int) -> tuple[int, int]:
 
 
 def explained(made: Outcome, whole: Outcome, key: str) -> int:
-    """That rows are as they were and what is missing was told; how many offsets are damaged."""
+    """Check that rows are unchanged and missing ones are reported; return the number of damaged
+    offsets."""
     reported = [offset for error in made.noted for offset in range(error.base, error.end)]
     assert len(reported) == len(set(reported)) == made.account.counts.get(DAMAGED, 0)
     assert made.rows == {at: row for at, row in whole.rows.items() if at not in set(reported)}
@@ -171,7 +173,7 @@ def explained(made: Outcome, whole: Outcome, key: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", [0, 4], ids=["none", "zstd"])
-def test_any_harm_to_a_segment_is_named_or_does_not_matter(files: Files, codec: int) -> None:
+def test_any_damage_to_segment_is_reported_or_harmless(files: Files, codec: int) -> None:
     key = simple(codec)(files)
     catalog, task = planned(files)
     whole = read(catalog, task)
@@ -200,8 +202,8 @@ def test_any_harm_to_a_segment_is_named_or_does_not_matter(files: Files, codec: 
 
 
 @pytest.mark.slow
-def test_what_was_aborted_never_comes_back_by_harm(files: Files) -> None:
-    """Whatever is harmed: the state section, too, which says what was aborted."""
+def test_damage_never_exposes_aborted_records(files: Files) -> None:
+    """Any damage, including the state section, which lists aborted transactions."""
     key = transactional(files)
     catalog, task = planned(files)
     whole = read(catalog, task)
@@ -219,13 +221,13 @@ def test_what_was_aborted_never_comes_back_by_harm(files: Files) -> None:
 
 
 def _forget() -> None:
-    """What a process remembers of files that do not change."""
+    """Clear the process's caches of immutable files."""
     from kafkawire.spark.source.files import transactions
 
     transactions._read.cache_clear()
 
 
-def test_a_segment_of_which_nothing_is_left(files: Files) -> None:
+def test_empty_segment_file_is_reported(files: Files) -> None:
     key = simple()(files)
     catalog, task = planned(files)
     for data in (b"", b"x", bytes(len(files.place.get(key)))):
@@ -237,8 +239,8 @@ def test_a_segment_of_which_nothing_is_left(files: Files) -> None:
             read(catalog, task, fails=True)
 
 
-def test_a_damaged_manifest_is_no_empty_topic(files: Files) -> None:
-    """Of each of its files: a sentence that names it, never fewer rows."""
+def test_damaged_manifest_is_an_error(files: Files) -> None:
+    """For each of its files: an error that names it, never fewer rows."""
     simple()(files)
     said = []
     for key in list(files.place.list("manifest/")):
@@ -252,7 +254,7 @@ def test_a_damaged_manifest_is_no_empty_topic(files: Files) -> None:
             except SourceError as failure:
                 said.append(str(failure))
             else:
-                assert key == "manifest/current"  # JSON has bytes that say nothing
+                assert key == "manifest/current"  # JSON has bytes without meaning
                 assert len(read(catalog, task).rows) == 240
         files.place.put(key, data)
     assert len(said) > 20
@@ -284,8 +286,10 @@ def test_nulls_and_large_values_and_empty_partitions(files: Files) -> None:
 
 
 @pytest.mark.real
-def test_a_bucket_is_no_other(minio: Minio, tier_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Damage, truncation, and objects that are replaced and gone, in a bucket."""
+def test_damage_in_bucket_is_reported(
+    minio: Minio, tier_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Damage, truncation, and objects that are replaced and deleted, in a bucket."""
     for name, text in minio.environ.items():
         monkeypatch.setenv(name, text)
     minio.client().create_bucket(Bucket=tier_url.split("/")[2])
@@ -309,7 +313,7 @@ def test_a_bucket_is_no_other(minio: Minio, tier_url: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("name", ["segment-v1", "segment-v1-origin"])
 def test_old_segments_are_read_with_and_without_an_origin(files: Files, name: str) -> None:
-    """As the first program wrote them; the manifest of them by hand."""
+    """As the first version wrote them; their manifest is built by hand."""
     data = (Path(__file__).parent.parent.parent / f"golden/{name}.segment").read_bytes()
     trailer = read_trailer(data[-TAIL_BYTES:], len(data))
     assert (trailer.optional(ORIGIN) is None) == (name == "segment-v1")

@@ -1,6 +1,6 @@
-"""Spark and its tasks on the folder of a real broker, and what may become of it meanwhile.
+"""Spark and its tasks on the folder of a real broker, and changes of it meanwhile.
 
-Compacted topics, nulls and large values, retention and deletion behind a plan, segments that are
+Compacted topics, nulls and large values, retention and deletion after planning, segments that are
 merged and removed while a task reads, damage on the disk.
 """
 
@@ -98,7 +98,7 @@ def read(source: Source, part: Part) -> tuple[list[Record], Account]:
 
 
 def consumed(bootstrap: str, topic: str, end: int) -> list[Record]:
-    """What a Kafka consumer gets of partition 0."""
+    """The records that a Kafka consumer reads from partition 0."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "x", "check.crcs": True})
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[Record] = []
@@ -141,7 +141,7 @@ def odd(topics: Topics, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("odd")
-def test_nulls_and_large_values_come_as_they_were(folder: Path) -> None:
+def test_nulls_and_large_values_are_read_unchanged(folder: Path) -> None:
     found, account = read(*plan(folder, "odd"))
     assert found == [(at, key, value) for at, (key, value) in enumerate(ODD)]
     assert not account.counts
@@ -177,16 +177,16 @@ def compacted(topics: Topics, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("compacted")
-def test_a_compacted_topic_is_what_a_consumer_sees(topics: Topics, folder: Path) -> None:
+def test_compacted_topic_matches_consumer(topics: Topics, folder: Path) -> None:
     """Records that were superseded are gaps, each explained."""
     found, account = read(*plan(folder, "compacted"))
     assert account.counts == {COMPACTED: 401 - len(found)}
     assert found == consumed(topics.bootstrap, "compacted", 401)
 
 
-def test_a_log_start_that_passes_a_plan(topics: Topics, folder: Path) -> None:
-    """DeleteRecords, as retention, after the plan was made: the segment goes, and is not missed
-    unless data loss is to be told."""
+def test_log_start_moved_beyond_plan(topics: Topics, folder: Path) -> None:
+    """DeleteRecords, like retention, after planning: the segment is deleted, which is not an error
+    unless failOnDataLoss is set."""
     topics.make("short", 1)
     for turn in range(3):
         topics.produce("short", rows(*[b"%d" % n for n in range(turn * 100, turn * 100 + 100)]))
@@ -206,8 +206,8 @@ def test_a_log_start_that_passes_a_plan(topics: Topics, folder: Path) -> None:
     assert account.counts[LOST] == 300 - len(found) >= 100
 
 
-def test_segments_that_are_merged_while_a_task_reads(topics: Topics, folder: Path) -> None:
-    """The files of the plan are gone: the manifest says where their records are now."""
+def test_segments_merged_while_task_reads(topics: Topics, folder: Path) -> None:
+    """The planned files are deleted: the manifest has the new location of their records."""
     topics.make("merged", 1)
     topics.make("other", 1)
     wanted = []
@@ -229,7 +229,7 @@ def test_segments_that_are_merged_while_a_task_reads(topics: Topics, folder: Pat
     assert [offset for offset, _, _ in found] == [*range(len(wanted))]
 
 
-def test_a_topic_that_is_deleted_after_the_plan(topics: Topics, folder: Path) -> None:
+def test_topic_deleted_after_planning(topics: Topics, folder: Path) -> None:
     topics.make("gone", 1)
     topics.produce("gone", rows(*[b"x"] * 50))
     wait_until(lambda: _end(folder, "gone") == 50, "in segments")
@@ -245,10 +245,10 @@ def test_a_topic_that_is_deleted_after_the_plan(topics: Topics, folder: Path) ->
     assert account.counts == {LOST: 50}
 
 
-def test_spark_tells_of_damage_on_the_disk(
+def test_spark_reports_damage_on_disk(
     spark: SparkSession, topics: Topics, folder: Path, tmp_path: Path
 ) -> None:
-    """A job fails with file, partition and offsets; it never gives fewer rows."""
+    """A job fails with file, partition and offsets; it never returns fewer rows."""
     topics.make("harmed", 2)
     topics.make("sound", 1)
     made = [Row("", n % 2, -1, now_ms(), None, b"%d" % n * 50, None) for n in range(400)]
@@ -281,7 +281,7 @@ def test_spark_tells_of_damage_on_the_disk(
     assert path.name in text
     assert f"offsets [{caught.value.base}, {caught.value.end})" in text
     assert "partition 1 of topic 'harmed'" in text
-    # What is not asked for does no harm.
+    # Damage in unselected columns or partitions is ignored.
     ends = {"harmed": {"0": -1, "1": -1}}
     starts = {"harmed": {"0": 0, "1": caught.value.end}}
     left = load("harmed", startingOffsets=json.dumps(starts), endingOffsets=json.dumps(ends))
@@ -293,14 +293,14 @@ def test_spark_tells_of_damage_on_the_disk(
 
 
 def _copied(folder: Path, to: Path) -> Path:
-    """A copy of what a reader needs: what is done to it does not harm the broker."""
+    """A copy of the files that a reader needs, so that damage to it does not affect the broker."""
     for path in [*segments(folder), *folder.glob("brokers/*/manifest/*")]:
         target = to / path.relative_to(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             target.write_bytes(path.read_bytes())
         except FileNotFoundError:
-            continue  # it went meanwhile
+            continue  # it was deleted meanwhile
     return to
 
 
@@ -322,7 +322,7 @@ def test_spark_reads_nulls_large_values_and_compacted_topics(
     assert {row[0] for row in found} == {"odd", "compacted"}
 
 
-def test_spark_reads_transactions_and_tells_of_damage_in_a_bucket(
+def test_spark_reads_transactions_and_reports_damage_in_bucket(
     spark: SparkSession, minio: Minio, tier_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, text in minio.environ.items():
@@ -357,11 +357,11 @@ def test_spark_reads_transactions_and_tells_of_damage_in_a_bucket(
         assert key in sentence(refused.value)
 
 
-def test_a_broker_that_is_killed_leaves_a_folder_that_can_be_read(
+def test_folder_of_killed_broker_can_be_read(
     kafkawire_broker_factory: Factory,
 ) -> None:
-    """Nobody runs: what the folder has is a beginning of what was produced, never anything else;
-    the next process brings the manifest up to date."""
+    """Without a process: the folder has a prefix of what was produced, never anything else; the
+    next process updates the manifest."""
     # Replaced files stay for a minute, as they do by default: the manifest may be a second behind.
     broker = kafkawire_broker_factory(settings={**SETTINGS, "log.segment.delete.delay.ms": "60000"})
     topics, folder = Topics(broker), Path(broker.data)

@@ -1,4 +1,4 @@
-"""Several requests under way: their order, their bounds, what fails, and what is left behind."""
+"""Several requests in flight: their order, their bounds, failures, and cleanup."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.kit.spark.inflight import (
 
 
 class Slow(FolderPlace):
-    """Ranges of nothing but their start, which come when the test lets them."""
+    """Ranges that contain only their start, which arrive when the test allows it."""
 
     def __init__(self) -> None:
         super().__init__(TierUrl(folder="/slow"))
@@ -55,14 +55,14 @@ def _text(data: Buffer | None) -> str:
     return "gone" if data is None else bytes(data).decode()
 
 
-def test_what_comes_in_any_order_is_taken_in_the_plans() -> None:
+def test_responses_in_any_order_are_consumed_in_plan_order() -> None:
     place = Slow()
     taken = ReadsInFlight[str](4, 1000).taken(steps(place, ["f"] * 8))
     threading.Thread(target=lambda: place.open(3, 2, 1, 0, 7, 6, 5, 4)).start()
     assert list(taken) == [str(n) for n in range(8)]
 
 
-def test_requests_are_bounded_by_their_number() -> None:
+def test_number_of_requests_in_flight_is_bounded() -> None:
     place = Slow()
     taken = ReadsInFlight[str](3, 1000).taken(steps(place, ["f"] * 20))
     found: list[str] = []
@@ -75,19 +75,19 @@ def test_requests_are_bounded_by_their_number() -> None:
     assert place.meter.most == 3
 
 
-def test_what_is_asked_for_and_not_taken_is_bounded_in_bytes() -> None:
+def test_unconsumed_bytes_are_bounded() -> None:
     place = Slow()
     place.open(*range(20))
     taken = ReadsInFlight[str](8, 45).taken(steps(place, ["f"] * 20))
     for number in range(20):
         assert next(taken) == str(number)
-        # Four have room in 45 bytes, beside the one that was taken.
+        # Four fit into 45 bytes, in addition to the one that was consumed.
         eventually(lambda: len(place.meter.asked) == min(20, number + 1 + 4))  # noqa: B023
     assert list(taken) == []
     assert place.meter.most_size <= 40
 
 
-def test_steps_of_next_to_nothing_are_bounded_too() -> None:
+def test_number_of_tiny_steps_is_bounded() -> None:
     place = Slow()
     place.open(*range(20))
     taken = ReadsInFlight[str](3, 1000).taken(steps(place, ["f"] * 20))
@@ -97,7 +97,7 @@ def test_steps_of_next_to_nothing_are_bounded_too() -> None:
         eventually(lambda: len(place.meter.asked) == asked)  # noqa: B023
 
 
-def test_a_step_that_is_larger_than_the_room_is_alone() -> None:
+def test_step_larger_than_bound_runs_alone() -> None:
     place = Slow()
     place.open(*range(9))
     taken = ReadsInFlight[str](8, 5).taken(steps(place, ["f"] * 9))
@@ -105,7 +105,7 @@ def test_a_step_that_is_larger_than_the_room_is_alone() -> None:
     assert place.meter.most_size == 10
 
 
-def test_an_error_is_raised_in_its_place() -> None:
+def test_error_is_raised_in_order() -> None:
     place = Slow()
     place.open(*range(9))
     taken = ReadsInFlight[str](8, 1000).taken(steps(place, ["f", "f", "gone", "broken", "f", "f"]))
@@ -115,7 +115,7 @@ def test_an_error_is_raised_in_its_place() -> None:
     assert list(taken) == []
 
 
-def test_who_ends_it_asks_for_nothing_more() -> None:
+def test_close_stops_further_requests() -> None:
     place = Slow()
     place.open(0)
     taken = ReadsInFlight[str](2, 1000).taken(steps(place, ["f"] * 20))
@@ -126,8 +126,8 @@ def test_who_ends_it_asks_for_nothing_more() -> None:
     assert len(place.meter.asked) <= 4
 
 
-def test_a_plan_that_is_not_known_yet_holds_nobody_up() -> None:
-    """What was asked for is taken while it waits; and it is not looked at again before."""
+def test_unfinished_plan_does_not_block_consumer() -> None:
+    """Requested data is consumed while the plan waits, which is not asked again before."""
     place = Slow()
     known: Future[int] = Future()
     reported: list[str] = []

@@ -1,4 +1,4 @@
-"""In which ranges the pieces of tasks are asked for: order, bounds, and what goes wrong."""
+"""Requests for the pieces of tasks: order, bounds, and failures."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def files(tmp_path: Any) -> Files:
 
 
 class Counted(FolderPlace):
-    """Holds its first answers back until so many others than `free` are asked for at a time."""
+    """Delays its first responses until this many requests more than `free` are in flight."""
 
     def __init__(self, tier: TierUrl, wait_for: int, free: Collection[Asked] = ()) -> None:
         super().__init__(tier)
@@ -82,10 +82,10 @@ def rows(places: Sequence[Place], task: Task, at_once: int = 0) -> list[int]:
 
 
 @pytest.mark.parametrize(("at_once", "run_bytes"), [(1, 20_000), (3, 20_000), (8, 7000)])
-def test_tasks_keep_to_their_bounds(
+def test_tasks_respect_request_bounds(
     files: Files, at_once: int, run_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over the ends of pieces and files: as many at a time as may be, and never more."""
+    """Across the ends of pieces and files: as many requests as allowed, and never more."""
     monkeypatch.setattr(loading, "RUN_BYTES", run_bytes)
     loading._read_index.cache_clear()
     task = filled(files, 5, 50)
@@ -102,7 +102,7 @@ def test_tasks_keep_to_their_bounds(
 
 
 def test_whole_pieces_do_not_wait_for_their_indexes(files: Files) -> None:
-    """Asked for at once: all bytes of all files, beside their indexes."""
+    """All bytes of all files are requested at once, together with their indexes."""
     task = filled(files, 4, 500)
     assert all(piece.length > loading.GAP_BYTES for piece in task.parts[0].pieces)
     place = Counted(files.place.tier, 4)
@@ -110,10 +110,10 @@ def test_whole_pieces_do_not_wait_for_their_indexes(files: Files) -> None:
     assert len(place.meter.asked) == 4
 
 
-def test_small_pieces_that_lie_far_apart_are_not_all_in_memory(
+def test_distant_small_pieces_are_not_all_in_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is thrown away between them counts."""
+    """Discarded bytes between them count."""
     monkeypatch.setattr(loading, "RUN_BYTES", 200_000)
     pieces = [
         Piece(0, "f", at * 60_000, 100, 50_000_000 + at * 100, 28, 0, at, at, at + 1, at + 1)
@@ -133,9 +133,7 @@ def test_small_pieces_that_lie_far_apart_are_not_all_in_memory(
         ), at
 
 
-def test_an_index_that_cannot_be_read_fails_in_its_place(
-    files: Files, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_index_fails_in_order(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "RUN_BYTES", 20_000)
     loading._read_index.cache_clear()
     task = filled(files, 3, 50)
@@ -161,8 +159,8 @@ def test_an_index_that_cannot_be_read_fails_in_its_place(
 
 
 @pytest.mark.slow
-def test_each_range_is_tried_again_by_itself(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused, cut short, without an answer: the others go on, and every row comes once."""
+def test_each_range_is_retried_separately(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused, truncated, without a response: the others continue, and every row is read once."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
@@ -198,7 +196,7 @@ def test_each_range_is_tried_again_by_itself(files: Files, monkeypatch: pytest.M
 
 
 @pytest.mark.real
-def test_a_bucket(minio: Minio, tier_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_from_bucket(minio: Minio, tier_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     minio.client().create_bucket(Bucket=tier_url.split("/")[2])
     monkeypatch.setattr(loading, "RUN_BYTES", 50_000)
     files = Files(open_place(tier_url))
@@ -207,8 +205,9 @@ def test_a_bucket(minio: Minio, tier_url: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.real
-def test_a_worker_of_spark_keeps_no_thread(files: Files, spark: SparkSession) -> None:
-    """Read to the end and left in the middle, in processes that were forked, and are used again."""
+def test_spark_worker_keeps_no_thread(files: Files, spark: SparkSession) -> None:
+    """Read to the end and stopped in the middle, in processes that were forked, and are used
+    again."""
     task = filled(files, 4, 500)
     places = [files.place]
 

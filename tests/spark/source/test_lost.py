@@ -1,4 +1,4 @@
-"""Offsets that were given up: the account says lost, and compacted of what compaction took.
+"""Discarded offsets: the account has them as lost, and those removed by compaction as compacted.
 
 Covers: kafkawire.spark.source.files.lost, kafkawire.codec.segment.lost.
 """
@@ -18,7 +18,7 @@ from tests.kit.spark.reads import (
 )
 
 
-def test_gaps_are_told_apart(files: Files) -> None:
+def test_lost_and_compacted_gaps_are_distinguished(files: Files) -> None:
     [number] = files.topic("t")
     stored = [
         *batches(0, [10]),
@@ -38,7 +38,7 @@ def test_gaps_are_told_apart(files: Files) -> None:
     assert account.counts == {LOST: 20, COMPACTED: 15}
 
 
-def test_a_range_within_the_gap(files: Files) -> None:
+def test_range_within_gap(files: Files) -> None:
     [number] = files.topic("t")
     stored = [*batches(0, [10]), bytes(empty_batches(10, 20)), *batches(20, [10])]
     files.put(1, Share(number, stored, lost=[LostRange(10, 20, 7, 1)]))
@@ -48,7 +48,7 @@ def test_a_range_within_the_gap(files: Files) -> None:
     assert account.counts == {LOST: 3}
 
 
-def test_a_damaged_account_is_no_account(files: Files, tmp_path: Path) -> None:
+def test_damaged_account_is_ignored(files: Files, tmp_path: Path) -> None:
     [number] = files.topic("t")
     stored = [*batches(0, [10]), bytes(empty_batches(10, 20)), *batches(20, [10])]
     key = files.put(1, Share(number, stored, lost=[LostRange(10, 20, 7, 1)]))
@@ -62,7 +62,7 @@ def test_a_damaged_account_is_no_account(files: Files, tmp_path: Path) -> None:
     assert account.counts == {COMPACTED: 10}
 
 
-def test_more_is_never_explained_than_is_missing() -> None:
+def test_explained_offsets_never_exceed_missing_ones() -> None:
     account = Account(PartitionRange("t", 0, 0, 100))
     account.add_gap(0, 5, COMPACTED)
     account.explain_lost(0, 50)

@@ -1,4 +1,4 @@
-"""Manifests of a bucket: in how few round trips, and what of it is asked for at all."""
+"""Reading manifests of a bucket: the number of round trips, and which files are requested."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ LISTED = "list"
 
 
 class Far(Place):
-    """A folder as if it were a bucket. `asked`: (round trip, key), where a request is one round
-    trip behind all that had ended when it began. `gate` may hold a request back."""
+    """A folder that behaves like a bucket. `asked`: (round trip, key), where a request is one round
+    trip after all that had ended when it began. `gate` may delay a request."""
 
     def __init__(self, near: Place, gate: Callable[[str], None] = lambda key: None) -> None:
         super().__init__(near.tier)
@@ -89,7 +89,7 @@ def files(tmp_path: Path) -> Files:
 
 
 def publish(files: Files, count: int) -> None:
-    """So many deltas more, each with a segment of one record."""
+    """Add this many deltas, each with a segment of one record."""
     [number] = files.topics["t"].partitions
     for _ in range(count):
         at = files.sequence
@@ -98,7 +98,7 @@ def publish(files: Files, count: int) -> None:
 
 
 def end(far: Far, manifest: Any = None) -> int:
-    """What the manifest says the partition's end is."""
+    """The partition's end according to the manifest."""
     row = (manifest or _read(far)).partition(1)
     assert row is not None
     found: int = row.end
@@ -106,7 +106,7 @@ def end(far: Far, manifest: Any = None) -> int:
 
 
 def at_once(*groups: int) -> Callable[[str], None]:
-    """A gate that holds requests until so many were asked for; then for the next group."""
+    """A gate that holds requests until this many were made; then for the next group."""
     barriers = iter([barrier for count in groups for barrier in [threading.Barrier(count)] * count])
     lock = threading.Lock()
 
@@ -119,9 +119,9 @@ def at_once(*groups: int) -> Callable[[str], None]:
     return gate
 
 
-def test_a_manifest_is_three_round_trips(files: Files) -> None:
+def test_manifest_is_read_in_three_round_trips(files: Files) -> None:
     publish(files, 20)
-    far = Far(files.place, at_once(2, 22))  # the snapshot, the deltas, the one behind them
+    far = Far(files.place, at_once(2, 22))  # the snapshot, the deltas, the one after them
     assert end(far) == 20
     assert {key for trip, key in far.asked if trip == 1} == {CURRENT, LISTED}
     wanted = {snapshot_key(0), *map(delta_key, range(1, 22))}
@@ -130,7 +130,7 @@ def test_a_manifest_is_three_round_trips(files: Files) -> None:
     assert len(far.asked) == 25
 
 
-def test_deltas_that_are_folded_already_are_left_alone(files: Files) -> None:
+def test_folded_deltas_are_not_read(files: Files) -> None:
     publish(files, 5)
     state = unpack(files.place.get(snapshot_key(0)))
     assert isinstance(state, Snapshot)
@@ -143,8 +143,8 @@ def test_deltas_that_are_folded_already_are_left_alone(files: Files) -> None:
     assert fetched == {snapshot_key(3), *map(delta_key, range(4, 7))}
 
 
-def test_what_comes_while_it_is_read_is_found(files: Files) -> None:
-    """Behind the one that is looked for with the others, too."""
+def test_delta_written_while_reading_is_found(files: Files) -> None:
+    """Also a delta after the one that is requested with the others."""
     publish(files, 2)
     done = threading.Event()
 
@@ -154,11 +154,11 @@ def test_what_comes_while_it_is_read_is_found(files: Files) -> None:
             publish(files, 3)
 
     far = Far(files.place, gate)
-    assert end(far) in (2, 5)  # as it was, or as it is: nothing in between
+    assert end(far) in (2, 5)  # the old or the new state, nothing in between
     assert end(far) == 5
 
 
-def test_a_delta_that_cannot_be_read_is_an_error(files: Files) -> None:
+def test_unreadable_delta_is_an_error(files: Files) -> None:
     publish(files, 4)
 
     def gate(key: str) -> None:
@@ -169,7 +169,7 @@ def test_a_delta_that_cannot_be_read_is_an_error(files: Files) -> None:
         _read(Far(files.place, gate))
 
 
-def test_there_may_be_nothing(files: Files) -> None:
+def test_missing_manifest(files: Files) -> None:
     with pytest.raises(NothingThere, match="nothing was uploaded"):
         _read(Far(files.place))
 
@@ -180,7 +180,7 @@ def test_there_may_be_nothing(files: Files) -> None:
         _read(Far(files.place, gate))
 
 
-def test_looking_again_asks_only_for_what_is_new(files: Files) -> None:
+def test_refresh_requests_only_new_deltas(files: Files) -> None:
     publish(files, 3)
     far = Far(files.place)
     holding = Holding(far, Sheet(_read(far)))

@@ -1,4 +1,4 @@
-"""The options of the data source: Spark's Kafka connector's, with what it refuses refused."""
+"""The options of the data source: those of Spark's Kafka connector, with the same refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUCKET = "s3://bucket/cluster"
 
 
 def batch(**given: str) -> SourceOptions:
-    """Of a batch; underscores stand for dots, a source and a topic are there if none is said."""
+    """Options of a batch; underscores for dots, source and topic have defaults."""
     return parse(given, streaming=False)
 
 
@@ -40,7 +40,7 @@ def parse(given: dict[str, str], *, streaming: bool) -> SourceOptions:
     return parse_options(said, streaming=streaming)
 
 
-def test_the_defaults_are_those_of_the_connector() -> None:
+def test_defaults_match_connector() -> None:
     options = batch()
     assert options.source == Source(BUCKET)
     assert options.subscription.names == ("orders",)
@@ -76,11 +76,11 @@ def test_names_are_case_insensitive_and_values_trimmed() -> None:
         ),
     ],
 )
-def test_where_records_come_from(given: dict[str, str], source: Source) -> None:
+def test_source_options(given: dict[str, str], source: Source) -> None:
     assert batch(**given).source == source
 
 
-def test_limits_take_the_connectors_json_and_its_precedence() -> None:
+def test_offset_options_match_connectors_json_and_precedence() -> None:
     offsets = batch(
         startingOffsets='{"a": {"0": 23, "1": -2}}', endingOffsets='{"a":{"0":-1,"1":9}}'
     )
@@ -103,7 +103,7 @@ def test_partitions_may_be_assigned() -> None:
     )  # fmt: skip
 
 
-def test_what_the_connector_has_and_nothing_here_needs_is_let_through() -> None:
+def test_irrelevant_connector_options_are_accepted() -> None:
     options = batch(
         kafka_fetch_min_bytes="1", groupIdPrefix="x", kafka_security_protocol="PLAINTEXT"
     )
@@ -121,7 +121,7 @@ def test_numbers_and_times() -> None:
     assert options.task_bytes == 1_000_000
 
 
-def test_columns_by_name_or_all_under_their_own_names() -> None:
+def test_column_options() -> None:
     assert batch(columns="offset, _value").selection.names == ("offset", "_value")
     assert "_headers" not in batch(columns="native").selection.names
     assert batch(columns="native", includeHeaders="true").selection.names[-1] == "_headers"
@@ -181,20 +181,20 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("given", "words"), REFUSED, ids=[words for _, words in REFUSED])
-def test_what_cannot_be_is_refused_in_a_sentence(given: dict[str, str], words: str) -> None:
+def test_invalid_options_are_refused_with_a_sentence(given: dict[str, str], words: str) -> None:
     with pytest.raises(SourceError) as refused:
         batch(**given)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_one_subscription_is_needed() -> None:
+def test_exactly_one_subscription_is_required() -> None:
     with pytest.raises(SourceOptionError, match="none is given"):
         parse_options({"source": BUCKET}, streaming=False)
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
-def test_a_stream_has_no_end(name: str) -> None:
+def test_ending_offsets_are_refused_for_stream(name: str) -> None:
     with pytest.raises(SourceOptionError, match=f"a stream has no end: {name}"):
         stream(**{name: "latest"})
     assert stream(startingOffsets="latest").starting == Everywhere(LATEST)

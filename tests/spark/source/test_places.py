@@ -1,4 +1,4 @@
-"""Folders and buckets as places: the same promises for both, and sentences for what goes wrong."""
+"""Folders and buckets as places: the same contract for both, and error messages for failures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Place:
 
 
 def promises(place: Place) -> None:
-    """What every place keeps."""
+    """Check the contract of every place."""
     assert list(place.list()) == []
     with pytest.raises(FileNotFoundError, match="a/b is not there"):
         place.get("a/b")
@@ -66,14 +66,14 @@ def promises(place: Place) -> None:
             place.put(key, b"")
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(PlaceError, match=r"cannot write .*/file/sub/a: Not a directory"):
         open_place(str(tmp_path / "file" / "sub")).put("a", b"1", if_absent=True)
 
 
 def one_wins(place: Place) -> None:
-    """Of several who store the same key if it is absent."""
+    """Check that one of several writers of the same key succeeds if it is absent."""
     outcomes: list[bytes] = []
     start = threading.Barrier(8)
 
@@ -93,25 +93,25 @@ def one_wins(place: Place) -> None:
     assert outcomes == [place.get("lock")]
 
 
-def test_a_folder(folder: Place) -> None:
+def test_contract_of_folder(folder: Place) -> None:
     promises(folder)
 
 
-def test_one_of_many_gets_a_file_of_a_folder(folder: Place) -> None:
+def test_one_of_concurrent_writers_creates_file(folder: Place) -> None:
     one_wins(folder)
     assert isinstance(folder, FolderPlace)
     assert os.listdir(folder.tier.folder) == ["lock"]  # nothing is left over
 
 
 @pytest.mark.real
-def test_a_bucket(minio: Minio, tier_url: str) -> None:
+def test_contract_of_bucket(minio: Minio, tier_url: str) -> None:
     minio.client().create_bucket(Bucket=tier_url.split("/")[2])
     promises(open_place(tier_url))
     one_wins(open_place(tier_url + "/one"))
 
 
 @pytest.mark.real
-def test_what_s3_refuses(minio: Minio, tier_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_of_s3(minio: Minio, tier_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = tier_url.split("/")[2]
     place = open_place(tier_url)
     for use in (lambda: place.get("a"), lambda: place.size("a"), lambda: place.put("a", b"")):
@@ -130,7 +130,7 @@ def test_what_s3_refuses(minio: Minio, tier_url: str, monkeypatch: pytest.Monkey
         place.get("a")
 
 
-# What MinIO cannot be asked to do
+# Failures that MinIO cannot be made to produce
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def at(stub: Stub) -> Place:
 
 @pytest.mark.usefixtures("_credentials")
 @pytest.mark.parametrize("trouble", [error(503, "SlowDown"), error(500, "InternalError")])
-def test_what_passes_is_tried_again(trouble: Reply) -> None:
+def test_transient_errors_are_retried(trouble: Reply) -> None:
     replies = [trouble, trouble, found(b"data")]
     with serving(lambda *_: replies.pop(0)) as stub:
         assert at(stub).get("a") == b"data"
@@ -163,7 +163,7 @@ def test_what_passes_is_tried_again(trouble: Reply) -> None:
 
 
 @pytest.mark.usefixtures("_credentials")
-def test_trying_again_is_bounded() -> None:
+def test_number_of_retries_is_bounded() -> None:
     with serving(lambda *_: error(503, "SlowDown")) as stub:
         with pytest.raises(PlaceError, match=r"cannot read s3://bucket/p/a: SlowDown: a text"):
             at(stub).get("a")
@@ -171,7 +171,7 @@ def test_trying_again_is_bounded() -> None:
 
 
 @pytest.mark.usefixtures("_credentials")
-def test_a_body_that_breaks_off_is_read_again() -> None:
+def test_truncated_body_is_read_again() -> None:
     replies = [ranged(b"01234", 0, 20, length=10), ranged(b"0123456789", 0, 20)]
     with serving(lambda *_: replies.pop(0)) as stub:
         assert at(stub).get_range("a", 0, 10) == b"0123456789"
@@ -182,7 +182,7 @@ def test_a_body_that_breaks_off_is_read_again() -> None:
 
 
 @pytest.mark.usefixtures("_credentials")
-def test_a_request_without_any_answer_is_tried_six_times() -> None:
+def test_request_without_response_is_tried_six_times() -> None:
     """And not six times six, as a request and as a body."""
     closed = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -207,7 +207,7 @@ def test_a_request_without_any_answer_is_tried_six_times() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_credentials")
-def test_a_put_whose_answer_was_lost_has_succeeded() -> None:
+def test_put_with_lost_response_has_succeeded() -> None:
     """Only if what is there is what was put."""
     for there, succeeds in ((b"data", True), (b"other", False)):
         replies = [error(500, "InternalError"), error(412, "PreconditionFailed"), found(there)]
@@ -224,7 +224,7 @@ def test_a_put_whose_answer_was_lost_has_succeeded() -> None:
 
 
 @pytest.mark.usefixtures("_credentials")
-def test_what_cannot_be_deleted_is_said() -> None:
+def test_failed_deletion_is_reported() -> None:
     body = b"<DeleteResult><Error><Key>p/a</Key><Code>AccessDenied</Code></Error></DeleteResult>"
     reply = Reply(200, body, {"Content-Type": "application/xml"})
     said = "cannot delete s3://bucket/p/a and 1 others"
@@ -233,7 +233,7 @@ def test_what_cannot_be_deleted_is_said() -> None:
 
 
 @pytest.mark.usefixtures("_credentials")
-def test_nothing_is_too_large_unseen(monkeypatch: pytest.MonkeyPatch, folder: Place) -> None:
+def test_too_large_object_is_refused(monkeypatch: pytest.MonkeyPatch, folder: Place) -> None:
     monkeypatch.setattr("kafkawire.spark.source.files.bucket.MAX_GET_BYTES", 3)
     monkeypatch.setattr("kafkawire.spark.source.files.locations.MAX_GET_BYTES", 3)
     folder.put("a", b"data")
@@ -243,13 +243,13 @@ def test_nothing_is_too_large_unseen(monkeypatch: pytest.MonkeyPatch, folder: Pl
                 place.get("a")
 
 
-def test_urls_that_are_none() -> None:
+def test_invalid_urls_are_refused() -> None:
     for url in ("", "s3://x", "http://a/b", "s3://bucket/p?color=red"):
         with pytest.raises(PlaceError):
             open_place(url)
 
 
-def test_what_a_folder_refuses(folder: Place, tmp_path: Path) -> None:
+def test_refusals_of_folder(folder: Place, tmp_path: Path) -> None:
     folder.put("a/b", b"")
     with pytest.raises(PlaceError, match=r"cannot read .*a: Is a directory"):
         folder.get("a")

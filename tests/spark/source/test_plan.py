@@ -1,4 +1,4 @@
-"""Tasks: every offset in exactly one, in order, of about the bytes that were asked for."""
+"""Tasks: every offset in exactly one, in order, of about the requested number of bytes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def held(tasks: list[Task]) -> list[tuple[int, str, int]]:
 
 
 @given(parts(), st.integers(1, 6000), st.integers(1, 30))
-def test_every_offset_is_in_one_task(given_parts: list[Part], size: int, least: int) -> None:
+def test_every_offset_is_in_exactly_one_task(
+    given_parts: list[Part], size: int, least: int
+) -> None:
     whole = [Task((each,)) for each in given_parts]
     tasks = plan_tasks(given_parts, task_bytes=size, min_tasks=least)
     assert offsets(tasks) == offsets(whole)
@@ -81,20 +83,21 @@ def test_every_offset_is_in_one_task(given_parts: list[Part], size: int, least: 
 
 
 @given(parts(), st.integers(1, 6000), st.integers(1, 30))
-def test_tasks_are_about_as_large_as_asked(given_parts: list[Part], size: int, least: int) -> None:
+def test_tasks_have_about_requested_size(given_parts: list[Part], size: int, least: int) -> None:
     tasks = plan_tasks(given_parts, task_bytes=size, min_tasks=least)
     densest = max(
         (e.size_bytes / (e.end - e.base) for p in given_parts for e in p.pieces), default=0
     )
     for task in tasks:
-        # A share is about even: an eighth of it for each cut that moved, a batch for each side.
+        # Shares are about even: tolerances are an eighth for each moved cut, and a batch for each
+        # side.
         assert task.size_bytes <= size * 1.25 + 2 * max(densest, 10) + 1 or len(task.parts) == 1
         if len(task.parts) > 1:
             assert task.size_bytes <= size
     assert sum(task.size_bytes for task in tasks) <= sum(p.size_bytes for p in given_parts)
     count = len(offsets(tasks))
     heavy = all(e.length >= e.end - e.base for p in given_parts for e in p.pieces)
-    if heavy:  # a byte for each offset at least: nothing keeps them together
+    if heavy:  # at least a byte for each offset: they need not stay together
         assert len(tasks) >= min(least, count)
 
 
@@ -110,8 +113,8 @@ def test_small_parts_share_a_task_and_large_ones_are_split() -> None:
     assert len(plan_tasks([large], min_tasks=7)) == 7
 
 
-def test_cuts_move_to_where_segments_end() -> None:
-    """Else two tasks read the same index."""
+def test_cuts_move_to_ends_of_segments() -> None:
+    """Otherwise two tasks read the same index."""
     pieces = [piece(n * 100, n * 100 + 100, 64_000, f"s{n}") for n in range(10)]
     tasks = plan_tasks([part(0, *pieces)], task_bytes=66_000)
     assert [[each.key for each in task.parts[0].pieces] for task in tasks] == [
@@ -119,12 +122,12 @@ def test_cuts_move_to_where_segments_end() -> None:
     ]
 
 
-def test_a_task_has_a_bound_of_parts() -> None:
+def test_number_of_parts_of_task_is_bounded() -> None:
     empty = [part(n, piece(0, 1, 0)) for n in range(MAX_PARTS + 5)]
     assert [len(task.parts) for task in plan_tasks(empty)] == [MAX_PARTS, 5]
 
 
-def test_what_no_piece_covers_counts() -> None:
+def test_offsets_without_piece_count() -> None:
     bare = Part(PartitionRange("t", 0, 0, 1000), (), 100_000)
     assert [share.range[2:] for share in split_part(bare, 25_000)] == [
         (0, 250), (250, 500), (500, 750), (750, 1000),
@@ -133,7 +136,7 @@ def test_what_no_piece_covers_counts() -> None:
     assert all(4900 <= share.size_bytes <= 5100 for share in split_part(tail, 5000))
 
 
-def test_one_offset_is_never_split_and_none_gives_no_task() -> None:
+def test_one_offset_is_one_task_and_empty_range_is_none() -> None:
     one = part(0, piece(5, 6, 1 << 30), base=5)
     assert [task.parts for task in plan_tasks([one], task_bytes=10, min_tasks=10)] == [(one,)]
     assert plan_tasks([part(0, base=7, end=7)]) == []

@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down: what is used up, what only helps, what is handed back."""
+"""Filters that Spark pushes down: applied completely, used for pruning only, or returned."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def at(ms: int) -> datetime:
 
 
 def times_of(wanted: Sequence[tuple[str, int, int]]) -> list[int | None]:
-    """Every offset's record is of its offset * 10."""
+    """A timestamp of offset * 10 for every offset."""
     return [-(-ms // 10) if ms < 10_000 else None for _, _, ms in wanted]
 
 
 def pruned(*filters: spark.Filter) -> tuple[list[PartitionRange], list[spark.Filter]]:
     pruning = Pruning()
     rest = pruning.push(filters, KINDS)
-    pruning = pickle.loads(pickle.dumps(pruning))  # as it goes to the tasks with its reader
+    pruning = pickle.loads(pickle.dumps(pruning))  # as it is sent to the tasks with its reader
     return pruning.of(ALL, times_of), rest
 
 
@@ -68,7 +68,7 @@ USED_UP = [
 
 
 @pytest.mark.parametrize(("filter_", "left"), USED_UP)
-def test_what_planning_decides_is_used_up(
+def test_filters_decided_by_planning_are_consumed(
     filter_: spark.Filter, left: list[PartitionRange]
 ) -> None:
     assert pruned(filter_) == (left, [])
@@ -97,14 +97,16 @@ HANDED_BACK = [
 
 
 @pytest.mark.parametrize(("filter_", "left"), HANDED_BACK)
-def test_the_rest_is_handed_back(filter_: spark.Filter, left: list[PartitionRange]) -> None:
+def test_other_filters_are_returned_to_spark(
+    filter_: spark.Filter, left: list[PartitionRange]
+) -> None:
     ranges, rest = pruned(filter_)
     assert ranges == left
     assert len(rest) == 1
     assert rest[0] is filter_  # Spark knows them by identity
 
 
-def test_all_of_several_must_hold() -> None:
+def test_several_filters_are_combined() -> None:
     ranges, rest = pruned(
         spark.EqualTo(("topic",), "orders"),
         spark.GreaterThanOrEqual(("offset",), 52),
@@ -123,7 +125,7 @@ COMPARISONS = st.sampled_from(
 
 
 @given(st.lists(st.tuples(COMPARISONS, st.integers(-5, 105)), max_size=4))
-def test_bounds_leave_exactly_the_offsets_that_fulfil_them(
+def test_offset_bounds_select_exactly_matching_offsets(
     bounds: list[tuple[type[spark.Filter], int]],
 ) -> None:
     ranges, rest = pruned(*(kind(("offset",), value) for kind, value in bounds))  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""From options to offsets of partitions: subscriptions, limits, what is lost, rate limits."""
+"""From options to offsets of partitions: subscriptions, limits, lost offsets, rate limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Facts(NamedTuple):
 
 @dataclass
 class Contents:
-    """A catalog of a few partitions; records of a partition have their offset * 10 as time."""
+    """A catalog of a few partitions; the timestamp of a record is its offset * 10."""
 
     ends: dict[tuple[str, int], Ends]
     source: Source = field(default_factory=lambda: Source("/data"))
@@ -75,7 +75,7 @@ def batch(there: Contents | None = None, /, **given: str) -> list[tuple[int, int
     return [(base, end) for _, _, base, end in found]
 
 
-def test_subscriptions_say_which_partitions() -> None:
+def test_subscription_selects_partitions() -> None:
     def assigned(**given: str) -> list[tuple[str, int]]:
         return ranges.assigned(contents(), options(streaming=False, **given).subscription)
 
@@ -97,12 +97,12 @@ def test_subscriptions_say_which_partitions() -> None:
         ({"startingTimestamp": "5000"}, "no record of orders-0 is of 5000 or later"),
     ],
 )
-def test_what_is_not_there_is_said(given: dict[str, str], words: str) -> None:
+def test_missing_topics_are_reported(given: dict[str, str], words: str) -> None:
     with pytest.raises(SourceError, match=words):
         batch(**given)
 
 
-def test_a_batch_reads_what_there_is() -> None:
+def test_batch_reads_available_offsets() -> None:
     assert batch() == [(0, 100), (10, 30)]
     assert batch(startingOffsets='{"orders":{"0":7,"1":-2}}') == [(7, 100), (10, 30)]
     assert batch(endingOffsets='{"orders":{"0":7,"1":-1}}') == [(0, 7), (10, 30)]
@@ -127,7 +127,7 @@ LOSSES = [
 
 
 @pytest.mark.parametrize(("given", "words", "rest"), LOSSES)
-def test_what_is_lost_fails_or_is_logged(
+def test_lost_offsets_fail_or_are_logged(
     given: dict[str, str], words: str, rest: list[tuple[int, int]], caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(DataLoss, match=words):
@@ -137,7 +137,7 @@ def test_what_is_lost_fails_or_is_logged(
     assert "going on without them" in caplog.text
 
 
-def test_a_micro_batch_reads_from_start_to_end() -> None:
+def test_micro_batch_reads_from_start_to_end() -> None:
     there = contents()
     start, end = {("orders", 0): 5, ("orders", 1): 30}, {("orders", 0): 50, ("orders", 1): 30}
     assert ranges.stream_ranges(there, start, end) == [PartitionRange("orders", 0, 5, 50)]
@@ -160,7 +160,7 @@ STREAM_LOSSES = [
 
 
 @pytest.mark.parametrize(("start", "end", "words", "rest"), STREAM_LOSSES)
-def test_a_stream_fails_or_goes_on_where_something_is_lost(
+def test_stream_fails_or_continues_at_lost_offsets(
     start: ranges.Positions,
     end: ranges.Positions,
     words: str,
@@ -171,21 +171,21 @@ def test_a_stream_fails_or_goes_on_where_something_is_lost(
     assert [tuple(row) for row in ranges.stream_ranges(contents(fail=False), start, end)] == rest
 
 
-def test_a_stream_begins_behind_no_end() -> None:
+def test_stream_never_begins_after_the_end() -> None:
     assert [ranges.begin_at(contents(), ("orders", 1), at) for at in (0, 20, 30)] == [0, 20, 30]
     with pytest.raises(DataLoss, match="offset 31 of orders-1 is asked for, which ends at 30"):
         ranges.begin_at(contents(), ("orders", 1), 31)
     assert ranges.begin_at(contents(fail=False), ("orders", 1), 31) == 30
 
 
-def test_a_deleted_topic_is_no_end_of_a_stream() -> None:
+def test_deleted_topic_does_not_end_stream() -> None:
     wanted = options(streaming=True, subscribe="orders,gone").subscription
     assert ranges.ends_of(contents(), wanted) == {("orders", 0): 100, ("orders", 1): 30}
     gone = options(streaming=True, assign='{"gone": [0]}').subscription
     assert ranges.ends_of(contents(), gone) == {}
 
 
-def test_a_limit_is_spread_in_proportion_and_nobody_starves() -> None:
+def test_rate_limit_is_shared_without_starvation() -> None:
     there = Contents({("a", 0): Ends(0, 900), ("a", 1): Ends(0, 100), ("a", 2): Ends(5, 6)})
     latest = ranges.ends_of(there, options(subscribe="a").subscription)
     start = {("a", 0): 0, ("a", 1): 0}
@@ -201,7 +201,7 @@ def test_a_limit_is_spread_in_proportion_and_nobody_starves() -> None:
     assert batches <= 12
 
 
-def test_offsets_are_kept_as_the_connector_keeps_them() -> None:
+def test_stream_offsets_are_stored_like_connectors() -> None:
     positions = {("b", 10): 3, ("a", 0): 1, ("b", 2): 7}
     stored = ranges.to_json(positions)
     assert stored == {"a": {"0": 1}, "b": {"2": 7, "10": 3}}

@@ -1,4 +1,4 @@
-"""Tasks read from segments, in-process: rows, gaps, transactions, any range by any tasks.
+"""Tasks that read segments, in-process: rows, gaps, transactions, any range by any tasks.
 
 Covers: kafkawire.spark.source.files.checked_entries.
 """
@@ -26,7 +26,7 @@ from tests.kit.spark.reads import (
 )
 
 
-def test_a_partition_over_segments_and_tasks(files: Files) -> None:
+def test_partition_over_several_segments_and_tasks(files: Files) -> None:
     [number] = files.topic("t")
     for name in range(5):
         files.put(name, Share(number, batches(name * 1000, [10] * 100, codec=name % 5)))
@@ -39,7 +39,7 @@ def test_a_partition_over_segments_and_tasks(files: Files) -> None:
     assert rows == rows_of("t", 0, range(1234, 3333))
 
 
-def test_small_pieces_of_shared_segments_are_few_requests(files: Files) -> None:
+def test_small_pieces_of_shared_segments_need_few_requests(files: Files) -> None:
     numbers = files.topic("t", 300)
     for name in range(3):
         files.put(name, *[Share(n, batches(name * 20, [5] * 4, size=10)) for n in numbers])
@@ -73,7 +73,7 @@ def test_gaps_are_explained(files: Files) -> None:
     assert [gap[:2] for gap in accounts[0].gaps] == [(3, 5), (10, 20), (30, 40), (41, 60)]
 
 
-def test_a_log_start_within_a_batch(files: Files) -> None:
+def test_log_start_within_batch(files: Files) -> None:
     [number] = files.topic("t")
     files.put(1, Share(number, [batch(0, 10), batch(10, 10)], base=0))
     files.publish(starts={number: 7})
@@ -81,8 +81,8 @@ def test_a_log_start_within_a_batch(files: Files) -> None:
     assert rows == rows_of("t", 0, range(7, 20))
 
 
-def test_the_newest_generation_holds(files: Files) -> None:
-    """Also where a file that is held only in part has batches beyond."""
+def test_newest_generation_is_read(files: Files) -> None:
+    """Also where a file that is only partially valid has batches beyond its range."""
     [number] = files.topic("t")
     files.put(1, Share(number, batches(0, [10] * 10)))
     files.put(2, Share(number, [batch(32, 2), batch(50, 5)], base=30, end=60), generation=1)
@@ -111,18 +111,18 @@ def transactional(files: Files) -> None:
     files.publish()
 
 
-def test_aborted_records_are_left_out(files: Files) -> None:
+def test_aborted_records_are_excluded(files: Files) -> None:
     transactional(files)
     rows, accounts = everything(files)
     assert rows == rows_of("t", 0, [*range(11, 30), *range(41, 45)])
     assert accounts[0].counts == {ABORTED: 19, CONTROL: 4}
-    # The marker lies behind the range, in the next segment.
+    # The marker is after the range, in the next segment.
     rows, accounts = everything(files, [PartitionRange("t", 0, 25, 38)])
     assert rows == rows_of("t", 0, range(25, 30))
     assert accounts[0].counts == {ABORTED: 7, CONTROL: 1}
 
 
-def test_read_uncommitted_has_aborted_records(files: Files) -> None:
+def test_read_uncommitted_includes_aborted_records(files: Files) -> None:
     transactional(files)
     rows, accounts = everything(files, isolation="read_uncommitted")
     assert len(rows) == 42

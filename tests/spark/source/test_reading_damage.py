@@ -1,4 +1,4 @@
-"""Damage that a task finds: named to the block, left out where that is allowed, read again."""
+"""Damage that a task finds: reported with its block, skipped where that is allowed, read again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.kit.spark.reads import (
 
 
 def harm(files: Files, key: str, at: int, data: bytes | None = None) -> None:
-    """Change a byte, or put these in its place."""
+    """Change a byte, or write these in its position."""
     stored = bytearray(files.place.get(key))
     stored[at : at + len(data or b"x")] = data or bytes([stored[at] ^ 1])
     files.place.put(key, bytes(stored))
@@ -42,7 +42,7 @@ def damaged(
 
 
 @pytest.mark.parametrize("small", [1 << 20, 0])
-def test_a_flipped_bit_is_named(files: Files, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flipped_bit_is_reported(files: Files, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.SMALL_BYTES", small)
     monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.RUN_BYTES", 20_000)
     key = blocks(files)
@@ -66,7 +66,7 @@ def test_a_flipped_bit_is_named(files: Files, small: int, monkeypatch: pytest.Mo
 
 
 class Cut(FolderPlace):
-    """A folder whose files end too early, as far as their batches go."""
+    """A folder whose files are truncated within their batches."""
 
     kept = 0
 
@@ -76,10 +76,10 @@ class Cut(FolderPlace):
 
 
 @pytest.mark.parametrize(("small", "index"), [(1 << 20, False), (0, False), (0, True)])
-def test_a_truncated_segment_is_damaged(
+def test_truncated_segment_is_reported(
     files: Files, small: int, index: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At any byte, at the border of a batch as well; with the index lost, or read before."""
+    """At any byte, also between two batches; with the index lost, or read before."""
     monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.SMALL_BYTES", small)
     monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.RUN_BYTES", 20_000)
     key = blocks(files)
@@ -101,7 +101,7 @@ def test_a_truncated_segment_is_damaged(
 
 
 @pytest.mark.parametrize("small", [1 << 20, 0])
-def test_a_damaged_index_is_done_without(
+def test_damaged_index_is_not_needed(
     files: Files, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batches' own CRCs say what is sound."""
@@ -119,14 +119,14 @@ def test_a_damaged_index_is_done_without(
     rows, accounts, noted = damaged(files)
     assert rows == rows_of("t", 0, [*range(170), *range(180, 2000)])
     assert accounts[0].gaps == [(170, 180, DAMAGED)]
-    # A length that no batch has: nobody knows where the next one begins.
+    # An impossible length: the beginning of the next batch is unknown.
     harm(files, key, at_batch(60) + 8, b"\x7f\0\0\0")
     rows, accounts, noted = damaged(files)
     assert rows == rows_of("t", 0, [*range(170), *range(180, 600)])
     assert accounts[0].gaps == [(170, 180, DAMAGED), (600, 2000, DAMAGED)]
 
 
-def test_harm_on_the_way_is_read_again(files: Files) -> None:
+def test_damage_in_transit_is_read_again(files: Files) -> None:
     blocks(files)
     catalog = open_catalog(source_of(files))
 
@@ -142,8 +142,8 @@ def test_harm_on_the_way_is_read_again(files: Files) -> None:
     assert rows == rows_of("t", 0, range(2000))
 
 
-def test_a_batch_that_does_not_unpack(files: Files) -> None:
-    """Its sums are right: it was written so."""
+def test_batch_that_cannot_be_decompressed(files: Files) -> None:
+    """Its checksums are valid: it was written like this."""
     [number] = files.topic("t")
     bad = bytearray(batch(10, 10, codec=4))
     bad[70:90] = bytes(20)

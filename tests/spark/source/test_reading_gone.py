@@ -1,4 +1,4 @@
-"""Files that are gone when a task reads them, and readers that stop early."""
+"""Files that are deleted when a task reads them, and readers that stop early."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.kit.spark.reads import (
 
 
 def merge(files: Files, number: int, *, delete: bool = True) -> None:
-    """Segments 1 to 4 become 9, as a rewrite does it; the manifest says so."""
+    """Replace segments 1 to 4 by 9, like a rewrite, and publish it in the manifest."""
     files.put(9, Share(number, batches(0, [10] * 200)), generation=1)
     files.publish(gone=(1, 2, 3, 4))
     if delete:
@@ -38,10 +38,10 @@ def merge(files: Files, number: int, *, delete: bool = True) -> None:
 
 
 @pytest.mark.parametrize("small", [1 << 20, 0])
-def test_a_file_that_was_replaced(
+def test_replaced_file_is_found_in_new_manifest(
     files: Files, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the plan was made; and also while a task is reading."""
+    """After planning; and also while a task is reading."""
     monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.SMALL_BYTES", small)
     monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.RUN_BYTES", 20_000)
     monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.MAX_CONCURRENT", 1)
@@ -66,7 +66,7 @@ def test_a_file_that_was_replaced(
     assert rows == wanted
 
 
-def test_a_file_that_is_gone_for_good(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_file_is_data_loss(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[int] = []
     monkeypatch.setattr(reading, "pause", pauses.append)
     [number] = files.topic("t")
@@ -82,7 +82,7 @@ def test_a_file_that_is_gone_for_good(files: Files, monkeypatch: pytest.MonkeyPa
     assert accounts[0].gaps == [(500, 1000, LOST)]
 
 
-def test_retention_and_deletion_after_the_plan(files: Files) -> None:
+def test_retention_and_deletion_after_planning(files: Files) -> None:
     one, _ = files.topic("t", 1) + files.topic("u", 1)
     for name in range(1, 4):
         files.put(name, Share(one, batches((name - 1) * 500, [10] * 50)))
@@ -99,7 +99,7 @@ def test_retention_and_deletion_after_the_plan(files: Files) -> None:
         read(failing, catalog.places, task)
 
 
-def test_a_topic_that_was_deleted_after_the_plan(files: Files) -> None:
+def test_topic_deleted_after_planning(files: Files) -> None:
     [one] = files.topic("t", 1)
     files.put(1, Share(one, batches(0, [10] * 50)))
     files.publish()
@@ -115,7 +115,7 @@ def test_a_topic_that_was_deleted_after_the_plan(files: Files) -> None:
         read(replace(catalog.source, fail_on_data_loss=True), catalog.places, task)
 
 
-def test_offsets_that_no_segment_has_are_lost_without_a_broker(files: Files) -> None:
+def test_offsets_in_no_segment_are_lost_without_broker(files: Files) -> None:
     [number] = files.topic("t")
     files.put(1, Share(number, batches(0, [10] * 5)))
     files.put(2, Share(number, batches(100, [10] * 5)))
@@ -126,7 +126,7 @@ def test_offsets_that_no_segment_has_are_lost_without_a_broker(files: Files) -> 
     assert accounts[0].gaps == [(50, 100, LOST)]
 
 
-def test_who_stops_early_leaves_nothing_behind(files: Files) -> None:
+def test_reader_stopping_early_leaves_no_thread(files: Files) -> None:
     blocks(files)
     catalog = open_catalog(source_of(files))
     task = Task((catalog.part(whole(catalog)[0]),))
@@ -140,7 +140,7 @@ def test_who_stops_early_leaves_nothing_behind(files: Files) -> None:
     assert threading.active_count() == before
 
 
-def test_what_fails_ahead_is_raised_where_it_is_taken(files: Files) -> None:
+def test_failure_of_read_ahead_is_raised_when_consumed(files: Files) -> None:
     blocks(files)
     catalog = open_catalog(source_of(files))
 

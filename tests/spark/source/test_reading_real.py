@@ -1,4 +1,4 @@
-"""Catalogs and tasks over what a real broker has: in MinIO, in its folder, in its journals."""
+"""Catalogs and tasks over a real broker's data: in MinIO, in its folder, in its journals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def topics(
 
 
 def read(catalog: SourceCatalog) -> tuple[list[Row], list[Account]]:
-    """All of topic t, by tasks of little size."""
+    """Read all of topic t, by small tasks."""
     ranges = [PartitionRange("t", p, *catalog.bounds("t", p)[::2]) for p in range(3)]
     accounts: list[Account] = []
     rows: list[Row] = []
@@ -56,7 +56,7 @@ def read(catalog: SourceCatalog) -> tuple[list[Row], list[Account]]:
     return rows, accounts
 
 
-def test_what_was_produced_is_read_from_wherever_it_is(topics: tuple[Topics, str]) -> None:
+def test_records_are_read_from_tier_folder_and_broker(topics: tuple[Topics, str]) -> None:
     made, url = topics
     wanted = made.of("t")
     for source in (Source(url, made.bootstrap), Source("", made.bootstrap)):
@@ -86,15 +86,15 @@ def test_what_was_produced_is_read_from_wherever_it_is(topics: tuple[Topics, str
     )
 
 
-def test_the_bucket_is_enough(topics: tuple[Topics, str]) -> None:
-    """The broker is gone, and its folder with it."""
+def test_bucket_alone_is_sufficient(topics: tuple[Topics, str]) -> None:
+    """The broker is stopped, and its folder deleted."""
     made, url = topics
     made.until_cut(url)
     made.broker.stop()
     assert read(open_catalog(Source(url)))[0] == made.of("t")
 
 
-def test_a_stream_sees_what_is_new(topics: tuple[Topics, str]) -> None:
+def test_stream_reads_new_records(topics: tuple[Topics, str]) -> None:
     made, url = topics
     catalog = open_catalog(Source(url, made.bootstrap))
     made.fill("t", 30)

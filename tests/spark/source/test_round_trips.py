@@ -1,4 +1,4 @@
-"""What is small, and asked for of many files, is asked for at a time: a far bucket answers late."""
+"""Small reads of many files are requested concurrently, since a remote bucket has high latency."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WITHIN_S = 30.0
 
 
 class Together(FolderPlace):
-    """Answers the first request for each of these files only when all of them were asked for;
+    """Answers the first request for each of these files only when all of them were requested;
     `broken`: one that cannot be read."""
 
     def __init__(self, tier: TierUrl, keys: Collection[str], broken: str = "") -> None:
@@ -55,7 +55,7 @@ def files(tmp_path: Path) -> Files:
     return Files(open_place(str(tmp_path / "tier")))
 
 
-def test_a_time_is_looked_for_in_all_partitions(files: Files) -> None:
+def test_timestamp_lookups_of_partitions_are_concurrent(files: Files) -> None:
     count = catalogs.TIMES_AT_ONCE
     numbers = files.topic("t", count)
     keys = [
@@ -75,7 +75,7 @@ def test_a_time_is_looked_for_in_all_partitions(files: Files) -> None:
         catalog.offsets_for_times(wanted)
 
 
-def test_a_file_that_was_replaced_meanwhile_is_looked_for_again(files: Files) -> None:
+def test_file_replaced_meanwhile_is_located_again(files: Files) -> None:
     numbers = files.topic("t", 5)
     for at, number in enumerate(numbers):
         files.put(at + 1, Share(number, batches(0, [1] * 9)))
@@ -95,7 +95,7 @@ def test_a_file_that_was_replaced_meanwhile_is_looked_for_again(files: Files) ->
         catalog.offsets_for_times(wanted)
 
 
-def test_what_was_aborted_is_looked_up_in_all_files(files: Files) -> None:
+def test_aborted_transactions_are_read_from_all_files_concurrently(files: Files) -> None:
     [number] = files.topic("t")
     of = {"producer_id": 7, "producer_epoch": 0, "attributes": 0x10}
     keys = []

@@ -1,6 +1,7 @@
-"""`spark.readStream.format("kafkawire")` on a real Spark: each offset in exactly one micro batch.
+"""`spark.readStream.format("kafkawire")` on a real Spark: each offset in exactly one micro-batch.
 
-A broker with a folder as its tier; segments come from the folder, what is newer from the broker.
+A broker with a folder as its tier; segments are read from the folder, newer records from the
+broker.
 
 Covers: kafkawire.spark.source.stream.
 """
@@ -50,7 +51,7 @@ def topics(broker: BrokerProcess) -> Topics:
 
 
 class Sink:
-    """Keeps the offsets of each micro batch by its number, as a table that knows numbers would."""
+    """Keeps the offsets of each micro-batch by its number, like an idempotent table."""
 
     def __init__(self, folder: Path) -> None:
         self.checkpoint = folder / "checkpoint"
@@ -68,7 +69,7 @@ class Sink:
 
     @property
     def offsets(self) -> list[Offset]:
-        """Of all micro batches; one that came twice is there twice."""
+        """Offsets of all micro-batches; repeated ones are there twice."""
         return sorted(row for rows in self.batches.values() for row in rows)
 
     def start(
@@ -82,7 +83,7 @@ class Sink:
         return (writer.trigger(availableNow=True) if now else writer).start()
 
     def run(self, spark: SparkSession, source: str | Path, **options: str) -> StreamingQuery:
-        """All there is now."""
+        """Process all available data, then stop."""
         query = self.start(spark, source, now=True, **options)
         assert query.awaitTermination(WITHIN_S), "it does not end"
         return query
@@ -111,7 +112,7 @@ def refusal(run: Callable[[], Any]) -> str:
     return sentence(refused.value)
 
 
-def test_what_there_is_comes_in_micro_batches_and_each_offset_once(
+def test_each_offset_is_in_one_micro_batch(
     spark: SparkSession, topics: Topics, tier: Path, sink: Sink
 ) -> None:
     topics.make("paced", 3)
@@ -125,7 +126,7 @@ def test_what_there_is_comes_in_micro_batches_and_each_offset_once(
     assert last is not None
     progress = json.loads(last.json)["sources"][0]
     assert progress["latestOffset"] == {"paced": {"0": 1000, "1": 1000, "2": 1000}}
-    # The checkpoint goes on where it was; new partitions join at their beginning.
+    # The query continues at the checkpoint; new partitions are read from their beginning.
     topics.add_partitions("paced", 5)
     topics.fill("paced", 500)
     topics.until_cut(str(tier), "paced")
@@ -136,7 +137,7 @@ def test_what_there_is_comes_in_micro_batches_and_each_offset_once(
     assert sum(map(len, sink.batches.values())) == 3500
 
 
-def test_a_micro_batch_that_failed_is_the_same_again(
+def test_failed_micro_batch_is_repeated_unchanged(
     spark: SparkSession, topics: Topics, tier: Path, sink: Sink
 ) -> None:
     topics.make("broken", 2)
@@ -156,7 +157,7 @@ def test_a_micro_batch_that_failed_is_the_same_again(
     assert sink.offsets == offsets_of(topics, "broken")
 
 
-def test_a_stream_follows_the_broker_and_new_topics_of_a_pattern(
+def test_stream_reads_new_records_and_new_topics_of_pattern(
     spark: SparkSession, topics: Topics, tier: Path, sink: Sink
 ) -> None:
     topics.make("live.a", 1)
@@ -183,7 +184,7 @@ def test_a_stream_follows_the_broker_and_new_topics_of_a_pattern(
     assert sink.offsets == offsets_of(topics)
 
 
-def test_a_new_stream_begins_at_the_end(spark: SparkSession, topics: Topics, sink: Sink) -> None:
+def test_new_stream_begins_at_latest(spark: SparkSession, topics: Topics, sink: Sink) -> None:
     topics.make("newest", 2)
     topics.fill("newest", 50)
     query = sink.start(spark, topics.bootstrap, now=False, subscribe="newest")
@@ -196,7 +197,7 @@ def test_a_new_stream_begins_at_the_end(spark: SparkSession, topics: Topics, sin
     assert sink.offsets == [row for row in offsets_of(topics, "newest") if row[2] >= 25]
 
 
-def test_retention_below_the_checkpoint_fails_or_is_passed(
+def test_retention_beyond_checkpoint_fails_or_is_skipped(
     spark: SparkSession, topics: Topics, sink: Sink
 ) -> None:
     topics.make("trimmed", 1)
@@ -214,9 +215,7 @@ def test_retention_below_the_checkpoint_fails_or_is_passed(
     assert sink.offsets == wanted
 
 
-def test_a_deleted_topic_fails_or_is_left_out(
-    spark: SparkSession, topics: Topics, sink: Sink
-) -> None:
+def test_deleted_topic_fails_or_is_skipped(spark: SparkSession, topics: Topics, sink: Sink) -> None:
     for name in ("stays", "goes"):
         topics.make(name, 1)
         topics.fill(name, 10)
@@ -230,7 +229,9 @@ def test_a_deleted_topic_fails_or_is_left_out(
     assert sink.offsets == sorted(gone + offsets_of(topics, "stays"))
 
 
-def test_few_offsets_wait_for_more(spark: SparkSession, topics: Topics, sink: Sink) -> None:
+def test_min_offsets_delays_small_micro_batch(
+    spark: SparkSession, topics: Topics, sink: Sink
+) -> None:
     topics.make("few", 1)
     topics.fill("few", 10)
     query = sink.start(
@@ -249,7 +250,7 @@ def test_few_offsets_wait_for_more(spark: SparkSession, topics: Topics, sink: Si
     assert [len(rows) for rows in sink.batches.values()] == [10, 8]
 
 
-def test_an_end_is_refused(spark: SparkSession, topics: Topics, sink: Sink) -> None:
+def test_ending_offsets_are_refused(spark: SparkSession, topics: Topics, sink: Sink) -> None:
     topics.make("endless", 1)
     options = {"subscribe": "endless", "endingOffsets": "latest"}
     reported = refusal(lambda: sink.run(spark, topics.bootstrap, **options))

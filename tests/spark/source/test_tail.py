@@ -1,4 +1,4 @@
-"""What comes through the Kafka protocol: the tail, its ends and losses, a broker's troubles."""
+"""Reading through the Kafka protocol: the tail, its ends and losses, failures of the broker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.kit.spark.reads import SELECTION, read, rows_of
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Attempts after which there would have been a pause."""
+    """Count the attempts after which there would have been a pause."""
     made: list[int] = []
     for module in (asking, reading, tail):
         monkeypatch.setattr(module, "pause", made.append)
@@ -70,14 +70,16 @@ def log_of(kafka: FakeKafka) -> Log:
 
 
 def troubles(*answers: Any, key: int = FETCH) -> Callable[[int, Any], Any]:
-    """The first requests of a kind are answered so."""
+    """Responses to the first requests of a kind."""
     left = list(answers)
     return lambda asked, request: left.pop(0) if asked == key and left else None
 
 
 @pytest.mark.parametrize("size", [8 << 20, 3000, 1])
-def test_a_tail(kafka: FakeKafka, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where an answer ends within a batch, the next one begins there."""
+def test_tail_is_read_from_broker(
+    kafka: FakeKafka, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a response ends within a batch, the next one begins there."""
     monkeypatch.setattr(tail, "FETCH_BYTES", size)
     rows, accounts = tail_of(kafka, 15, 93)
     assert rows == rows_of("t", 0, range(15, 93))
@@ -85,8 +87,8 @@ def test_a_tail(kafka: FakeKafka, size: int, monkeypatch: pytest.MonkeyPatch) ->
     assert kafka.asked.count(METADATA) <= 3
 
 
-def test_segments_and_then_the_tail(kafka: FakeKafka, tmp_path: Path) -> None:
-    """Also where a batch of the broker's reaches into the segments, and between two of them."""
+def test_segments_are_read_before_tail(kafka: FakeKafka, tmp_path: Path) -> None:
+    """Also where a batch of the broker overlaps the segments, and between two of them."""
     files = Files(open_place(str(tmp_path)))
     [number] = files.topic("t")
     files.put(1, Share(number, batches(0, [10] * 2)))
@@ -114,8 +116,8 @@ def test_offsets_below_the_log_start_are_lost(kafka: FakeKafka) -> None:
     assert (rows, accounts[0].gaps) == ([], [(10, 20, LOST)])
 
 
-def test_offsets_behind_the_end_are_lost(kafka: FakeKafka) -> None:
-    """The log was made again, or cut."""
+def test_offsets_after_the_end_are_lost(kafka: FakeKafka) -> None:
+    """The log was created again, or truncated."""
     for base in (60, 130):
         rows, accounts = tail_of(kafka, base, 150, fail_on_data_loss=False)
         assert rows == rows_of("t", 0, range(base, 100))
@@ -124,7 +126,7 @@ def test_offsets_behind_the_end_are_lost(kafka: FakeKafka) -> None:
             tail_of(kafka, base, 150)
 
 
-def test_a_topic_that_is_gone_is_lost(kafka: FakeKafka) -> None:
+def test_deleted_topic_is_lost(kafka: FakeKafka) -> None:
     kafka.logs.clear()
     with pytest.raises(DataLoss, match="the topic is gone"):
         tail_of(kafka, 0, 10)
@@ -132,15 +134,15 @@ def test_a_topic_that_is_gone_is_lost(kafka: FakeKafka) -> None:
     assert (rows, accounts[0].gaps) == ([], [(0, 10, LOST)])
 
 
-def test_what_was_compacted_at_the_end_is_believed(kafka: FakeKafka) -> None:
-    """The broker has nothing there, though its high watermark is higher."""
+def test_compacted_end_of_log_is_accepted(kafka: FakeKafka) -> None:
+    """The broker has no records there, though its high watermark is higher."""
     log_of(kafka).batches = log_of(kafka).batches[2:9]
     rows, accounts = tail_of(kafka, 0, 100)
     assert rows == rows_of("t", 0, range(20, 90))
     assert accounts[0].gaps == [(0, 20, COMPACTED), (90, 100, COMPACTED)]
 
 
-def test_what_passes_is_tried_again(kafka: FakeKafka, pauses: list[int]) -> None:
+def test_transient_errors_are_retried(kafka: FakeKafka, pauses: list[int]) -> None:
     kafka.trouble = troubles(
         CLOSE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, CLOSE
     )
@@ -149,7 +151,7 @@ def test_what_passes_is_tried_again(kafka: FakeKafka, pauses: list[int]) -> None
     assert pauses == [1, 2, 3, 4]
 
 
-def test_trying_again_is_bounded(kafka: FakeKafka, pauses: list[int]) -> None:
+def test_number_of_retries_is_bounded(kafka: FakeKafka, pauses: list[int]) -> None:
     kafka.trouble = troubles(*[ErrorCode.NOT_LEADER_OR_FOLLOWER] * 100)
     with pytest.raises(SourceError, match="NOT_LEADER_OR_FOLLOWER"):
         tail_of(kafka, 0, 100)
@@ -161,7 +163,7 @@ def test_trying_again_is_bounded(kafka: FakeKafka, pauses: list[int]) -> None:
     assert pauses == []
 
 
-def test_nobody_listens(pauses: list[int]) -> None:
+def test_unreachable_broker_is_reported(pauses: list[int]) -> None:
     with serving({}) as gone:
         pass
     with pytest.raises(SourceError, match=f"cannot connect to {gone.address}"):
@@ -170,7 +172,7 @@ def test_nobody_listens(pauses: list[int]) -> None:
         read(Source(bootstrap="nowhere"), [], Task((Part(PartitionRange("t", 0, 0, 10)),)))
 
 
-def test_who_stops_early_leaves_nothing_behind(
+def test_reader_stopping_early_closes_connection(
     kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail, "FETCH_BYTES", 1)
@@ -206,10 +208,10 @@ def transactional(kafka: FakeKafka) -> None:
 
 
 @pytest.mark.parametrize("size", [8 << 20, 1])
-def test_aborted_records_of_the_tail(
+def test_aborted_records_of_tail_are_excluded(
     kafka: FakeKafka, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The marker may come in a later answer than the records."""
+    """The marker may be in a later response than the records."""
     monkeypatch.setattr(tail, "FETCH_BYTES", size)
     transactional(kafka)
     rows, accounts = tail_of(kafka, 5, 51)
@@ -220,7 +222,7 @@ def test_aborted_records_of_the_tail(
     assert accounts[0].counts == {CONTROL: 3}
 
 
-def test_a_damaged_batch_of_the_tail(kafka: FakeKafka) -> None:
+def test_damaged_batch_of_tail_is_reported(kafka: FakeKafka) -> None:
     bad = bytearray(log_of(kafka).batches[3])
     bad[200] ^= 1
     log_of(kafka).batches[3] = bytes(bad)
@@ -233,14 +235,14 @@ def test_a_damaged_batch_of_the_tail(kafka: FakeKafka) -> None:
     assert noted == [bytes(bad)]
 
 
-def test_an_answer_that_is_no_batches(kafka: FakeKafka) -> None:
+def test_response_without_valid_batches_is_reported(kafka: FakeKafka) -> None:
     for junk in (b"x" * 10, b"\0" * 80):
         log_of(kafka).from_offset = lambda *_, junk=junk: junk  # type: ignore[method-assign]
         with pytest.raises(SourceError, match="t-0"):
             tail_of(kafka, 0, 100)
 
 
-# The catalog, with a broker beside
+# The catalog together with a broker
 
 
 @pytest.fixture
@@ -254,7 +256,7 @@ def both(kafka: FakeKafka, tmp_path: Path) -> Files:
     return files
 
 
-def test_the_brokers_bounds_hold(kafka: FakeKafka, both: Files) -> None:
+def test_bounds_come_from_broker(kafka: FakeKafka, both: Files) -> None:
     log_of(kafka).start, log_of(kafka).stable = 12, 80
     kafka.logs["t", 1] = Log()
     kafka.logs["new", 0] = Log(end=7)
@@ -276,21 +278,21 @@ def test_the_brokers_bounds_hold(kafka: FakeKafka, both: Files) -> None:
     assert catalog.refreshed().bounds("t", 0) == Bounds(60, 60, 200)
 
 
-def test_a_topic_made_again_is_read_from_the_broker(kafka: FakeKafka, both: Files) -> None:
+def test_recreated_topic_is_read_from_broker(kafka: FakeKafka, both: Files) -> None:
     kafka.ids = {"t": b"another topic of"}
     catalog = open_catalog(Source(both.place.url, kafka.address))
     assert catalog.bounds("t", 0) == Bounds(0, 0, 100)
     assert catalog.part(PartitionRange("t", 0, 0, 100)).pieces == ()
 
 
-def test_a_broker_of_another_cluster_is_refused(kafka: FakeKafka, both: Files) -> None:
+def test_broker_of_other_cluster_is_refused(kafka: FakeKafka, both: Files) -> None:
     kafka.cluster_id = "another"
     with pytest.raises(SourceError, match=r"is of the cluster .*, the broker at .* of another"):
         open_catalog(Source(both.place.url, kafka.address))
 
 
-def test_a_tier_that_has_nothing_yet(kafka: FakeKafka, tmp_path: Path) -> None:
-    """All of it comes from the broker, until something was uploaded."""
+def test_empty_tier_with_broker(kafka: FakeKafka, tmp_path: Path) -> None:
+    """Everything is read from the broker, until something was uploaded."""
     catalog = open_catalog(Source(str(tmp_path / "tier"), kafka.address))
     assert catalog.bounds("t", 0) == Bounds(0, 0, 100)
     files = Files(open_place(str(tmp_path / "tier")))
@@ -302,7 +304,7 @@ def test_a_tier_that_has_nothing_yet(kafka: FakeKafka, tmp_path: Path) -> None:
     assert catalog.refreshed().bounds("t", 0) == Bounds(0, 40, 100)
 
 
-def test_times_of_the_tail_are_the_brokers(kafka: FakeKafka, both: Files) -> None:
+def test_timestamps_of_tail_are_looked_up_at_broker(kafka: FakeKafka, both: Files) -> None:
     catalog = open_catalog(Source(both.place.url, kafka.address))
     kafka.asked.clear()
     assert catalog.offset_for_time("t", 0, START_MS + 25) == 30
@@ -311,14 +313,14 @@ def test_times_of_the_tail_are_the_brokers(kafka: FakeKafka, both: Files) -> Non
     assert catalog.offset_for_time("t", 0, START_MS + 100) is None
 
 
-def test_what_a_catalog_asks_is_tried_again(kafka: FakeKafka, pauses: list[int]) -> None:
+def test_catalog_requests_are_retried(kafka: FakeKafka, pauses: list[int]) -> None:
     moving = [CLOSE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
     kafka.trouble = troubles(*moving, key=LIST_OFFSETS)
     assert asking.BrokerQueries(source(kafka)).ends("t") == {0: (0, 100)}
     assert pauses == [1, 2]
 
 
-def test_who_is_silent_is_not_asked_five_times(
+def test_unresponsive_broker_is_not_asked_five_times(
     kafka: FakeKafka, pauses: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asking, "ASKED_WITHIN_S", -1.0)
@@ -328,7 +330,7 @@ def test_who_is_silent_is_not_asked_five_times(
     assert pauses == []
 
 
-def test_a_file_that_is_gone_may_be_had_from_the_broker(kafka: FakeKafka, both: Files) -> None:
+def test_records_of_deleted_file_are_read_from_broker(kafka: FakeKafka, both: Files) -> None:
     catalog = open_catalog(Source(both.place.url, kafka.address))
     part = catalog.part(PartitionRange("t", 0, 0, 100))
     both.place.delete([segment_key((1).to_bytes(16, "big"))])

@@ -1,4 +1,4 @@
-"""Delta tables: each run once whatever happens, and what independent readers see of it."""
+"""Delta tables: each run is committed once, and independent readers agree on the content."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def table(tmp_path: Path) -> DeltaTable:
 
 
 def offsets(path: Path | str, options: dict[str, str] | None = None) -> list[int]:
-    """What delta-rs' own scan finds."""
+    """The offsets that delta-rs' own scan finds."""
     found = deltalake.DeltaTable(str(path), storage_options=options)
     return sorted(found.to_pyarrow_table(columns=["_offset"]).column(0).to_pylist())
 
 
-def test_runs_become_rows_and_say_their_offsets(table: DeltaTable, tmp_path: Path) -> None:
+def test_runs_are_committed_with_their_offsets(table: DeltaTable, tmp_path: Path) -> None:
     assert table.committed() == 0
     table.commit(record(1, [wrote(table.place, 1, 0, 5), wrote(table.place, 1, 0, 3, partition=1)]))
     table.commit(record(2, [wrote(table.place, 2, 5, 9)]))
@@ -50,7 +50,7 @@ def test_runs_become_rows_and_say_their_offsets(table: DeltaTable, tmp_path: Pat
     assert newest["kafkawire.run"] == "2"
 
 
-def test_a_run_is_committed_once(table: DeltaTable, tmp_path: Path) -> None:
+def test_repeated_commit_of_run_is_ignored(table: DeltaTable, tmp_path: Path) -> None:
     first = record(1, [wrote(table.place, 1, 0, 5)])
     table.commit(first)
     table.commit(first)
@@ -60,7 +60,7 @@ def test_a_run_is_committed_once(table: DeltaTable, tmp_path: Path) -> None:
     assert deltalake.DeltaTable(tmp_path / "t").version() == 1
 
 
-def test_files_without_a_commit_are_no_rows(table: DeltaTable, tmp_path: Path) -> None:
+def test_uncommitted_files_are_not_read(table: DeltaTable, tmp_path: Path) -> None:
     lost = wrote(table.place, 1, 0, 5)
     assert (tmp_path / "t" / lost.path).is_file()
     assert offsets(tmp_path / "t") == []
@@ -69,7 +69,7 @@ def test_files_without_a_commit_are_no_rows(table: DeltaTable, tmp_path: Path) -
     assert offsets(tmp_path / "t") == [0, 1, 2, 3, 4]
 
 
-def test_a_run_that_comes_too_early_is_refused(table: DeltaTable) -> None:
+def test_run_committed_out_of_order_is_refused(table: DeltaTable) -> None:
     with pytest.raises(CommitError, match=r"run 2 cannot be committed to .*the last one .* is 0"):
         table.commit(record(2, [wrote(table.place, 2, 5, 9)]))
     table.commit(record(1, []))
@@ -79,13 +79,13 @@ def test_a_run_that_comes_too_early_is_refused(table: DeltaTable) -> None:
     assert table.files() == []
 
 
-def test_many_drivers_at_once(table: DeltaTable, tmp_path: Path) -> None:
+def test_concurrent_drivers_commit_each_run_once(table: DeltaTable, tmp_path: Path) -> None:
     race(table, str(tmp_path / "t"))
     assert offsets(tmp_path / "t") == [1, 2, 3]
 
 
 def race(table: DeltaTable, url: str) -> None:
-    """Three drivers commit the same three runs at the same time, each with files of its own."""
+    """Let three drivers commit the same three runs at the same time, each with files of its own."""
     runs = [
         [record(run, [wrote(table.place, run, run, run + 1, attempt=attempt)]) for run in (1, 2, 3)]
         for attempt in ("aa", "bb", "cc")
@@ -93,10 +93,10 @@ def race(table: DeltaTable, url: str) -> None:
     drive_at_once(lambda: DeltaTable(job(url, "delta"), open_place(url)), runs)
 
 
-def test_somebody_else_writes_too(
+def test_concurrent_foreign_commit(
     table: DeltaTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between our look and our commit: it is looked at again."""
+    """Between our check and our commit, which checks again."""
     original = DeltaTable._write
     times: list[int] = []
 
@@ -114,7 +114,9 @@ def test_somebody_else_writes_too(
     assert [(file.topic, file.rows) for file in theirs] == [("", 1)]
 
 
-def test_giving_up(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_fails_after_repeated_conflicts(
+    table: DeltaTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def write(*args: Any) -> None:
         raise committing.Conflict
 
@@ -124,7 +126,7 @@ def test_giving_up(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
         table.commit(record(1, []))
 
 
-def test_files_are_what_was_committed(tmp_path: Path) -> None:
+def test_listed_files_match_commits(tmp_path: Path) -> None:
     schema = SCHEMA.append(pa.field("city", pa.string()))
     table = DeltaTable(job(tmp_path, "delta", partition_by="city"), open_place(str(tmp_path)))
     table.prepare(schema, ("city",))
@@ -165,7 +167,7 @@ def test_compaction_is_one_commit(table: DeltaTable, tmp_path: Path) -> None:
         table.replace([merged], [], 3)
 
 
-def test_compaction_after_somebody_elses(table: DeltaTable, tmp_path: Path) -> None:
+def test_compaction_after_foreign_commit(table: DeltaTable, tmp_path: Path) -> None:
     files = [wrote(table.place, run, run * 5, run * 5 + 5) for run in (1, 2)]
     for run, file in enumerate(files, 1):
         table.commit(record(run, [file]))
@@ -175,7 +177,7 @@ def test_compaction_after_somebody_elses(table: DeltaTable, tmp_path: Path) -> N
     assert table.compacted() == 1
 
 
-def test_new_columns_also_deep_ones(table: DeltaTable, tmp_path: Path) -> None:
+def test_new_columns_including_nested_ones(table: DeltaTable, tmp_path: Path) -> None:
     table.commit(record(1, [wrote(table.place, 1, 0, 2)]))
     deep = pa.struct([*SCHEMA.field("deep").type, pa.field("c", pa.string())])
     wider = SCHEMA.set(SCHEMA.get_field_index("deep"), pa.field("deep", deep))
@@ -191,7 +193,7 @@ def test_new_columns_also_deep_ones(table: DeltaTable, tmp_path: Path) -> None:
 
 
 def test_runs_are_known_from_a_checkpoint(table: DeltaTable, tmp_path: Path) -> None:
-    """The log before it goes after some time, as in every Delta table."""
+    """The log before it is deleted after some time, like in every Delta table."""
     for run in (1, 2, 3):
         table.commit(record(run, [wrote(table.place, run, run, run + 1)]))
     deltalake.DeltaTable(tmp_path / "t").create_checkpoint()
@@ -204,21 +206,21 @@ def test_runs_are_known_from_a_checkpoint(table: DeltaTable, tmp_path: Path) -> 
     assert offsets(tmp_path / "t") == [1, 2, 3, 4]
 
 
-def test_where_there_is_no_table(tmp_path: Path) -> None:
+def test_missing_table(tmp_path: Path) -> None:
     table = DeltaTable(job(tmp_path, "delta"), open_place(str(tmp_path)))
     assert (table.committed(), table.compacted(), table.files()) == (0, 0, [])
     with pytest.raises(CommitError, match="there is no Delta table at"):
         table.commit(record(1, []))
 
 
-def test_a_log_that_is_damaged(table: DeltaTable, tmp_path: Path) -> None:
+def test_damaged_log_is_reported(table: DeltaTable, tmp_path: Path) -> None:
     (tmp_path / "t" / "_delta_log" / f"{0:020}.json").write_text("{")
     with pytest.raises(CommitError, match="cannot be read"):
         table.committed()
 
 
 @pytest.mark.real
-def test_in_a_bucket(tier_url: str, minio: Minio) -> None:
+def test_delta_table_in_bucket(tier_url: str, minio: Minio) -> None:
     minio.client().create_bucket(Bucket=parse_tier(tier_url).bucket)
     table = table_at(tier_url)
     table.commit(record(1, [wrote(table.place, 1, 0, 5)]))

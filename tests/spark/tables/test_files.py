@@ -21,7 +21,7 @@ from tests.kit.spark.pipelines import job
 PART = PartitionRange("orders", 3, 1000, 2000)
 
 
-def test_a_name_says_what_is_in_the_file() -> None:
+def test_file_name_describes_content() -> None:
     path = file_path(PART, (("date", "2026-11-21"),), 7, kind="r", attempt="")
     assert path == (
         "date=2026-11-21/orders-p00003-o00000000000000001000-00000000000000002000-r7.parquet"
@@ -33,14 +33,14 @@ def test_a_name_says_what_is_in_the_file() -> None:
 
 
 @pytest.mark.parametrize("topic", ["__consumer_offsets", ".hidden", "a-p00001-o1"])
-def test_no_topic_makes_a_name_that_spark_hides(topic: str) -> None:
+def test_file_names_are_never_hidden_by_spark(topic: str) -> None:
     part = PART._replace(topic=topic)
     path = file_path(part, (), 1, kind="r", attempt="")
     assert path[0] not in "._"
     assert described(path) == (part, "r", 1)
 
 
-def test_values_are_escaped_as_spark_does() -> None:
+def test_partition_values_are_escaped_like_spark() -> None:
     assert folder((("c", None), ("d", ""))) == (
         "c=__HIVE_DEFAULT_PARTITION__/d=__HIVE_DEFAULT_PARTITION__/"
     )
@@ -73,7 +73,7 @@ def sample() -> pa.Table:
     )
 
 
-def test_statistics_are_those_of_delta() -> None:
+def test_statistics_have_deltas_format() -> None:
     _, stats = file_of(sample(), Encoding())
     assert stats["numRecords"] == 10
     assert stats["minValues"] == {
@@ -91,7 +91,7 @@ def test_statistics_are_those_of_delta() -> None:
 
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd", "lz4"])
-def test_a_file_has_what_was_added(compression: str, plain: bool) -> None:
+def test_file_contains_added_rows(compression: str, plain: bool) -> None:
     table = sample()
     data, _ = file_of(table, Encoding(compression, plain))
     there = pq.read_table(pa.BufferReader(data))
@@ -102,7 +102,7 @@ def test_a_file_has_what_was_added(compression: str, plain: bool) -> None:
     assert ("DELTA_BINARY_PACKED" in encodings) is not plain
 
 
-def test_values_that_repeat_are_stored_once() -> None:
+def test_repeated_values_are_dictionary_encoded() -> None:
     schema = pa.schema([("_offset", pa.int64()), ("_value", pa.binary())])
     sizes = {}
     for distinct in (10, 10_000):
@@ -116,7 +116,7 @@ def test_values_that_repeat_are_stored_once() -> None:
     assert 50 * sizes[10] < sizes[10_000]
 
 
-def test_topics_are_stored_once_and_read_as_text() -> None:
+def test_topics_are_dictionary_encoded_and_read_as_text() -> None:
     schema = repeating(pa.schema([("_topic", pa.string()), ("_offset", pa.int64())]))
     file = ParquetFile(schema, Encoding(), {})
     topics = pa.DictionaryArray.from_arrays(pa.array([0] * 3, pa.int32()), pa.array(["t"]))
@@ -130,7 +130,7 @@ def layout(*columns: PartitionColumn) -> Layout:
     return Layout(made.files, made.table, columns, made.reads)
 
 
-def test_rows_are_split_by_the_values_of_partition_columns() -> None:
+def test_rows_are_split_by_partition_columns() -> None:
     names, days = PartitionColumn("name", "name"), PartitionColumn("date", "_timestamp", True)
     day = 86_400_000_000
     batch = pa.RecordBatch.from_pydict(
@@ -160,7 +160,7 @@ def facts(base: int, size: int, *, topic: str = "t", value: str = "x") -> FileFa
     return FileFacts(f"{topic}{value}{base}", 10, size, topic, 0, base, base + 10, values, 1)
 
 
-def test_small_neighbours_are_merged_and_nothing_else() -> None:
+def test_only_small_adjacent_files_are_merged() -> None:
     files = [
         facts(0, 10), facts(20, 10), facts(10, 10), facts(30, 90), facts(40, 10), facts(50, 45),
         facts(60, 46), facts(70, 10), facts(0, 10, value="y"), facts(10, 10, topic="u"),

@@ -1,4 +1,4 @@
-"""Iceberg tables: each run once whatever happens, and what independent readers see of it.
+"""Iceberg tables: each run is committed once, and independent readers agree on the content.
 
 Covers: kafkawire.spark.pipeline.tables.iceberg_files, kafkawire.spark.pipeline.tables.locations.
 """
@@ -42,23 +42,23 @@ def table(tmp_path: Path) -> IcebergTable:
 
 
 def wrote(table: IcebergTable, *args: Any, schema: pa.Schema = SCHEMA, **more: Any) -> FileFacts:
-    """A file as the tasks write it, with the ids of the table's fields."""
+    """A file as written by tasks, with the ids of the table's fields."""
     return lake.wrote(table.place, *args, schema=table.file_schema(schema), **more)
 
 
 def loaded(path: Path) -> Loaded:
-    """The table as anybody would open it."""
+    """The table as an independent reader opens it."""
     uri = f"sqlite:///{path}/_kafkawire/catalog.db"
     return load_catalog("kafkawire", type="sql", uri=uri).load_table(NAME)
 
 
 def offsets(path: Path) -> list[int]:
-    """What pyiceberg's own scan finds."""
+    """The offsets that pyiceberg's own scan finds."""
     found = loaded(path).scan(selected_fields=("_offset",)).to_arrow()
     return sorted(found.column(0).to_pylist())
 
 
-def test_runs_become_rows_and_say_their_offsets(table: IcebergTable, tmp_path: Path) -> None:
+def test_runs_are_committed_with_their_offsets(table: IcebergTable, tmp_path: Path) -> None:
     assert table.committed() == 0
     table.commit(record(1, [wrote(table, 1, 0, 5), wrote(table, 1, 0, 3, partition=1)]))
     table.commit(record(2, [wrote(table, 2, 5, 9)]))
@@ -74,7 +74,7 @@ def test_runs_become_rows_and_say_their_offsets(table: IcebergTable, tmp_path: P
     assert [(row["name"], row["_key"], row["deep"]["a"]) for row in rows] == [("n7", b"7", 7)]
 
 
-def test_a_run_is_committed_once(table: IcebergTable, tmp_path: Path) -> None:
+def test_repeated_commit_of_run_is_ignored(table: IcebergTable, tmp_path: Path) -> None:
     first = record(1, [wrote(table, 1, 0, 5)])
     table.commit(first)
     table.commit(first)
@@ -84,7 +84,7 @@ def test_a_run_is_committed_once(table: IcebergTable, tmp_path: Path) -> None:
     assert len(loaded(tmp_path / "t").snapshots()) == 1
 
 
-def test_a_run_is_known_when_its_snapshot_has_expired(table: IcebergTable, tmp_path: Path) -> None:
+def test_run_is_known_after_its_snapshot_expired(table: IcebergTable, tmp_path: Path) -> None:
     for run in (1, 2):
         table.commit(record(run, [wrote(table, run, run, run + 1)]))
     there = loaded(tmp_path / "t")
@@ -96,7 +96,7 @@ def test_a_run_is_known_when_its_snapshot_has_expired(table: IcebergTable, tmp_p
     assert offsets(tmp_path / "t") == [1, 2]
 
 
-def test_files_without_a_commit_are_no_rows(table: IcebergTable, tmp_path: Path) -> None:
+def test_uncommitted_files_are_not_read(table: IcebergTable, tmp_path: Path) -> None:
     lost = wrote(table, 1, 0, 5)
     assert (tmp_path / "t" / lost.path).is_file()
     assert table.files() == []
@@ -104,7 +104,7 @@ def test_files_without_a_commit_are_no_rows(table: IcebergTable, tmp_path: Path)
     assert offsets(tmp_path / "t") == [0, 1, 2, 3, 4]
 
 
-def test_a_run_that_comes_too_early_is_refused(table: IcebergTable) -> None:
+def test_run_committed_out_of_order_is_refused(table: IcebergTable) -> None:
     with pytest.raises(CommitError, match=r"run 2 cannot be committed to .*the last one .* is 0"):
         table.commit(record(2, [wrote(table, 2, 5, 9)]))
     table.commit(record(1, []))
@@ -115,7 +115,7 @@ def test_a_run_that_comes_too_early_is_refused(table: IcebergTable) -> None:
 
 
 @pytest.mark.slow
-def test_many_drivers_at_once(table: IcebergTable, tmp_path: Path) -> None:
+def test_concurrent_drivers_commit_each_run_once(table: IcebergTable, tmp_path: Path) -> None:
     runs = [
         [record(run, [wrote(table, run, run, run + 1, attempt=attempt)]) for run in (1, 2)]
         for attempt in ("aa", "bb", "cc")
@@ -130,15 +130,15 @@ def test_many_drivers_at_once(table: IcebergTable, tmp_path: Path) -> None:
     assert offsets(tmp_path / "t") == [1, 2]
 
 
-def test_creating_it_twice_at_once(tmp_path: Path) -> None:
+def test_concurrent_table_creation(tmp_path: Path) -> None:
     at_once([lambda: table_at(tmp_path / "t")] * 3)
     assert loaded(tmp_path / "t").schema().column_names[:3] == ["_topic", "_partition", "_offset"]
 
 
-def test_an_answer_that_is_lost(
+def test_commit_with_lost_response_is_recognised(
     table: IcebergTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The catalog has it, and we do not know: the run is found the next time we look."""
+    """The catalog has the commit, but we do not know: the run is found at the next check."""
     original = IcebergTable._commit
 
     def commit(self: IcebergTable, one: Any) -> None:
@@ -152,10 +152,10 @@ def test_an_answer_that_is_lost(
     assert offsets(tmp_path / "t") == [0, 1]
 
 
-def test_somebody_else_commits_in_between(
+def test_concurrent_commit_of_same_run(
     table: IcebergTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another driver with the same run, after we looked and before we commit."""
+    """Another driver commits the same run between our check and our commit."""
     import pyiceberg.table as library
 
     original = library.Transaction.commit_transaction
@@ -174,7 +174,9 @@ def test_somebody_else_commits_in_between(
     assert offsets(tmp_path / "t") == [0, 1]
 
 
-def test_giving_up(table: IcebergTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_fails_after_repeated_conflicts(
+    table: IcebergTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def commit(*args: Any) -> None:
         raise Conflict("locked")
 
@@ -231,7 +233,7 @@ def test_compaction_is_one_snapshot(table: IcebergTable, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_compaction_after_somebody_elses(table: IcebergTable, tmp_path: Path) -> None:
+def test_compaction_after_foreign_commit(table: IcebergTable, tmp_path: Path) -> None:
     files = [wrote(table, run, run * 5, run * 5 + 5) for run in (1, 2)]
     for run, file in enumerate(files, 1):
         table.commit(record(run, [file]))
@@ -242,7 +244,7 @@ def test_compaction_after_somebody_elses(table: IcebergTable, tmp_path: Path) ->
     assert {(file.topic, file.partition) for file in table.files()} == {("", -1)}
 
 
-def test_new_columns_also_deep_ones(table: IcebergTable, tmp_path: Path) -> None:
+def test_new_columns_including_nested_ones(table: IcebergTable, tmp_path: Path) -> None:
     table.commit(record(1, [wrote(table, 1, 0, 2)]))
     deep = pa.struct([*SCHEMA.field("deep").type, pa.field("c", pa.string())])
     wider = SCHEMA.set(SCHEMA.get_field_index("deep"), pa.field("deep", deep))
@@ -272,7 +274,7 @@ def test_fields_of_files_have_ids_and_those_without_a_mapping(
     assert [row["deep"]["a"] for row in rows] == [4, 5, 6]
 
 
-def test_where_there_is_no_table(tmp_path: Path) -> None:
+def test_missing_table(tmp_path: Path) -> None:
     table = IcebergTable(job(tmp_path / "t", "iceberg"), open_place(str(tmp_path / "t")))
     assert (table.committed(), table.compacted(), table.files()) == (0, 0, [])
     assert not (tmp_path / "t").exists()
@@ -280,7 +282,7 @@ def test_where_there_is_no_table(tmp_path: Path) -> None:
         table.commit(record(1, []))
 
 
-def test_catalogs_that_do_not_work(tmp_path: Path) -> None:
+def test_unusable_catalogs_are_reported(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="catalog is missing: an Iceberg table in a bucket"):
         IcebergTable(job("s3://bucket/p", "iceberg"), open_place("s3://bucket/p"))
     wrong = {"type": "nonsense", "uri": "x"}
@@ -289,7 +291,7 @@ def test_catalogs_that_do_not_work(tmp_path: Path) -> None:
         table.committed()
 
 
-def test_no_password_is_written_down(tmp_path: Path) -> None:
+def test_passwords_are_not_stored(tmp_path: Path) -> None:
     place = open_place(str(tmp_path))
     said = {
         "type": "sql",
@@ -303,7 +305,7 @@ def test_no_password_is_written_down(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-def test_in_a_bucket(tier_url: str, minio: Minio, tmp_path: Path) -> None:
+def test_iceberg_table_in_bucket(tier_url: str, minio: Minio, tmp_path: Path) -> None:
     minio.client().create_bucket(Bucket=parse_tier(tier_url).bucket)
     uri = f"sqlite:///{tmp_path}/catalog.db"
     keys = {"catalog": {"type": "sql", "uri": uri, "name": "shop.orders"}}

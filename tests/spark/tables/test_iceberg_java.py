@@ -1,5 +1,5 @@
 """Jobs into an Iceberg table of a real REST catalog, Apache Iceberg's own: runs, kills and lost
-answers around each commit, conflicts, compaction; read by pyiceberg and by the Java library."""
+responses around each commit, conflicts, compaction; read by pyiceberg and by the Java library."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def jvm() -> Iterator[Any]:
 
 
 class World:
-    """A topic's tier, the table of it in a folder or bucket, and the catalog behind its front."""
+    """A topic's tier, the table of it in a folder or bucket, and the catalog reached through its
+    front."""
 
     def __init__(self, server: str, folder: Path, url: str, endpoint: str) -> None:
         self.server, self.folder, self.url, self.endpoint = server, folder, url, endpoint
@@ -82,23 +83,23 @@ class World:
         return Engine(self.job, executor or Inline())
 
     def driver(self, *words: str) -> subprocess.Popen[bytes]:
-        """A run, or with a word a compaction, in a process of its own."""
+        """Start a run, or with a word a compaction, in a process of its own."""
         command = [sys.executable, "-c", DRIVER, str(self.folder / "job.toml"), *words]
         return subprocess.Popen(command, cwd=Path(__file__).parent.parent.parent.parent)
 
     def loaded(self) -> Any:
-        """As anybody opens it, without the front."""
+        """The table as an independent reader opens it, without the front."""
         s3 = {key: value for key, value in s3_properties(self.endpoint).items() if key[:3] == "s3."}
         said = {"type": "rest", "uri": self.server, "s3.region": "us-east-1", **s3}
         return load_catalog("else", **said).load_table(self.name)
 
     def runs(self) -> list[str]:
-        """That the snapshots are of."""
+        """The runs that have snapshots."""
         said = [one.summary.additional_properties for one in self.loaded().snapshots()]
         return [one["kafkawire.run"] for one in said if "kafkawire.run" in one]
 
     def check(self, jvm: Any | None = None) -> None:
-        """Each offset is there once, as independent readers and the audit see it."""
+        """Check that each offset is there once, for independent readers and the audit."""
         expected = sorted(("orders", *one) for one in self.tier.offsets())
         names = ("_topic", "_partition", "_offset")
         found = self.loaded().scan(selected_fields=names).to_arrow().select(names).to_pylist()
@@ -151,7 +152,7 @@ def job_on_spark(spark: SparkSession, jvm: Any, world: World) -> None:
     assert world.runs() == ["1", "2", "3", "4"]
 
 
-def test_answers_that_are_lost(jvm: Any, world: World) -> None:
+def test_commits_with_lost_responses(jvm: Any, world: World) -> None:
     """In each way, of the creation and of each run; then of a compaction and an expiry."""
     for fault in FAULTS:
         world.tier.grow(50)
@@ -175,7 +176,7 @@ def test_answers_that_are_lost(jvm: Any, world: World) -> None:
     world.check(jvm)
 
 
-def test_drivers_that_are_killed_at_their_commit(jvm: Any, world: World) -> None:
+def test_driver_killed_at_commit(jvm: Any, world: World) -> None:
     """By SIGKILL, when the catalog has the request: before it is done, and after."""
     for fault in (UNDONE, LOST):
         for words in ((), ("compact",)):
@@ -201,15 +202,15 @@ def test_drivers_that_are_killed_at_their_commit(jvm: Any, world: World) -> None
     world.check(jvm)
 
 
-def test_a_second_driver(jvm: Any, world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """It does the same run, and commits it when the first one's commit is on its way. Old metadata
-    files the server deletes, and nobody else tries to."""
+def test_concurrent_second_driver(jvm: Any, world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """It does the same run, and commits it while the first one's commit is in flight. The server
+    deletes old metadata files, and no other process tries to."""
     for run in range(3):
         world.tier.grow(50)
         if run == 1:
             with world.loaded().transaction() as change:
                 change.set_properties({"write.metadata.previous-versions-max": "1"})
-            caplog.clear()  # pyiceberg left to itself does try
+            caplog.clear()  # pyiceberg by default does try
         other = world.engine()
 
         def first() -> None:

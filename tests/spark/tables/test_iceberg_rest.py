@@ -1,5 +1,5 @@
-"""Iceberg through a REST catalog whose answers get lost: every row once. The catalog here is
-pyiceberg's own behind HTTP; tests/spark/tables/test_iceberg_java.py has Iceberg's server."""
+"""Iceberg through a REST catalog whose responses get lost: every row once. The catalog here is
+pyiceberg's own over HTTP; tests/spark/tables/test_iceberg_java.py uses Iceberg's server."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def wrote(table: IcebergTable, *args: Any, **more: Any) -> FileFacts:
 
 
 def loaded(front: Front) -> Loaded:
-    """The table as anybody would open it."""
+    """The table as an independent reader opens it."""
     return load_catalog("else", type="rest", uri=front.uri).load_table(NAME)
 
 
@@ -73,9 +73,10 @@ def offsets(front: Front) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_can_become_of_a_commit(fault: str, front: Front, tmp_path: Path) -> None:
-    """Of the table's creation, a run's, a compaction's and an expiry's: all said once in the end,
-    and readable, so no file of it was taken for a failed try's and deleted."""
+def test_every_fault_of_a_commit(fault: str, front: Front, tmp_path: Path) -> None:
+    """Faults of the table's creation, a run's, a compaction's and an expiry's commit: each is
+    committed once in the end, and all files can be read, so none was deleted as belonging to a
+    failed attempt."""
     front.faults = [fault]
     table = table_at(front, tmp_path / "t")
     files = [wrote(table, run, 5 * run, 5 * run + 5) for run in range(3)]
@@ -104,9 +105,9 @@ def snapshots(front: Front) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_another_driver_in_between(front: Front, tmp_path: Path) -> None:
-    """The same run of another driver lands just before this one's commit, and that answer is a
-    conflict; then one whose own commit lands and is said to be in conflict."""
+def test_concurrent_driver_commits_same_run(front: Front, tmp_path: Path) -> None:
+    """The same run of another driver is committed just before this one's commit, which is answered
+    with a conflict; then one whose own commit succeeds and is answered with a conflict."""
     table, other = (table_at(front, tmp_path / "t") for _ in range(2))
     late = wrote(table, 1, 0, 5, attempt="b2")
 
@@ -120,9 +121,7 @@ def test_another_driver_in_between(front: Front, tmp_path: Path) -> None:
     assert offsets(front) == [0, 1, 2, 3, 4]
 
 
-def test_a_catalog_that_is_not_there(
-    front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreachable_catalog(front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_at(front, tmp_path / "t")
     monkeypatch.setattr(committing, "TRIES", 4)
     front.faults = [BUSY, CONFLICT] * 2
@@ -134,7 +133,7 @@ def test_a_catalog_that_is_not_there(
         table.committed()
 
 
-def test_a_catalog_that_does_not_answer(
+def test_unresponsive_catalog(
     front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(iceberg_catalog, "TIMEOUT_S", (1.0, 0.05))
@@ -154,7 +153,7 @@ def test_a_catalog_that_does_not_answer(
 def test_credentials_warehouse_prefix_and_scope(
     front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """They reach the catalog, from the environment; nobody else has them."""
+    """They are sent to the catalog, from the environment, and to no other server."""
     front.credential, front.scope, front.token = f"me:{SECRET}", "PRINCIPAL_ROLE:ALL", "t0ken"
     front.warehouse, front.prefix = "lake", "wh-7"
     said = {
@@ -170,7 +169,7 @@ def test_credentials_warehouse_prefix_and_scope(
     own(TableState(table.place), job(front, tmp_path / "t", **said), SCHEMA)
     table.commit(record(1, [wrote(table, 1, 0, 5)]))
     assert "GET /v1/wh-7/namespaces/shop%1Feu/tables/orders" in front.seen
-    assert open_table_at(str(tmp_path / "t")).committed() == 1  # by what the folder says alone
+    assert open_table_at(str(tmp_path / "t")).committed() == 1  # from the folder alone
     with pytest.raises(CommitError, match=r"the Iceberg table shop.eu.orders: .*") as wrong:
         table_at(front, tmp_path / "t", **{**said, "scope": "nothing"})
     assert "OAuthError" in str(wrong.value) or "invalid_client" in str(wrong.value)
@@ -187,7 +186,7 @@ def test_credentials_warehouse_prefix_and_scope(
     assert not any(SECRET in line for line in front.seen)
 
 
-def test_a_token_of_the_job(front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_from_job(front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     front.token = "t0ken"
     monkeypatch.setenv("LAKE_TOKEN", "t0ken")
     assert table_at(front, tmp_path / "t", token="${LAKE_TOKEN}").committed() == 0
@@ -195,10 +194,10 @@ def test_a_token_of_the_job(front: Front, tmp_path: Path, monkeypatch: pytest.Mo
         table_at(front, tmp_path / "t", token="another")
 
 
-def test_sections_of_the_catalog_are_the_librarys(
+def test_catalog_sections_are_passed_to_library(
     front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """pyiceberg has what is more than a word in sections: auth, ssl."""
+    """pyiceberg has structured settings in sections: auth, ssl."""
     front.credential, front.scope, front.token = f"me:{SECRET}", "all", "t0ken"
     oauth = {"client_id": "me", "client_secret": "${LAKE_SECRET}", "scope": "all"}
     asked: list[str] = []
@@ -247,7 +246,7 @@ def test_tls(front: Front, tmp_path: Path) -> None:
         secure.stop()
 
 
-def test_the_catalog_of_the_librarys_own_configuration(
+def test_catalog_from_pyiceberg_configuration(
     front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job has a name only; the rest is in ~/.pyiceberg.yaml or PYICEBERG_CATALOG__..."""
@@ -266,13 +265,13 @@ def test_the_catalog_of_the_librarys_own_configuration(
 
 
 @pytest.mark.parametrize("name", ["orders", ".orders", ""])
-def test_a_name_without_a_namespace(name: str, front: Front, tmp_path: Path) -> None:
+def test_table_name_without_namespace_is_refused(name: str, front: Front, tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"catalog name is '.*', it must be NAMESPACE.TABLE"):
         table_at(front, tmp_path / "t", name=name)
 
 
-def test_a_table_that_is_somewhere_else(front: Front, tmp_path: Path) -> None:
-    """Files at one path, and a table that would mean them at another."""
+def test_table_at_other_location_is_refused(front: Front, tmp_path: Path) -> None:
+    """Files at one path, and a table that would refer to them at another."""
     table_at(front, tmp_path / "t")
     with pytest.raises(CommitError, match=r"has the table shop.eu.orders at .*/t, .*must be the s"):
         table_at(front, tmp_path / "u")

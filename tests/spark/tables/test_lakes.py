@@ -1,5 +1,5 @@
-"""Whole runs into Delta and Iceberg tables, ended at each of their calls: every row once, as
-readers that are not ours see the tables."""
+"""Whole runs into Delta and Iceberg tables, killed at each of their calls: every row once,
+according to independent readers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Hook = Callable[[str, str, str], None]
 
 
 class WatchedFolder(FolderPlace):
-    """A folder; each call that changes or lists anything is told to `hook`."""
+    """A folder that reports each call that changes or lists files to `hook`."""
 
     hook: Hook
 
@@ -45,7 +45,7 @@ class WatchedFolder(FolderPlace):
 
 
 class Lake:
-    """A table at a path, and the world it is of."""
+    """A table at a path, and the world whose records it holds."""
 
     def __init__(self, world: World, path: Path, format: str, patch: pytest.MonkeyPatch) -> None:
         self.world, self.path, self.format = world, path, format
@@ -58,7 +58,7 @@ class Lake:
         patch.setattr("kafkawire.spark.pipeline.tasks.read_task", world.read)
 
     def engine(self, hook: Hook | None = None) -> Engine:
-        """A driver of its own; its commits are told to `hook` as well."""
+        """A driver of its own; its commits are reported to `hook` as well."""
         table = open_table(self.job)
         if hook:
             place = WatchedFolder(table.place.tier)
@@ -69,7 +69,7 @@ class Lake:
         return Engine(self.job, Inline(), place_of=open_place, table=table)
 
     def rows(self) -> list[tuple[str, int, int]]:
-        """What readers of the format see."""
+        """The rows that readers of the format see."""
         names = ["_topic", "_partition", "_offset"]
         if self.format == "delta":
             found = deltalake.DeltaTable(self.path).to_pyarrow_table(columns=names)
@@ -81,7 +81,8 @@ class Lake:
         return sorted(tuple(row.values()) for row in found.select(names).to_pylist())
 
     def check(self) -> None:
-        """Every row once, each explained, and nothing on the disk that is not the table's."""
+        """Check every row once, each gap explained, and no file on the disk that does not belong to
+        the table."""
         assert self.rows() == sorted(self.world.expected())
         records = list(self.engine().state.records())
         assert sum(one.rows for one in records) == len(self.world.expected())
@@ -110,7 +111,7 @@ def small() -> World:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_a_driver_that_ends_anywhere(
+def test_driver_killed_at_any_call(
     format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At every third call, and around the commit."""
@@ -130,7 +131,7 @@ def test_a_driver_that_ends_anywhere(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_runs_and_their_compaction(
+def test_runs_followed_by_compaction(
     format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(world(), tmp_path / "t", format, monkeypatch)
@@ -165,10 +166,10 @@ def ending(where: str) -> Hook:
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_what_another_made_of_the_table(
+def test_table_without_its_run_records_is_refused(
     format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder of the runs is gone and the table is not: a sentence, and no row twice."""
+    """The folder of the runs is deleted and the table is not: an error, and no row twice."""
     lake = Lake(world(), tmp_path / "t", format, monkeypatch)
     lake.engine().run()
     rows = lake.rows()

@@ -1,5 +1,5 @@
-"""Older states of Iceberg and Delta tables: given up when the job says so, with the files that only
-they had, and never with a row, or with what says which runs are in the table.
+"""Old snapshots of Iceberg and Delta tables: expired when the job configures it, with the files
+that only they had, and never with a row, or with the record of which runs are in the table.
 
 Covers: kafkawire.spark.pipeline.tables.iceberg_expiry.
 """
@@ -61,13 +61,13 @@ def offsets(found: Any) -> list[int]:
 
 
 def files(root: Path) -> set[str]:
-    """Of rows, manifests and lists of them, that are on the disk."""
+    """Data files, manifests and manifest lists on the disk."""
     there = [*root.rglob("*.parquet"), *root.rglob("*.avro")]
     return {str(path.relative_to(root)) for path in there}
 
 
 def referred(table: IcebergTable) -> set[str]:
-    """Of these, those that a snapshot of the table has."""
+    """Those that a snapshot of the table refers to."""
     there, found = loaded(table), set()
     for snapshot in there.snapshots():
         found.add(snapshot.manifest_list)
@@ -82,7 +82,7 @@ def check(table: IcebergTable) -> None:
     assert (table.committed(), table.compacted()) == (3, 1)
 
 
-def test_snapshots_end_with_what_only_they_had(tmp_path: Path) -> None:
+def test_snapshots_expire_with_their_own_files(tmp_path: Path) -> None:
     table = iceberg(tmp_path / "t", history="1 ms")
     before = files(tmp_path / "t")
     assert table.tidy() == 2 + 3 + 2  # merged files, lists, manifests: run 3 has its own still
@@ -98,7 +98,7 @@ def test_snapshots_end_with_what_only_they_had(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_young_stays(tmp_path: Path) -> None:
+def test_young_snapshots_are_kept(tmp_path: Path) -> None:
     table = iceberg(tmp_path / "t", history="1 h")
     before = files(tmp_path / "t")
     assert table.tidy() == 0
@@ -107,7 +107,7 @@ def test_what_is_young_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_tags_and_tables_that_say_so_are_left(tmp_path: Path) -> None:
+def test_tagged_snapshots_and_opted_out_tables_are_kept(tmp_path: Path) -> None:
     table = iceberg(tmp_path / "t", history="1 ms")
     there = loaded(table)
     first, second, *_ = (one.snapshot_id for one in there.snapshots())
@@ -127,7 +127,7 @@ def test_tags_and_tables_that_say_so_are_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_manifests_are_merged_and_their_files_stay(tmp_path: Path) -> None:
+def test_manifests_are_merged_and_data_files_kept(tmp_path: Path) -> None:
     """Otherwise each run leaves one for ever; and a merged one had files that the new one has."""
     table = iceberg(tmp_path / "t", history="1 ms")
     with loaded(table).transaction() as change:
@@ -138,7 +138,9 @@ def test_manifests_are_merged_and_their_files_stay(tmp_path: Path) -> None:
     snapshot = there.current_snapshot()
     assert snapshot is not None
     assert len(snapshot.manifests(there.io)) <= 3
-    assert "commit.manifest-merge.enabled" not in there.properties  # of the table: not ours to say
+    assert (
+        "commit.manifest-merge.enabled" not in there.properties
+    )  # of the table: not decided by us
     before = files(tmp_path / "t")
     assert table.tidy() > 0
     assert referred(table) <= files(tmp_path / "t")
@@ -156,7 +158,7 @@ class Ending(FolderPlace):
 
 
 @pytest.mark.slow
-def test_interrupted_after_the_snapshots_went(tmp_path: Path) -> None:
+def test_interrupted_after_snapshots_expired(tmp_path: Path) -> None:
     table = iceberg(tmp_path / "t", history="1 ms")
     place, table.place = table.place, Ending(table.place.tier)
     with pytest.raises(Killed):
@@ -171,10 +173,10 @@ def test_interrupted_after_the_snapshots_went(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_interrupted_before_the_snapshots_went(
+def test_interrupted_before_snapshots_expired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was noted is still in use: nothing of it goes."""
+    """The noted files are still in use: none of them is deleted."""
     table = iceberg(tmp_path / "t", history="1 ms")
     with monkeypatch.context() as patch:
         patch.setattr("pyiceberg.table.update.snapshot.ExpireSnapshots.commit", killed)
@@ -194,8 +196,8 @@ def killed(self: Any) -> None:
 
 
 @pytest.mark.slow
-def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one lets the snapshots end when this one is about to."""
+def test_concurrent_expiry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process expires the snapshots just before this one does."""
     import pyiceberg.table.update.snapshot as library
 
     table, original = iceberg(tmp_path / "t", history="1 ms"), library.ExpireSnapshots.commit
@@ -212,7 +214,7 @@ def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check(table)
 
 
-def test_delta_vacuums_what_was_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delta_vacuums_merged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "t"
     table = DeltaTable(job(path, "delta", history="1 h"), open_place(str(path)))
     table.prepare(SCHEMA, ())
@@ -222,7 +224,7 @@ def test_delta_vacuums_what_was_merged(tmp_path: Path, monkeypatch: pytest.Monke
     begun = lake.wrote(table.place, 4, 15, 20)  # of a run that is not committed yet
     os.utime(path / begun.path, (0, 0))
     table.replace(made[:1], [lake.wrote(table.place, 1, 0, 5, kind="c")], 1)
-    assert table.tidy() == 0  # a reader of a moment ago may be at it
+    assert table.tidy() == 0  # a reader may still use it
     now = delta._now_ms()
     monkeypatch.setattr(delta, "_now_ms", lambda: now - 2 * HOUR_MS)
     table.replace(made[1:2], [lake.wrote(table.place, 2, 5, 10, kind="c")], 2)
@@ -237,8 +239,10 @@ def test_delta_vacuums_what_was_merged(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", ["iceberg", "delta"])
-def test_runs_and_runs(format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that goes on: so many snapshots and no more, and each row once."""
+def test_history_is_bounded_over_many_runs(
+    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many runs of a job: the number of snapshots is bounded, and each row is there once."""
     world = World({"a": [(0, 4)], "b": [(0, 2)]})
     monkeypatch.setattr(engine, "open_catalog", world.catalog)
     monkeypatch.setattr("kafkawire.spark.pipeline.tasks.read_task", world.read)
@@ -265,7 +269,7 @@ def test_runs_and_runs(format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert rows == sorted(world.expected())
 
 
-def test_a_history_is_a_time_and_not_parquets() -> None:
+def test_history_setting_is_validated() -> None:
     assert job("/t", "delta", history="7 d").table.history_s == 7 * 86_400
     with pytest.raises(JobError, match="history is 'ever', it must be a time like"):
         job("/t", "iceberg", history="ever")

@@ -1,4 +1,4 @@
-"""A schema that changes in the middle of a topic, into each kind of table."""
+"""A schema that changes within a topic, in each kind of table."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ WIDER: dict[str, Any] = {
 
 
 def rows_of(path: Path, format: str) -> list[dict[str, Any]]:
-    """What readers of the format see."""
+    """The rows that readers of the format see."""
     if format == "delta":
         table = deltalake.DeltaTable(path).to_pyarrow_table()
     elif format == "iceberg":
@@ -76,7 +76,7 @@ def rows_of(path: Path, format: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "format", ["parquet", "delta", pytest.param("iceberg", marks=pytest.mark.slow)]
 )
-def test_columns_are_added(
+def test_new_schema_version_adds_columns(
     format: str, fake: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = Typed({"a": [(0, 4)]})
@@ -105,7 +105,7 @@ def test_columns_are_added(
     seen = rows_of(tmp_path / "t", format)
     assert [row["_offset"] for row in seen] == [0, 1, 3, 4, 5, 6]
     assert [row["name"] for row in seen] == ["n0", "n1", "n3", "n4", "n5", "n6"]
-    # What run 1 wrote has no value there; what run 2 wrote of the old schema has the default.
+    # Rows of run 1 have no value there; rows of run 2 with the old schema have the default.
     assert [row["state"] for row in seen] == [None, None, None, "new", "sold", "sold"]
     assert [row["title"] for row in seen] == [None, None, None, None, "t5", "t6"]
     dead = [pq.read_table(file).to_pylist() for file in (tmp_path / "dead").rglob("*.parquet")]
@@ -114,7 +114,7 @@ def test_columns_are_added(
     world.topics["a"] = [(0, 9)]
     with pytest.raises(JobError, match=r"has a column name .*, which the job does not have"):
         run()
-    # The way out: columns of a version that has them all.
+    # The solution: columns of a version that has them all.
     own = replace(own, value=replace(own.value, version="2"))
     assert run().record.run == 3
     assert [row["_offset"] for row in rows_of(tmp_path / "t", format)] == [0, 1, 3, 4, 5, 6]

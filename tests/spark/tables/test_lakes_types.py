@@ -50,7 +50,7 @@ EMPTY = {**dict.fromkeys(FULL), "_topic": "orders", "_partition": 0, "_offset": 
 
 
 def scan(path: Path, format: str) -> tuple[pa.Table, Any]:
-    """What a reader sees, and the version of the table."""
+    """The rows that a reader sees, and the version of the table."""
     if format == "delta":
         table = deltalake.DeltaTable(path)
         return table.to_pyarrow_table(), table.version()
@@ -60,7 +60,7 @@ def scan(path: Path, format: str) -> tuple[pa.Table, Any]:
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_every_type_comes_back(format: str, tmp_path: Path) -> None:
+def test_every_type_round_trips(format: str, tmp_path: Path) -> None:
     table: Table = open_table(job(tmp_path / "t", format))
     table.prepare(SCHEMA, ())
     version = scan(tmp_path / "t", format)[1]

@@ -1,5 +1,5 @@
-"""Delta and Iceberg tables as the formats' own code sees them: Delta's on a real Spark, Iceberg's
-Java library."""
+"""Delta and Iceberg tables read by the formats' own code: Delta's on a real Spark, Iceberg's Java
+library."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def fill(table: Table, days: tuple[str, ...]) -> None:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the readers say; one process for both."""
+    """The output of the readers; one process for both."""
     need_java()
     jars = table_jars()
     base = tmp_path_factory.mktemp("tables")
@@ -68,7 +68,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-def test_delta_on_spark(seen: dict[str, Any]) -> None:
+def test_delta_table_read_by_spark(seen: dict[str, Any]) -> None:
     delta = seen["delta"]
     assert delta["rows"] == [
         [
@@ -86,7 +86,7 @@ def test_delta_on_spark(seen: dict[str, Any]) -> None:
     assert set(delta["partitions"]) == {CITY, None}
 
 
-def test_iceberg_by_its_java_library(seen: dict[str, Any]) -> None:
+def test_iceberg_table_read_by_java_library(seen: dict[str, Any]) -> None:
     iceberg = seen["iceberg"]
     assert [row[:4] for row in iceberg["rows"]] == [
         [offset, CITY if offset < 9 else None, f"n{offset}" if offset % 3 else None, offset]

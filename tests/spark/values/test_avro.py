@@ -36,7 +36,7 @@ ADDRESS = {
 LOCAL = pa.timestamp("us")
 STAMP = pa.timestamp("us", tz="UTC")
 
-# type, its Arrow type, and a value with what becomes of it
+# type, its Arrow type, and a value with its converted form
 GOLDEN: list[tuple[Any, pa.DataType, Any, Any]] = [
     ("boolean", pa.bool_(), True, True),
     ("int", pa.int32(), -5, -5),
@@ -112,7 +112,7 @@ def columns(schema: Any, payloads: Sequence[bytes | None]) -> tuple[pa.Array, di
 
 
 @pytest.mark.parametrize(("type", "arrow", "value", "expected"), GOLDEN, ids=str)
-def test_every_type(type: Any, arrow: pa.DataType, value: Any, expected: Any) -> None:
+def test_every_avro_type(type: Any, arrow: pa.DataType, value: Any, expected: Any) -> None:
     schema = record_of(("x", type))
     column, bad = columns(schema, [encoded(schema, {"x": value}), None])
     assert not bad
@@ -120,7 +120,7 @@ def test_every_type(type: Any, arrow: pa.DataType, value: Any, expected: Any) ->
     assert column.to_pylist() == [{"x": expected}, None]
 
 
-def test_a_name_is_defined_once_and_used_often() -> None:
+def test_named_type_is_defined_once_and_reused() -> None:
     schema = record_of(
         ("a", ADDRESS), ("b", ["null", "Address"]), ("c", {"type": "array", "items": "Address"})
     )
@@ -129,7 +129,7 @@ def test_a_name_is_defined_once_and_used_often() -> None:
     assert (column.to_pylist(), bad) == ([{"a": one, "b": one, "c": [one, one]}], {})
 
 
-def test_garbage_is_told_row_by_row() -> None:
+def test_garbage_is_reported_row_by_row() -> None:
     schema = record_of(("id", "long"), ("name", "string"))
     good = encoded(schema, {"id": 1, "name": "abc"})
     payloads = [good, b"", good + b"x", good[:-1], b"\xff" * 30, b"\x02\x06a\xff\xfe", None, good]
@@ -142,7 +142,7 @@ def test_garbage_is_told_row_by_row() -> None:
     assert column.is_valid().to_pylist() == [True, *[False] * 6, True]
 
 
-def test_values_no_column_can_hold_are_bad_rows() -> None:
+def test_values_that_do_not_fit_column_are_bad_rows() -> None:
     millis = {"type": "long", "logicalType": "timestamp-millis"}
     schema = record_of(("at", millis))
     plain = record_of(("at", "long"))
@@ -167,7 +167,7 @@ def test_values_no_column_can_hold_are_bad_rows() -> None:
          "the value of the Avro schema is a decimal(50, 2): at most 38 digits"),
     ],
 )  # fmt: skip
-def test_schemas_that_cannot_be_a_table(schema: str, message: str) -> None:
+def test_schemas_without_table_form_are_refused(schema: str, message: str) -> None:
     with pytest.raises(ValueFormatError) as raised:
         converter(resolve(Format("avro", schema=schema), ["t"]))
     assert message in str(raised.value)
@@ -197,8 +197,8 @@ LEAVES = st.sampled_from(
 
 
 @given(st.data())
-def test_what_is_written_is_read(data: st.DataObject) -> None:
-    """Records of records, lists and nulls, as fastavro writes them."""
+def test_avro_values_round_trip(data: st.DataObject) -> None:
+    """Records of records, lists and nulls, as written by fastavro."""
 
     def shape(depth: int) -> tuple[Any, st.SearchStrategy[Any]]:
         kinds = ["leaf", "null"] + (["list", "record"] if depth else [])
@@ -243,12 +243,12 @@ NEW: dict[str, Any] = {
 }
 
 
-def test_many_versions_in_one_topic(fake: FakeRegistry) -> None:
+def test_several_schema_versions_in_one_topic(fake: FakeRegistry) -> None:
     old = fake.register("orders-value", json.dumps(OLD))
     new = fake.register("orders-value", json.dumps(NEW))
     alien = fake.register("else-value", json.dumps(record_of(("z", "string"))))
     form = resolve(Format("avro", registry=fake.url), ["orders"])
-    value = pickle.loads(pickle.dumps(converter(form)))  # as it comes to the tasks
+    value = pickle.loads(pickle.dumps(converter(form)))  # as it is sent to the tasks
     asked = len(fake.requests)
     payloads = [
         framed(old, encoded(OLD, {"id": 1, "name": "a"})),
@@ -273,17 +273,17 @@ def test_many_versions_in_one_topic(fake: FakeRegistry) -> None:
     assert bad[3] == "the registry has no schema 99"
     assert bad[4] == "begins with byte 112, not with 0 and the number of a schema"
     value.convert(records(_value=payloads))
-    assert len(fake.requests) == asked + 4  # each number once, also the one that is not there
+    assert len(fake.requests) == asked + 4  # each number once, also the missing one
 
 
-def test_the_columns_of_an_older_version(fake: FakeRegistry) -> None:
+def test_columns_of_an_older_version(fake: FakeRegistry) -> None:
     fake.register("orders-value", json.dumps(OLD))
     fake.register("orders-value", json.dumps(NEW))
     form = resolve(Format("avro", registry=fake.url, version="1"), ["orders"])
     assert [field.name for field in converter(form).fields()] == ["id", "name"]
 
 
-def test_a_schema_of_the_job_beside_the_registrys(fake: FakeRegistry) -> None:
+def test_schema_of_job_together_with_registry(fake: FakeRegistry) -> None:
     number = fake.register("orders-value", json.dumps(OLD))
     own = json.dumps(record_of(("name", "string")))
     value = converter(resolve(Format("avro", registry=fake.url, schema=own), ["orders"]))
@@ -332,7 +332,7 @@ def test_topics_of_one_table_have_one_schema(fake: FakeRegistry) -> None:
         resolve(form, ["a"], key=True)
 
 
-def test_a_registry_that_is_away_is_no_bad_record(fake: FakeRegistry) -> None:
+def test_unreachable_registry_is_not_a_bad_record(fake: FakeRegistry) -> None:
     number = fake.register("orders-value", json.dumps(OLD))
     value = converter(resolve(Format("avro", registry=fake.url), ["orders"]))
     fake.failures = [503] * 100

@@ -1,4 +1,4 @@
-"""JSON by a real Spark's from_json: what becomes columns, and why the rest does not.
+"""JSON by a real Spark's from_json: values that become columns, and reasons for those that do not.
 
 Covers: kafkawire.spark.pipeline.converting.
 """
@@ -78,7 +78,7 @@ class Split:
 def through(
     spark: SparkSession, records: list[dict[str, Any]], *, key: str = "", value: str = DDL
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows of the table, and those that are none."""
+    """Rows of the table, and those that are invalid."""
     table = pa.Table.from_pylist(
         [{"_offset": at, "_key": None, **one} for at, one in enumerate(records)],
         schema=pa.schema([("_offset", pa.int64()), ("_key", pa.binary()), ("_value", pa.binary())]),
@@ -94,7 +94,7 @@ def through(
     ]
 
 
-def test_good_and_bad_values(spark: SparkSession) -> None:
+def test_valid_and_invalid_values(spark: SparkSession) -> None:
     records = [{"_value": value} for value, _ in (*GOOD, *BAD)]
     good, dead = through(spark, records)
     assert good == [
@@ -138,6 +138,6 @@ def test_keys_and_schemas_as_json(spark: SparkSession) -> None:
         ("a INT, A INT", "must differ in more than case"),
     ],
 )
-def test_schemas_that_are_none(spark: SparkSession, schema: str, message: str) -> None:
+def test_invalid_schemas_are_refused(spark: SparkSession, schema: str, message: str) -> None:
     with pytest.raises(ValueFormatError, match=message):
         JsonConverter(Format("json", schema=schema))

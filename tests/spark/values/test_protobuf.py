@@ -33,7 +33,7 @@ ONE, MANY = 1, 3
 def field(
     message: DescriptorProto, name: str, type: int, *, label: int = ONE, of: str = "", **more: Any
 ) -> None:
-    """Add a field, numbered by its place."""
+    """Add a field, numbered by its position."""
     number = more.pop("number", len(message.field) + 1)
     one = message.field.add(name=name, number=number, type=type, label=label, **more)
     if of:
@@ -41,7 +41,7 @@ def field(
 
 
 def shop() -> FileDescriptorProto:
-    """What this says in proto3:
+    """The descriptor of this proto3 source:
 
     message Order {
       int64 id = 1; string name = 2; optional int32 count = 3; double price = 4; bytes raw = 5;
@@ -117,14 +117,14 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
 
 
 def rows_of(form: Format, payloads: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-    value = pickle.loads(pickle.dumps(converter(form)))  # as it comes to the tasks
+    value = pickle.loads(pickle.dumps(converter(form)))  # as it is sent to the tasks
     made, bad = value.convert(records(_value=payloads))
     batch = pa.RecordBatch.from_arrays(made, schema=pa.schema(value.fields()))
     batch.validate(full=True)
     return batch.to_pylist(), bad
 
 
-def test_every_type(descriptor: str) -> None:
+def test_every_protobuf_type(descriptor: str) -> None:
     form = resolve(Format("protobuf", descriptor=descriptor, message="shop.Order"), ["t"])
     order = message_class(shop(), "shop.Order")
     full = order(
@@ -153,11 +153,11 @@ def test_every_type(descriptor: str) -> None:
     assert set(rows[2].values()) == {None}
 
 
-def test_garbage_is_told_row_by_row(descriptor: str) -> None:
+def test_garbage_is_reported_row_by_row(descriptor: str) -> None:
     form = resolve(Format("protobuf", descriptor=descriptor, message="shop.Order"), ["t"])
     order = message_class(shop(), "shop.Order")
     late = order(id=1)
-    late.at.seconds = 2**62  # no timestamp has room for it
+    late.at.seconds = 2**62  # too large for a timestamp
     unknown = order(id=2, state=9)
     payloads = [
         order(id=3).SerializeToString(),
@@ -175,7 +175,7 @@ def test_garbage_is_told_row_by_row(descriptor: str) -> None:
 
 
 def newer() -> FileDescriptorProto:
-    """The same with a field gone, one more, and another message before Order."""
+    """The same with a field removed, one added, and another message before Order."""
     file = shop()
     order = file.message_type[0]
     del order.field[1]
@@ -187,7 +187,7 @@ def newer() -> FileDescriptorProto:
     return first
 
 
-def test_many_versions_in_one_topic(fake: FakeRegistry) -> None:
+def test_several_schema_versions_in_one_topic(fake: FakeRegistry) -> None:
     old = fake.register("orders-value", shop().SerializeToString())
     new = fake.register("orders-value", newer().SerializeToString())
     avro = fake.register("x", '"string"')
@@ -219,7 +219,7 @@ def test_many_versions_in_one_topic(fake: FakeRegistry) -> None:
     }
 
 
-def test_the_first_message_is_the_tables_if_none_is_named(fake: FakeRegistry) -> None:
+def test_first_message_is_used_if_none_is_named(fake: FakeRegistry) -> None:
     fake.register("orders-value", shop().SerializeToString())
     form = resolve(Format("protobuf", registry=fake.url), ["orders"])
     assert form.message == "shop.Order"
@@ -245,7 +245,7 @@ def test_references(fake: FakeRegistry) -> None:
         resolve(Format("protobuf", registry=fake.url), ["u"])
 
 
-def test_registries_that_know_text_only(fake: FakeRegistry) -> None:
+def test_registry_with_text_schemas_only(fake: FakeRegistry) -> None:
     fake.serialized = False
     fake.register("t-value", shop().SerializeToString())
     with pytest.raises(ValueFormatError, match="gives Protobuf schemas as text only"):
@@ -255,7 +255,7 @@ def test_registries_that_know_text_only(fake: FakeRegistry) -> None:
         resolve(Format("protobuf", registry=fake.url), ["a"])
 
 
-def test_schemas_that_cannot_be_a_table(descriptor: str, tmp_path: Path) -> None:
+def test_schemas_without_table_form_are_refused(descriptor: str, tmp_path: Path) -> None:
     def of(file: FileDescriptorProto, message: str) -> Format:
         path = tmp_path / "x.desc"
         path.write_bytes(FileDescriptorSet(file=[file]).SerializeToString())
@@ -286,7 +286,7 @@ def test_names_of_nested_messages() -> None:
             name_at(shop(), path)
 
 
-def test_a_resolved_format_is_text(descriptor: str) -> None:
+def test_resolved_format_is_text(descriptor: str) -> None:
     form = resolve(Format("protobuf", descriptor=descriptor, message="shop.Order"), ["t"])
     files = FileDescriptorSet.FromString(base64.b64decode(form.schema)).file
     assert [file.name for file in files] == ["google/protobuf/timestamp.proto", "shop.proto"]

@@ -22,7 +22,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
         yield registry
 
 
-def test_by_number_once_each(fake: FakeRegistry) -> None:
+def test_schema_by_id_is_fetched_once(fake: FakeRegistry) -> None:
     number = fake.register("orders-value", TEXT)
     client = Registry(fake.url + "/")
     assert client.schema(number) == ("AVRO", TEXT, ())
@@ -32,7 +32,7 @@ def test_by_number_once_each(fake: FakeRegistry) -> None:
     assert fake.requests == [f"/schemas/ids/{number}", "/schemas/ids/99"]
 
 
-def test_by_subject_and_version(fake: FakeRegistry) -> None:
+def test_schema_by_subject_and_version(fake: FakeRegistry) -> None:
     fake.register("a/b c", TEXT)
     fake.register("a/b c", '"long"')
     client = Registry(fake.url)
@@ -55,7 +55,7 @@ def test_references_over_levels(fake: FakeRegistry) -> None:
     ]
 
 
-def test_references_in_a_circle_end(fake: FakeRegistry) -> None:
+def test_circular_references_are_refused(fake: FakeRegistry) -> None:
     fake.register("a", TEXT, references=[("B", "b", 1)])
     fake.register("b", TEXT, references=[("A", "a", 1), ("B", "b", 1)])
     client = Registry(fake.url)
@@ -77,7 +77,7 @@ def test_user_and_password(fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch) 
     assert "cret" not in str(raised.value)
 
 
-def test_what_passes_is_tried_again(fake: FakeRegistry) -> None:
+def test_transient_errors_are_retried(fake: FakeRegistry) -> None:
     fake.register("s", TEXT)
     fake.failures = [500, 503, 429]
     assert Registry(fake.url).version("s").text == TEXT
@@ -103,20 +103,20 @@ def test_what_passes_is_tried_again(fake: FakeRegistry) -> None:
         b'{"schema": "x", "references": [5]}',
     ],
 )
-def test_answers_that_are_none(fake: FakeRegistry, body: bytes) -> None:
+def test_invalid_responses_are_reported(fake: FakeRegistry, body: bytes) -> None:
     fake.failures = [body]
     with pytest.raises(RegistryError, match=r"does not answer|without a version"):
         Registry(fake.url).schema(1)
 
 
-def test_an_answer_without_end(fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_response_is_refused(fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ANSWER_BYTES_MAX", 100)
     fake.register("s", '"' + "x" * 200 + '"')
     with pytest.raises(RegistryError, match="does not answer with a schema"):
         Registry(fake.url).version("s")
 
 
-def test_numbers_of_garbage_are_not_asked_for_without_end(
+def test_lookups_of_unknown_ids_are_bounded(
     fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "UNKNOWN_MAX", 3)
@@ -125,7 +125,7 @@ def test_numbers_of_garbage_are_not_asked_for_without_end(
     assert len(fake.requests) == 3
 
 
-def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_registry_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST_WAIT_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -136,6 +136,6 @@ def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8081", "ftp://x", "http://", "http://x:y"])
-def test_urls_that_are_none(url: str) -> None:
+def test_invalid_urls_are_refused(url: str) -> None:
     with pytest.raises(RegistryError, match="must be like http://HOST:8081"):
         Registry(url)

@@ -1,4 +1,4 @@
-"""Formats as jobs say them; bytes and text; whole batches with bad records set apart."""
+"""Formats in jobs; bytes and text; whole batches with invalid records separated."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from kafkawire.spark.source.model import SourceError
         ({"format": "avro", "schema": "x", "resolved": True}, "value.resolved is set"),
     ],
 )
-def test_formats_that_cannot_be(keys: dict[str, Any], message: str) -> None:
+def test_invalid_formats_are_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueFormatError) as raised:
         Format(**keys).checked("value")
     assert message in str(raised.value)
@@ -62,12 +62,12 @@ def test_formats_that_cannot_be(keys: dict[str, Any], message: str) -> None:
         Format("protobuf", descriptor="x.desc", message="a.B"),
     ],
 )
-def test_formats_that_can(form: Format) -> None:
+def test_valid_formats(form: Format) -> None:
     assert form.checked() is form
     assert pickle.loads(pickle.dumps(form)) == form
 
 
-def test_columns_that_cannot_be() -> None:
+def test_invalid_columns_are_refused() -> None:
     checked_columns(["a", "b", "value", "_value"], "value")
     with pytest.raises(ValueFormatError, match="has a field '_Offset': that is reserved"):
         checked_columns(["_Offset"], "value")
@@ -85,7 +85,7 @@ def records(**columns: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(arrays)
 
 
-def test_bytes_stay_what_they_are() -> None:
+def test_bytes_are_unchanged() -> None:
     batch = records(_key=[None, b"k"], _value=[b"\xff\x00", None])
     good, dead = rows.convert(batch, converter(Format(), key=True), converter(Format()))
     assert dead is None
@@ -93,7 +93,7 @@ def test_bytes_stay_what_they_are() -> None:
     assert good.column("_value").buffers()[2].address == batch.column("_value").buffers()[2].address
 
 
-def test_text_is_checked() -> None:
+def test_text_is_validated() -> None:
     batch = records(_value=["grün".encode(), None, b"a\xffb", b"", "日本".encode()[:-1], b"ok"])
     good, dead = rows.convert(batch, None, converter(Format("text")))
     assert good.to_pydict() == {"_offset": [0, 1, 3, 5], "_value": ["grün", None, "", "ok"]}
@@ -121,14 +121,14 @@ def test_keys_have_formats_too() -> None:
     assert dead.column("_value").to_pylist() == [b"v", b"\xfe"]
 
 
-def test_no_rows_at_all() -> None:
+def test_empty_batch() -> None:
     for form in (Format(), Format("text"), resolve(Format("avro", schema='"int"'), ["t"])):
         good, dead = rows.convert(records(_value=[]), None, converter(form))
         assert (good.num_rows, dead) == (0, None)
         assert good.schema == rows.schema(records(_value=[]).schema, None, converter(form))
 
 
-def test_a_slice_of_a_batch() -> None:
+def test_slice_of_batch() -> None:
     batch = records(_value=[b"a", b"\xff", b"b", b"\xff"]).slice(1, 2)
     good, dead = rows.convert(batch, None, converter(Format("text")))
     assert good.to_pydict() == {"_offset": [2], "_value": ["b"]}
@@ -136,7 +136,7 @@ def test_a_slice_of_a_batch() -> None:
     assert dead.column("_offset").to_pylist() == [1]
 
 
-def test_reasons_are_short() -> None:
+def test_reasons_are_truncated() -> None:
     class Wordy:
         def fields(self) -> list[pa.Field]:
             return [pa.field("x", pa.int32())]
@@ -149,7 +149,7 @@ def test_reasons_are_short() -> None:
     assert len(dead.column("_reason")[0].as_py()) == rows.REASON_CHARACTERS_MAX
 
 
-def test_values_that_do_not_fit_are_found_among_many() -> None:
+def test_values_that_do_not_fit_are_found() -> None:
     values: list[Any] = list(range(1000))
     values[7], values[8], values[500], values[999] = 2**40, None, "x", 2**63
     column, bad = build_all(leaf(pa.int32()), values)
@@ -158,7 +158,7 @@ def test_values_that_do_not_fit_are_found_among_many() -> None:
     assert column[501].as_py() == 501
 
 
-def test_columns_of_nested_values() -> None:
+def test_nested_columns() -> None:
     inner = struct([RecordField("x", leaf(pa.int32()), lambda found: [one["x"] for one in found])])
     node = struct(
         [
@@ -184,14 +184,14 @@ def test_columns_of_nested_values() -> None:
     ]
 
 
-def test_numbers_of_schemas() -> None:
+def test_schema_ids_are_parsed() -> None:
     assert number_of(b"\0\x00\x01\x00\x02rest") == 65538
     for wrong, reason in ((b"", "0 bytes"), (b"\0\0\0\0", "4 bytes"), (b'{"a":1}', "byte 123")):
         with pytest.raises(BadValue, match=reason):
             number_of(wrong)
 
 
-def test_paths_of_messages() -> None:
+def test_message_indexes_are_parsed() -> None:
     head = b"\0\0\0\0\1"
     assert message_path(head + b"\0rest") == ((0,), 6)
     assert message_path(head + b"\x02\x02") == ((1,), 7)
@@ -218,7 +218,7 @@ def test_schema_files(tmp_path: Path) -> None:
         resolve(Format("protobuf", descriptor=str(tmp_path / "x"), message="M"), ["t"])
 
 
-def test_why_a_value_is_not_json_of_a_schema() -> None:
+def test_reason_why_value_does_not_match_schema() -> None:
     from pyspark.sql.types import (
         ArrayType,
         BooleanType,

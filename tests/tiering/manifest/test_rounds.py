@@ -1,4 +1,4 @@
-"""What a broker writes into the manifest of its bucket, and when.
+"""The content of the manifest that a broker writes to its bucket, and when it is written.
 
 Covers: kafkawire.tiering.manifest.bucket, kafkawire.tiering.manifest.reconcile.
 """

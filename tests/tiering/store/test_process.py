@@ -40,7 +40,7 @@ from tests.kit.tier.store_process import (
     stopped,
     turns,
 )
-from tests.kit.waiting import until
+from tests.kit.waiting import until, wait_until
 from tests.log.io.test_worker import gone
 
 # Life cycle
@@ -285,7 +285,8 @@ def test_process_ends_with_broker(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        time.sleep(0.05)
+        unfinished = tmp_path / "tier" / ".unfinished"
+        wait_until(lambda: unfinished.exists() and any(unfinished.iterdir()), "an upload")
         parent.kill()
     asyncio.run(until(lambda: gone(pid)))
     assert list((tmp_path / "tier" / ".unfinished").iterdir()) == []
