@@ -34,6 +34,7 @@ from kafkawire.offsets.catalog.port import (
     SegmentRange,
     SegmentRow,
     Swap,
+    range_of,
 )
 
 ROWS_AT_ONCE = 1000
@@ -256,7 +257,7 @@ def compare(
         entry = entries.get(mapping.number)
         if entry is None:
             problems.append(f"a row maps partition {mapping.number} to it, which it does not have")
-        elif _row(entry) != mapping[2:12]:
+        elif range_of(entry, mapping.segment_id, mapping.due_ms) != mapping:
             problems.append(
                 f"its row of partition {mapping.number} says offsets {mapping.base_offset}-"
                 f"{mapping.end_offset - 1}, {mapping.length} bytes at {mapping.start}; its "
@@ -264,19 +265,3 @@ def compare(
                 f"at {entry.start}"
             )
     return problems
-
-
-def _row(entry: PartitionEntry) -> tuple[int, ...]:
-    """Return an entry as `SegmentRange` has it, without partition, segment and due time."""
-    return (
-        entry.base_offset,
-        entry.end_offset,
-        entry.start,
-        entry.length,
-        entry.index_start,
-        entry.index_length,
-        entry.index_checksum,
-        entry.max_timestamp,
-        entry.batches,
-        entry.records,
-    )

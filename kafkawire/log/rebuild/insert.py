@@ -21,6 +21,7 @@ from kafkawire.offsets.catalog.port import (
     Swap,
     TierRow,
     pack_ranges,
+    range_of,
 )
 
 SEGMENTS_AT_ONCE = 100
@@ -120,19 +121,4 @@ def _row(
 
 
 def _mapping(number: int, share: SegmentShare, segment_id: int) -> SegmentRange:
-    entry = share.entry
-    return SegmentRange(
-        number,
-        segment_id,
-        entry.base_offset,
-        entry.end_offset,
-        entry.start,
-        entry.length,
-        entry.index_start,
-        entry.index_length,
-        entry.index_checksum,
-        entry.max_timestamp,
-        entry.batches,
-        entry.records,
-        DUE_NOW,
-    )
+    return range_of(share.entry, segment_id, DUE_NOW)._replace(number=number)

@@ -16,6 +16,8 @@ from struct import Struct
 from typing import NamedTuple, Protocol
 
 from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.segment.directory import PartitionEntry
+from kafkawire.manifest.columns import Entry
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 
 NEVER = 1 << 62
@@ -56,6 +58,15 @@ class SegmentRange(NamedTuple):
     batches: int
     records: int
     due_ms: int = NEVER  # time of the next retention check
+
+
+def range_of(entry: PartitionEntry | Entry, segment_id: int, due_ms: int) -> SegmentRange:
+    """Return the row of an entry, of a segment's directory or of a manifest."""
+    return SegmentRange(
+        entry.number, segment_id, entry.base_offset, entry.end_offset, entry.start, entry.length,
+        entry.index_start, entry.index_length, entry.index_checksum, entry.max_timestamp,
+        entry.batches, entry.records, due_ms,
+    )  # fmt: skip
 
 
 @dataclass(slots=True)

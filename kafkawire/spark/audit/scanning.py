@@ -63,12 +63,6 @@ class ScanFinding(NamedTuple):
     text: str = ""
 
 
-def scan(places: list[Place], files: Iterable[ScanFile]) -> Iterator[pa.RecordBatch]:
-    """Yield the findings of several files, in the form of `schema`."""
-    for file in files:
-        yield from scan_file(places[file.place], file)
-
-
 def scan_file(place: Place, file: ScanFile) -> Iterator[pa.RecordBatch]:
     """Yield the islands of a file, then its problems."""
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Scan the files of an audit, in Spark tasks or in this process.
+"""Scan the files of an audit in Spark tasks.
 
 Files are distributed over tasks by size. Their islands are shuffled, so that one task processes all
 islands of a partition. The driver receives one result per partition.
@@ -21,9 +21,7 @@ from kafkawire.spark.audit.scanning import (
     ScanFile,
     ScanFinding,
     as_batch,
-    scan,
     scan_file,
-    schema,
 )
 from kafkawire.spark.mapping import map_in_arrow
 
@@ -65,18 +63,6 @@ def through_spark(spark: SparkSession, progress: Progress = silent) -> Through:
             raise AuditError(f"the Spark job failed: {sentence(error)}") from error
 
     return through
-
-
-def in_process(listed: ListedTable) -> Iterator[ScanFinding]:
-    """Run without Spark, with all islands in memory: for tables known to be small."""
-    import pyarrow as pa
-
-    found = pa.Table.from_batches(scan(listed.places, listed.files), schema())
-    order = [(name, "ascending") for name in ("topic", "partition", "base", "end")]
-    batches = iter(found.sort_by(order).to_batches())
-    for batch in judged(batches, listed.coverages, listed.borders):
-        for row in batch.to_pylist():
-            yield ScanFinding(**row)
 
 
 def _judged(spark: SparkSession, listed: ListedTable, done: Callable[[int], None]) -> DataFrame:

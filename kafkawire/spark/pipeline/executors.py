@@ -1,4 +1,4 @@
-"""Executors of tasks: Spark on its cluster, or this process.
+"""Executors of tasks: Spark on its cluster.
 
 An executor gets picklable work and the numbers of its tasks, and returns the result of each. An
 error in a Spark task is raised here with its message.
@@ -46,22 +46,6 @@ class Executor(Protocol):
     def run(self, tasks: Tasks, indexes: Sequence[int], progress: TaskProgress) -> list[Done]:
         """Execute these tasks; return their results, without those that were not needed. Raises
         SourceError."""
-
-
-class Inline:
-    """Executes every task in this process, one after another."""
-
-    parallelism = 1
-
-    def run(self, tasks: Tasks, indexes: Sequence[int], progress: TaskProgress) -> list[Done]:
-        """See Executor."""
-        found = []
-        for count, index in enumerate(indexes, 1):
-            done = tasks.do(index)
-            if done is not None:
-                found.append(done)
-            progress(count)
-        return found
 
 
 class OnSpark:

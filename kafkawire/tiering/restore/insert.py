@@ -19,7 +19,6 @@ from kafkawire.log.io.worker_jobs import JobOrigin, Made, SegmentOutput, entries
 from kafkawire.log.segments.file.open import segment_path
 from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
 from kafkawire.log.segments.store.grouping import retention_class
-from kafkawire.manifest.columns import Entry
 from kafkawire.metadata.checkpoint import Checkpoint, pack_epochs, pack_producers
 from kafkawire.metadata.directory import TopicInfo
 from kafkawire.metadata.entering import enter_catalog
@@ -36,6 +35,7 @@ from kafkawire.offsets.catalog.port import (
     Swap,
     TierRow,
     pack_ranges,
+    range_of,
 )
 from kafkawire.tiering.restore.plan import Hole, Restored, Used
 
@@ -136,7 +136,7 @@ class _Entering:
         made = ObjectRow(
             each.uuid, 0, node, TIER, COPY_FINISHED, each.size_bytes, each.created_ms, ranges=ranges
         )
-        return segment, made, [_mapping(entry) for entry in used.entries]
+        return segment, made, [range_of(entry, 0, DUE_NOW) for entry in used.entries]
 
     def _class(self, number: int) -> str:
         return retention_class(resolve_topic(self._topics[number][0].configs, self._broker))
@@ -157,13 +157,7 @@ class _Entering:
         made = await env.offload.submit("files", self._write, output, row.created_ms, holes)
         (row.id,) = await self._storage.start_segments([row])
         row.size_bytes = made.size_bytes
-        mappings = [
-            SegmentRange(
-                e.number, row.id, e.base_offset, e.end_offset, e.start, e.length, e.index_start,
-                e.index_length, e.index_checksum, e.max_timestamp, e.batches, e.records, DUE_NOW,
-            )
-            for e in entries_of(made)
-        ]  # fmt: skip
+        mappings = [range_of(entry, row.id, DUE_NOW) for entry in entries_of(made)]
         await self._storage.finish_segments(Swap([(row, mappings)]))
 
     def _write(self, output: SegmentOutput, created_ms: int, holes: list[Hole]) -> Made:
@@ -186,14 +180,6 @@ class _Entering:
                 writer.write([memoryview(empty_batches(hole.base, hole.end))])
                 writer.end(hole.end)
             return writer.finish()
-
-
-def _mapping(entry: Entry) -> SegmentRange:
-    return SegmentRange(
-        entry.number, 0, entry.base_offset, entry.end_offset, entry.start, entry.length,
-        entry.index_start, entry.index_length, entry.index_checksum, entry.max_timestamp,
-        entry.batches, entry.records, DUE_NOW,
-    )  # fmt: skip
 
 
 def _origin(topic: TopicInfo) -> TopicOrigin:

@@ -15,7 +15,6 @@ import pytest
 from kafkawire.objectstore.port import Objects
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.spark.pipeline.engine import Engine, RunOutcome
-from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import Job, from_dict
 from kafkawire.spark.pipeline.naming import described
 from kafkawire.spark.pipeline.state import TableState
@@ -34,6 +33,7 @@ from kafkawire.spark.source.model import (
     Source,
     Task,
 )
+from tests.kit.spark.inline import Inline
 
 DAY_US = 86_400_000_000
 BASE_US = 1_700_000_000_000_000 // DAY_US * DAY_US

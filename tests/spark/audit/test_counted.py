@@ -23,16 +23,15 @@ from kafkawire.spark import session
 from kafkawire.spark.audit import counting, through
 from kafkawire.spark.audit.counting import FEWER, MORE
 from kafkawire.spark.audit.job import audit
-from kafkawire.spark.audit.through import in_process
 from kafkawire.spark.audit.verdict import AuditCounts, TableReport, Uncompared
 from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import from_dict
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, Source
 from tests.kit.fake_kafka import FakeKafka, Log, serving
 from tests.kit.spark.files import Files, Share, batch, batches, marker
+from tests.kit.spark.inline import Inline, in_process
 from tests.kit.spark.pipeline_tables import forge
 
 PRODUCER = 7

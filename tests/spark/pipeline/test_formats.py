@@ -17,7 +17,6 @@ import pytest
 from kafkawire.codec.batches import build
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import Job, parse
 from kafkawire.spark.pipeline.runs import FileFacts, RunRecord
 from kafkawire.spark.pipeline.section import JobError
@@ -25,6 +24,7 @@ from kafkawire.spark.pipeline.tables.port import Table, open_table, open_table_a
 from kafkawire.spark.source.files.open import open_place
 from tests.kit.minio import Minio
 from tests.kit.spark.files import START_MS, Files, Share, batch, marker
+from tests.kit.spark.inline import Inline
 from tests.kit.spark.pipeline_topics import Tier, job_text
 from tests.kit.spark.pipelines import Killed
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import DELTA, ICEBERG, PARQUET, from_dict
 from kafkawire.spark.replay.job import open_rows
 from kafkawire.spark.replay.lane import TableRows
@@ -19,6 +18,7 @@ from kafkawire.spark.replay.rows import RowFile
 from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import SourceError
 from tests.kit.spark.files import START_MS, Files, Share, batches, value
+from tests.kit.spark.inline import Inline
 
 DAY_MS = 86_400_000
 

@@ -17,13 +17,14 @@ from pyiceberg.catalog import load_catalog
 
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.spark.audit.job import audit
-from kafkawire.spark.audit.through import in_process, through_spark
+from kafkawire.spark.audit.through import through_spark
 from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.executors import Executor, Inline, OnSpark
+from kafkawire.spark.pipeline.executors import Executor, OnSpark
 from kafkawire.spark.pipeline.job import Job, parse
 from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
 from kafkawire.spark.source.files.open import open_place
 from tests.kit.minio import Minio
+from tests.kit.spark.inline import Inline, in_process
 from tests.kit.spark.java_catalog import IO, java_library, rest_catalog, rows, s3_properties
 from tests.kit.spark.pipeline_topics import Tier, job_text
 from tests.kit.spark.rest_catalog import FAULTS, LOST, UNDONE, Front, forward
@@ -39,7 +40,7 @@ WITHIN_S = 120.0
 DRIVER = """
 import sys
 from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.executors import Inline
+from tests.kit.spark.inline import Inline
 from kafkawire.spark.pipeline.submitted import read_job
 engine = Engine(read_job(sys.argv[1]), Inline())
 engine.compact() if sys.argv[2:] else engine.run()

@@ -13,12 +13,12 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import Job
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.tables.port import Table, open_table
 from kafkawire.spark.source.files.locations import FolderPlace
 from kafkawire.spark.source.files.open import open_place
+from tests.kit.spark.inline import Inline
 from tests.kit.spark.pipelines import Counting, Killed, World, job
 
 Hook = Callable[[str, str, str], None]

@@ -19,7 +19,6 @@ from pyiceberg.table import Table as Loaded
 
 from kafkawire.spark.pipeline import engine
 from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.runs import FileFacts
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.state import TableState
@@ -29,6 +28,7 @@ from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
 from kafkawire.spark.source.files.locations import FolderPlace
 from kafkawire.spark.source.files.open import open_place
 from tests.kit.spark import lake
+from tests.kit.spark.inline import Inline
 from tests.kit.spark.lake import SCHEMA, job, record
 from tests.kit.spark.pipelines import Killed, World
 from tests.kit.spark.pipelines import job as world_job

@@ -15,10 +15,10 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.tables.port import open_table
 from kafkawire.spark.source.files.open import open_place
+from tests.kit.spark.inline import Inline
 from tests.kit.spark.pipelines import World, job
 from tests.kit.spark.registry import FakeRegistry, running
 from tests.spark.values.test_avro import NEW, OLD, encoded, framed

@@ -8,7 +8,7 @@ from kafkawire.log.io.ports import Env
 from kafkawire.log.io.worker_jobs import Made, unpack
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.store.swap import due_ms
-from kafkawire.offsets.catalog.port import SegmentRange, SegmentRow
+from kafkawire.offsets.catalog.port import SegmentRange, SegmentRow, range_of
 
 
 async def mappings_of(
@@ -25,23 +25,8 @@ async def mappings_of(
         for entry in unpack(packed):
             partition = partitions.get(entry.number)
             newest = entry.max_timestamp
-            found.append(
-                SegmentRange(
-                    entry.number,
-                    row.id,
-                    entry.base_offset,
-                    entry.end_offset,
-                    entry.start,
-                    entry.length,
-                    entry.index_start,
-                    entry.index_length,
-                    entry.index_checksum,
-                    newest,
-                    entry.batches,
-                    entry.records,
-                    due_ms(partition.config, newest) if partition is not None else 0,
-                )
-            )
+            due = due_ms(partition.config, newest) if partition is not None else 0
+            found.append(range_of(entry, row.id, due))
             row.max_timestamp = max(row.max_timestamp, newest)
         await env.slices.pause()
     return found
