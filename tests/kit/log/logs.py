@@ -16,6 +16,9 @@ from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 
 FOLDER = "/data/brokers/1"
+NEVER_MS = 3_600_000
+"""Longer than a test takes. With the usual second, a test that cuts by itself and takes longer than
+that on a busy machine would find journals cut already."""
 
 
 def settings(**values: Any) -> BrokerConfig:
@@ -50,7 +53,7 @@ class World:
 
     def __init__(self, env: Env | None = None, **values: Any) -> None:
         self.env = env or memory_env()
-        self.config = settings(**{"journal_bytes": 1 << 20, **values})
+        self.config = settings(**{"journal_bytes": 1 << 20, "cut_interval_ms": NEVER_MS, **values})
         self.folder = FOLDER
         self.database = MemoryDatabase()
         self.metadata = MemoryMetadata(self.database)

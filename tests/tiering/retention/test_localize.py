@@ -15,6 +15,7 @@ from kafkawire.codec.segment.format import TAIL_BYTES
 from kafkawire.log.segments.store.segment_store import NotLocal, Segment
 from kafkawire.manifest.keys import segment_key
 from kafkawire.offsets.catalog.port import DELETING, LIVE, ObjectRow
+from tests.kit import simloop
 from tests.kit.log.logs import read_all
 from tests.kit.tier.local import GRACE_MS, HOUR_MS, LocalWorld, remote, tend
 from tests.kit.waiting import settle, until
@@ -54,7 +55,12 @@ async def test_segment_is_downloaded_and_deleted_after_grace() -> None:
     assert world.files() == []
 
 
-async def test_concurrent_jobs_share_one_download() -> None:
+def test_concurrent_jobs_share_one_download() -> None:
+    """In virtual time: on a real loop the download may end while the machine is busy."""
+    simloop.run(simloop.SimLoop(), _concurrent_jobs_share_one_download())
+
+
+async def _concurrent_jobs_share_one_download() -> None:
     world, segment = await one_remote()
     world.bucket.faults.delay_s = (0.01, 0.01)
     segment.pins += 2
@@ -69,7 +75,12 @@ async def test_concurrent_jobs_share_one_download() -> None:
     segment.pins -= 1
 
 
-async def test_file_of_cancelled_job_is_deleted() -> None:
+def test_file_of_cancelled_job_is_deleted() -> None:
+    """In virtual time: on a real loop the download may end while the machine is busy."""
+    simloop.run(simloop.SimLoop(), _file_of_cancelled_job_is_deleted())
+
+
+async def _file_of_cancelled_job_is_deleted() -> None:
     world, segment = await one_remote()
     world.bucket.faults.delay_s = (0.01, 0.01)
     segment.pins += 1
@@ -245,8 +256,13 @@ async def test_unfetchable_segment_is_retried_later() -> None:
     assert sorted(row.generation for row in await world.rows()) == [1]
 
 
-async def test_unneeded_downloaded_segment_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unneeded_downloaded_segment_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In virtual time: on a real loop the download may end while the machine is busy."""
     monkeypatch.setattr("kafkawire.log.segments.merge.merger.FETCH_WAIT_S", 0.0)
+    simloop.run(simloop.SimLoop(), _unneeded_downloaded_segment_is_released())
+
+
+async def _unneeded_downloaded_segment_is_released() -> None:
     world = LocalWorld()
     segment = await half_dead(world)
     world.bucket.faults.delay_s = (0.01, 0.01)
