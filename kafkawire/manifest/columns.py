@@ -1,7 +1,7 @@
-"""Tables in columns: what a million rows cost is bytes, not objects.
+"""Tables in columns, so that a million rows take bytes rather than objects.
 
-A column is an array while it is written and may be a view of a file's bytes when it was read; rows
-are made when someone asks for one. Columns of 16-byte ids are one run of bytes. Pure.
+A column is an array while it is written, and may be a view of a file's bytes after reading; row
+objects are created on access. Columns of 16-byte ids are one byte string. Pure.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Column: TypeAlias = "Numbers | Bytes"
 RowT = TypeVar("RowT", bound=tuple[object, ...])
 
 UUID = "uuid"
-"""The form of a column of 16-byte ids; all other forms are type codes of `array`: q, Q, i, I."""
+"""The type of a column of 16-byte ids; all others are type codes of `array`: q, Q, i, I."""
 WIDTHS = {UUID: 16, "q": 8, "Q": 8, "i": 4, "I": 4}
 
 
 class ManifestObject(NamedTuple):
-    """An object: segment file `segment` (its uuid) of the generation it has in SQL. `class_at`:
-    which of `ObjectColumns.classes` is its retention class. Its entries follow those of the object
-    before it in `EntryColumns`; `entries` is how many. `max_timestamp` -1: there is none."""
+    """An object: segment file `segment` (its uuid) of the generation in SQL. `class_at`: index of
+    its retention class in `ObjectColumns.classes`. Its entries follow those of the previous object
+    in `EntryColumns`; `entries`: their number. `max_timestamp`: -1 if there is none."""
 
     uuid: bytes
     segment: bytes
@@ -38,8 +38,8 @@ class ManifestObject(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One partition's share of one object: the offsets [base_offset, end_offset) lie in the bytes
-    [start, start + length) of it (none at all: length 0), their sparse index at `index_start`."""
+    """One partition's share of one object: the offsets [base_offset, end_offset) are in its bytes
+    [start, start + length) (length 0: no records); their sparse index is at `index_start`."""
 
     number: int
     base_offset: int
@@ -55,8 +55,8 @@ class Entry(NamedTuple):
 
 
 class ManifestPartition(NamedTuple):
-    """One partition. `end`: everything from the log start up to here is in the bucket. `epochs`:
-    leader epochs as a segment's state has them (u8 1, then i32 epoch and i64 first offset)."""
+    """One partition. `end`: the bucket has all offsets from the log start up to here. `epochs`:
+    leader epochs as in a segment's state (u8 1, then i32 epoch and i64 first offset)."""
 
     number: int
     log_start: int
@@ -65,7 +65,7 @@ class ManifestPartition(NamedTuple):
 
 
 class Columns(Generic[RowT]):
-    """Rows of one kind, each column under its name. FORM: name and form of each, in file order."""
+    """Rows of one kind, with named columns. FORM: name and type of each, in file order."""
 
     FORM: ClassVar[tuple[tuple[str, str], ...]]
     __slots__ = ("columns",)
@@ -95,7 +95,7 @@ class Columns(Generic[RowT]):
         raise NotImplementedError
 
     def append(self, row: RowT) -> None:
-        """One more row; only where the columns are arrays (not read from a file)."""
+        """Append a row; only if the columns are arrays (not read from a file)."""
         for column, (_, form), value in zip(self.columns, self.FORM, row, strict=True):
             if form == UUID:
                 cast("bytearray", column).extend(cast("bytes", value))
@@ -175,26 +175,26 @@ class ObjectColumns(Columns[ManifestObject]):
         return super().__eq__(other) and self.classes == cast("ObjectColumns", other).classes
 
     def uuid(self, at: int) -> bytes:
-        """The name of object `at`."""
+        """Return the uuid of object `at`."""
         return bytes(self._ids("uuid")[16 * at : 16 * at + 16])
 
     def segment(self, at: int) -> bytes:
-        """The segment it is a copy of."""
+        """Return the segment that it is a copy of."""
         return bytes(self._ids("segment")[16 * at : 16 * at + 16])
 
     def retention_class(self, at: int) -> str:
-        """In words."""
+        """Return the name of its retention class."""
         return self.classes[self._numbers("class_at")[at]]
 
     def class_at(self, name: str) -> int:
-        """The number of a retention class, given one if it has none yet."""
+        """Return the index of a retention class, added if it is new."""
         if name not in self.classes:
             self.classes.append(name)
         return self.classes.index(name)
 
     @property
     def class_numbers(self) -> Numbers:
-        """Which class each has."""
+        """Indexes of the retention classes."""
         return self._numbers("class_at")
 
     @property
@@ -204,17 +204,17 @@ class ObjectColumns(Columns[ManifestObject]):
 
     @property
     def created_ms(self) -> Numbers:
-        """When each was written."""
+        """Creation times."""
         return self._numbers("created_ms")
 
     @property
     def entries(self) -> Numbers:
-        """How many entries each has."""
+        """Numbers of entries."""
         return self._numbers("entries")
 
 
 class PartitionColumns(Columns[ManifestPartition]):
-    """Partitions. The epochs of all lie in one run of bytes, `blob`."""
+    """Partitions. The epochs of all are in one byte string, `blob`."""
 
     FORM = (("number", "Q"), ("log_start", "q"), ("end", "q"), ("epochs_length", "I"))
     __slots__ = ("_ends", "blob")
@@ -236,7 +236,7 @@ class PartitionColumns(Columns[ManifestPartition]):
         return ManifestPartition(number, log_start, end, bytes(self.blob[stop - length : stop]))
 
     def append(self, row: ManifestPartition) -> None:
-        """One more partition."""
+        """Append a partition."""
         number, log_start, end, epochs = row
         for column, value in zip(self.columns, (number, log_start, end, len(epochs)), strict=True):
             cast("array[int]", column).append(value)
@@ -255,7 +255,7 @@ class PartitionColumns(Columns[ManifestPartition]):
 
     @property
     def end(self) -> Numbers:
-        """Ends of what is in the bucket."""
+        """Ends of the uploaded offsets."""
         return self._numbers("end")
 
 
@@ -264,7 +264,7 @@ def _empty(form: str) -> Column:
 
 
 def read_column(form: str, part: memoryview) -> Column:
-    """A column as it lies in a file (little-endian), without a copy where that can be."""
+    """Return a column of a file (little-endian), without a copy if possible."""
     if form == UUID:
         return part
     if sys.byteorder == "little":
@@ -276,7 +276,7 @@ def read_column(form: str, part: memoryview) -> Column:
 
 
 def column_bytes(form: str, column: Column) -> bytes:
-    """The other way."""
+    """Return a column as bytes of a file."""
     if form != UUID and sys.byteorder == "big":
         turned: array[int] = array(form, cast("Numbers", column))
         turned.byteswap()

@@ -1,8 +1,7 @@
-"""Manifest: what is in a bucket, for readers that read records from it.
+"""The contents of a bucket, for readers of its records.
 
-The one rule for readers: for each offset of a partition in [log start, end) the entry of the object
-with the highest generation holds (a rewritten segment is there next to what it replaces, for a
-while). Pure.
+The rule for readers: each offset of a partition in [log start, end) is read from the object with
+the highest generation, because a rewritten segment and its inputs exist together for a while. Pure.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from kafkawire.manifest.state import ClusterFacts, ManifestTopic, Snapshot
 
 
 class Span(NamedTuple):
-    """The offsets [base, end) of a partition are to be read from `entry` of `object`, rows of
+    """The offsets [base, end) of a partition are read from `entry` of `object`, rows of
     `Manifest.entries` and `Manifest.objects`. There may be gaps within (compaction)."""
 
     base: int
@@ -37,19 +36,19 @@ class Span(NamedTuple):
 
 
 Rank = tuple[int, int, int]
-"""Generation, time of writing, row: of two entries with the same offsets the greater holds."""
+"""Generation, creation time, row: of two entries with the same offsets the greater is used."""
 
 
 class Manifest:
-    """The contents of a snapshot, with lookups. `spans` first sorts all entries: half
-    a second for a million."""
+    """The contents of a snapshot, with lookups. The first call of `spans` sorts all entries: half a
+    second for a million."""
 
     def __init__(self, state: Snapshot) -> None:
         self.state = state
 
     @property
     def sequence(self) -> int:
-        """The last delta that is in it."""
+        """The number of the last folded delta."""
         return self.state.sequence
 
     @property
@@ -64,45 +63,45 @@ class Manifest:
 
     @property
     def objects(self) -> ObjectColumns:
-        """All objects that are not deleted."""
+        """All objects except deleted ones."""
         return self.state.objects
 
     @property
     def entries(self) -> EntryColumns:
-        """The entries of all objects: which offsets each holds."""
+        """The entries of all objects."""
         return self.state.entries
 
     @property
     def deleted(self) -> dict[bytes, int]:
-        """Objects that are or soon will be gone: uuid -> until when (ms) they stay."""
+        """Objects that are deleted or soon will be: uuid -> time (ms) until which they are kept."""
         return self.state.deleted
 
     @cached_property
     def numbers(self) -> Sequence[int]:
-        """The partitions of which something was ever uploaded, rising."""
+        """The partitions with uploads, ascending."""
         return self.state.partitions.number
 
     def partition(self, number: int) -> ManifestPartition | None:
-        """One partition; None: nothing of it was ever uploaded, or there is no such."""
+        """Return one partition; None if it has no uploads or does not exist."""
         row = self._partition_rows.get(number)
         return None if row is None else self.state.partitions[row]
 
     def object_entries(self, row: int) -> list[Entry]:
-        """The entries of one object."""
+        """Return the entries of one object."""
         return [self.entries[at] for at in range(self._firsts[row], self._firsts[row + 1])]
 
     def object_of(self, entry: int) -> int:
-        """The object an entry belongs to."""
+        """Return the object of an entry."""
         return bisect_right(self._firsts, entry) - 1
 
     def find_object(self, uuid: bytes) -> ManifestObject | None:
-        """One object by its uuid, if it is there and not deleted."""
+        """Return an object by its uuid, unless deleted or unknown."""
         row = self._object_rows.get(uuid)
         return None if row is None else self.objects[row]
 
     def spans(self, number: int) -> list[Span]:
-        """Where the offsets of a partition lie, rising, each once. Offsets between two of them, or
-        between the last one and the partition's end, are in no object of the bucket."""
+        """Return the location of a partition's offsets, ascending, each once. Offsets between two
+        spans, or between the last one and the partition's end, are in no object of the bucket."""
         row = self._partition_rows.get(number)
         if row is None:
             return []
@@ -118,8 +117,8 @@ class Manifest:
         return self._resolve(rows)
 
     def _resolve(self, rows: list[tuple[int, int, int]]) -> list[Span]:
-        """Spans of entries that overlap: (base, end, entry) each, rising. Between two neighbouring
-        borders the entry with the greatest rank of those that are open there holds."""
+        """Resolve overlapping entries to (base, end, entry), ascending. Between two adjacent
+        boundaries the entry with the highest rank is used."""
         borders = sorted({row[0] for row in rows} | {row[1] for row in rows})
         spans: list[Span] = []
         opened: list[tuple[Rank, int, Span]] = []
@@ -128,7 +127,7 @@ class Manifest:
             while following < len(rows) and rows[following][0] <= left:
                 base, end, entry = rows[following]
                 owner = self.object_of(entry)
-                # A heap gives the least first.
+                # A heap returns the smallest first.
                 rank = -self.objects.generation[owner], -self.objects.created_ms[owner], -owner
                 heappush(opened, (rank, entry, Span(base, end, owner, entry)))
                 following += 1
@@ -158,13 +157,13 @@ class Manifest:
 
     @cached_property
     def _order(self) -> array[int]:
-        """Entries by partition."""
+        """Entry numbers sorted by partition."""
         numbers = self.entries.number
         return array("Q", sorted(range(len(numbers)), key=numbers.__getitem__))
 
     @cached_property
     def _ranges(self) -> dict[int, tuple[int, int]]:
-        """Partition -> where in `_order` its entries are."""
+        """Partition -> range of its entries in `_order`."""
         ranges: dict[int, tuple[int, int]] = {}
         numbers, order = self.entries.number, self._order
         start = 0

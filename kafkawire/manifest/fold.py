@@ -1,8 +1,8 @@
-"""Many deltas into one snapshot.
+"""Fold deltas into one snapshot.
 
-Folding deltas one by one, all at once, or some of them again gives the same snapshot and so the
-same bytes: a caller that does it twice (two brokers, a retry) writes the same object. It runs in a
-process of its own (kafkawire.tiering.manifest.compactor), for a large cluster takes seconds. Pure.
+Folding deltas one by one, all together, or repeatedly gives the same snapshot and the same bytes,
+so concurrent or repeated folds write the same object. It runs in the worker process
+(kafkawire.tiering.manifest.compactor), because a large cluster takes seconds. Pure.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kafkawire.manifest.format import first_entries
 from kafkawire.manifest.state import ClusterFacts, Delta, ManifestTopic, Snapshot
 
 REMEMBERED_MS = 86_400_000
-"""How long a snapshot names an object after it may be gone from the bucket. Deleting may be late
-(an outage); a scrub that knows the name need not call it an orphan."""
+"""How long a snapshot names an object after the end of its grace period. Deletion may be late (an
+outage), and a scrub must not report a known object as an orphan."""
 
 
 class GapError(ValueError):
@@ -29,13 +29,13 @@ class GapError(ValueError):
 
 
 def empty(cluster_id: str, node_id: int, epoch: int, sequence: int, created_ms: int) -> Snapshot:
-    """The snapshot of nothing, which deltas from `sequence` + 1 on build on."""
+    """Return the empty snapshot, on which deltas from `sequence` + 1 on build."""
     return Snapshot(sequence, cluster_id, node_id, epoch, created_ms, ClusterFacts())
 
 
 def fold(snapshot: Snapshot, deltas: Sequence[Delta]) -> Snapshot:
-    """The snapshot with these deltas applied, in order; those it has already are skipped.
-    GapError if one is missing in between."""
+    """Apply these deltas in order; those already folded are skipped. Raises GapError if one is
+    missing."""
     folding = _Folding(snapshot)
     for delta in deltas:
         if delta.sequence > folding.head.sequence + 1:
@@ -56,8 +56,8 @@ class _Head:
 
 
 class _Folding:
-    """The live objects, topics and partitions. `_objects`: uuid -> (which source, row in it), in
-    the order of the last time each was added; the rows stay where they are until the end."""
+    """The live objects, topics and partitions. `_objects`: uuid -> (source, row in it), in the
+    order of their last addition; rows are copied only at the end."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.head = _Head(
@@ -73,7 +73,7 @@ class _Folding:
         self._add_objects(snapshot)
 
     def apply(self, delta: Delta) -> None:
-        """One delta; the next one."""
+        """Apply the next delta."""
         head = self.head
         head.sequence, head.node_id = delta.sequence, delta.node_id
         head.epoch = max(head.epoch, delta.epoch)
@@ -99,7 +99,7 @@ class _Folding:
             self._deleted[uuid] = delete_after_ms
 
     def _drop_topic(self, topic_id: bytes, keep: set[int]) -> None:
-        """Forget a topic, and those of its partitions that are not to be kept."""
+        """Drop a topic, and its partitions that are not kept."""
         old: ManifestTopic | None = self._topics.pop(topic_id, None)
         if old is not None:
             for number in old.partitions:
@@ -117,7 +117,7 @@ class _Folding:
             self._objects[uuid] = source, row
 
     def result(self) -> Snapshot:
-        """Everything that is alive, in the order a snapshot has."""
+        """Return all live rows in the order of a snapshot."""
         head = self.head
         partitions = PartitionColumns()
         for _, row in sorted(self._partitions.items()):
@@ -135,7 +135,7 @@ class _Folding:
         )  # fmt: skip
 
     def _gather(self) -> tuple[ObjectColumns, EntryColumns]:
-        """The living objects with their entries, copied in runs of rows that lie together."""
+        """Copy the live objects with their entries, in runs of adjacent rows."""
         objects, entries = ObjectColumns(), EntryColumns()
         firsts = [first_entries(source.objects) for source in self._sources]
         objects.classes = self._classes()
@@ -152,7 +152,7 @@ class _Folding:
         return objects, entries
 
     def _classes(self) -> list[str]:
-        """The retention classes of living objects, sorted."""
+        """Return the retention classes of live objects, sorted."""
         used: list[set[int]] = [set() for _ in self._sources]
         for source, row in self._objects.values():
             used[source].add(self._sources[source].objects.class_numbers[row])
@@ -165,7 +165,7 @@ class _Folding:
 
 
 def _later(old: ManifestPartition | None, new: ManifestPartition) -> ManifestPartition:
-    """The newer row, but that log start and end never fall."""
+    """Return the newer row, with log start and end that never decrease."""
     if old is None:
         return new
     log_start, end = max(old.log_start, new.log_start), max(old.end, new.end)
@@ -173,7 +173,7 @@ def _later(old: ManifestPartition | None, new: ManifestPartition) -> ManifestPar
 
 
 def _runs(places: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """(source, start, stop) of rows that follow each other."""
+    """Yield (source, start, stop) of adjacent rows."""
     runs: list[tuple[int, int, int]] = []
     for source, row in places:
         if runs and runs[-1][0] == source and runs[-1][2] == row:

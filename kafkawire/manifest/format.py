@@ -1,4 +1,4 @@
-"""The bytes of deltas and snapshots: what each section of a file holds. The frame is `layout`'s.
+"""The encoding of deltas and snapshots: the sections of a file. `layout` has the frame.
 
     head               JSON: {"sequence", "cluster_id", "node_id", "epoch", "created_ms",
                        "classes": [names], "cluster": {"next_partition", "next_producer_id",
@@ -13,8 +13,8 @@
     objects, entries   the columns of `columns.ObjectColumns`, `columns.EntryColumns`
     deleted objects    uuid 16 bytes * n, delete after ms i64 * n
 
-A section without rows is left out. docs/manifest-format.md says the same at length. Pure; reading
-trusts nothing, see `layout`.
+A section without rows is left out. docs/manifest-format.md describes it in full. Pure; input is
+fully validated, see `layout`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _INTERNAL = 1
 
 
 def pack(content: Delta) -> bytes:
-    """The file of a delta or a snapshot. Equal content gives equal bytes."""
+    """Encode a delta or a snapshot. Equal content gives equal bytes."""
     deleted_form = (UUID, "q")
     deleted: list[Column] = [
         bytearray(b"".join(content.deleted)), array("q", content.deleted.values())
@@ -82,9 +82,8 @@ def pack(content: Delta) -> bytes:
 
 
 def unpack(data: bytes | memoryview) -> Delta:
-    """Unpack a Delta or a Snapshot. NewerFormatError if a newer program wrote
-    it, FormatError for anything else that is not as it should be. Columns are views of `data`
-    where they lie in it unpacked."""
+    """Decode a Delta or a Snapshot. Raises NewerFormatError if a newer program wrote it,
+    FormatError if it is malformed. Columns are views of `data` unless compressed."""
     kind, sections = read_sections(data)
     head = sections.get(HEAD)
     if head is None:
@@ -148,9 +147,6 @@ def _topics(topics: Sequence[ManifestTopic]) -> bytes:
     return b"".join((_columns(_TOPIC_FORM, columns), column_bytes("Q", numbers), *names, *settings))
 
 
-# -- reading
-
-
 def _read_head(body: memoryview, kind: type[Delta]) -> tuple[Delta, list[str]]:
     head = _read_json(body, "head")
     cluster = head.get("cluster")
@@ -199,8 +195,8 @@ def _texts(value: object, what: str) -> dict[str, str]:
 def _read_columns(
     section: ManifestSection | None, form: Sequence[tuple[str, str]], whole: bool
 ) -> tuple[list[Column] | None, int]:
-    """The columns at the beginning of a section, and where they end; None: there is no section.
-    `whole`: they must be all of it."""
+    """Return the columns at the beginning of a section, and their end; None if there is no section.
+    `whole`: they must fill it."""
     if section is None:
         return None, 0
     size = sum(WIDTHS[each] for _, each in form) * section.rows
@@ -276,7 +272,7 @@ def _read_deleted(section: ManifestSection | None) -> dict[bytes, int]:
 
 
 def _check(content: Delta) -> None:
-    """Check that the columns agree with each other."""
+    """Check that the columns are consistent."""
     objects, entries = content.objects, content.entries
     if sum(objects.entries) != len(entries):
         raise FormatError(f"its objects do not have the {len(entries)} entries it holds")
@@ -290,5 +286,5 @@ def _check(content: Delta) -> None:
 
 
 def first_entries(objects: ObjectColumns) -> array[int]:
-    """Where the entries of each object begin, and at the end where those of the last one end."""
+    """Return where the entries of each object begin, and the end of the last."""
     return array("Q", accumulate(objects.entries, initial=0))

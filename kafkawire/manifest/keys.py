@@ -1,12 +1,12 @@
 """Names of the objects under a tier's prefix.
 
-    owner                          who may write here (JSON; kafkawire.tiering.manifest.owner)
-    manifest/current               which snapshot to begin with (JSON; below)
+    owner                          the writer of the bucket (JSON; kafkawire.tiering.manifest.owner)
+    manifest/current               the current snapshot (JSON; below)
     manifest/snapshot-<20 digits>  everything up to this sequence number
     manifest/delta-<20 digits>     one round of changes
     segments/<uuid>.segment        a segment file, byte for byte; the uuid in 32 hex digits
 
-Sequence numbers are padded, so that a listing is in their order. Pure.
+Sequence numbers are padded, so that a listing is sorted by them. Pure.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _SUFFIX = ".segment"
 
 
 def snapshot_key(sequence: int) -> str:
-    """The snapshot that holds everything up to this sequence number."""
+    """Return the key of the snapshot up to this sequence number."""
     return f"{SNAPSHOTS}{sequence:0{SEQUENCE_DIGITS}}"
 
 
 def delta_key(sequence: int) -> str:
-    """The delta with this sequence number."""
+    """Return the key of the delta with this sequence number."""
     return f"{DELTAS}{sequence:0{SEQUENCE_DIGITS}}"
 
 
 def segment_key(uuid: bytes) -> str:
-    """An object by its uuid (16 bytes)."""
+    """Return the key of an object by its uuid (16 bytes)."""
     return f"{SEGMENTS}{uuid.hex()}{_SUFFIX}"
 
 
 def segment_uuid(key: str) -> bytes | None:
-    """The uuid in an object's name; None: the name is not one of ours."""
+    """Return the uuid in an object's key; None if it is not a segment's."""
     if not key.startswith(SEGMENTS) or not key.endswith(_SUFFIX):
         return None
     text = key[len(SEGMENTS) : -len(_SUFFIX)]
@@ -46,7 +46,7 @@ def segment_uuid(key: str) -> bytes | None:
 
 
 def sequence_of(key: str) -> int | None:
-    """The sequence number in the name of a delta or snapshot; None: it is neither."""
+    """Return the sequence number in the key of a delta or snapshot; None for another key."""
     for prefix in (SNAPSHOTS, DELTAS):
         text = key.removeprefix(prefix)
         if text != key and len(text) == SEQUENCE_DIGITS and text.isascii() and text.isdigit():

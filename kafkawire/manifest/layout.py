@@ -16,9 +16,9 @@
                 8 stored length u64    16 body length u64            2: stored as a zstd frame)
                24 rows u32             28 checksum u32 (of what is stored)
 
-Integers are little-endian, checksums CRC-32C. What the sections hold is in `format`;
-docs/manifest-format.md says all of it at length. Reading trusts nothing: whatever does not fit is a
-FormatError, a sentence without the file's name. Pure.
+Integers are little-endian, checksums CRC-32C. `format` encodes the sections;
+docs/manifest-format.md describes everything in full. Input is fully validated: malformed bytes
+raise FormatError with a sentence without the file's name. Pure.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ HEADER_BYTES = HEADER.size
 ROW = Struct("<HHIQQII")
 MAX_SECTIONS = 100
 MAX_BODY_BYTES = 1 << 32
-"""Of one section, unpacked: 50 million entries. Whatever claims more is no manifest."""
+"""Maximum size of one decompressed section: 50 million entries."""
 PACKED_FROM_BYTES = 4096
-"""Sections below this are stored as they are: there is little to save."""
+"""Sections below this size are not compressed."""
 
 DELTA, SNAPSHOT = 1, 2
 KINDS = {DELTA: "delta", SNAPSHOT: "snapshot"}
@@ -59,7 +59,7 @@ assert (HEADER_BYTES, ROW.size) == (32, 32)
 
 @dataclass(frozen=True, slots=True)
 class ManifestSection:
-    """One section: its rows and its body, unpacked."""
+    """One section: number of rows, and the decompressed body."""
 
     kind: int
     rows: int
@@ -68,7 +68,7 @@ class ManifestSection:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row of the section table, and where the section is `stored` in the file."""
+    """A row of the section table; the section is at `stored` in the file."""
 
     kind: int
     version: int
@@ -80,7 +80,7 @@ class TableRow:
 
     @property
     def name(self) -> str:
-        """In words."""
+        """The name of the section type."""
         return f"{SECTION_NAMES.get(self.kind, f'type {self.kind}')} section"
 
     @property
@@ -89,12 +89,12 @@ class TableRow:
         return self.kind in SECTION_NAMES and self.version == SECTION_VERSION
 
     def check(self) -> None:
-        """FormatError if what is stored is not what was written."""
+        """Raise FormatError if the checksum is wrong."""
         if crc32c(self.stored) != self.checksum:
             raise FormatError(f"its {self.name} is damaged")
 
     def body(self) -> memoryview:
-        """The section's body, checked and unpacked."""
+        """Return the verified and decompressed body."""
         self.check()
         if not self.flags & PACKED:
             return self.stored
@@ -108,7 +108,7 @@ class TableRow:
 
 
 def write_file(kind: int, sections: Sequence[tuple[int, int, bytes]]) -> bytes:
-    """The file of some sections: (type, rows, body) each. The same for the same."""
+    """Return the file of some sections, (type, rows, body) each. The result is deterministic."""
     table: list[bytes] = []
     stored: list[bytes] = []
     for section, rows, body in sections:
@@ -128,15 +128,15 @@ def write_file(kind: int, sections: Sequence[tuple[int, int, bytes]]) -> bytes:
 
 
 def _header_sum(head: bytes | memoryview, table: bytes | memoryview) -> int:
-    """Of all but itself. It stays where it is in every version, so that a damaged version number
-    is not taken for a newer program's."""
+    """Return the checksum of the header without its own field. Its position is the same in every
+    version, so that a damaged version number is not taken for a newer version."""
     view = memoryview(head)
     return crc32c(table, crc32c(view[16:HEADER_BYTES], crc32c(view[:12])))
 
 
 def read_table(data: bytes | memoryview) -> tuple[int, list[TableRow]]:
-    """(kind, section table) of a file. NewerFormatError if a newer program wrote it, or it has a
-    section that must be known and is not."""
+    """Return (kind, section table) of a file. Raises NewerFormatError if a newer program wrote it,
+    or it has an unknown mandatory section."""
     view = memoryview(data).cast("B")
     if len(view) < HEADER_BYTES:
         raise FormatError(f"it has {len(view)} bytes, a header alone has {HEADER_BYTES}")
@@ -184,8 +184,8 @@ def _read_rows(view: memoryview, at: int) -> list[TableRow]:
 
 
 def read_sections(data: bytes | memoryview) -> tuple[int, dict[int, ManifestSection]]:
-    """(kind, sections by type) of a file, all of them checked; those that readers may ignore are
-    left out if this program does not know them."""
+    """Return (kind, sections by type) of a file, all verified; unknown optional sections are left
+    out."""
     kind, table = read_table(data)
     sections: dict[int, ManifestSection] = {}
     for row in table:

@@ -1,9 +1,8 @@
-"""Reading the manifest of a bucket: `current`, the snapshot it names, the deltas after it.
+"""Read the manifest of a bucket: `current`, the snapshot it names, the deltas after it.
 
 `current` is JSON: {"format": 1, "snapshot": sequence, "obsolete": [...]}. `obsolete` is for the
-owner of the bucket: what was folded into the snapshot, and will be removed. A reader whose delta or
-snapshot is gone since it read `current` begins again: there is a newer one. Pure: a caller that
-calls says how an object is fetched.
+owner of the bucket: folded files that will be removed. A reader that does not find a delta or
+snapshot reads `current` again, because there is a newer one. Pure: the caller fetches objects.
 """
 
 from __future__ import annotations
@@ -22,24 +21,23 @@ from kafkawire.manifest.state import Delta, Snapshot
 
 CURRENT_FORMAT = 1
 TRIES = 10
-"""How often a fold may come in between, each an hour's notice: a reader that slow has another
-problem. Also ends the search where an object is lost for good."""
+"""Attempts when folds interfere, each an hour apart; it also ends the search for an object that is
+lost."""
 
 Fetch = Generator[str, "bytes | None", Manifest]
 
 
 class NoManifest(LookupError):
-    """The bucket has no `manifest/current`: nothing was ever uploaded there, or it is lost."""
+    """The bucket has no `manifest/current`: nothing was ever uploaded, or it is lost."""
 
 
 class LostManifest(LookupError):
-    """`manifest/current` names a snapshot that is not there."""
+    """`manifest/current` names a missing snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Obsolete:
-    """Files made superfluous by a compaction: a snapshot, and the deltas `first` to `last`; since
-    when."""
+    """Files made obsolete by a fold: a snapshot, and the deltas `first` to `last`; and the time."""
 
     snapshot: int
     first: int
@@ -47,21 +45,22 @@ class Obsolete:
     since_ms: int
 
     def keys(self) -> list[str]:
-        """The names of these objects."""
+        """The keys of these objects."""
         deltas = [delta_key(n) for n in range(self.first, self.last + 1)]
         return [*deltas, snapshot_key(self.snapshot)]
 
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """Which snapshot to begin with, and what is there still for those who read the one before."""
+    """The current snapshot, and the obsolete files that are kept for readers of the previous
+    one."""
 
     snapshot: int
     obsolete: Sequence[Obsolete] = field(default_factory=tuple)
 
 
 def pack_current(current: Current) -> bytes:
-    """The object `manifest/current`."""
+    """Encode the object `manifest/current`."""
     obsolete = [
         {"snapshot": o.snapshot, "first": o.first, "last": o.last, "since_ms": o.since_ms}
         for o in current.obsolete
@@ -71,8 +70,8 @@ def pack_current(current: Current) -> bytes:
 
 
 def unpack_current(data: bytes) -> Current:
-    """The other way. FormatError for anything else, NewerFormatError if a newer program wrote
-    it."""
+    """Decode `manifest/current`. Raises FormatError if it is malformed, NewerFormatError if a newer
+    program wrote it."""
     try:
         says: Any = json.loads(data)
         if says["format"] > CURRENT_FORMAT:
@@ -98,16 +97,17 @@ def _natural(value: object) -> int:
 
 
 def read_manifest(get: Callable[[str], bytes]) -> Manifest:
-    """The manifest as it is now. `get` returns an object by its key and raises LookupError or
-    FileNotFoundError where there is none; what else it raises passes.
+    """Read the current manifest. `get` returns an object by its key and raises LookupError or
+    FileNotFoundError if it is missing; its other errors are passed on.
 
-    Raises NoManifest, LostManifest, FormatError (its text names the object)."""
+    Raises NoManifest, LostManifest, FormatError (which names the object).
+    """
     return _driven(_steps(), get)
 
 
 def refresh_manifest(known: Manifest, get: Callable[[str], bytes]) -> Manifest:
-    """The manifest as it is now, given an older one: only the deltas since then are read where
-    they are still there. `known` itself if nothing is new. As `read_manifest` for the rest."""
+    """Return the current manifest, given an older one: only newer deltas are read, if they still
+    exist. Returns `known` itself if nothing is new. Raises the same errors as `read_manifest`."""
     return _driven(_steps(known), get)
 
 
@@ -126,7 +126,7 @@ def _driven(steps: Fetch, get: Callable[[str], bytes]) -> Manifest:
 
 
 async def read_manifest_async(get: Callable[[str], Awaitable[bytes]]) -> Manifest:
-    """`read_manifest` for those who await what they get."""
+    """Like `read_manifest`, with an awaitable `get`."""
     steps = _steps()
     key = next(steps)
     while True:
@@ -147,7 +147,7 @@ def _manifest(done: StopIteration) -> Manifest:
 
 
 def _steps(known: Manifest | None = None) -> Fetch:
-    """Yield keys, is sent their bytes (None: not there), returns the manifest."""
+    """Yield keys, receive their bytes (None: missing), return the manifest."""
     if known is not None:
         deltas = yield from _deltas(known.sequence)
         if (yield from _still(known.sequence + len(deltas))):
@@ -175,7 +175,7 @@ def _steps(known: Manifest | None = None) -> Fetch:
 
 
 def _deltas(sequence: int) -> Generator[str, bytes | None, list[Delta]]:
-    """Those after a sequence number."""
+    """Read the deltas after a sequence number."""
     deltas: list[Delta] = []
     while True:
         key = delta_key(sequence + len(deltas) + 1)
@@ -186,14 +186,14 @@ def _deltas(sequence: int) -> Generator[str, bytes | None, list[Delta]]:
 
 
 def _still(sequence: int) -> Generator[str, bytes | None, bool]:
-    """Whether nothing is folded beyond a sequence number: that a delta is not there may mean that
-    it was folded, and removed meanwhile."""
+    """Return whether nothing beyond a sequence number was folded; otherwise a missing delta may
+    have been folded and removed."""
     data = yield CURRENT
     return data is not None and unpack_current(data).snapshot <= sequence
 
 
 def read_object(key: str, data: bytes | memoryview) -> Delta:
-    """A delta or snapshot; what is wrong with it names it, and it must be what its name says."""
+    """Decode a delta or snapshot, and check it against its key, which errors name."""
     try:
         content = unpack(data)
     except FormatError as failure:

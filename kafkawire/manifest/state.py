@@ -1,9 +1,9 @@
 """The contents of a manifest: deltas, each a round of changes, and snapshots up to one of them.
 
-A delta has what is new, whole: a topic that changed is there with all its settings and partitions,
-a partition with its log start, end and epochs. So applying one again changes nothing, and of two
-that speak of the same thing the later one holds; only log starts, ends and the numbers of the
-cluster never fall. A snapshot is a delta from nothing. Pure; `format` has the bytes.
+A delta contains changed items completely: a topic with all its settings and partitions, a partition
+with its log start, end and epochs. So applying one again has no effect, and of two with the same
+item the later one is used; only log starts, ends and the numbers of the cluster never decrease. A
+snapshot is a delta from the empty state. Pure; `format` encodes them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from kafkawire.manifest.columns import EntryColumns, ObjectColumns, PartitionCol
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """The facts of the cluster that belong to no topic: partition numbers and producer ids from
-    these on were never given (as far as this manifest knows), and the dynamic defaults of all
-    brokers."""
+    """The facts of the cluster that belong to no topic: the first unassigned partition number and
+    producer id (as far as this manifest knows), and the dynamic defaults of all brokers."""
 
     next_partition: int = 1
     next_producer_id: int = 0
@@ -28,7 +27,7 @@ class ClusterFacts:
 
 class ManifestTopic(NamedTuple):
     """One topic. `partitions[i]` is the number of partition i; `configs` its own settings;
-    `created_ms` 0: not known."""
+    `created_ms` 0: unknown."""
 
     id: bytes
     name: str
@@ -42,8 +41,8 @@ class ManifestTopic(NamedTuple):
 class Delta:
     """One round of changes, written by the owner of `epoch`; `sequence` from 1 on, without gaps.
 
-    `cluster` None: nothing new. `deleted`: uuid of an object -> until when (ms) it stays in the
-    bucket for those who are reading it. The entries of an object follow those of the one before.
+    `cluster` None: unchanged. `deleted`: uuid of an object -> time (ms) until which it is kept for
+    its readers. The entries of an object follow those of the previous one.
     """
 
     sequence: int
@@ -61,7 +60,7 @@ class Delta:
 
     @property
     def says_nothing(self) -> bool:
-        """Whether it need not be written."""
+        """Whether it is empty."""
         return self.cluster is None and not (
             self.topics or self.deleted_topics or self.deleted or self.partitions or self.objects
         )
@@ -69,5 +68,5 @@ class Delta:
 
 @dataclass(slots=True)
 class Snapshot(Delta):
-    """Everything that deltas 1 to `sequence` say: topics by id, partitions by number, objects in
-    the order in which they came, `deleted` by uuid. No deleted topics: they are not in it."""
+    """The state after deltas 1 to `sequence`: topics by id, partitions by number, objects in the
+    order of their addition, `deleted` by uuid. Deleted topics are not in it."""

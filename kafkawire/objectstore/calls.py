@@ -1,4 +1,4 @@
-"""A call to object storage that can be ended from another thread."""
+"""A call to object storage that another thread can cancel."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from kafkawire.objectstore.errors import StoreError
 
 
 class Cancelled(StoreError):
-    """The caller has given up; it does not see this."""
+    """The call was cancelled; the caller has given up and does not get this."""
 
     def __init__(self) -> None:
         super().__init__("Cancelled", "the caller has given up")
 
 
 class Call:
-    """One call under way, and how it is ended from outside. For threads."""
+    """One call in progress, and its cancellation. Thread-safe."""
 
     __slots__ = ("_lock", "_stop", "_writing", "cancelled")
 
@@ -27,20 +27,20 @@ class Call:
         self.cancelled = False
 
     def check(self) -> None:
-        """Cancelled if it is; to be called between pieces of work."""
+        """Raise Cancelled if it is cancelled; called between pieces of work."""
         if self.cancelled:
             raise Cancelled
 
     def ends_by(self, stop: Callable[[], object], writing: bool = False) -> None:
-        """From now on `stop()` ends it. `writing`: and from now on it writes into memory that is
-        shared. Cancelled if that came before, and then nothing may be written."""
+        """Register `stop()` to interrupt it. `writing`: from now on it also writes into shared
+        memory. Raises Cancelled if it is already cancelled; then nothing may be written."""
         with self._lock:
             self.check()
             self._stop = stop
             self._writing = self._writing or writing
 
     def cancel(self) -> bool:
-        """End it. True: it has written nothing into shared memory, nor will it."""
+        """Cancel it. Return True if it has not written into shared memory and never will."""
         with self._lock:
             self.cancelled = True
             stop, writing = self._stop, self._writing

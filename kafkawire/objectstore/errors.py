@@ -6,9 +6,8 @@ from __future__ import annotations
 class StoreError(Exception):
     """A request to object storage failed. `code`: S3's or the errno's name, for people.
 
-    This class itself stands for what a later attempt may repair: a timeout, SlowDown (503), a
-    5xx, an unreachable host, a body that ended early. A PUT that failed so may have been done all
-    the same.
+    This class itself is for temporary errors: a timeout, SlowDown (503), a 5xx, an unreachable
+    host, a truncated body. A PUT that failed with it may have succeeded nevertheless.
     """
 
     retryable = True
@@ -20,23 +19,23 @@ class StoreError(Exception):
 
 
 class SlowDown(StoreError):
-    """The storage asks for fewer requests (503 SlowDown, 429)."""
+    """The storage requests a lower rate (503 SlowDown, 429)."""
 
 
 class NoSuchObject(StoreError):
-    """There is nothing under this key (404)."""
+    """There is no object under this key (404)."""
 
     retryable = False
 
 
 class ConditionFailed(StoreError):
-    """A conditional PUT found another object than it expected (412, 409)."""
+    """The condition of a conditional PUT was not met (412, 409)."""
 
     retryable = False
 
 
 class Refused(StoreError):
-    """Credentials, permissions or the bucket are wrong (401, 403, NoSuchBucket, 4xx): nothing but
-    a person repairs it. The caller pauses and checks again now and then."""
+    """Wrong credentials, permissions or bucket (401, 403, NoSuchBucket, 4xx), which an operator
+    must correct. The caller pauses and checks again periodically."""
 
     retryable = False

@@ -1,8 +1,8 @@
-"""A folder as object storage: another disk, a network file system. A device.
+"""A folder as object storage: another disk, a network file system.
 
 A key is a path below the folder. An object is written under a temporary name, synced, and renamed
-into place (kafkawire.objectstore.staging), so that it is there whole or not at all. Names that
-begin with a dot are no objects. An ETag is made of inode, time and size, all new at each write.
+into place (kafkawire.objectstore.staging), so that it appears atomically. Names that begin with a
+dot are not objects. An ETag consists of inode, time and size, which change with each write.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kafkawire.rate_limit import RateLimit, SharedRateLimit
 
 CHUNK_BYTES = 1 << 20
 FOLDER = "EISDIR"
-"""Code of the NoSuchObject for a key that is a folder with objects in it."""
+"""Code of the NoSuchObject for a key that is a folder with objects."""
 
 
 class FolderProvider:
@@ -65,7 +65,7 @@ class FolderProvider:
         if_absent: bool,
         call: Call,
     ) -> Stored:
-        """Store a small object whole, if the condition holds."""
+        """Store a small object atomically, if the condition is met."""
         condition = Condition(if_match, if_absent)
         return self._write(key, lambda out: out.write(data), len(data), condition)
 
@@ -138,8 +138,6 @@ class FolderProvider:
     def clear_up(self, keys: Sequence[str]) -> None:
         self._staging.clear_up(keys)
 
-    # What they share
-
     def _path(self, key: str) -> str:
         check_key(key)
         return os.path.join(self._folder, key)
@@ -148,7 +146,7 @@ class FolderProvider:
         """Return the folder that holds all keys with this prefix, and its part of the key."""
         above = prefix.rpartition("/")[0]
         if not above or any(part[:1] in ("", ".") for part in above.split("/")):
-            return self._folder, ""  # the root: such names are no keys and must not lead out of it
+            return self._folder, ""  # the root: such names are not keys and must not lead out of it
         return os.path.join(self._folder, above), f"{above}/"
 
     def _open(self, key: str) -> BinaryIO:
@@ -157,7 +155,7 @@ class FolderProvider:
             try:
                 return open(path, "rb", buffering=0)
             except (FileNotFoundError, NotADirectoryError):
-                self._staging.check()  # because it makes a difference which of the two is missing
+                self._staging.check()  # to distinguish which of the two is missing
                 raise NoSuchObject("NoSuchKey", f"there is no {key}") from None
             except IsADirectoryError as failure:
                 raise NoSuchObject(FOLDER, f"{key}: {failure.strerror}") from None
@@ -168,8 +166,8 @@ class FolderProvider:
         path = self._path(key)
         temporary = self._staging.begin(key, path)
         try:
-            # Here and in fill only what concerns the tier is translated: a local file's OSError is
-            # the caller's.
+            # Here and in `fill` only errors of the tier's files are translated: a local file's
+            # OSError is raised unchanged.
             with translated(key), new_file(temporary) as out:
                 try:
                     fill(_Translated(out, key))
@@ -184,7 +182,7 @@ class FolderProvider:
 
 @contextlib.contextmanager
 def new_file(path: str) -> Iterator[BinaryIO]:
-    """A file that is synced at the end, and removed if that is not reached."""
+    """A new file that is synced at the end, or removed after a failure."""
     try:
         with open(path, "xb") as out:
             yield out
@@ -199,14 +197,14 @@ def new_file(path: str) -> Iterator[BinaryIO]:
 
 
 class Writing(Protocol):
-    """Where bytes go."""
+    """A target for bytes."""
 
     def write(self, data: bytes | memoryview, /) -> int:
-        """All of them."""
+        """Write all of the bytes."""
 
 
 class _Translated:
-    """A file of the tier: its OSErrors are StoreErrors."""
+    """A file of the tier: its OSErrors become StoreErrors."""
 
     __slots__ = ("_file", "_key")
 
@@ -224,7 +222,7 @@ class _Translated:
 
 
 class _Local(Exception):
-    """Carries a local file's OSError past the translation of the tier's."""
+    """Passes a local file's OSError through the translation of the tier's."""
 
     def __init__(self, failure: OSError) -> None:
         super().__init__(str(failure))
@@ -238,7 +236,7 @@ def _copy(source: Reading, out: Writing, limit: RateLimit, call: Call) -> None:
 
 
 def _pread(descriptor: int, length: int, start: int) -> bytes:
-    """Read so many bytes; fewer where the file ends. One call reads up to 2 GiB."""
+    """Read this many bytes; fewer at the end of the file. One system call reads up to 2 GiB."""
     data = os.pread(descriptor, length, start)
     while data and len(data) < length:
         more = os.pread(descriptor, length - len(data), start + len(data))
@@ -249,7 +247,7 @@ def _pread(descriptor: int, length: int, start: int) -> bytes:
 
 
 def _walk(folder: str, key: str, prefix: str, after: str) -> Iterator[Listed]:
-    """Objects in the order of their keys, which is that of names if folders end with "/"."""
+    """Yield objects in key order, which is name order if folders end with "/"."""
     try:
         entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
     except (FileNotFoundError, NotADirectoryError):
@@ -257,7 +255,7 @@ def _walk(folder: str, key: str, prefix: str, after: str) -> Iterator[Listed]:
     named = sorted((key + entry.name + ("/" if entry.is_dir() else ""), entry) for entry in entries)
     for name, entry in named:
         if name.endswith("/"):
-            # Only a folder that can hold keys with the prefix, above `after`.
+            # Only folders that can have keys with the prefix, above `after`.
             if name.startswith(prefix[: len(name)]) and name + "\U0010ffff" > after:
                 yield from _walk(entry.path, name, prefix, after)
         elif name.startswith(prefix) and name > after:
@@ -268,4 +266,4 @@ def _walk(folder: str, key: str, prefix: str, after: str) -> Iterator[Listed]:
 
 
 def _nothing() -> None:
-    """A read of a file can be ended between two pieces only."""
+    """Do nothing: a read of a file can only be cancelled between two pieces."""

@@ -1,4 +1,4 @@
-"""Failures of files, as the kinds of failure the port knows."""
+"""Errors of files, as errors of the port."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkawire.objectstore.errors import Refused, StoreError
 _PASSING = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.ETIMEDOUT,
             errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
             errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EBUSY)  # fmt: skip
-"""What may be over at a later attempt."""
+"""Temporary errors."""
 
 
 @contextlib.contextmanager

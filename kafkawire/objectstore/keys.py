@@ -1,15 +1,15 @@
-"""Which keys an object can have. Pure."""
+"""Validation of keys. Pure."""
 
 from __future__ import annotations
 
 MAX_KEY_BYTES = 1024
-"""S3's bound on a key, prefix included."""
+"""S3's limit of a key, prefix included."""
 
 
 def check_key(key: str) -> None:
-    """ValueError unless both kinds of storage can have it, and neither takes it for another.
+    """Raise ValueError unless the key is valid and unambiguous in both kinds of storage.
 
-    A folder would leave itself by "..", and keeps names of its own that begin with a dot.
+    ".." would lead out of a folder, and names that begin with a dot are reserved there.
     """
     size = len(key.encode("utf-8", "surrogatepass"))
     if not 0 < size <= MAX_KEY_BYTES:

@@ -1,4 +1,4 @@
-"""Open the provider of a tier's URL: the one place that knows which kinds there are."""
+"""Open the provider of a tier's URL, the only module that knows all kinds of providers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def make_provider(
     storage_class: str = "",
     storage_class_prefix: str = "",
 ) -> Provider:
-    """Return the provider of a tier's URL, for so many calls at a time, and so many of those
-    transfers of whole objects. `seen`: its bucket or folder was there, so it is not
-    made again; `storage_class`: of the objects whose keys begin with
-    `storage_class_prefix`. Raises Refused."""
+    """Return the provider of a tier's URL, for this many concurrent calls, of which `transfers` may
+    move whole objects. `seen`: its bucket or folder existed before, so it is not created again;
+    `storage_class`: of objects whose keys begin with `storage_class_prefix`. Raises Refused."""
     if tier.is_s3:
-        from kafkawire.objectstore.s3 import S3Provider  # boto3 takes a while; a folder needs none
+        # importing boto3 takes long; a folder does not need it
+        from kafkawire.objectstore.s3 import S3Provider
 
         return S3Provider(
             tier, part_bytes, calls, transfers, storage_class, storage_class_prefix, seen

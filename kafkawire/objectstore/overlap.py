@@ -1,8 +1,8 @@
-"""Whether two places share files or objects: tiers, and the data folder of a broker.
+"""Check whether tiers and the data folder of a broker share files or objects.
 
-A scrub of a tier deletes what it does not know, and a data folder is read and cleaned as a whole,
-so none of them may lie in another. Symbolic links are followed. Called by the start of a broker,
-by a move and by the command line.
+A scrub of a tier deletes unknown objects, and a data folder is read and cleaned as a whole, so none
+of them may contain another. Symbolic links are followed. Called at the start of a broker, by a move
+and by the command line.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from kafkawire.objectstore.url import TierUrl, parse_tier
 
 
 def within(first: str, second: str) -> bool:
-    """Whether one of two folders is the other one or lies in it, links followed."""
+    """Return whether one of two folders is the other one or is inside it, links followed."""
     one, other = os.path.realpath(first), os.path.realpath(second)
     return os.path.commonpath((one, other)) in (one, other)
 
 
 def overlap(first: str, second: str) -> bool:
-    """Whether two tiers, by their URLs, share keys: one lies in the other. The same tier does.
-    A URL that is none, from an older version, overlaps with nothing."""
+    """Return whether two tiers, by their URLs, share keys: they are equal, or one is inside the
+    other. An invalid URL, from an older version, overlaps with nothing."""
     try:
         one, other = parse_tier(first), parse_tier(second)
     except ValueError:
@@ -34,7 +34,7 @@ def overlap(first: str, second: str) -> bool:
 
 
 def same_place(first: str, second: str) -> bool:
-    """Whether two URLs are of one tier, with other options perhaps."""
+    """Return whether two URLs are of one tier, possibly with different options."""
     try:
         one, other = parse_tier(first), parse_tier(second)
     except ValueError:
@@ -43,7 +43,7 @@ def same_place(first: str, second: str) -> bool:
 
 
 def tier_in_data(tier: str, data: str) -> bool:
-    """Whether the tier of a URL and a data folder share files."""
+    """Return whether the tier of a URL and a data folder share files."""
     url = parse_tier(tier)
     return bool(url.folder) and within(url.folder, data)
 

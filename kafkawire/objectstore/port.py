@@ -1,10 +1,10 @@
 """The port to object storage: blocking calls, divided into small roles.
 
 `kafkawire.objectstore.s3` and `kafkawire.objectstore.folder` are the providers; a new one is added
-in `kafkawire.objectstore.open` and to the contract suite (tests/objectstore). All methods may be
-called from many threads at a time. A call is tried once: `kafkawire.objectstore.retrying` is the
-wrapper that repeats it. All methods raise StoreError and its kinds (kafkawire.objectstore.errors),
-and ValueError for a key that none can have (kafkawire.objectstore.keys).
+in `kafkawire.objectstore.open` and to the contract suite (tests/objectstore). All methods are
+thread-safe. A call makes one attempt; `kafkawire.objectstore.retrying` is a wrapper with retries.
+All methods raise StoreError and its subclasses (kafkawire.objectstore.errors), and ValueError for
+an invalid key (kafkawire.objectstore.keys).
 
 The broker's event loop uses the same providers through a child process
 (kafkawire.tiering.store.port), Spark's tasks directly (kafkawire.spark.source.files.locations).
@@ -20,17 +20,17 @@ from kafkawire.objectstore.calls import Call
 from kafkawire.objectstore.errors import Refused, StoreError
 
 MAX_GET_BYTES = 192 << 20
-"""What `get` of the storage process brings through a pipe as one message; a snapshot of a million
-objects is smaller."""
+"""Maximum size for `get`, which the storage process sends through a pipe as one message; a snapshot
+of a million objects is smaller."""
 TOO_LARGE = "EntityTooLarge"
-"""Code of the Refused for an object that is larger than a `get` may be."""
+"""Code of the Refused for an object that exceeds the limit of `get`."""
 MAX_DELETE = 1000
 MAX_LIST = 1000
-"""S3's bounds on one request."""
+"""S3's limits on one request."""
 
 
 class Stored(NamedTuple):
-    """An object as it is stored. `requests`: how many the call took (multipart takes several)."""
+    """A stored object. `requests`: number of requests of the call (multipart takes several)."""
 
     etag: str
     size_bytes: int
@@ -47,14 +47,14 @@ class Listed(NamedTuple):
 
 
 class Reader(Protocol):
-    """Read small objects, and parts of large ones."""
+    """Read small objects, and ranges of large ones."""
 
     def get(self, key: str, start: int, length: int | None, call: Call) -> tuple[bytes, str]:
-        """Return (bytes, ETag) of a small object or of a part of one (negative start: from the
-        end; a range that goes beyond the end is cut there). NoSuchObject."""
+        """Return (bytes, ETag) of a small object or a range of it. A negative start counts from the
+        end; a range is cut at the end. Raises NoSuchObject."""
 
     def head(self, key: str, call: Call) -> Stored:
-        """Return ETag and size. NoSuchObject if there is none."""
+        """Return ETag and size. Raises NoSuchObject."""
 
 
 class Lister(Protocol):
@@ -69,7 +69,7 @@ class Lister(Protocol):
 
 
 class Writer(Protocol):
-    """Store small objects, each whole or not at all."""
+    """Store small objects atomically."""
 
     def put(
         self,
@@ -79,52 +79,54 @@ class Writer(Protocol):
         if_absent: bool,
         call: Call,
     ) -> Stored:
-        """Store an object. `if_match`: only over an object with this ETag; `if_absent`: only where
-        there is none. ConditionFailed otherwise."""
+        """Store an object. `if_match`: only over an object with this ETag; `if_absent`: only if
+        there is none. Raises ConditionFailed otherwise."""
 
 
 class Deleter(Protocol):
     """Remove objects."""
 
     def delete(self, keys: Sequence[str], call: Call) -> int:
-        """Remove up to MAX_DELETE objects, absent ones too. How many requests it took."""
+        """Delete up to MAX_DELETE objects, absent ones too. Return the number of requests."""
 
 
 class Objects(Reader, Lister, Writer, Deleter, Protocol):
-    """All that can be repeated after a failure; what Spark uses."""
+    """All roles that can be retried; used by Spark."""
 
 
 class Reading(Protocol):
     """An open object."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """Return up to so many bytes; none at the end. StoreError if it ends too early."""
+        """Return up to this many bytes; none at the end. Raises StoreError if the object is
+        truncated."""
 
 
 class Transfers(Protocol):
-    """Move whole objects, and fill memory that the caller shares with others."""
+    """Transfer whole objects, and read into shared memory."""
 
     def read(self, key: str, start: int, into: Sequence[memoryview], call: Call) -> None:
-        """Fill the views, one after the other, with what begins at `start`. StoreError if the
-        object ends before the last one is full."""
+        """Fill the views, one after another, from `start` on. Raises StoreError if the object ends
+        before the last one is full."""
 
     def reading(self, key: str, call: Call) -> AbstractContextManager[Reading]:
         """Open the object as a stream."""
 
     def download(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
-        """Copy an object into a new local file, synced; the file is removed if that fails."""
+        """Download an object to a new local file, synced; the file is removed after a failure."""
 
     def upload(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
-        """Store a local file, in parts if it is large. OSError for the local file."""
+        """Store a local file, in parts if it is large. Raises OSError for the local file."""
 
     def upload_from(self, key: str, source: Reading, size_bytes: int, call: Call) -> Stored:
-        """Store exactly so many bytes of a stream; StoreError if there are fewer or more."""
+        """Store exactly this many bytes of a stream. Raises StoreError if there are fewer or
+        more."""
 
     def copy(self, source: Provider, source_key: str, key: str, call: Call) -> Stored | None:
-        """Copy within the storage; None where that cannot be done for these two."""
+        """Copy within the storage; return None if that is not possible for these two."""
 
     def clear_up(self, keys: Sequence[str]) -> None:
-        """Remove what is half stored under these keys, which no process stores any more."""
+        """Remove incomplete uploads of these keys, which no process writes any more."""
 
 
 class Provider(Objects, Transfers, Protocol):
@@ -132,7 +134,7 @@ class Provider(Objects, Transfers, Protocol):
 
 
 def expect_size(what: str, size_bytes: int, expected: int) -> None:
-    """StoreError unless as many bytes are stored as were sent."""
+    """Raise StoreError unless as many bytes are stored as were sent."""
     if size_bytes != expected:
         raise StoreError("Truncated", f"{what} has {size_bytes} bytes, not {expected}")
 
@@ -149,5 +151,5 @@ def pages(lister: Lister, prefix: str, call: Call) -> Iterator[Listed]:
 
 
 def too_large(key: str, size_bytes: int, max_bytes: int) -> Refused:
-    """The failure of a `get` that should have been a `read` or a download."""
+    """Return the error of a `get` of a too large object."""
     return Refused(TOO_LARGE, f"{key} has {size_bytes} bytes: at most {max_bytes} are read at once")

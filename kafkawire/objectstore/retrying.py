@@ -1,7 +1,7 @@
-"""The wrapper around the port that repeats what failed, for callers that have nothing else to do.
+"""A wrapper around the port that retries failed calls, for callers that can block.
 
-The broker decides about repeating in each place where it calls (it has other work meanwhile);
-commands use the same policy through kafkawire.tiering.store.retrying.
+The broker schedules its own retries, because it has other work meanwhile; commands use the same
+policy through kafkawire.tiering.store.retrying.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from kafkawire.objectstore.port import Listed, Objects, Stored, pages
 T = TypeVar("T")
 
 ATTEMPTS = 6
-"""Of a request, its body included: about 15 seconds."""
+"""Attempts per request, its body included: about 15 seconds."""
 MAX_WAIT_S = 20.0
 
 
 class RetryingObjects:
-    """Objects of `inner`, each call repeated up to ATTEMPTS times while that may help.
+    """Objects of `inner`, with up to ATTEMPTS attempts per call while that may help.
 
     `sleep` waits some seconds; `jitter` is uniform in [0, 1).
     """
@@ -45,7 +45,7 @@ class RetryingObjects:
         return self._repeat(lambda: self._inner.list(prefix, after, limit, call))
 
     def scan(self, prefix: str, call: Call) -> Iterator[Listed]:
-        """Yield all objects with this prefix, by key; each page is repeated for itself."""
+        """Yield all objects with this prefix, by key; each page is retried separately."""
         return pages(self, prefix, call)
 
     def put(
@@ -56,8 +56,8 @@ class RetryingObjects:
         if_absent: bool,
         call: Call,
     ) -> Stored:
-        """Store a small object whole, if the condition holds. One that fails because an earlier
-        attempt has stored the object, and only its answer was lost, has not failed."""
+        """Store a small object atomically, if the condition is met. A failed condition is ignored
+        if an earlier attempt stored the object and only its response was lost."""
         attempts = 0
 
         def attempt() -> Stored:

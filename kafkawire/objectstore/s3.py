@@ -1,12 +1,11 @@
-"""S3 by boto3: AWS, MinIO and whatever else speaks it. A device, imported when one is opened.
+"""S3 with boto3: AWS, MinIO and compatible storage. Imported when the first one is opened.
 
-Endpoint, region and credentials come from boto3's own chain (environment, profiles, roles);
-options of the tier's URL go before it. Buckets are addressed by path wherever the endpoint is not
-AWS's own, which is botocore's rule too. A request is tried once, since the caller knows when to
-try again; only parts of a multipart transfer are tried again here, so that one of a hundred that
-fails does not cost the other ninety-nine.
+Endpoint, region and credentials come from boto3's own chain (environment, profiles, roles); options
+of the tier's URL take precedence. Path-style addressing is used unless the endpoint is AWS's, as in
+botocore. A request makes one attempt, because the caller decides about retries; only parts of a
+multipart transfer are retried here, so that one failed part does not fail the whole transfer.
 
-Uploads carry a checksum that S3 compares (boto3's default, CRC-32 of each part).
+Uploads have a checksum that S3 verifies (boto3's default, CRC-32 of each part).
 """
 
 from __future__ import annotations
@@ -46,20 +45,19 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 30
-"""Between two packets, not of a whole request."""
+"""Timeout between two packets, not of a whole request."""
 PART_ATTEMPTS = 3
 PARTS_AT_ONCE_PER_TRANSFER = 2
-"""One part is summed and signed while another is sent."""
+"""Concurrent parts per transfer: one is signed while another is sent."""
 STREAMED_PARTS = 2
 """Parts of a stream held in memory."""
 COPY_PART_BYTES = 128 << 20
-"""The storage copies these within itself, each before the read timeout."""
+"""Size of parts that the storage copies internally, each within the read timeout."""
 
 
 class Access(NamedTuple):
-    """Where S3's requests go, and with which credentials, as boto3 has found them now.
-    `endpoint`: what stands in for AWS's own, empty for that; without credentials the rest is
-    empty."""
+    """Endpoint and credentials for S3 as boto3 finds them now. `endpoint`: replaces AWS's, empty
+    for AWS; without credentials the rest is empty."""
 
     region: str
     endpoint: str
@@ -69,12 +67,12 @@ class Access(NamedTuple):
 
 
 class S3Provider:
-    """A bucket as a Provider (kafkawire.objectstore.port). Raises Refused where no client
-    can be made.
+    """A bucket as a Provider (kafkawire.objectstore.port). Raises Refused if no client can be
+    created.
 
-    `part_bytes`: files larger than this go in parts of this size; `calls`: at a time, so that many
-    connections are kept; `transfers`: those of them that move whole objects; `storage_class`: of
-    objects whose keys begin with `storage_class_prefix`, empty: S3's own choice.
+    `part_bytes`: part size of multipart transfers; `calls`: concurrent calls, and so pooled
+    connections; `transfers`: those that may move whole objects; `storage_class`: of objects whose
+    keys begin with `storage_class_prefix`, empty: the bucket's default.
     """
 
     def __init__(
@@ -143,7 +141,7 @@ class S3Provider:
 
     def upload_from(self, key: str, source: Reading, size_bytes: int, call: Call) -> Stored:
         name = self._name(key)
-        body: Any = Stream(source, call)  # what s3transfer needs of a file is `read`
+        body: Any = Stream(source, call)  # s3transfer only needs `read`
         with translated(key):
             manager = self._manager("up", -1)
             future = manager.upload(body, self._tier.bucket, name, extra_args=self._extra(key))
@@ -152,7 +150,7 @@ class S3Provider:
         return self._moved(key, size_bytes, call)
 
     def _moved(self, key: str, size_bytes: int, call: Call) -> Stored:
-        """Result of a transfer, as S3 sees it."""
+        """Result of a transfer."""
         found = self.head(key, call)
         expect_size(key, found.size_bytes, size_bytes)
         parts = -(-size_bytes // self._part_bytes)
@@ -166,7 +164,7 @@ class S3Provider:
         if_absent: bool,
         call: Call,
     ) -> Stored:
-        """Store a small object whole, if the condition holds."""
+        """Store a small object atomically, if the condition is met."""
         condition = {"IfNoneMatch": "*"} if if_absent else {}
         if if_match is not None:
             condition["IfMatch"] = f'"{if_match}"'
@@ -202,7 +200,7 @@ class S3Provider:
         except StoreError as failure:
             if failure.code not in ("InvalidRange", "416"):
                 raise
-            return b"", self.head(key, call).etag  # it has no byte there
+            return b"", self.head(key, call).etag  # no byte in the range
         return (data if length is None else data[:length]), etag
 
     def read(self, key: str, start: int, into: Sequence[memoryview], call: Call) -> None:
@@ -234,7 +232,7 @@ class S3Provider:
             yield Stream(body, call)
 
     def copy(self, source: Provider, source_key: str, key: str, call: Call) -> Stored | None:
-        """Copy within the storage: by the storage itself, where both are at one endpoint."""
+        """Copy within the storage, server-side if both are at one endpoint."""
         if not isinstance(source, S3Provider) or source._place() != self._place():
             return None
         origin: Any = {"Bucket": source._tier.bucket, "Key": source._name(source_key)}
@@ -258,8 +256,8 @@ class S3Provider:
 
     @contextlib.contextmanager
     def _looking(self) -> Iterator[None]:
-        """An answer to HEAD has no text: whether the object or its bucket is missing must be
-        asked for."""
+        """A response to HEAD has no error text, so a missing bucket must be distinguished from a
+        missing object by another request."""
         try:
             yield
         except NoSuchObject:
@@ -306,7 +304,7 @@ class S3Provider:
         return pages(self, prefix, call)
 
     def access(self) -> Access:
-        """Return what other libraries need to use the same bucket. StoreError."""
+        """Return what other libraries need to use the same bucket. Raises StoreError."""
         with translated(self._tier.bucket):
             meta = self._client.meta
             found = self._session.get_credentials()
@@ -319,8 +317,8 @@ class S3Provider:
         return Access(region, endpoint, frozen.access_key or "", frozen.secret_key or "", token)
 
     def clear_up(self, keys: Sequence[str]) -> None:
-        """Remove what is half stored under these keys. Parts that are never joined are paid for
-        and shown by no listing."""
+        """Abort incomplete uploads of these keys. Their parts are charged but not listed as
+        objects."""
         bucket = self._tier.bucket
         for key in keys:
             name = self._name(key)
@@ -331,24 +329,21 @@ class S3Provider:
                         Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"]
                     )
 
-    # What they share
-
     def _extra(self, key: str) -> dict[str, Any]:
-        """Return the headers of an upload. A tier gives only its segments the storage class:
-        manifest and owner are small and are replaced often, for which other classes charge
-        extra."""
+        """Return the headers of an upload. Only segments get the storage class: manifest and owner
+        are small and often replaced, which costs extra in other classes."""
         if self._storage_class and key.startswith(self._storage_class_prefix):
             return {**self._encrypted, "StorageClass": self._storage_class}
         return self._encrypted
 
     def _name(self, key: str) -> str:
-        """The key in the bucket, which is there when this returns, if it may be made."""
+        """Return the key in the bucket, after creating the bucket if needed and allowed."""
         check_key(key)
         self._ready()
         return self._prefix + key
 
     def _ready(self) -> None:
-        """Look once whether the bucket is there; make it if it may be made."""
+        """Check once that the bucket exists; create it if allowed."""
         if self._seen or self._asked:
             return
         bucket = self._tier.bucket
@@ -360,8 +355,8 @@ class S3Provider:
             self._asked = True
 
     def _has_bucket(self) -> bool:
-        """False only if S3 says so. A program that may not see it may be allowed to use it:
-        the answer to the next request says more than one to HEAD, which has no text."""
+        """Return False only if S3 says so. Without permission to check, the bucket may still be
+        usable; the next request has a better error message than HEAD."""
         try:
             self._client.head_bucket(Bucket=self._tier.bucket)
         except ClientError as failure:
@@ -386,17 +381,19 @@ class S3Provider:
         try:
             self._client.create_bucket(Bucket=bucket, **where)
         except ClientError as failure:
-            if parts_of(failure)[1] != "BucketAlreadyOwnedByYou":  # another broker was quicker
+            # created by another broker meanwhile
+            if parts_of(failure)[1] != "BucketAlreadyOwnedByYou":
                 raise
         self._seen = True
 
     def _place(self) -> str:
-        """Where requests go; all of AWS is one place."""
+        """Return where requests are sent; all of AWS is one location."""
         url = self._client.meta.endpoint_url
         return "aws" if ".amazonaws.com" in url else url
 
     def _manager(self, kind: str, bytes_per_second: int) -> TransferManager:
-        """The transfers of one kind and rate share threads, and the rate."""
+        """Return the transfer manager of a kind and rate, which shares threads and the rate
+        limit."""
         rate = bytes_per_second if bytes_per_second > 0 else None
         with self._asking:
             known = self._managers.get(kind)
@@ -416,7 +413,7 @@ class S3Provider:
 
     @contextlib.contextmanager
     def _body(self, key: str, asked: dict[str, str]) -> Iterator[tuple[StreamingBody, int, str]]:
-        """(body, its size, ETag) of an object or of the range asked for."""
+        """Return (body, its size, ETag) of an object or of the requested range."""
         name = self._name(key)
         extra: Any = asked
         with translated(key):
@@ -427,7 +424,7 @@ class S3Provider:
                     raise Refused("NoRanges", f"{key}: this storage does not answer ranges")
                 yield body, size, _bare(answer["ETag"])
             except BaseException:
-                body.close()  # what is left of it would come before the next answer
+                body.close()  # the unread rest would precede the next response
                 raise
 
 

@@ -1,4 +1,4 @@
-"""Bodies of S3's answers, read as the caller needs them."""
+"""Bodies of S3 responses, read incrementally."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from botocore.response import StreamingBody
 
 READ_CHUNK_BYTES = 256 << 10
-"""So much of a body is asked for at a time: small enough to be taken from the allocator's pool."""
+"""Bytes read of a body at a time: small enough for the allocator's pool."""
 
 
 class Stream:
-    """An open body: `read` for people who know no boto3."""
+    """An open body with `read`, independent of boto3."""
 
     __slots__ = ("_body", "_call")
 
@@ -41,12 +41,12 @@ def fill(body: StreamingBody, view: memoryview, call: Call) -> None:
 
 
 def ender(body: StreamingBody) -> Callable[[], None]:
-    """Ends a read that waits for bytes: no more will come."""
+    """Interrupts a blocked read: no more bytes will arrive."""
     shutdown = getattr(getattr(body, "_raw_stream", None), "shutdown", None)
 
     def end() -> None:
         if shutdown is not None:
-            with contextlib.suppress(Exception):  # it was done already
+            with contextlib.suppress(Exception):  # already done
                 shutdown()
 
     return end

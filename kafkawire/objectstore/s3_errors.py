@@ -1,4 +1,4 @@
-"""Errors of S3 and boto3 when something fails, as the kinds of failure the port knows."""
+"""Errors of S3 and boto3, as errors of the port."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _SLOW = {"SlowDown", "SlowDownRead", "SlowDownWrite", "Throttling", "ThrottlingE
          "RequestThrottled", "BandwidthLimitExceeded", "429", "503"}  # fmt: skip
 _LATER = {"RequestTimeout", "RequestTimeoutException", "InternalError", "OperationAborted",
           "PriorRequestNotComplete", "408",
-          # Bytes were harmed on their way, or a multipart upload was ended by another program.
+          # Bytes were damaged in transit, or another program aborted a multipart upload.
           "BadDigest", "InvalidDigest", "IncompleteBody", "XAmzContentSHA256Mismatch",
           "XAmzContentChecksumMismatch", "NoSuchUpload", "InvalidPart",
-          # The object is shorter than it should be; the storage as such is well.
+          # The object is truncated, but the storage works.
           "InvalidRange", "416"}  # fmt: skip
 _REFUSED = (
     boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError,
@@ -35,11 +35,11 @@ _REFUSED = (
     boto.EndpointProviderError, boto.SSLError, boto.InvalidProxiesConfigError,
     boto.InvalidRetryConfigurationError, boto.InvalidChecksumConfigError,
 )  # fmt: skip
-"""What only a person can repair, found before a request was sent."""
+"""Errors found before a request was sent, which an operator must correct."""
 
 
 def kind_of(status: int, code: str) -> type[StoreError]:
-    """The kind of an error answer: its HTTP status (0: not known) and S3's code."""
+    """Return the kind of an error response from its HTTP status (0: unknown) and S3's code."""
     if code in _SLOW or status in (429, 503):
         return SlowDown
     if code in _LATER or status == 408:
@@ -54,7 +54,7 @@ def kind_of(status: int, code: str) -> type[StoreError]:
 
 
 def failure_of(what: str, failure: BaseException) -> StoreError:
-    """The failure of a request about `what`, a key or a bucket."""
+    """Return the failure of a request for `what`, a key or a bucket."""
     if isinstance(failure, StoreError):
         return failure
     if isinstance(failure, boto.ClientError):
@@ -67,7 +67,7 @@ def failure_of(what: str, failure: BaseException) -> StoreError:
 
 
 def parts_of(failure: boto.ClientError) -> tuple[int, str, str]:
-    """(status, code, text) of an error answer."""
+    """Return (status, code, text) of an error response."""
     response: Any = failure.response
     error = response.get("Error", {})
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
@@ -76,8 +76,8 @@ def parts_of(failure: boto.ClientError) -> tuple[int, str, str]:
 
 @contextlib.contextmanager
 def translated(what: str, local: bool = False) -> Iterator[None]:
-    """Context that converts errors of boto3 into StoreErrors. `local`: an OSError is a local file's
-    and stays one."""
+    """Convert errors of boto3 into StoreErrors. `local`: an OSError is a local file's and is not
+    converted."""
     try:
         yield
     except (boto.BotoCoreError, boto.ClientError) as failure:

@@ -1,9 +1,9 @@
-"""How a file of a folder is begun and gets its name, whole or not at all. A device.
+"""Atomic creation of files in a folder, under temporary names.
 
-`OwnStaging` is for a folder that belongs to one tier: it makes the folder, and keeps a lock and
-unfinished files in it under names that begin with a dot. `SharedStaging` is for a folder that other
-programs use as well (a table, the data folder of a broker): reading makes nothing, and an
-unfinished file lies next to its place.
+`OwnStaging` is for a folder that belongs to one tier: it creates the folder, with a lock and
+unfinished files under names that begin with a dot. `SharedStaging` is for a folder that other
+programs also use (a table, the data folder of a broker): reading creates nothing, and an unfinished
+file is next to its target.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from kafkawire.objectstore.errors import ConditionFailed, Refused
 from kafkawire.objectstore.folder_errors import translated
 
 UNFINISHED = ".unfinished"
-"""In a folder of one tier the folder of what is being written, in a shared one how the names of
-such files end; these begin with a dot too."""
+"""In a tier's own folder, the folder of unfinished files; in a shared one, the suffix of their
+names, which also begin with a dot."""
 UNFINISHED_S = 86_400.0
-"""What is older was left by a process that died."""
+"""Older unfinished files were left by a process that died."""
 LOCK = ".lock"
 
 
 class Condition(NamedTuple):
-    """Condition on a key before something is stored there; see Writer.put."""
+    """Condition on a key before an object is stored; see Writer.put."""
 
     if_match: str | None = None
     if_absent: bool = False
 
 
 class Staging(Protocol):
-    """The part of a folder that differs between one of its own and a shared one."""
+    """The operations that differ between a tier's own folder and a shared one."""
 
     def check(self) -> None:
-        """Refused unless the folder may be used."""
+        """Raise Refused unless the folder can be used."""
 
     def begin(self, key: str, path: str) -> str:
         """Return the path of a new temporary file, whose folder exists."""
 
     def settle(self, key: str, temporary: str, path: str, condition: Condition) -> os.stat_result:
-        """Give a synced file its own name, durably. ConditionFailed, and then the temporary file
-        is gone."""
+        """Rename a synced file to its target, durably. Raises ConditionFailed after deleting the
+        temporary file."""
 
     def removed(self, folders: Iterable[str]) -> None:
-        """Make removals in these folders durable, where that is promised."""
+        """Make deletions in these folders durable, if required."""
 
     def clear_up(self, keys: Sequence[str]) -> None:
-        """Remove what is half stored under these keys."""
+        """Remove incomplete uploads of these keys."""
 
 
 class OwnStaging:
-    """Staging in a folder of one tier. `create`: the folder may be made; `seen`: it
-    was there, so it is not made again if it goes: what it held is lost, and an empty one in its
-    place would hide that."""
+    """Staging in a folder of one tier. `create`: the folder may be created; `seen`: it existed
+    before, so it is not created again if it disappears, because an empty one would hide the
+    loss."""
 
     def __init__(self, folder: str, create: bool, seen: bool) -> None:
         self._folder = folder
@@ -68,7 +68,7 @@ class OwnStaging:
         self._opening = Lock()
 
     def check(self) -> None:
-        """Refused unless the folder may be used; it is made if it is missing and may be."""
+        """Create the folder if missing and allowed; raise Refused unless it can be used."""
         with self._opening, translated(self._folder):
             if os.path.isdir(self._folder):
                 self._seen = True
@@ -92,7 +92,7 @@ class OwnStaging:
         return os.path.join(self._unfinished, f"{_begun_name(key)}{os.urandom(6).hex()}")
 
     def settle(self, key: str, temporary: str, path: str, condition: Condition) -> os.stat_result:
-        """Give a synced file its own name, durably: checked and renamed while the lock is held."""
+        """Rename a synced file to its target, durably; the condition is checked under the lock."""
         with translated(key):
             try:
                 _make_folders(os.path.dirname(path))
@@ -111,7 +111,7 @@ class OwnStaging:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Held for a rename; the kernel releases it when a process dies."""
+        """Held during a rename; the kernel releases it when a process dies."""
         with open(os.path.join(self._folder, LOCK), "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -132,12 +132,11 @@ class OwnStaging:
 
 
 class SharedStaging:
-    """Staging in a folder that others use too. It takes no lock, which not every file
-    system of several machines has: of several that store what must be absent, the one whose link
-    is made succeeds."""
+    """Staging in a shared folder. It takes no lock, because not every network file system has them:
+    of concurrent conditional writers the one that creates the hard link succeeds."""
 
     def check(self) -> None:
-        """Do nothing: a missing folder is an empty one."""
+        """Do nothing: a missing folder counts as empty."""
 
     def begin(self, key: str, path: str) -> str:
         folder, name = os.path.split(path)
@@ -160,24 +159,24 @@ class SharedStaging:
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary)
-            with contextlib.suppress(OSError):  # not every file system can
+            with contextlib.suppress(OSError):  # not supported by every file system
                 sync_folder(os.path.dirname(path))
         return stat
 
     def removed(self, folders: Iterable[str]) -> None:
-        """Do nothing: it is not promised."""
+        """Do nothing: durability of deletions is not required."""
 
     def clear_up(self, keys: Sequence[str]) -> None:
         """Do nothing: others may be writing."""
 
 
 def etag_of(stat: os.stat_result) -> str:
-    """Return the ETag of a file: inode, time and size are all new at each write."""
+    """Return the ETag of a file: inode, time and size, which change with each write."""
     return f"{stat.st_ino:x}-{stat.st_mtime_ns:x}-{stat.st_size:x}"
 
 
 def sync_folder(path: str) -> None:
-    """Make new and removed names of a folder durable."""
+    """Make created and deleted names of a folder durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -198,7 +197,7 @@ def _check_condition(key: str, path: str, condition: Condition) -> None:
 
 
 def _make_folders(path: str) -> None:
-    """Make a folder and those above it, durably; existing ones are fine."""
+    """Create a folder and its parents, durably; existing ones are ignored."""
     missing: list[str] = []
     while not os.path.isdir(path):
         missing.append(path)
@@ -209,5 +208,5 @@ def _make_folders(path: str) -> None:
 
 
 def _begun_name(key: str) -> str:
-    """Return what names of unfinished files begin with that are written for this key."""
+    """Return the prefix of the names of unfinished files for this key."""
     return key.encode().hex()[-128:] + "."

@@ -1,9 +1,9 @@
-"""Where a tier is: its URL, checked. Pure.
+"""Parse the URL of a tier. Pure.
 
 `s3://BUCKET/PREFIX` or a folder (`file:///DIR`, `/DIR`, `DIR`). Options of S3 follow a question
 mark: `region`, `endpoint`, `path_style=true|false`, `sse=AES256|aws:kms`, `sse_kms_key_id`; of
-both: `create=false`, where a bucket or folder that is missing must not be made. Credentials are
-boto3's business and never stand in a URL, which is logged and stored.
+both: `create=false`, if a missing bucket or folder must not be created. Credentials come from boto3
+and are never in a URL, which is logged and stored.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _S3_OPTIONS = ("region", "endpoint", "path_style", "sse", "sse_kms_key_id", "cre
 
 @dataclass(frozen=True, slots=True)
 class TierUrl:
-    """A tier: a bucket with a prefix, or a folder. What was not said is None or empty."""
+    """A tier: a bucket with a prefix, or a folder. Unset options are None or empty."""
 
     bucket: str = ""
     prefix: str = ""
-    """Without slashes around it."""
+    """The prefix without slashes around it."""
     folder: str = ""
-    """Absolute."""
+    """The absolute path."""
     region: str | None = None
     endpoint: str | None = None
     path_style: bool | None = None
@@ -42,12 +42,12 @@ class TierUrl:
 
     @property
     def is_s3(self) -> bool:
-        """Or else it is a folder."""
+        """Whether it is a bucket; otherwise it is a folder."""
         return bool(self.bucket)
 
     @property
     def location(self) -> str:
-        """The URL without options and quoting, as other libraries take it."""
+        """The URL without options and quoting, for other libraries."""
         return (
             f"s3://{self.bucket}/{self.prefix}".rstrip("/")
             if self.bucket
@@ -56,7 +56,7 @@ class TierUrl:
 
     @property
     def url(self) -> str:
-        """The one way to write it: what two spellings of the same tier have in common."""
+        """The canonical URL of the tier."""
         options = {
             "region": self.region,
             "endpoint": self.endpoint,
@@ -71,9 +71,9 @@ class TierUrl:
 
 
 def parse_tier(url: str, base: str = "") -> TierUrl:
-    """The tier of a URL. ValueError: one sentence that names what is allowed.
+    """Parse the URL of a tier. Raises ValueError with one sentence that names what is allowed.
 
-    A relative folder begins at `base` (the working folder).
+    A relative folder is relative to `base` (the working folder).
     """
     if not url or len(url) > MAX_URL_CHARS or not url.isprintable():
         raise ValueError(
@@ -162,5 +162,5 @@ def _flag(url: str, options: dict[str, str], name: str) -> bool | None:
 
 
 def _harmless(url: str) -> str:
-    """The URL without what may be a secret in it."""
+    """Return the URL without possible secrets."""
     return re.sub(r"//[^/?#]*@", "//...@", url)
