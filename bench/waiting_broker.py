@@ -15,7 +15,7 @@ from typing import Any
 from kafkawire.cli.main import main
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.tiering.store import open as opening
-from kafkawire.tiering.store.port import Part
+from kafkawire.tiering.store.port import ObjectPart
 
 
 class WaitingStore:
@@ -33,7 +33,7 @@ class WaitingStore:
         await asyncio.sleep(self._wait_s)
         return await self._store.get(key, start, length)
 
-    async def read(self, key: str, parts: Sequence[Part]) -> None:
+    async def read(self, key: str, parts: Sequence[ObjectPart]) -> None:
         """See ObjectStore."""
         await asyncio.sleep(self._wait_s)
         await self._store.read(key, parts)

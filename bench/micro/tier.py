@@ -30,7 +30,7 @@ from typing import Any
 
 from bench import report
 from kafkawire.objectstore.url import parse_tier
-from kafkawire.tiering.store.port import Part
+from kafkawire.tiering.store.port import ObjectPart
 from kafkawire.tiering.store.process import StoreProcess
 from tests.kit import minio
 
@@ -127,7 +127,7 @@ async def our_read(store: StoreProcess, key: str, size: int, step: int, at_once:
 
     async def reader(at: int) -> None:
         for start in starts:
-            await store.read(key, [Part(start, min(step, size - start), at)])
+            await store.read(key, [ObjectPart(start, min(step, size - start), at)])
 
     began = time.perf_counter()
     await asyncio.gather(*(reader(step * n) for n in range(at_once)))

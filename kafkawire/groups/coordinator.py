@@ -30,7 +30,7 @@ from kafkawire.groups import load
 from kafkawire.groups.append import Appender, names_of
 from kafkawire.groups.decision import CancelTimer, Decision, Reply, SetTimer, session
 from kafkawire.groups.load import Loaded
-from kafkawire.groups.replies import Settling, Waiting
+from kafkawire.groups.replies import Settling, UnansweredRequest
 from kafkawire.groups.request import (
     Client,
     GroupRequest,
@@ -107,7 +107,7 @@ class Coordinator:
         self.snapshot_bytes = 0
         self.owed: dict[str, float] = {}  # deleted topics -> the batch that has their tombstones
         self._tokens = 0
-        self._waiting: dict[int, Waiting[Any, Any]] = {}
+        self._waiting: dict[int, UnansweredRequest[Any, Any]] = {}
         self._commits: list[tuple[int, Decision]] = []
         self._life = 0  # incremented by each unload: tasks of an earlier load have no effect
         self._storing = False
@@ -125,7 +125,7 @@ class Coordinator:
         self._tokens += 1
         token = self._tokens
         ask = GroupRequest(kind, token, version, request, client, fresh_id)
-        waiting = Waiting(ask)
+        waiting = UnansweredRequest(ask)
         if self.phase is not Phase.ACTIVE:
             waiting.fail(self._refusal(request))
             return waiting.future

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
 
 
-class Waiting(Generic[RequestT, ResponseT]):
+class UnansweredRequest(Generic[RequestT, ResponseT]):
     """A request that has no answer yet: `future` gets it."""
 
     __slots__ = ("_ask", "future")

@@ -27,7 +27,7 @@ from kafkawire.objectstore.port import (
     expect_size,
     too_large,
 )
-from kafkawire.objectstore.staging import Condition, Staging, etag_of
+from kafkawire.objectstore.staging import Staging, StoreCondition, etag_of
 from kafkawire.rate_limit import RateLimit, SharedRateLimit
 
 CHUNK_BYTES = 1 << 20
@@ -49,12 +49,14 @@ class FolderProvider:
         limit = self._write_limit.at(bytes_per_second)
         with open(path, "rb") as source:
             size = os.fstat(source.fileno()).st_size
-            return self._write(key, lambda out: _copy(source, out, limit, call), size, Condition())
+            return self._write(
+                key, lambda out: _copy(source, out, limit, call), size, StoreCondition()
+            )
 
     def upload_from(self, key: str, source: Reading, size_bytes: int, call: Call) -> Stored:
         limit = RateLimit(-1, time.monotonic, time.sleep)
         return self._write(
-            key, lambda out: _copy(source, out, limit, call), size_bytes, Condition()
+            key, lambda out: _copy(source, out, limit, call), size_bytes, StoreCondition()
         )
 
     def put(
@@ -66,7 +68,7 @@ class FolderProvider:
         call: Call,
     ) -> Stored:
         """Store a small object atomically, if the condition is met."""
-        condition = Condition(if_match, if_absent)
+        condition = StoreCondition(if_match, if_absent)
         return self._write(key, lambda out: out.write(data), len(data), condition)
 
     def get(self, key: str, start: int, length: int | None, call: Call) -> tuple[bytes, str]:
@@ -161,7 +163,11 @@ class FolderProvider:
                 raise NoSuchObject(FOLDER, f"{key}: {failure.strerror}") from None
 
     def _write(
-        self, key: str, fill: Callable[[Writing], object], size_bytes: int, condition: Condition
+        self,
+        key: str,
+        fill: Callable[[Writing], object],
+        size_bytes: int,
+        condition: StoreCondition,
     ) -> Stored:
         path = self._path(key)
         temporary = self._staging.begin(key, path)

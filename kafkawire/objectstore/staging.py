@@ -27,7 +27,7 @@ UNFINISHED_S = 86_400.0
 LOCK = ".lock"
 
 
-class Condition(NamedTuple):
+class StoreCondition(NamedTuple):
     """Condition on a key before an object is stored; see Writer.put."""
 
     if_match: str | None = None
@@ -43,7 +43,9 @@ class Staging(Protocol):
     def begin(self, key: str, path: str) -> str:
         """Return the path of a new temporary file, whose folder exists."""
 
-    def settle(self, key: str, temporary: str, path: str, condition: Condition) -> os.stat_result:
+    def settle(
+        self, key: str, temporary: str, path: str, condition: StoreCondition
+    ) -> os.stat_result:
         """Rename a synced file to its target, durably. Raises ConditionFailed after deleting the
         temporary file."""
 
@@ -91,7 +93,9 @@ class OwnStaging:
         self.check()
         return os.path.join(self._unfinished, f"{_begun_name(key)}{os.urandom(6).hex()}")
 
-    def settle(self, key: str, temporary: str, path: str, condition: Condition) -> os.stat_result:
+    def settle(
+        self, key: str, temporary: str, path: str, condition: StoreCondition
+    ) -> os.stat_result:
         """Rename a synced file to its target, durably; the condition is checked under the lock."""
         with translated(key):
             try:
@@ -144,7 +148,9 @@ class SharedStaging:
             os.makedirs(folder, exist_ok=True)
         return os.path.join(folder, f".{name[:100]}.{os.urandom(8).hex()}{UNFINISHED}")
 
-    def settle(self, key: str, temporary: str, path: str, condition: Condition) -> os.stat_result:
+    def settle(
+        self, key: str, temporary: str, path: str, condition: StoreCondition
+    ) -> os.stat_result:
         with translated(key):
             try:
                 if condition.if_match is not None:
@@ -184,7 +190,7 @@ def sync_folder(path: str) -> None:
         os.close(descriptor)
 
 
-def _check_condition(key: str, path: str, condition: Condition) -> None:
+def _check_condition(key: str, path: str, condition: StoreCondition) -> None:
     try:
         found = os.stat(path)
     except FileNotFoundError:

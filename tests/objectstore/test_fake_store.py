@@ -8,7 +8,7 @@ import random
 import pytest
 
 from kafkawire.objectstore.errors import NoSuchObject, Refused, SlowDown, StoreError
-from kafkawire.tiering.store.port import Part
+from kafkawire.tiering.store.port import ObjectPart
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import SimLoop, run
 from tests.kit.tier.fake_bucket import FakeBucket, StoreFaults
@@ -65,7 +65,7 @@ async def test_body_ends_early() -> None:
     store = FakeStore(bucket(partial_rate=1.0))
     store.bucket.store("k", b"0123456789")
     with pytest.raises(StoreError):
-        await store.read("k", [Part(0, 5, 0), Part(5, 5, 5)])
+        await store.read("k", [ObjectPart(0, 5, 0), ObjectPart(5, 5, 5)])
     assert bytes(store.memory[:10]) == b"01234" + bytes(5)
     with pytest.raises(StoreError):
         await store.get("k")
@@ -78,9 +78,9 @@ async def test_objects_can_be_lost_and_truncated() -> None:
     store.bucket.forget("a")
     store.bucket.truncate("b", 4)
     with pytest.raises(NoSuchObject):
-        await store.read("a", [Part(0, 10, 0)])
+        await store.read("a", [ObjectPart(0, 10, 0)])
     with pytest.raises(StoreError):
-        await store.read("b", [Part(0, 10, 0)])
+        await store.read("b", [ObjectPart(0, 10, 0)])
     assert store.bucket.harmed == {"a", "b"}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
-from kafkawire.tiering.store.port import ObjectStore, Part
+from kafkawire.tiering.store.port import ObjectPart, ObjectStore
 from tests.kit.tier.stores import (
     PART_BYTES,
     TEN,
@@ -39,7 +39,7 @@ async def test_files_round_trip(store: ObjectStore, tmp_path: Path, size: int) -
     assert (tmp_path / "back").read_bytes() == data
     length = min(size, 300_000)
     if length:
-        await store.read("segments/k", [Part(size - length, length, 5)])
+        await store.read("segments/k", [ObjectPart(size - length, length, 5)])
     assert bytes(store.memory[5 : 5 + length]) == data[size - length :]
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, Refused, StoreError
-from kafkawire.tiering.store.port import ObjectStore, Part
+from kafkawire.tiering.store.port import ObjectPart, ObjectStore
 from tests.kit.tier.direct_store import DirectStore
 from tests.kit.tier.stores import (
     MEMORY_BYTES,
@@ -65,7 +65,7 @@ async def test_empty_object(store: ObjectStore, tmp_path: Path) -> None:
     for start, length in ((0, None), (0, 5), (3, 5), (-5, None)):
         assert await store.get("k", start, length) == (b"", stored.etag)
     with pytest.raises(StoreError) as caught:
-        await store.read("k", [Part(0, 1, 0)])
+        await store.read("k", [ObjectPart(0, 1, 0)])
     assert not isinstance(caught.value, NoSuchObject | Refused)
     assert (await store.download("k", str(tmp_path / "new"))).size_bytes == 0
     assert (tmp_path / "new").read_bytes() == b""
@@ -77,7 +77,7 @@ async def test_missing_object_is_no_such_object(store: ObjectStore, tmp_path: Pa
         asked: list[Awaitable[Any]] = [store.get(key), store.get(key, 2, 3), store.get(key, 0, 0)]
         asked += [
             store.head(key),
-            store.read(key, [Part(0, 1, 0)]),
+            store.read(key, [ObjectPart(0, 1, 0)]),
             store.download(key, str(tmp_path / "new")),
         ]
         assert [type(failure) for failure in await outcomes(asked)] == [NoSuchObject] * 6
@@ -107,7 +107,7 @@ async def test_unusual_keys(store: ObjectStore, tmp_path: Path) -> None:
         stored = await store.put(key, TEN)
         assert await store.get(key, -3) == (b"789", stored.etag)
         assert await store.head(key) == stored
-        await store.read(key, [Part(2, 3, 7)])
+        await store.read(key, [ObjectPart(2, 3, 7)])
         assert bytes(store.memory[7:10]) == b"234"
         assert [found.key for found in await store.list(key[:3])] == [key]
         assert [found.key for found in await store.list("")] == [key]
@@ -232,29 +232,34 @@ async def test_read_into_memory(store: ObjectStore, tmp_path: Path) -> None:
     await store.upload("k", str(tmp_path / "here"))
     store.memory[:] = bytes(MEMORY_BYTES)
     await store.read(
-        "k", [Part(100, 1000, 50_000), Part(1100, 300_000, 200_000), Part(301_100, 7, 0)]
+        "k",
+        [
+            ObjectPart(100, 1000, 50_000),
+            ObjectPart(1100, 300_000, 200_000),
+            ObjectPart(301_100, 7, 0),
+        ],
     )
     expected = bytearray(MEMORY_BYTES)
     expected[50_000:51_000] = data[100:1100]
     expected[200_000:500_000] = data[1100:301_100]
     expected[0:7] = data[301_100:301_107]
     assert bytes(store.memory) == bytes(expected)
-    await store.read("k", [Part(899_990, 10, MEMORY_BYTES - 10)])
+    await store.read("k", [ObjectPart(899_990, 10, MEMORY_BYTES - 10)])
     assert bytes(store.memory[-10:]) == data[-10:]
-    together = [store.read("k", [Part(n * 1000, 1000, n * 1000)]) for n in range(64)]
+    together = [store.read("k", [ObjectPart(n * 1000, 1000, n * 1000)]) for n in range(64)]
     await asyncio.gather(*together)
     assert bytes(store.memory[:64_000]) == data[:64_000]
 
 
 async def test_object_shorter_than_requested_is_an_error(store: ObjectStore) -> None:
     await store.put("k", bytes(100_000))
-    await store.read("k", [Part(99_999, 1, 0)])
+    await store.read("k", [ObjectPart(99_999, 1, 0)])
     await store.put("k", bytes(50_000))  # it was truncated
     for start, length in ((0, 50_001), (49_999, 2), (50_000, 1), (99_999, 1)):
         with pytest.raises(StoreError) as caught:
-            await store.read("k", [Part(start, length, 0)])
+            await store.read("k", [ObjectPart(start, length, 0)])
         assert not isinstance(caught.value, NoSuchObject | Refused)
-    await store.read("k", [Part(0, 50_000, 0)])
+    await store.read("k", [ObjectPart(0, 50_000, 0)])
 
 
 async def test_invalid_parts_are_refused(world: World) -> None:
@@ -262,8 +267,9 @@ async def test_invalid_parts_are_refused(world: World) -> None:
         pytest.skip("checked in the broker's end")
     await world.store.put("k", bytes(100))
     for parts in (
-        [], [Part(0, 0, 0)], [Part(-1, 5, 0)], [Part(0, 5, 0), Part(6, 5, 5)],
-        [Part(0, 5, MEMORY_BYTES - 4)], [Part(0, 5, -1)],
+        [], [ObjectPart(0, 0, 0)], [ObjectPart(-1, 5, 0)],
+        [ObjectPart(0, 5, 0), ObjectPart(6, 5, 5)],
+        [ObjectPart(0, 5, MEMORY_BYTES - 4)], [ObjectPart(0, 5, -1)],
     ):  # fmt: skip
         with pytest.raises(ValueError, match=r"parts|Part"):
             await world.store.read("k", parts)

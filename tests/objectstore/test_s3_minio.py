@@ -14,7 +14,7 @@ import pytest
 
 from kafkawire.objectstore.errors import NoSuchObject, Refused, StoreError
 from kafkawire.objectstore.url import parse_tier
-from kafkawire.tiering.store.port import Part
+from kafkawire.tiering.store.port import ObjectPart
 from kafkawire.tiering.store.process import StoreProcess
 from tests.kit.minio import Minio
 from tests.kit.tier.stores import PART_BYTES
@@ -72,7 +72,7 @@ async def test_deleted_bucket_is_created_again(minio: Minio, tier_url: str, tmp_
         (tmp_path / "here").write_bytes(bytes(2 * PART_BYTES))
         asked = [
             store.get("k"), store.head("k"), store.put("k", b""), store.list(""),
-            store.read("k", [Part(0, 10, 0)]), store.upload("k", str(tmp_path / "here")),
+            store.read("k", [ObjectPart(0, 10, 0)]), store.upload("k", str(tmp_path / "here")),
             store.download("k", str(tmp_path / "new")), store.delete(["k"]),
         ]  # fmt: skip
         for outcome in await asyncio.gather(*asked, return_exceptions=True):

@@ -40,7 +40,7 @@ from kafkawire.log.journal.write_batch import (
 )
 from kafkawire.log.partition.hooks import Hooks
 from kafkawire.log.partition.read_plan import HotRead, Plan
-from kafkawire.log.partition.reader import Reader, SegmentReads
+from kafkawire.log.partition.reader import PartitionReader, SegmentReads
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
@@ -145,7 +145,7 @@ class CommitLog:
         self.write_seconds = Histogram()
         self.ledger = Ledger(env, os.path.dirname(journals.folder))
         self.commits = Commits(self)
-        self.reader = Reader(env, journals, lambda: self.scheduled, segments)
+        self.reader = PartitionReader(env, journals, lambda: self.scheduled, segments)
         self.hooks = hooks
         self.losses: Sequence[Loss] = ()
         self.save_log_starts = save_log_starts

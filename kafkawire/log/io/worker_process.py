@@ -40,8 +40,8 @@ class WorkerProcess:
     __slots__ = ("_long", "_short")
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
-        self._short = Child(idle_s)
-        self._long = Child(idle_s)
+        self._short = WorkerChild(idle_s)
+        self._long = WorkerChild(idle_s)
 
     async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
         child = self._short if job in SHORT else self._long
@@ -52,7 +52,7 @@ class WorkerProcess:
         await self._long.close()
 
 
-class Child:
+class WorkerChild:
     """One child process, while there are jobs for it; one job at a time."""
 
     __slots__ = ("_closed", "_dying", "_idle_s", "_lock", "_process")

@@ -65,7 +65,7 @@ class SegmentReads(Protocol):
         """Return the first offset of segment row `at` that may have a record at or after a time."""
 
 
-class Reader:
+class PartitionReader:
     """Reads batches from the commit log. `lane` is for work with old data on the event loop;
     `segments` reads what has been cut."""
 

@@ -37,7 +37,7 @@ from kafkawire.spark.audit.verdict import (
     Uncompared,
     span_of,
 )
-from kafkawire.spark.source.model import Account, Part, PartitionRange
+from kafkawire.spark.source.model import Account, PartitionRange, TaskPart
 
 if TYPE_CHECKING:
     from kafkawire.spark.source.catalog import SourceCatalog
@@ -61,7 +61,7 @@ class _One:
     rows: Longs
     coverage: Coverage
 
-    def part(self, catalog: SourceCatalog, wanted: Range) -> Part:
+    def part(self, catalog: SourceCatalog, wanted: Range) -> TaskPart:
         """Return the part of the source with a range."""
         return catalog.part(PartitionRange(self.report.topic, self.report.partition, *wanted))
 
@@ -134,7 +134,7 @@ class Counting:
     def _read_open(self, made: Sequence[_One], progress: Progress) -> None:
         """Read ranges that no manifest counts; too large ones are left out, with that reason."""
         wanted: list[tuple[_One, int]] = []
-        parts: list[Part] = []
+        parts: list[TaskPart] = []
         left = READ_IN_ALL
         for one in made:
             for at in one.stretches.open():
@@ -152,7 +152,7 @@ class Counting:
         self, found: Sequence[tuple[_One, ComparedCounts]], progress: Progress
     ) -> None:
         """Read differing ranges again, unless they were counted by reading already."""
-        parts: list[Part] = []
+        parts: list[TaskPart] = []
         differing: list[tuple[_One, Difference, int]] = []
         left = READ_IN_ALL
         for one, compared in found:
@@ -170,14 +170,14 @@ class Counting:
         for one, _ in found:
             _tell_once(one.report)
 
-    def _read(self, parts: Sequence[Part], what: str, progress: Progress) -> list[Account]:
+    def _read(self, parts: Sequence[TaskPart], what: str, progress: Progress) -> list[Account]:
         if not parts:
             return []
         words = f"ranges of the source {what}"
         return accounts_of(self._catalog, parts, lambda done: progress(words, done, len(parts)))
 
 
-def _too_much(part: Part, left: int) -> str:
+def _too_much(part: TaskPart, left: int) -> str:
     size = -(-part.size_bytes // (1 << 20))
     most = min(MAX_READ, left) >> 20
     return f"they are no whole segment, and {size} MiB are more than the {most} read to count them"

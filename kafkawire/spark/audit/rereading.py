@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkawire.spark.audit.continuity import Range
-from kafkawire.spark.source.model import Account, DamagedData, Part, SourceError, Task
+from kafkawire.spark.source.model import Account, DamagedData, SourceError, Task, TaskPart
 
 if TYPE_CHECKING:
     from kafkawire.spark.source.catalog import SourceCatalog
@@ -19,7 +19,7 @@ Spark task."""
 
 def accounts_of(
     catalog: SourceCatalog,
-    parts: Sequence[Part],
+    parts: Sequence[TaskPart],
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[Account]:
     """Return one report for each part, in order; unreadable offsets are DAMAGED, deleted ones LOST.

@@ -41,7 +41,7 @@ from kafkawire.spark.pipeline.writing import WriteTarget
 from kafkawire.spark.source.catalog import SourceCatalog, ids_of, open_catalog, remade
 from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import DataLoss, Part, PartitionRange, SourceError, Task
+from kafkawire.spark.source.model import DataLoss, PartitionRange, SourceError, Task, TaskPart
 
 TIDY_EVERY = 100
 """Runs between two expirations of a table's old states: commits must not become slower with each
@@ -269,7 +269,7 @@ class Engine:
                     f"[{wanted.base}, {wanted.end}) of partition {wanted.partition}; "
                     "fail_on_data_loss = false goes on without them"
                 )
-            parts.append(Part(wanted))
+            parts.append(TaskPart(wanted))
         return Task(tuple(parts))
 
     def _commit(self, run: Run, done: list[Done], resumed: bool, begun: float) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from kafkawire.spark.pipeline.job import LATEST, SourceSection
 from kafkawire.spark.pipeline.runs import Positions
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.source.model import DataLoss, Part, PartitionRange, Task
+from kafkawire.spark.source.model import DataLoss, PartitionRange, Task, TaskPart
 from kafkawire.spark.source.options import TopicSubscription
 from kafkawire.spark.source.plan import plan_tasks
 from kafkawire.spark.source.ranges import CatalogContents, assigned, limited
@@ -135,7 +135,7 @@ def _end(catalog: CatalogContents, reading: SourceSection, key: Key, begin: int)
 
 
 def tasks_of(
-    parts: Sequence[Part], task_bytes: int, parallelism: int
+    parts: Sequence[TaskPart], task_bytes: int, parallelism: int
 ) -> list[tuple[PartitionRange, ...]]:
     """Return the ranges of each task, adjacent ones of a partition merged: as many tasks as run
     concurrently, if each has enough for a file of its own."""

@@ -22,10 +22,10 @@ from kafkawire.spark.source.model import (
     REASONS,
     Account,
     DamagedData,
-    Part,
     PartitionRange,
     Source,
     Task,
+    TaskPart,
 )
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def checker(bounds: Mapping[tuple[str, int], tuple[int, int]]) -> Work:
 
 
 def check_part(
-    source: Source, places: Sequence[Place], part: Part, start: int, end: int
+    source: Source, places: Sequence[Place], part: TaskPart, start: int, end: int
 ) -> dict[str, Any]:
     """Read a range to its end; `start`, `end`: of its partition."""
     from kafkawire.spark.source.read_task import read_task

@@ -26,7 +26,7 @@ from kafkawire.spark.reports.report import Report, rows_of
 from kafkawire.spark.reports.runs import milliseconds, runs
 from kafkawire.spark.reports.scope import ReportScope, Rows, Work
 from kafkawire.spark.source.columns import OFFSET, TIMESTAMP, TIMESTAMP_TYPE
-from kafkawire.spark.source.model import Part, PartitionRange, Source, Task
+from kafkawire.spark.source.model import PartitionRange, Source, Task, TaskPart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -190,7 +190,9 @@ def corrector(newest: Mapping[PartitionRange, int], until: int) -> Work:
     return correct
 
 
-def correction(source: Source, places: Sequence[Place], part: Part, before: int, until: int) -> Row:
+def correction(
+    source: Source, places: Sequence[Place], part: TaskPart, before: int, until: int
+) -> Row:
     """Count both ways until the results agree."""
     for some in (beginning(part, SOON), part):
         alone, after = Lateness(NEVER, until), Lateness(before, until)
@@ -207,7 +209,7 @@ def correction(source: Source, places: Sequence[Place], part: Part, before: int,
     return {"topic": topic, "partition": partition, "latest": after.latest, "counts": more}
 
 
-def beginning(part: Part, offsets: int) -> Part:
+def beginning(part: TaskPart, offsets: int) -> TaskPart:
     """Return the first offsets of a part."""
     end = min(part.range.base + offsets, part.range.end)
     pieces = [piece._replace(end=min(piece.end, end)) for piece in part.pieces if piece.base < end]

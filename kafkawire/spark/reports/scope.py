@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkawire.progress import Progress, silent
 from kafkawire.spark.mapping import map_in_arrow
-from kafkawire.spark.source.model import Part, PartitionRange, Source, SourceError, Task
+from kafkawire.spark.source.model import PartitionRange, Source, SourceError, Task, TaskPart
 from kafkawire.spark.source.plan import plan_tasks
 from kafkawire.spark.watch import completed, watching
 
@@ -105,7 +105,7 @@ class ReportScope:
         return [end if at is None else at for at, end in zip(found, ends, strict=True)]
 
     @cached_property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[TaskPart]:
         """Return the parts of non-empty ranges."""
         return self.catalog.parts([each for each in self.ranges if each.end > each.base])
 

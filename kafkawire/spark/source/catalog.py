@@ -30,7 +30,7 @@ from kafkawire.spark.source.files.manifests import (
 )
 from kafkawire.spark.source.files.spans import Spans, merged
 from kafkawire.spark.source.files.times import first_since
-from kafkawire.spark.source.model import Part, PartitionRange, Piece, Source, SourceError
+from kafkawire.spark.source.model import PartitionRange, Piece, Source, SourceError, TaskPart
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ class SourceCatalog:
                 return found
         return None
 
-    def part(self, wanted: PartitionRange) -> Part:
+    def part(self, wanted: PartitionRange) -> TaskPart:
         """Return a range with its pieces. Raises SourceError if there is no such partition."""
         topic, partition, base, end = wanted
         layout = self._layout(topic, partition)
@@ -187,9 +187,9 @@ class SourceCatalog:
         density = self._values("length", spans) / np.maximum(self._offsets(spans), 1)
         bare = max(0, end - base) - int(held.sum())
         size = int((held * density).sum() + bare * layout.record_bytes)
-        return Part(wanted, tuple(self._pieces(spans)), size)
+        return TaskPart(wanted, tuple(self._pieces(spans)), size)
 
-    def parts(self, wanted: Iterable[PartitionRange]) -> list[Part]:
+    def parts(self, wanted: Iterable[PartitionRange]) -> list[TaskPart]:
         """Return `part` of each range. Garbage collection is paused: a million pieces have no
         cycles, and the search for them would take longer than their creation."""
         collects = gc.isenabled()

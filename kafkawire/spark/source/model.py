@@ -73,7 +73,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TaskPart:
     """One range and its pieces, ascending and disjoint. Offsets without a piece are in the broker's
     journals, if there is a broker, or lost."""
 
@@ -86,7 +86,7 @@ class Part:
 class Task:
     """Input of one Spark task: parts in order, by topic, partition and offset."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[TaskPart, ...]
 
     @property
     def size_bytes(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from kafkawire.spark.source.model import Part, Piece, Task
+from kafkawire.spark.source.model import Piece, Task, TaskPart
 
 TASK_BYTES = 64 << 20
 """Bytes per task: a tenth to half a second of work, many times the cost of starting a task, and a
@@ -25,7 +25,7 @@ tasks would read that segment's index."""
 
 
 def plan_tasks(
-    parts: Sequence[Part], *, task_bytes: int = TASK_BYTES, min_tasks: int = 1
+    parts: Sequence[TaskPart], *, task_bytes: int = TASK_BYTES, min_tasks: int = 1
 ) -> list[Task]:
     """Tasks of at most about `task_bytes`, and at least `min_tasks` where there are as many
     offsets.
@@ -46,9 +46,9 @@ def plan_tasks(
     return tasks
 
 
-def _packed(parts: Sequence[Part], target: int) -> list[Task]:
+def _packed(parts: Sequence[TaskPart], target: int) -> list[Task]:
     tasks: list[Task] = []
-    packed: list[Part] = []
+    packed: list[TaskPart] = []
     size = 0
     for part in parts:
         for share in split_part(part, target):
@@ -72,7 +72,7 @@ class _Run(NamedTuple):
     piece: Piece | None
 
 
-def split_part(part: Part, target: int) -> Iterator[Part]:
+def split_part(part: TaskPart, target: int) -> Iterator[TaskPart]:
     """Split a part into adjacent ascending shares of about the same bytes, at most about
     `target`."""
     base, end = part.range.base, part.range.end
@@ -94,10 +94,10 @@ def split_part(part: Part, target: int) -> Iterator[Part]:
             if run.piece is not None:
                 pieces.append(run.piece._replace(base=begin, end=stop))
             at += 1
-        yield Part(part.range._replace(base=left, end=right), tuple(pieces), size)
+        yield TaskPart(part.range._replace(base=left, end=right), tuple(pieces), size)
 
 
-def _runs(part: Part) -> list[_Run]:
+def _runs(part: TaskPart) -> list[_Run]:
     """Return all offsets of a part. Bytes without a piece are distributed evenly."""
     base, end = part.range.base, part.range.end
     sizes = [piece.size_bytes for piece in part.pieces]

@@ -34,7 +34,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class PushedCondition:
     """A condition on topic or partition: the name of Spark's filter, its value, whether negated."""
 
     kind: str
@@ -54,7 +54,7 @@ class Pruning:
     `since_ms`: skip records before the first of this time or later; -1: no bound.
     """
 
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[PushedCondition, ...] = ()
     low: int = 0
     high: int = OFFSET_MAX
     since_ms: int = -1
@@ -76,7 +76,7 @@ class Pruning:
             return False
         value = inner.value
         if kind in (TOPIC, PARTITION) and _comparable(name, value, str if kind == TOPIC else int):
-            self.conditions += (Condition(kind, name, value, negated),)
+            self.conditions += (PushedCondition(kind, name, value, negated),)
             return True
         if kind == OFFSET and not negated and _comparable(name, value, int):
             return self._bound(name, value)

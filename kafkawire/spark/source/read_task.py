@@ -29,12 +29,12 @@ from kafkawire.spark.source.model import (
     Account,
     DamagedData,
     DataLoss,
-    Part,
     PartitionRange,
     Piece,
     Source,
     SourceError,
     Task,
+    TaskPart,
 )
 from kafkawire.spark.source.tail import LiveTail
 
@@ -119,7 +119,7 @@ class _Reader:
             if self._catalog is not None:
                 self._catalog.close()
 
-    def _parts(self, left: list[Part], found: Iterator[Load]) -> Iterator[pa.RecordBatch]:
+    def _parts(self, left: list[TaskPart], found: Iterator[Load]) -> Iterator[pa.RecordBatch]:
         """Read parts, and remove them from `left`. Ends early if a file is missing: `left` is then
         what remains to be read."""
         by_piece = groupby(found, attrgetter("at"))
@@ -138,7 +138,7 @@ class _Reader:
             self._account = None
             left.pop(0)
 
-    def _explain(self, part: Part) -> None:
+    def _explain(self, part: TaskPart) -> None:
         """Mark which of the offsets without a batch were lost, according to the files."""
         account = self._account
         assert account is not None
@@ -148,19 +148,19 @@ class _Reader:
             for base, end in lost_ranges(self._places[piece.place], piece):
                 account.explain_lost(base, end)
 
-    def _begin(self, part: Part) -> None:
+    def _begin(self, part: TaskPart) -> None:
         """Start a part, or continue one."""
         if self._account is None:
             self._account = Account(part.range)
             self._accounts.append(self._account)
         self._decoder.begin(self._account, lambda: self._aborted(part))
 
-    def _aborted(self, part: Part) -> list[tuple[int, int, int]]:
+    def _aborted(self, part: TaskPart) -> list[tuple[int, int, int]]:
         from kafkawire.spark.source.files.transactions import aborted_transactions
 
         return aborted_transactions(self._opened_catalog(), part.range)
 
-    def _hole(self, part: Part, upto: int) -> Iterator[pa.RecordBatch]:
+    def _hole(self, part: TaskPart, upto: int) -> Iterator[pa.RecordBatch]:
         """Read offsets without a piece from the broker."""
         if self._decoder.cursor >= upto:
             return
@@ -174,7 +174,7 @@ class _Reader:
         self._begin(part)
 
     def _piece(
-        self, part: Part, piece: Piece, loaded: Iterator[Load]
+        self, part: TaskPart, piece: Piece, loaded: Iterator[Load]
     ) -> Generator[pa.RecordBatch, None, bool]:
         """Read a piece from the cursor on. False: its file is missing."""
         entry = CheckedEntry(self._places[piece.place], piece, part.range)
@@ -237,7 +237,7 @@ class _Reader:
             )
         self._decoder.skip(upto, LOST)
 
-    def _gone(self, left: list[Part], number: int) -> None:
+    def _gone(self, left: list[TaskPart], number: int) -> None:
         """Find the records of piece `number` of the first part again, because its file is
         missing."""
         piece = left[0].pieces[number]

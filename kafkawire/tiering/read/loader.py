@@ -18,7 +18,7 @@ from kafkawire.objectstore.errors import StoreError
 from kafkawire.tiering.read.block_cache import BlockCache, BlockKey, CachedBlock
 from kafkawire.tiering.read.readahead import ReadaheadWindow
 from kafkawire.tiering.read.requests import Object, Requests, within
-from kafkawire.tiering.store.port import Part
+from kafkawire.tiering.store.port import ObjectPart
 
 RUN_BLOCKS = 8
 """Maximum number of blocks of one request; all become available when the last is loaded."""
@@ -170,7 +170,7 @@ class Loads:
             start = blocks[0].key.block * self.cache.block_bytes
             parts = []
             for block, at in zip(blocks, into, strict=True):
-                parts.append(Part(start, block.length, at))
+                parts.append(ObjectPart(start, block.length, at))
                 start += block.length
             try:
                 await self._requests.store.read(target.key, parts)

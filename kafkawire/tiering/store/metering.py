@@ -18,7 +18,7 @@ from heapq import nlargest
 from kafkawire.codec.counts import Histogram
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
 from kafkawire.objectstore.port import Listed, Stored
-from kafkawire.tiering.store.port import ObjectStore, Part
+from kafkawire.tiering.store.port import ObjectPart, ObjectStore
 
 CLUSTER = "(cluster)"
 OTHERS = "(others)"
@@ -192,7 +192,7 @@ class MeteredStore:
         self.meter.count("GET", 1, out_bytes=len(data))
         return data, etag
 
-    async def read(self, key: str, parts: Sequence[Part]) -> None:
+    async def read(self, key: str, parts: Sequence[ObjectPart]) -> None:
         with self._timed("read", "GET"):
             await self.inner.read(key, parts)
         self.meter.count("GET", 1, out_bytes=sum(part.length for part in parts))

@@ -18,7 +18,7 @@ from kafkawire.objectstore.port import Listed, Stored
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ObjectPart:
     """A range of an object and its position in `ObjectStore.memory`."""
 
     start: int
@@ -54,7 +54,7 @@ class ObjectStore(Protocol):
         """Return (bytes, ETag) of a small object or a range of it. A negative start counts from the
         end; a range is cut at the end. Raises NoSuchObject."""
 
-    async def read(self, key: str, parts: Sequence[Part]) -> None:
+    async def read(self, key: str, parts: Sequence[ObjectPart]) -> None:
         """Read contiguous parts of an object with one request into `memory`. Raises StoreError if
         the object ends before the last part. Urgent: uses threads of its own, which uploads never
         use."""

@@ -21,8 +21,8 @@ from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.keys import check_key
 from kafkawire.objectstore.port import MAX_DELETE, MAX_LIST, Listed, Stored
 from kafkawire.objectstore.url import TierUrl
-from kafkawire.tiering.store.port import Part
-from kafkawire.tiering.store.process_client import Child, Lane
+from kafkawire.tiering.store.port import ObjectPart
+from kafkawire.tiering.store.process_client import Lane, StorageChild
 from kafkawire.tiering.store.process_protocol import LANES, REST_THREADS, Hello
 
 IDLE_S = 600.0
@@ -59,8 +59,8 @@ class StoreProcess:
         size = memory_bytes
         self.memory = memoryview(mmap.mmap(self._memory_fd, size) if size else b"")
         self._idle_s = idle_s
-        self._child: Child | None = None
-        self._starting: asyncio.Task[Child] | None = None
+        self._child: StorageChild | None = None
+        self._starting: asyncio.Task[StorageChild] | None = None
         self._not_before = 0.0
         self._seen = False
         self._left: list[str] = []
@@ -83,7 +83,7 @@ class StoreProcess:
         data, etag = await self._ask("get", _key(key), start, length)
         return data, etag
 
-    async def read(self, key: str, parts: Sequence[Part]) -> None:
+    async def read(self, key: str, parts: Sequence[ObjectPart]) -> None:
         """Read ranges of objects into memory. Raises ValueError if the parts are not contiguous or
         not in the memory."""
         _check_parts(parts, len(self.memory))
@@ -148,7 +148,7 @@ class StoreProcess:
                     await asyncio.wait([safe])
             raise
 
-    async def _running(self) -> Child:
+    async def _running(self) -> StorageChild:
         """Return the child; the first caller starts it for all concurrent callers."""
         if self._closed:
             raise StoreError("Closed", "the tier is being closed")
@@ -158,7 +158,7 @@ class StoreProcess:
             self._starting = asyncio.get_running_loop().create_task(self._start())
         return await asyncio.shield(self._starting)
 
-    async def _start(self) -> Child:
+    async def _start(self) -> StorageChild:
         try:
             loop = asyncio.get_running_loop()
             if self._child is not None:
@@ -171,7 +171,7 @@ class StoreProcess:
             )  # fmt: skip
             passed = [self._memory_fd] if len(self.memory) else []
             process = await ChildProcess.start("kafkawire.tiering.store.process_main", passed)
-            child = Child(process, self._idle_s, self._answered)
+            child = StorageChild(process, self._idle_s, self._answered)
             child.start(loop.create_task(self._listen(child)))
             self._child = child
             child.send(hello)
@@ -185,7 +185,7 @@ class StoreProcess:
     def _answered(self) -> None:
         self._seen = True
 
-    async def _listen(self, child: Child) -> None:
+    async def _listen(self, child: StorageChild) -> None:
         stillborn = await child.listen()
         self._left += child.left
         if stillborn:
@@ -210,7 +210,7 @@ def _key(key: str) -> str:
     return key
 
 
-def _check_parts(parts: Sequence[Part], memory_bytes: int) -> None:
+def _check_parts(parts: Sequence[ObjectPart], memory_bytes: int) -> None:
     """Raise ValueError unless the parts are one range and in the memory."""
     if not parts:
         raise ValueError("no parts to read")

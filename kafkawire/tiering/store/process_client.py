@@ -77,7 +77,7 @@ def _stored_by(operation: str, arguments: tuple[Any, ...]) -> str:
     return str(arguments[1]) if operation == "copy_from" else ""
 
 
-class Child:
+class StorageChild:
     """One child process, from its start to its end. `answered` is called after each success."""
 
     def __init__(self, process: ChildProcess, idle_s: float, answered: Callable[[], None]) -> None:

@@ -26,7 +26,7 @@ from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.open import make_provider
 from kafkawire.objectstore.port import Provider, Stored, expect_size
 from kafkawire.objectstore.url import parse_tier
-from kafkawire.tiering.store.port import Part
+from kafkawire.tiering.store.port import ObjectPart
 from kafkawire.tiering.store.process_protocol import (
     CALLS_PER_THREAD,
     LANES,
@@ -118,7 +118,7 @@ class Storage:
                         self._provider.clear_up(hello.left)
             return self._provider
 
-    def _read(self, provider: Provider, call: Call, key: str, parts: Sequence[Part]) -> None:
+    def _read(self, provider: Provider, call: Call, key: str, parts: Sequence[ObjectPart]) -> None:
         views = [self._memory[part.at : part.at + part.length] for part in parts]
         provider.read(key, parts[0].start, views, call)
 

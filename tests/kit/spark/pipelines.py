@@ -28,10 +28,10 @@ from kafkawire.spark.source.model import (
     LOST,
     Account,
     DamagedData,
-    Part,
     PartitionRange,
     Source,
     Task,
+    TaskPart,
 )
 from tests.kit.spark.inline import Inline
 
@@ -134,8 +134,8 @@ class World:
         start, end = self.topics[topic][partition]
         return Bounds(start, end, end)
 
-    def part(self, wanted: PartitionRange) -> Part:
-        return Part(wanted, (), RECORD_BYTES * (wanted.end - wanted.base))
+    def part(self, wanted: PartitionRange) -> TaskPart:
+        return TaskPart(wanted, (), RECORD_BYTES * (wanted.end - wanted.base))
 
     def read(
         self,

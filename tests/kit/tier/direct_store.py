@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kafkawire.objectstore.calls import Call
 from kafkawire.objectstore.port import Listed, Provider, Stored
-from kafkawire.tiering.store.port import Part
+from kafkawire.tiering.store.port import ObjectPart
 
 
 class DirectStore:
@@ -28,7 +28,7 @@ class DirectStore:
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
         return await asyncio.to_thread(self.provider.get, key, start, length, Call())
 
-    async def read(self, key: str, parts: Sequence[Part]) -> None:
+    async def read(self, key: str, parts: Sequence[ObjectPart]) -> None:
         views = [self.memory[part.at : part.at + part.length] for part in parts]
         await asyncio.to_thread(self.provider.read, key, parts[0].start, views, Call())
 

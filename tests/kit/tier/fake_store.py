@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.objectstore.errors import ConditionFailed, StoreError
 from kafkawire.objectstore.port import Listed, Stored
-from kafkawire.tiering.store.port import Part
+from kafkawire.tiering.store.port import ObjectPart
 from tests.kit.tier.fake_bucket import Call, FakeBucket, StoreFaults
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class FakeStore:
 
         return await self._request("get", key, act, 0)
 
-    async def read(self, key: str, parts: Sequence[Part]) -> None:
+    async def read(self, key: str, parts: Sequence[ObjectPart]) -> None:
         for part in parts:
             if part.at < 0 or part.at + part.length > len(self.memory):
                 raise ValueError(f"a part at {part.at} of {part.length} bytes is outside of memory")

@@ -23,7 +23,7 @@ from kafkawire.log.io.disk import DiskFileSystem, real_env
 from kafkawire.log.io.ports import FileSystem, Worker, WorkerError
 from kafkawire.log.io.worker_jobs import ScrubArguments, ScrubResult, entries_of
 from kafkawire.log.io.worker_main import NICE
-from kafkawire.log.io.worker_process import Child, WorkerProcess, answer
+from kafkawire.log.io.worker_process import WorkerChild, WorkerProcess, answer
 from tests.kit.env import InlineOffload, OffloadWorker
 from tests.kit.log import segments
 from tests.kit.log.segments import Part, batch, cutting, journal, output, segment, wanted
@@ -47,7 +47,7 @@ def put(folder: str | Path, data: bytes | None = None) -> str:
     return str(path)
 
 
-async def scrubbed(port: Worker | Child, path: str) -> list[str]:
+async def scrubbed(port: Worker | WorkerChild, path: str) -> list[str]:
     result = await port.run("scrub", ScrubArguments(path), -1)
     assert isinstance(result, ScrubResult)
     return result.problems
@@ -119,8 +119,8 @@ async def test_cut_does_not_wait_for_other_jobs(
 
 
 @pytest.fixture
-async def process() -> AsyncIterator[Child]:
-    made = Child(60.0)
+async def process() -> AsyncIterator[WorkerChild]:
+    made = WorkerChild(60.0)
     yield made
     await made.close()
 
@@ -133,7 +133,9 @@ def gone(pid: int) -> bool:
     return False
 
 
-async def test_worker_starts_at_first_job_with_low_priority(process: Child, tmp_path: Path) -> None:
+async def test_worker_starts_at_first_job_with_low_priority(
+    process: WorkerChild, tmp_path: Path
+) -> None:
     assert process.pid is None
     await scrubbed(process, put(tmp_path))
     first = process.pid
@@ -146,7 +148,9 @@ async def test_worker_starts_at_first_job_with_low_priority(process: Child, tmp_
 
 
 @pytest.mark.slow
-async def test_crash_fails_job_and_next_uses_new_process(process: Child, tmp_path: Path) -> None:
+async def test_crash_fails_job_and_next_uses_new_process(
+    process: WorkerChild, tmp_path: Path
+) -> None:
     path = put(tmp_path)
     await scrubbed(process, path)
     first = process.pid
@@ -164,7 +168,7 @@ async def test_crash_fails_job_and_next_uses_new_process(process: Child, tmp_pat
 
 @pytest.mark.skipif(not hasattr(os, "waitid"), reason="this system has no waitid")
 async def test_exit_signal_is_reported_if_loop_is_late(
-    process: Child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    process: WorkerChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waitpid = os.waitpid
 
@@ -186,7 +190,9 @@ async def test_exit_signal_is_reported_if_loop_is_late(
 
 
 @pytest.mark.slow
-async def test_worker_that_died_while_idle_is_replaced(process: Child, tmp_path: Path) -> None:
+async def test_worker_that_died_while_idle_is_replaced(
+    process: WorkerChild, tmp_path: Path
+) -> None:
     path = put(tmp_path)
     await scrubbed(process, path)
     first = process.pid
@@ -199,7 +205,7 @@ async def test_worker_that_died_while_idle_is_replaced(process: Child, tmp_path:
 
 @pytest.mark.slow
 async def test_idle_worker_is_stopped(tmp_path: Path) -> None:
-    process = Child(0.01)
+    process = WorkerChild(0.01)
     await scrubbed(process, put(tmp_path))
     first = process.pid
     await until(lambda: process.pid is None)
@@ -210,7 +216,9 @@ async def test_idle_worker_is_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_result_of_cancelled_caller_is_discarded(process: Child, tmp_path: Path) -> None:
+async def test_result_of_cancelled_caller_is_discarded(
+    process: WorkerChild, tmp_path: Path
+) -> None:
     path = put(tmp_path)
     await scrubbed(process, path)
     assert process.pid is not None
@@ -223,7 +231,7 @@ async def test_result_of_cancelled_caller_is_discarded(process: Child, tmp_path:
     assert await scrubbed(process, path) == []
 
 
-async def test_close_fails_job_in_progress(process: Child, tmp_path: Path) -> None:
+async def test_close_fails_job_in_progress(process: WorkerChild, tmp_path: Path) -> None:
     path = put(tmp_path)
     await scrubbed(process, path)
     first = process.pid
@@ -238,7 +246,9 @@ async def test_close_fails_job_in_progress(process: Child, tmp_path: Path) -> No
     assert process.pid is None
 
 
-async def test_too_large_job_is_not_sent(process: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_large_job_is_not_sent(
+    process: WorkerChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 1000)
     with pytest.raises(WorkerError, match="is too large: 1000 are allowed"):
         await process.run("scrub", bytes(2000), -1)
@@ -247,7 +257,7 @@ async def test_too_large_job_is_not_sent(process: Child, monkeypatch: pytest.Mon
 
 @pytest.mark.slow
 async def test_invalid_result_ends_process(
-    process: Child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    process: WorkerChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = bytearray(segment([Part(3, [batch(n, size=5000) for n in range(60)])]))
     for at in range(1000, 290_000, 2 * len(batch(0, size=5000))):
@@ -263,10 +273,10 @@ async def test_invalid_result_ends_process(
 PARENT = """
 import asyncio, os, sys
 from kafkawire.log.io.worker_jobs import ScrubArguments
-from kafkawire.log.io.worker_process import Child
+from kafkawire.log.io.worker_process import WorkerChild
 
 async def main():
-    process = Child(60.0)
+    process = WorkerChild(60.0)
     await process.run("scrub", ScrubArguments(sys.argv[1]), -1)
     print(process.pid, flush=True)
     await asyncio.get_running_loop().create_future()

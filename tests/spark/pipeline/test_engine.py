@@ -12,7 +12,7 @@ from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.naming import file_path
 from kafkawire.spark.pipeline.planning import tasks_of
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.source.model import Part, PartitionRange
+from kafkawire.spark.source.model import PartitionRange, TaskPart
 from tests.kit.spark.pipelines import (
     Bench,
     grow,
@@ -123,7 +123,7 @@ def test_rows_are_in_folder_of_their_day(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_small_runs_are_not_split_over_many_cores() -> None:
     def tasks(size: int, cores: int) -> int:
-        parts = [Part(PartitionRange("t", index, 0, 1000), (), size) for index in range(3)]
+        parts = [TaskPart(PartitionRange("t", index, 0, 1000), (), size) for index in range(3)]
         return len(tasks_of(parts, 64 << 20, cores))
 
     assert tasks(1000, 64) == 1

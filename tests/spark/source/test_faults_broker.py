@@ -26,11 +26,11 @@ from kafkawire.spark.source.model import (
     Account,
     DamagedData,
     DataLoss,
-    Part,
     PartitionRange,
     Source,
     SourceError,
     Task,
+    TaskPart,
 )
 from kafkawire.spark.source.read_task import read_task
 from kafkawire.testing.broker import BrokerProcess
@@ -78,7 +78,7 @@ def rows(*values: bytes | None, key: bytes | None = b"k") -> list[Row]:
     return [Row("", 0, -1, now_ms(), key, value, None) for value in values]
 
 
-def plan(folder: Path, topic: str, **more: Any) -> tuple[Source, Part]:
+def plan(folder: Path, topic: str, **more: Any) -> tuple[Source, TaskPart]:
     """All of partition 0 that is in segments, without the broker."""
     source = Source(str(folder), **more)
     catalog = open_catalog(source)
@@ -86,7 +86,7 @@ def plan(folder: Path, topic: str, **more: Any) -> tuple[Source, Part]:
     return source, catalog.part(PartitionRange(topic, 0, start, end))
 
 
-def read(source: Source, part: Part) -> tuple[list[Record], Account]:
+def read(source: Source, part: TaskPart) -> tuple[list[Record], Account]:
     accounts: list[Account] = []
     found: list[Record] = []
     catalog = open_catalog(source)

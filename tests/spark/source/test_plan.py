@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.spark.source.model import Part, PartitionRange, Piece, Task
+from kafkawire.spark.source.model import PartitionRange, Piece, Task, TaskPart
 from kafkawire.spark.source.plan import MAX_PARTS, plan_tasks, split_part
 
 
@@ -16,14 +16,14 @@ def piece(base: int, end: int, size: int, key: str = "k") -> Piece:
     return Piece(0, key, 64, size, size + 64, 28, 0, base, base, end, end)
 
 
-def part(partition: int, *pieces: Piece, base: int = 0, end: int = 0, bare: int = 0) -> Part:
+def part(partition: int, *pieces: Piece, base: int = 0, end: int = 0, bare: int = 0) -> TaskPart:
     """`bare`: bytes of offsets in no piece."""
     wanted = PartitionRange("t", partition, base, end or pieces[-1].end)
-    return Part(wanted, pieces, sum(each.size_bytes for each in pieces) + bare)
+    return TaskPart(wanted, pieces, sum(each.size_bytes for each in pieces) + bare)
 
 
 @st.composite
-def parts(draw: st.DrawFn) -> list[Part]:
+def parts(draw: st.DrawFn) -> list[TaskPart]:
     found = []
     for partition in range(draw(st.integers(0, 6))):
         at = base = draw(st.integers(0, 50))
@@ -39,7 +39,7 @@ def parts(draw: st.DrawFn) -> list[Part]:
         tail = draw(st.sampled_from([0, 0, 9]))
         end, size = at + tail, sum(each.size_bytes for each in pieces)
         wanted = PartitionRange("t", partition, base, end)
-        found.append(Part(wanted, tuple(pieces), size + bare + 10 * tail))
+        found.append(TaskPart(wanted, tuple(pieces), size + bare + 10 * tail))
     return found
 
 
@@ -66,7 +66,7 @@ def held(tasks: list[Task]) -> list[tuple[int, str, int]]:
 
 @given(parts(), st.integers(1, 6000), st.integers(1, 30))
 def test_every_offset_is_in_exactly_one_task(
-    given_parts: list[Part], size: int, least: int
+    given_parts: list[TaskPart], size: int, least: int
 ) -> None:
     whole = [Task((each,)) for each in given_parts]
     tasks = plan_tasks(given_parts, task_bytes=size, min_tasks=least)
@@ -83,7 +83,9 @@ def test_every_offset_is_in_exactly_one_task(
 
 
 @given(parts(), st.integers(1, 6000), st.integers(1, 30))
-def test_tasks_have_about_requested_size(given_parts: list[Part], size: int, least: int) -> None:
+def test_tasks_have_about_requested_size(
+    given_parts: list[TaskPart], size: int, least: int
+) -> None:
     tasks = plan_tasks(given_parts, task_bytes=size, min_tasks=least)
     densest = max(
         (e.size_bytes / (e.end - e.base) for p in given_parts for e in p.pieces), default=0
@@ -128,7 +130,7 @@ def test_number_of_parts_of_task_is_bounded() -> None:
 
 
 def test_offsets_without_piece_count() -> None:
-    bare = Part(PartitionRange("t", 0, 0, 1000), (), 100_000)
+    bare = TaskPart(PartitionRange("t", 0, 0, 1000), (), 100_000)
     assert [share.range[2:] for share in split_part(bare, 25_000)] == [
         (0, 250), (250, 500), (500, 750), (750, 1000),
     ]  # fmt: skip

@@ -26,11 +26,11 @@ from kafkawire.spark.source.model import (
     LOST,
     DamagedData,
     DataLoss,
-    Part,
     PartitionRange,
     Source,
     SourceError,
     Task,
+    TaskPart,
 )
 from kafkawire.spark.source.read_task import read_task
 from tests.kit.fake_kafka import CLOSE, FETCH, LIST_OFFSETS, METADATA, FakeKafka, Log, serving
@@ -60,7 +60,7 @@ def source(kafka: FakeKafka, **more: Any) -> Source:
 
 
 def tail_of(kafka: FakeKafka, base: int, end: int, **more: Any) -> Any:
-    task = Task((Part(PartitionRange("t", 0, base, end)),))
+    task = Task((TaskPart(PartitionRange("t", 0, base, end)),))
     on_damage = more.pop("on_damage", None)
     return read(source(kafka, **more), [], task, on_damage=on_damage)
 
@@ -169,14 +169,14 @@ def test_unreachable_broker_is_reported(pauses: list[int]) -> None:
     with pytest.raises(SourceError, match=f"cannot connect to {gone.address}"):
         tail_of(gone, 0, 10)
     with pytest.raises(SourceError, match="must be HOST:PORT of a broker"):
-        read(Source(bootstrap="nowhere"), [], Task((Part(PartitionRange("t", 0, 0, 10)),)))
+        read(Source(bootstrap="nowhere"), [], Task((TaskPart(PartitionRange("t", 0, 0, 10)),)))
 
 
 def test_reader_stopping_early_closes_connection(
     kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail, "FETCH_BYTES", 1)
-    task = Task((Part(PartitionRange("t", 0, 0, 100)),))
+    task = Task((TaskPart(PartitionRange("t", 0, 0, 100)),))
     taken: Any = read_task(source(kafka), [], task, SELECTION, batch_rows=5)
     assert next(taken).num_rows == 5
     assert any("kafkawire-fetch" in thread.name for thread in threading.enumerate())

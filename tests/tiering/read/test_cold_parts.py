@@ -23,7 +23,7 @@ from kafkawire.tiering.read.readahead import (
     ReadaheadWindow,
 )
 from kafkawire.tiering.read.requests import ColdCounts, Object, Requests
-from kafkawire.tiering.store.port import Part
+from kafkawire.tiering.store.port import ObjectPart
 from tests.kit.env import sim_env
 from tests.kit.log.logs import settings
 from tests.kit.memfs import MemFileSystem
@@ -230,7 +230,7 @@ class SlowStore(FakeStore):
         self.slow: set[int] = set()
         self.count = 0
 
-    async def read(self, key: str, parts: Sequence[Part]) -> None:
+    async def read(self, key: str, parts: Sequence[ObjectPart]) -> None:
         self.count += 1
         await self.env.sleep(10 if self.count in self.slow else 0.1 - self.count * 1e-4)
         await super().read(key, parts)

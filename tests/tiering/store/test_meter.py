@@ -20,7 +20,7 @@ from kafkawire.tiering.store.metering import (
     charging,
     split,
 )
-from kafkawire.tiering.store.port import Part
+from kafkawire.tiering.store.port import ObjectPart
 from tests.kit.tier.fake_bucket import FakeBucket
 from tests.kit.tier.fake_store import FakeStore
 
@@ -37,7 +37,7 @@ async def test_every_call_is_counted_by_kind(store: MeteredStore, tmp_path: Path
     first = await store.put("a/2", b"12345")
     await store.put("a/2", b"123456", if_match=first.etag)
     await store.get("a/2")
-    await store.read("a/1", [Part(0, 10, 0), Part(10, 20, 10)])
+    await store.read("a/1", [ObjectPart(0, 10, 0), ObjectPart(10, 20, 10)])
     await store.download("a/1", str(tmp_path / "copy"))
     await store.head("a/1")
     assert [found.key for found in await store.list("a/")] == ["a/1", "a/2"]

@@ -25,7 +25,7 @@ from kafkawire.objectstore.url import parse_tier
 from kafkawire.tiering.store import process
 from kafkawire.tiering.store import process_client as link
 from kafkawire.tiering.store import process_main as child
-from kafkawire.tiering.store.port import Part
+from kafkawire.tiering.store.port import ObjectPart
 from kafkawire.tiering.store.process import StoreProcess
 from kafkawire.tiering.store.process_protocol import (
     Hello,
@@ -85,7 +85,10 @@ async def test_killed_process_is_restarted(store: StoreProcess) -> None:
     pid = await stopped(store)
     before = bytes(store.memory)
     waiting = begun(
-        store.get("k"), store.read("k", [Part(0, 10, 0)]), store.put("other", b""), store.list("")
+        store.get("k"),
+        store.read("k", [ObjectPart(0, 10, 0)]),
+        store.put("other", b""),
+        store.list(""),
     )
     await turns()
     os.kill(pid, signal.SIGKILL)
@@ -94,7 +97,7 @@ async def test_killed_process_is_restarted(store: StoreProcess) -> None:
         assert outcome.retryable
         assert str(outcome) == "ChildDied: the storage process ended with SIGKILL"
     assert bytes(store.memory) == before
-    await store.read("k", [Part(5, 10, 3)])
+    await store.read("k", [ObjectPart(5, 10, 3)])
     assert bytes(store.memory[3:13]) == bytes(range(5, 15))
     assert store.pid not in (None, pid)
 
@@ -303,7 +306,7 @@ def test_process_under_uvloop(tmp_path: Path) -> None:
     async def roundtrip() -> None:
         store = StoreProcess(parse_tier(f"{tmp_path}/tier"), MEMORY_BYTES)
         await store.put("k", b"0123456789")
-        await asyncio.gather(*(store.read("k", [Part(n, 1, n)]) for n in range(10)))
+        await asyncio.gather(*(store.read("k", [ObjectPart(n, 1, n)]) for n in range(10)))
         assert bytes(store.memory[:10]) == b"0123456789"
         await store.close()
 
@@ -318,7 +321,7 @@ def test_call_to_closed_pipe_is_storage_error() -> None:
         dying = await asyncio.create_subprocess_exec(
             "sleep", "100", stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        ended = link.Child(ChildProcess(dying), 10.0, lambda: None)
+        ended = link.StorageChild(ChildProcess(dying), 10.0, lambda: None)
         assert ended.takes_calls
         number, given_up = ended.ask("get", ("k", 0, None), lambda: None)
         dying.kill()

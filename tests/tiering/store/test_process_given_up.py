@@ -12,7 +12,7 @@ import pytest
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.tiering.store import process_client as link
 from kafkawire.tiering.store import process_protocol as calls
-from kafkawire.tiering.store.port import Part
+from kafkawire.tiering.store.port import ObjectPart
 from kafkawire.tiering.store.process import StoreProcess
 from tests.kit.tier.store_process import (
     begun,
@@ -39,7 +39,7 @@ async def test_cancelled_call_releases_slot_and_response(store: StoreProcess) ->
 
 async def test_cancelled_read_ends_when_its_memory_is_free(store: StoreProcess) -> None:
     pid = await stopped(store)
-    reading, waiting = begun(store.read("k", [Part(0, 50, 0)]), store.get("k"))
+    reading, waiting = begun(store.read("k", [ObjectPart(0, 50, 0)]), store.get("k"))
     await turns()
     reading.cancel()
     await turns()
@@ -57,7 +57,7 @@ async def test_cancelled_read_ends_when_its_memory_is_free(store: StoreProcess) 
 
 async def test_cancelled_read_ends_when_child_dies(store: StoreProcess) -> None:
     pid = await stopped(store)
-    (reading,) = begun(store.read("k", [Part(0, 50, 0)]))
+    (reading,) = begun(store.read("k", [ObjectPart(0, 50, 0)]))
     await turns()
     reading.cancel()
     await turns()
@@ -105,7 +105,7 @@ async def test_number_of_waiting_calls_is_bounded(
     await turns()
     with pytest.raises(StoreError, match="Busy: 5 calls wait"):
         await store.get("k")
-    (read,) = begun(store.read("k", [Part(0, 1, 0)]))  # has a lane of its own
+    (read,) = begun(store.read("k", [ObjectPart(0, 1, 0)]))  # has a lane of its own
     os.kill(pid, signal.SIGCONT)
     await asyncio.gather(read, *waiting)
     await store.get("k")
@@ -117,7 +117,7 @@ async def test_slow_call_does_not_delay_others(store: StoreProcess, tmp_path: Pa
     uploads = begun(*(store.upload(f"u{n}", str(tmp_path / "here"), 1 << 20) for n in range(12)))
     await turns()
     for _ in range(10):
-        await store.read("k", [Part(0, 1, 0)])
+        await store.read("k", [ObjectPart(0, 1, 0)])
         await store.put("k", b"y")
     assert not any(task.done() for task in uploads)
     for task in uploads:
