@@ -40,9 +40,9 @@ some room; and one more for every 32 bytes, which is less than a topic of a usua
 one partition."""
 
 MAX_ELEMENTS = 100_000
-"""An element takes up to a kilobyte until it is answered (tests/broker/test_request_memory.py):
-that makes a hundred MB for one request, and 25 MB and 32 times its bytes at most for a smaller
-one."""
+"""Maximum number of elements. Each takes up to a kilobyte until it is answered
+(tests/broker/test_request_memory.py), so one large request takes a hundred MB, and a smaller one 25
+MB plus 32 times its size."""
 
 
 def allowed_elements(size_bytes: int) -> int:

@@ -17,8 +17,8 @@ from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, MAGIC, MAGIC_AT, PREFI
 from kafkawire.codec.types import Buffer
 
 MAX_SEARCH_BYTES = 4 << 20
-"""How far the next sound batch is searched for when a length is damaged: four times the default
-largest batch. What follows is then bad up to the end of the stretch."""
+"""Maximum distance to search for the next valid batch if a length is damaged: four times the
+default largest batch. The rest of the range then counts as damaged."""
 
 _BATCH = Struct(">qi4xbI2xi30xi")
 """Base offset, length, magic, CRC, last offset delta, record count."""

@@ -51,7 +51,8 @@ MAX_RECORDS_AT_ONCE = 2000
 MAX_BYTES_AT_ONCE = 2 << 20
 """Bytes of records that are unpacked and copied without a pause: a millisecond or two."""
 MAX_CONVERTED_AT_ONCE = 24 << 10
-"""Bytes of records that are packed without a pause: a millisecond with the slowest codec, gzip."""
+"""Bytes of records that are compressed without a pause: a millisecond with the slowest codec,
+gzip."""
 MAX_PACKED_AT_ONCE = {GZIP: 24 << 10, LZ4: 256 << 10, ZSTD: 256 << 10}
 """Packed bytes that are unpacked without a pause, where they can be thousands of members of
 nothing: one of gzip takes three microseconds, the others a tenth of one."""
@@ -59,8 +60,8 @@ nothing: one of gzip takes three microseconds, the others a tenth of one."""
 _BLAMED_IN_A_STEP = 128
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
-# Every answer of one produce lists its bad records; clients show the first few. Without a bound
-# a bomb of empty records would be answered with hundreds of megabytes.
+# Limit of invalid records listed in a response; clients show the first few. Without it a batch of
+# many empty records would cause a response of hundreds of megabytes.
 _RECORD_ERRORS_MAX = 1000
 
 _SHORT_BYTES_MAX = 126
@@ -190,7 +191,7 @@ def walk(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
 
 
 def _walk_all(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
-    """Walk a batch in one go. LongBatch if that would take too long; nothing has been done then."""
+    """Walk a batch at once. Raises LongBatch if that would take too long, without any effect."""
     codec, size = head[5] & CODEC_MASK, len(buf)
     if head[12] > MAX_RECORDS_AT_ONCE or size > MAX_BYTES_AT_ONCE:
         raise LongBatch
@@ -208,7 +209,7 @@ def _walk_all(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> 
     except IndexError as wrong:
         raise _invalid(f"a record does not fit its bytes: {wrong}") from None
     for _ in _judge(data, pos, head, config, now_ms, walked):
-        pass  # few enough for one go
+        pass  # few enough to walk at once
     return walked.newest
 
 

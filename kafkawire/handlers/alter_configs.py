@@ -11,9 +11,9 @@ from kafkawire.messages.incremental_alter_configs import AlterConfigsResourceRes
 async def alter_configs(ctx: RequestContext, req: AlterConfigsRequest) -> AlterConfigsResponse:
     """AlterConfigs v0-2.
 
-    v2 flexible. What the request does not name goes back to its default, so old tools that want
-    to change one setting send all of them. Resources: topics, this broker, all brokers ("").
-    Not done: access control.
+    v2 flexible. Settings that the request does not name return to their default, so old tools send
+    all settings to change one. Resources: topics, this broker, all brokers (""). Not done: access
+    control.
     """
     resources = []
     for resource in req.resources:

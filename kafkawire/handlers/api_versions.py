@@ -1,9 +1,9 @@
 """ApiVersions v0-4: which versions of which APIs are served, computed from the table.
 
 v1 throttle; v3 is flexible and names the client's software; v4 allows features whose minimum is
-0. The response header is always v0, and a version that is not served is answered in v0 with
-UNSUPPORTED_VERSION and the one row a client needs to try again (KIP-511), without reading the
-request.
+0. The response header is always v0, and an unsupported version is answered in v0 with
+   UNSUPPORTED_VERSION and the row the client needs for a retry (KIP-511), without parsing the
+   request.
 
 Not done: features (none are finalized until transactions and the next group protocol are served),
 the check of cluster id and node id (v5, KIP-1242).
@@ -26,7 +26,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def api_versions(ctx: RequestContext, req: ApiVersionsRequest) -> ApiVersionsResponse:
-    """Every row; INVALID_REQUEST where v3+ gives no proper software name (KIP-511)."""
+    """Return all rows; INVALID_REQUEST if v3+ has no valid software name (KIP-511)."""
     if ctx.version >= 3 and not (
         _SOFTWARE.fullmatch(req.client_software_name)
         and _SOFTWARE.fullmatch(req.client_software_version)

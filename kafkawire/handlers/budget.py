@@ -1,8 +1,8 @@
-"""Bounded work in an event-loop iteration: what exceeds it waits for the next, in order.
+"""Limits the work per event-loop iteration: further jobs wait for the next one, in order.
 
-Between two iterations the loop checks every socket, so this is what one kind of request may cost
-all others in latency, however many clients send it at once. Pure but for the scheduling it is
-given.
+The event loop checks every socket between two iterations, so this bounds the latency that one kind
+of request adds to all others, however many clients send it. Pure except for the injected
+scheduling.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ logger = logging.getLogger(__name__)
 
 
 class IterationBudget:
-    """Runs jobs at once while `limit` lasts, then in later iterations; a job returns what it cost.
+    """Runs jobs immediately while `limit` lasts, then in later iterations; a job returns its cost.
 
-    An iteration may exceed it by its last job. The queue is as long as its callers let it be.
+    The last job of an iteration may exceed the limit. Callers bound the queue.
     """
 
     __slots__ = ("_call_soon", "_left", "_limit", "_scheduled", "_waiting")
@@ -43,7 +43,7 @@ class IterationBudget:
         self._schedule()
 
     def finish(self) -> None:
-        """Run what waits, whatever it costs."""
+        """Run all queued jobs, whatever they cost."""
         while self._waiting:
             _cost_of(self._waiting.popleft())
 
@@ -63,7 +63,7 @@ class IterationBudget:
 
 
 def _cost_of(job: Callable[[], int]) -> int:
-    """Run a job. A defect in one must not keep those after it from running."""
+    """Run a job. A defect in one must not stop the following ones."""
     try:
         return job()
     except Exception:

@@ -1,8 +1,7 @@
 """Helpers of the group handlers: client identity, and topics of a request by name.
 
-Groups keep offsets by topic name; from some version on clients name topics by id. Resolving them
-against the catalog, and refusing those that do not exist, happens here and not in the groups,
-which know nothing of topics.
+Groups store offsets by topic name; newer versions identify topics by id. Ids are resolved and
+missing topics rejected here, because groups are independent of the catalog.
 """
 
 from __future__ import annotations
@@ -12,21 +11,21 @@ from kafkawire.groups.service import Client
 from kafkawire.handlers.context import RequestContext
 from kafkawire.metadata.catalog import TopicInfo
 
-# Read, delete, describe, describe configs, alter configs: everything there is for a group
-# (AclEntry.supportedOperations), as long as there is no authorizer.
+# Read, delete, describe, describe configs, alter configs: everything a group supports
+# (AclEntry.supportedOperations), because there is no authorizer.
 GROUP_OPERATIONS = sum(1 << n for n in (3, 6, 8, 10, 11))
 
 
 def client_of(ctx: RequestContext) -> Client:
-    """The sender as groups note it: the address as Java's InetAddress prints it, with a slash,
-    which is what DescribeGroups has always shown."""
+    """Return the client for the group coordinator: the address as printed by Java's InetAddress,
+    with a slash, as in DescribeGroups."""
     return Client(ctx.client_id, f"/{ctx.client_host}")
 
 
 def topic_of(
     ctx: RequestContext, name: str, topic_id: bytes, by_id: bool
 ) -> tuple[TopicInfo | None, ErrorCode]:
-    """The topic a request means, or None and the error of each of its partitions."""
+    """Return the topic of a request, or None and the error for each of its partitions."""
     catalog = ctx.broker.catalog
     if by_id:
         info = catalog.by_id.get(topic_id)

@@ -1,7 +1,7 @@
 """The context of one request: its header fields, its connection and its broker.
 
-The server makes one RequestContext per request and hands it to the handler with the decoded
-message. It holds no request state: what a handler learns on the way stays in the handler.
+The server creates one RequestContext per request and passes it to the handler with the decoded
+message. It has no request state; that is local to the handler.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ T = TypeVar("T")
 
 
 class ClientGone(Exception):
-    """The connection of a request was closed: its answer cannot be sent."""
+    """The connection of a request was closed, so its response cannot be sent."""
 
 
 def _nothing() -> None:
-    """For requests that come from no connection (tests, the broker itself)."""
+    """Do nothing; for requests without a connection (tests, the broker itself)."""
 
 
 def _never() -> bool:
-    """As `_nothing`."""
+    """Return False; for requests without a connection."""
     return False
 
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request: its broker, header fields and the connection it came by.
+    """One request: its broker, header fields and connection.
 
     `listener` is the name of the listener, a key of `broker.listeners`; `client_host` the
     peer's address without port; `client_id` is null for clients that send none.
@@ -50,16 +50,15 @@ class RequestContext:
     is_gone: Callable[[], bool] = field(default=_never, repr=False)
 
     def park(self) -> None:
-        """Say that this request has been applied and only waits: the next request of its
-        connection may start although this one is not answered yet. May be called again."""
+        """Mark this request as applied and only waiting: the next request of its connection may
+        start before this one is answered. May be called again."""
         self.on_park()
 
     async def give_way(self) -> None:
-        """Let others run if this request's slice of the event loop is used up
-        (kafkawire.log.io.slices).
+        """Yield to other tasks if this request's time slice is used up (kafkawire.log.io.slices).
 
-        To be awaited between any two elements of a request or answer whose number a client
-        decides. Raises ClientGone if the connection was closed meanwhile.
+        Awaited between any two elements of a request or response whose number depends on the
+        client. Raises ClientGone if the connection was closed meanwhile.
         """
         computing = self.broker.env.slices
         if computing.over():
@@ -68,13 +67,13 @@ class RequestContext:
                 raise ClientGone
 
     async def duplicates(self, keys: Iterable[T]) -> set[T]:
-        """Return the keys that occur more than once. To be freed with `emptied`. Raises as
+        """Return the keys that occur more than once. Free the result with `emptied`. Raises like
         `give_way`."""
         return await slices.duplicates(keys, self.give_way)
 
     async def counted(self, keys: Iterable[T]) -> dict[T, int]:
-        """Return how often each key occurs, in the order of first occurrence. To be freed with
-        `emptied`. Raises as `give_way`."""
+        """Return how often each key occurs, in the order of first occurrence. Free the result with
+        `emptied`. Raises like `give_way`."""
         return await slices.counted(keys, self.give_way)
 
     async def emptied(self, *collections: list[Any] | set[Any] | dict[Any, Any]) -> None:
@@ -83,5 +82,5 @@ class RequestContext:
             await slices.emptied(collection, self.broker.env.slices.give_way)
 
     async def collect(self, items: Iterable[T]) -> list[T]:
-        """Return the items as a list, each made in a slice. Raises as `give_way`."""
+        """Return the items as a list, created in slices. Raises like `give_way`."""
         return await slices.collect(items, self.give_way)

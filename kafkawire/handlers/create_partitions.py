@@ -18,9 +18,9 @@ async def create_partitions(
 ) -> CreatePartitionsResponse:
     """CreatePartitions v0-3.
 
-    v2 flexible; v3 quota errors. Count is the new total. The answer names every topic that was
-    asked for, once. Each topic is a transaction of its own.
-    Not done: the timeout, quotas, access control; internal topics keep their number.
+    v2 flexible; v3 quota errors. Count is the new total. The response has every requested topic
+    once. Each topic is a separate transaction. Not done: the timeout, quotas, access control;
+    internal topics keep their number.
     """
     twice = await ctx.duplicates(topic.name for topic in req.topics)
     response = CreatePartitionsResponse()

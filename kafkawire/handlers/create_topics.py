@@ -1,4 +1,4 @@
-"""CreateTopics: make topics; everything happens in broker.topics."""
+"""CreateTopics: create topics, with broker.topics."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from kafkawire.messages.create_topics import (
 )
 
 CONFIGS_FROM = 5  # KIP-525
-REPLICAS = 1  # there is one copy of each partition, whatever was asked for
+REPLICAS = 1  # each partition has one replica, whatever the request
 
 
 async def create_topics(ctx: RequestContext, req: CreateTopicsRequest) -> list[Buffer]:
     """CreateTopics v2-7.
 
     v4 -1 for the default number of partitions and replicas; v5 flexible, and the answer holds
-    partitions, replicas and settings (KIP-525); v6 quota errors; v7 topic id.
-    Not done: replication (a factor up to the number of brokers is taken, one copy is made), the
-    timeout (the answer comes when it is done), quotas, access control.
+    partitions, replicas and settings (KIP-525); v6 quota errors; v7 topic id. Not done: replication
+    (a factor up to the number of brokers is accepted, but there is one replica), the timeout (the
+    response is sent when it is done), quotas, access control.
     """
     outcomes = await ctx.broker.topics.create(req.topics, req.validate_only)
     layers = ctx.broker.topics.configs.layers()

@@ -1,4 +1,4 @@
-"""DeleteRecords: move the log start of partitions up (KIP-107)."""
+"""DeleteRecords: raise the log start of partitions (KIP-107)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from kafkawire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-HIGH_WATERMARK = -1  # delete all there is
+HIGH_WATERMARK = -1  # delete all records
 NO_WATERMARK = -1
 
 
 async def delete_records(ctx: RequestContext, req: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """DeleteRecords v0-2.
 
-    v1 throttles like every other; v2 flexible. The low watermark of the answer is the new log
-    start, which is durable when it is answered. Of a partition with something in the remote tier
-    the manifest there has it too, else the bucket could bring the records back; if that takes
-    longer than the request's timeout, REQUEST_TIMED_OUT: the log start has moved all the same.
-    Not done: access control.
+    v1 throttle time; v2 flexible. The low watermark of the response is the new log start, which is
+    durable when it is sent. For a tiered partition the manifest in the bucket has it, too;
+    otherwise a restore could bring the records back. If that exceeds the request's timeout, the
+    code is REQUEST_TIMED_OUT although the log start has moved. Not done: access control.
     """
     await ctx.broker.table.load(
         (topic.name, asked.partition_index) for topic in req.topics for asked in topic.partitions
@@ -45,7 +44,8 @@ async def delete_records(ctx: RequestContext, req: DeleteRecordsRequest) -> Dele
 async def _tell_tier(
     ctx: RequestContext, response: DeleteRecordsResponse, timeout_s: float
 ) -> None:
-    """Have the new log starts in the bucket's manifest, or change the results: they are not."""
+    """Publish the new log starts in the bucket's manifest; set errors in the results if that
+    fails."""
     moved = [
         (topic.name, result)
         for topic in response.topics
@@ -75,14 +75,15 @@ async def _delete(
 
 
 async def _low_watermark(ctx: RequestContext, topic: str, asked: DeleteRecordsPartition) -> int:
-    """The log start after the deletion, or KafkaError (Kafka: Partition.deleteRecordsOnLeader)."""
+    """Return the log start after the deletion. Raises KafkaError (Kafka:
+    Partition.deleteRecordsOnLeader)."""
     partition = ctx.broker.table.named(topic, asked.partition_index)
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     if not partition.config.cleanup_delete:
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     if partition.high_watermark < partition.offsets.pending:
-        # What the client has written counts, so that deleting up to its end works.
+        # Offsets that the client has written are included, so that deleting up to its end works.
         await ctx.broker.log.commit_log.committed()
     offset = asked.offset
     if offset == HIGH_WATERMARK:

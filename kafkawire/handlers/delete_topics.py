@@ -22,8 +22,9 @@ async def delete_topics(ctx: RequestContext, req: DeleteTopicsRequest) -> Delete
     """DeleteTopics v1-6.
 
     v3 TOPIC_DELETION_DISABLED (before: INVALID_REQUEST); v4 flexible; v5 error message; v6 by id.
-    When it is answered, the topic is gone: its name is free, waiting fetches have been answered.
-    Not done: the timeout, access control. Internal topics cannot be deleted (Kafka lets you).
+    When the response is sent the topic is deleted: its name can be used again, and waiting Fetches
+    have been answered. Not done: the timeout, access control. Internal topics cannot be deleted
+    (unlike in Kafka).
     """
     wanted = (
         req.topics
@@ -39,7 +40,7 @@ async def delete_topics(ctx: RequestContext, req: DeleteTopicsRequest) -> Delete
         return DeleteTopicsResponse(responses=await ctx.collect(refusals))
     checked = await _checked(ctx, wanted)
     ids = await ctx.collect(topic_id for _, topic_id, fault in checked if fault is None)
-    # Names are taken now: afterwards the catalog has forgotten those of the deleted ids.
+    # Names are read first: the catalog forgets those of deleted ids.
     names: dict[bytes, str] = {}
     for topic_id in ids:
         topic = ctx.broker.catalog.by_id.get(topic_id)
@@ -63,13 +64,13 @@ async def delete_topics(ctx: RequestContext, req: DeleteTopicsRequest) -> Delete
 
 
 Asked = tuple[str | None, bytes]
-"""Name and id, as asked for."""
+"""Name and id as requested."""
 
 Checked = tuple[str | None, bytes, KafkaError | None]
 
 
 async def _checked(ctx: RequestContext, wanted: list[DeleteTopicState]) -> list[Checked]:
-    """(name, id, why not) for each distinct thing to delete (Kafka: ControllerApis)."""
+    """Return (name, id, error) for each distinct topic to delete (Kafka: ControllerApis)."""
     catalog = ctx.broker.catalog
     asked = await ctx.counted((each.name, each.topic_id) for each in wanted)
     checked: list[Checked] = []
@@ -103,8 +104,8 @@ async def _checked(ctx: RequestContext, wanted: list[DeleteTopicState]) -> list[
 
 
 def _ids_first(asked: dict[Asked, int]) -> Iterator[tuple[Asked, int]]:
-    """Ids, then names: if a name and an id of a request mean the same topic, the name is at
-    fault."""
+    """Sort ids before names: if a name and an id of a request are the same topic, the name gets the
+    error."""
     for by_name in (False, True):
         for key, count in asked.items():
             if (key[0] is not None) is by_name:

@@ -37,9 +37,8 @@ async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> 
 
     v1 sources and synonyms; v3 types and documentation; v4 flexible. Resources: topics, this
     broker, the cluster's default (broker ""), loggers of this broker, groups and client metrics
-    (which have no settings here).
-    A resource that is asked for again is refused with INVALID_REQUEST.
-    Not done: settings of groups and of client metrics; other brokers' settings (ask them).
+    (which have no settings here). A repeated resource is rejected with INVALID_REQUEST. Not done:
+    settings of groups and of client metrics; other brokers' settings (send the request to them).
     """
     layers = ctx.broker.topics.configs.layers()
     seen: set[tuple[int, str]] = set()
@@ -47,7 +46,7 @@ async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> 
     def results() -> Iterator[DescribeConfigsResult]:
         for resource in req.resources:
             key = resource.resource_type, resource.resource_name
-            if key in seen:  # its settings again and again would fill the memory
+            if key in seen:  # repeated settings would fill the memory
                 yield _refused(resource, KafkaError(ErrorCode.INVALID_REQUEST, TWICE))
             else:
                 seen.add(key)

@@ -15,7 +15,7 @@ from kafkawire.messages.describe_groups import DescribeGroupsRequest, DescribeGr
 async def describe_groups(
     ctx: RequestContext, req: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    """Each group with its own error, in the order asked for."""
+    """Describe each group, with an error for each, in request order."""
     response = await ctx.broker.groups.describe_groups(client_of(ctx), ctx.version, req)
     if req.include_authorized_operations:
         for group in response.groups:

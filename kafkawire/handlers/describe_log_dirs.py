@@ -1,4 +1,4 @@
-"""DescribeLogDirs: how much disk the partitions led here take (KIP-113)."""
+"""DescribeLogDirs: disk usage of the partitions led by this broker (KIP-113)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafkawire.messages.describe_log_dirs import (
 )
 
 TOPICS_AT_ONCE = 200
-"""Topics whose partitions are looked up together: what is not in memory costs one question."""
+"""Topics whose partitions are looked up together: those not in memory need one query."""
 
 Wanted = tuple[str, Sequence[int] | None]  # a topic's name; indexes, None: all
 
@@ -28,10 +28,10 @@ async def describe_log_dirs(ctx: RequestContext, req: DescribeLogDirsRequest) ->
     """DescribeLogDirs v1-4.
 
     v2 flexible; v3 top-level error; v4 size of the volume. There is one log directory; a
-    partition's size is that of its batches, though they lie in files shared with others; of one
-    that is not in memory it is asked of the offset storage. Null topics mean all; partitions that
-    are not here are left out, as in Kafka.
-    Not done: v5 (cordoned directories), moving partitions between directories.
+    partition's size is that of its batches, although they share files with others; for one that is
+    not in memory it is read from the offset storage. Null topics mean all; partitions of other
+    brokers are left out, as in Kafka. Not done: v5 (cordoned directories), moving partitions
+    between directories.
     """
     wanted: list[Wanted]
     if req.topics is None:
@@ -57,7 +57,8 @@ async def describe_log_dirs(ctx: RequestContext, req: DescribeLogDirsRequest) ->
 
 
 async def _encoded(ctx: RequestContext, wanted: Sequence[Wanted]) -> tuple[int, list[Buffer]]:
-    """How many topics are here, and these. MetadataError (an OSError) if SQL cannot say."""
+    """Return the number of topics and the encoded topics. Raises MetadataError (an OSError) if SQL
+    fails."""
     encode_topic = part_encoder(DescribeLogDirsResponse, DescribeLogDirsTopic, ctx.version)
     count = 0
     joined: list[Buffer] = []
@@ -72,7 +73,7 @@ async def _encoded(ctx: RequestContext, wanted: Sequence[Wanted]) -> tuple[int, 
 
 
 async def _sizes(ctx: RequestContext, wanted: Sequence[Wanted]) -> list[DescribeLogDirsTopic]:
-    """Topics with the partitions that are led here; without any: left out."""
+    """Yield topics with partitions led by this broker."""
     broker = ctx.broker
     loaded = broker.log.partitions
     topics: list[DescribeLogDirsTopic] = []

@@ -29,11 +29,10 @@ async def describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """DescribeTopicPartitions v0.
 
-    Topics come in the order of their names; no topics in the request means all. A page ends at
-    the smaller of ResponsePartitionLimit and max.request.partition.size.limit, and its cursor
-    names the next partition.
-    Not done: eligible leader replicas (there is one replica; the lists are empty, never null,
-    since Java's admin client does not take null).
+    Topics are sorted by name; no topics in the request means all. A page ends at the smaller of
+    ResponsePartitionLimit and max.request.partition.size.limit, and its cursor names the next
+    partition. Not done: eligible leader replicas (there is one replica; the lists are empty, never
+    null, because Java's admin client fails on null).
     """
     start_name, start_index = "", 0
     if req.cursor is not None:
@@ -48,7 +47,7 @@ async def describe_topic_partitions(
     if req.cursor is not None and (
         req.cursor.partition_index < 0 or (not every and req.cursor.topic_name not in names)
     ):
-        return await _refused(ctx, req)  # the cursor must be one that we could have given
+        return await _refused(ctx, req)  # the cursor must be a possible one
 
     page = _Page(Nodes(ctx), room)
     for name in names:
@@ -65,7 +64,7 @@ async def describe_topic_partitions(
 
 
 async def _in_order(ctx: RequestContext, req: DescribeTopicPartitionsRequest) -> list[str]:
-    """The names asked for, each once, in order: sorted in parts, which are then merged."""
+    """Return each requested name once, in order: sorted in parts, which are then merged."""
     distinct = await ctx.counted(topic.name for topic in req.topics)
     names = list(distinct)
     await ctx.emptied(distinct)
@@ -79,7 +78,8 @@ async def _in_order(ctx: RequestContext, req: DescribeTopicPartitionsRequest) ->
 async def _refused(
     ctx: RequestContext, req: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """The message has no error of its own, so each topic asked for gets it, as in Kafka."""
+    """Return the error for each requested topic, because the message has no error of its own, as in
+    Kafka."""
     topics = (
         DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
         for topic in req.topics
@@ -88,7 +88,7 @@ async def _refused(
 
 
 class _Page:
-    """An answer being filled; `room` is how many partitions still fit."""
+    """A response being built; `room`: how many partitions still fit."""
 
     def __init__(self, nodes: Nodes, room: int) -> None:
         self.nodes = nodes
@@ -96,7 +96,8 @@ class _Page:
         self.response = DescribeTopicPartitionsResponse()
 
     def add(self, topic: TopicInfo, start: int) -> bool:
-        """The partitions of `topic` from index `start`. False: not all fitted, cursor is set."""
+        """Add the partitions of `topic` from index `start`. Return False if not all fit, with the
+        cursor set."""
         rows = topic.partitions[start : start + self.room]
         self.room -= len(rows)
         self.response.topics.append(

@@ -20,9 +20,8 @@ async def describe_user_scram_credentials(
 ) -> list[Buffer]:
     """DescribeUserScramCredentials v0.
 
-    Asked for all users, the answer is empty; a user that is asked for by name is
-    RESOURCE_NOT_FOUND, one named twice DUPLICATE_RESOURCE, as in Kafka (ScramImage.describe).
-    Not done: credentials.
+    For all users the response is empty; a named user is RESOURCE_NOT_FOUND, one named twice
+    DUPLICATE_RESOURCE, as in Kafka (ScramImage.describe). Not done: credentials.
     """
     users = await ctx.counted(user.name for user in req.users or ())
     try:

@@ -19,16 +19,15 @@ from kafkawire.messages.elect_leaders import (
 
 PREFERRED, UNCLEAN = 0, 1  # ElectionType
 PARTITIONS_PER_RESULT = 100
-"""Of a topic in one entry of the answer: what is built and encoded without giving way to the
-loop. A topic with more has several entries, which clients merge."""
+"""Partitions of a topic per entry of the response, which is built and encoded without yielding to
+the event loop. A topic with more has several entries, which clients merge."""
 
 
 async def elect_leaders(ctx: RequestContext, req: ElectLeadersRequest) -> list[Buffer]:
     """ElectLeaders v0-2.
 
-    v1 kind of election; v2 flexible. Every partition that exists is ELECTION_NOT_NEEDED; asked for
-    all partitions, the answer has the topics without partitions, as Kafka's.
-    Not done: replicas.
+    v1 kind of election; v2 flexible. Every partition that exists is ELECTION_NOT_NEEDED; for all
+    partitions the response has the topics without partitions, as in Kafka. Not done: replicas.
     """
     answer = ElectLeadersResponse()
     topics: list[TopicPartitions] = []

@@ -1,9 +1,9 @@
-"""One request and its place in the order of answers.
+"""One request and its position in the order of responses.
 
-The connection makes an Exchange for each request that is to be answered; a caller that serves it
-calls `answer` once, now or later, from the loop. Answers leave in request order whatever the order
-they come in: that is the connection's business, not the handler's. Hot handlers get the exchange
-itself; cold ones are awaited and their response is encoded for them (`handlers.table`).
+The connection creates an Exchange for each request with a response; its handler calls `answer`
+once, immediately or later, on the event loop. The connection sends responses in request order,
+whatever the order of the calls. Hot handlers get the exchange itself; cold ones are awaited, and
+their response is encoded by the host (`handlers.table`).
 """
 
 from __future__ import annotations
@@ -24,47 +24,47 @@ _HEAD_TAGS = Struct(">iiB")  # ... and the empty tag section of response header 
 
 
 def frame(correlation_id: int, body: bytes, flexible: bool) -> bytes:
-    """A whole answer: response header v0, or v1 if `flexible`, and the body."""
+    """Return a complete response: header v0, or v1 if `flexible`, and the body."""
     if flexible:
         return _HEAD_TAGS.pack(len(body) + 5, correlation_id, 0) + body
     return _HEAD.pack(len(body) + 4, correlation_id) + body
 
 
 SMALL_ANSWER_BYTES = 1 << 10
-"""Answers up to this size are not counted: a connection has 256 at most that are not read."""
+"""Responses up to this size are not counted: a connection has at most 256 unread ones."""
 
 
 class Pinned(Protocol):
-    """Memory that is still in use; `unpin` once for each `pin`."""
+    """Memory in use; `unpin` is called once for each `pin`."""
 
     def pin(self) -> None: ...
     def unpin(self) -> None: ...
 
 
 MAX_REPEATED = 64
-"""Requests that one `Repeating.start` takes: the connection checks its bounds between two calls."""
+"""Maximum number of requests that one `Repeating.start` takes: the connection checks its limits
+between two calls."""
 
 
 class Repeating(Protocol):
-    """Starts requests that differ little from the one before: faster than from the beginning, with
-    the same result.
+    """Starts requests that differ little from the previous one, faster than in the general way,
+    with the same result.
 
-    `start` takes as many as it likes of those that lie whole in buf[pos:end], one after the
-    other, and says where the first begins that it leaves to the general way.
+    `start` takes any number of complete requests of buf[pos:end], one after another, and returns
+    the position of the first that it leaves to the general way.
     """
 
     def start(self, block: Pinned, buf: memoryview, pos: int, end: int) -> int: ...
 
 
 class Peer(Protocol):
-    """The connection as an exchange sees it.
+    """The connection as seen by an exchange.
 
-    `exchanges` are the unanswered ones in request order: who starts one appends it. `more` is how
-    many requests they stand for beyond one each. `frame_at` is where the request that is being
-    started begins in its buffer, with its size. `memo` is the hot handlers' to remember something
-    between the requests of one connection, `repeat` what they want to be asked first. `fetching`:
-    a Fetch of it is not answered; `fetched` says that it is. `held_bytes` are those of `answers`
-    that belong to answers which have not left.
+    `exchanges`: the unanswered ones in request order; the handler that starts one appends it.
+    `more`: additional requests they represent. `frame_at`: position of the current request in its
+    buffer, with its size. `memo`: state of hot handlers between requests of one connection;
+    `repeat`: their first choice for the next request. `fetching`: a Fetch is unanswered; `fetched`
+    ends that. `held_bytes`: those of `answers` in responses that are not sent.
     """
 
     client_id: str | None
@@ -93,8 +93,8 @@ class Peer(Protocol):
 
 
 class HeldAnswerMemory:
-    """Memory of an answer that is counted in `peer.answers`; to be called once, when the answer
-    has left or its client is gone. `also` is called then too."""
+    """Memory of a response that is counted in `peer.answers`; called once, when the response was
+    sent or its client has disconnected. `also` is called then, too."""
 
     __slots__ = ("_also", "_peer", "_size_bytes")
 
@@ -112,10 +112,10 @@ class HeldAnswerMemory:
 
 
 class Exchange:
-    """A request being served. `flexible` is the response header's form, `more` how many requests
-    it stands for beyond one. `parts` is the answer, once there is one.
+    """A request being served. `flexible`: the form of the response header; `more`: additional
+    requests it represents. `parts`: the response, once there is one.
 
-    `pins` is called once: when the answer has been sent, or when its client has gone before.
+    `pins` is called once, when the response was sent or its client has disconnected.
     """
 
     __slots__ = ("correlation_id", "flexible", "more", "parts", "peer", "pins", "version")
@@ -130,7 +130,7 @@ class Exchange:
         self.pins: Callable[[], None] | None = None
 
     def answer(self, body: bytes) -> None:
-        """Answer with a body that is one buffer."""
+        """Answer with a body in one buffer."""
         if len(body) > SMALL_ANSWER_BYTES and not self.peer.closed:
             self.peer.answers.hold(len(body))
             self.pins = HeldAnswerMemory(self.peer, len(body))
@@ -138,8 +138,9 @@ class Exchange:
         self.peer.answered(self)
 
     def answer_parts(self, body: list[Buffer], release: Callable[[], None] | None = None) -> None:
-        """Answer with many buffers, sent as they are; `release` is called when they are gone, or
-        now where the client is. Without one the buffers are counted as memory of the answer."""
+        """Answer with several buffers, sent without a copy; `release` is called when they were
+        sent, or immediately if the client has disconnected. Without it the buffers are counted as
+        memory of the response."""
         if self.peer.closed:
             if release is not None:
                 release()
@@ -158,12 +159,12 @@ class Exchange:
 
 
 class HotHandler(Protocol):
-    """Serves one API straight from the receive buffer.
+    """Serves one API directly from the receive buffer.
 
-    `start` reads buf[pos:end], which stays valid while `block` is pinned. It appends an exchange
-    to the peer's (unless there will be no answer) and answers it sooner or later. It returns
-    True, or False with nothing done and calls `peer.resume` when it can go on, or raises
-    DecodeError (the connection ends). `close` answers what waits.
+    `start` parses buf[pos:end], which is valid while `block` is pinned. It appends an exchange to
+    the peer's (unless there is no response) and answers it immediately or later. It returns True;
+    or False without any effect, and calls `peer.resume` when it can continue; or raises DecodeError
+    (the connection is closed). `close` answers waiting requests.
     """
 
     def __init__(self, broker: Broker) -> None: ...

@@ -1,8 +1,9 @@
-"""The response that carries one error for everything that was asked, whatever the API.
+"""The error response of a whole request, for any API.
 
-Kafka's requests each make theirs by hand (AbstractRequest.getErrorResponse). Here the declarations
-of the messages say enough: where a response has no error of its own, its lists repeat those of the
-request, item by item, with an error in each. Called by the server when a handler fails.
+In Kafka each request class has its own method (AbstractRequest.getErrorResponse). Here it is
+derived from the declarations of the messages: if a response has no top-level error, its lists
+repeat those of the request, item by item, with an error in each. Called by the server when a
+handler fails.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from kafkawire.codec.schema import fields_in
 
 MAX_ITEMS = 1000
-"""Items that are repeated: what a millisecond or two suffices for. Past that the connection
-ends."""
+"""Maximum number of repeated items: a millisecond or two. Beyond that the connection is closed."""
 
 _ASKED = {
     "responses": ("topics", "topic_names", "resources"),
@@ -24,20 +24,20 @@ _ASKED = {
     "coordinators": ("coordinator_keys",),
     "partitions": ("partition_indexes",),
 }
-"""Lists of responses whose requests name them otherwise."""
+"""Lists of responses whose requests use another name."""
 
 
 def failed_response(
     request: object, response_type: type, version: int, code: int, message: str | None
 ) -> Any:
-    """A response with `code` where this version has a place for it; None where there is none, or
-    for too many items: an answer without it would pass for success."""
+    """Return a response with `code` if this version has a field for it; None otherwise, or with too
+    many items, because a response without it would mean success."""
     response = response_type()
     return response if _Failed(version, code, message).fill(response, request) else None
 
 
 class _Failed:
-    """One failure, and how many items may still be made for it."""
+    """One failure, and the remaining number of items."""
 
     def __init__(self, version: int, code: int, message: str | None) -> None:
         self._version = version
@@ -46,7 +46,8 @@ class _Failed:
         self._left = MAX_ITEMS
 
     def fill(self, answer: Any, asked: object) -> bool:
-        """Whether the error has a place, in `answer` or in each item of one of its lists."""
+        """Set the error in `answer`, or in each item of one of its lists; return whether there was
+        a field for it."""
         known = {field.name for field in fields_in(type(answer), self._version)}
         if "error_code" in known:
             answer.error_code = self._code
@@ -75,7 +76,7 @@ def _items_of(asked: object, name: str) -> Sequence[object]:
 
 
 def _repeat(item_type: type, item: object) -> Any:
-    """An item of a response that names what an item of the request names."""
+    """Return an item of a response for an item of the request."""
     made = item_type()
     names = [name for name in get_type_hints(item_type) if not name.startswith("error_")]
     if isinstance(item, str | int):
@@ -89,7 +90,7 @@ def _repeat(item_type: type, item: object) -> Any:
 
 
 def _lists_of(answer_type: type) -> list[tuple[str, type]]:
-    """The lists of structures of a message, and of what."""
+    """Return the lists of structures of a message, and their types."""
     found: list[tuple[str, type]] = []
     for name, hint in get_type_hints(answer_type).items():
         for one in (hint, *get_args(hint)):

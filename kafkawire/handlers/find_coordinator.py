@@ -32,7 +32,7 @@ NO_SUCH_TYPE = "Coordinators of this type are not served by this broker."
 async def find_coordinator(
     ctx: RequestContext, req: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """The coordinator of each key, or an error of its own for each."""
+    """Return the coordinator of each key, or an error for each."""
     nodes = Nodes(ctx)
     if ctx.version >= MANY_KEYS_FROM:
         response = FindCoordinatorResponse()

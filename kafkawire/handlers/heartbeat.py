@@ -1,10 +1,10 @@
-"""Heartbeat v0-4: a member is alive, and hears whether its group is rebalancing.
+"""Heartbeat v0-4: extend a member's session, and report whether its group is rebalancing.
 
 v1 throttle time; v3 static members; v4 flexible.
 Not done: quotas.
 
-Hot, since every member of every group sends one each three seconds: no task, no future, and an
-answer that is packed already, unless something of its partition is waiting for a commit.
+Hot, because every group member sends one each three seconds: no task, no future, and a preencoded
+response, unless changes of its partition wait for a commit.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Heartbeat:
         pos: int,
         end: int,
     ) -> bool:
-        """Answer at once, or after the commit that goes before it."""
+        """Answer immediately, or after the commit of earlier changes."""
         request, _ = self.decoders[version](buf, pos, end)
         exchange = Exchange(peer, version, correlation_id, _SPEC.flexible(version))
         peer.exchanges.append(exchange)
@@ -55,7 +55,7 @@ class Heartbeat:
         if code is not None:
             self._answer(exchange, code)
         else:
-            # Who sent it matters in a JoinGroup only.
+            # Only JoinGroup uses the sender.
             later = self.groups.heartbeat(Client(None, ""), version, request)
             later.add_done_callback(partial(self._settled, exchange))
         return True
@@ -73,4 +73,4 @@ class Heartbeat:
         exchange.answer(body)
 
     def close(self) -> None:
-        """Nothing waits here: the groups answer what waits for a commit."""
+        """Do nothing: the groups answer requests that wait for a commit."""

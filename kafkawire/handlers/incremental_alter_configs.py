@@ -22,10 +22,10 @@ async def incremental_alter_configs(
 ) -> IncrementalAlterConfigsResponse:
     """IncrementalAlterConfigs v0-1.
 
-    v1 flexible. SET, DELETE, and for lists APPEND and SUBTRACT. Resources: topics, this broker,
-    all brokers (""), loggers of this broker (not stored, as in Kafka). A change is in force and
-    durable when it is answered.
-    Not done: settings of groups and client metrics, access control.
+    v1 flexible. SET, DELETE, and for lists APPEND and SUBTRACT. Resources: topics, this broker, all
+    brokers (""), loggers of this broker (not stored, as in Kafka). A change is effective and
+    durable when the response is sent. Not done: settings of groups and client metrics, access
+    control.
     """
     faults: dict[int, KafkaError] = {}
     resources: list[Resource] = []

@@ -14,13 +14,13 @@ async def init_producer_id(
 ) -> InitProducerIdResponse:
     """InitProducerId v0-5.
 
-    v2 flexible; v3 the producer's old id and epoch (KIP-360), which mean something only with a
-    transactional id: an idempotent producer that lost track gets a fresh id at epoch 0, whatever
-    it had, as in Kafka; v4 PRODUCER_FENCED; v5 TRANSACTION_ABORTABLE.
-    Not done: transactions. A transactional id is answered TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    which clients report at once and never retry.
+    v2 flexible; v3 the producer's old id and epoch (KIP-360), which matter only with a
+    transactional id: an idempotent producer that lost its state always gets a new id at epoch 0, as
+    in Kafka; v4 PRODUCER_FENCED; v5 TRANSACTION_ABORTABLE. Not done: transactions. A transactional
+    id is answered TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients report at once and never
+    retry.
     """
-    # An id without an epoch, or the reverse, is no producer (KafkaApis).
+    # An id without an epoch, or the reverse, is invalid (KafkaApis).
     if (req.producer_id == NONE) != (req.producer_epoch == NONE):
         return _failed(ErrorCode.INVALID_REQUEST)
     if req.transactional_id is not None:

@@ -1,10 +1,9 @@
-"""JoinGroup v0-9: become, or stay, a member of a classic group; the rules are
-kafkawire.groups.classic.join's.
+"""JoinGroup v0-9: join or rejoin a classic group; kafkawire.groups.classic.join has the rules.
 
-v1 rebalance timeout (before: the session timeout); v4 new members must come back with the id
-they are given; v5 static members; v6 flexible; v7 protocol type in the answer, name nullable;
-v8 reason (noted by no one); v9 SkipAssignment.
-Not done: joining a group of the new consumer protocol (there are none yet).
+v1 rebalance timeout (before: the session timeout); v4 new members must rejoin with their assigned
+id; v5 static members; v6 flexible; v7 protocol type in the answer, name nullable; v8 reason
+(ignored); v9 SkipAssignment. Not done: joining a group of the new consumer protocol (there are none
+yet).
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 REBALANCE_TIMEOUT_FROM = 1
 
 MAX_PROTOCOLS = 100
-"""Protocols of one member: clients list an assignor or a few, and each is compared with those of
-every other member."""
+"""Maximum number of protocols of one member: clients list a few assignors, and each is compared
+with those of every other member."""
 NULL_PROTOCOL_FROM = 7
 
 
 async def join_group(ctx: RequestContext, req: JoinGroupRequest) -> JoinGroupResponse:
-    """The answer may take as long as the round: until then the connection is free for more."""
+    """Join a group. The response may take as long as the round: until then the connection can serve
+    other requests."""
     if ctx.version < REBALANCE_TIMEOUT_FROM:
         req.rebalance_timeout_ms = req.session_timeout_ms
     if len(req.protocols) > MAX_PROTOCOLS:

@@ -1,8 +1,7 @@
 """LeaveGroup v0-5: members leave, or a tool removes them.
 
 v1 throttle time; v3 many members, by member id or instance id, each with its own error; v4
-flexible; v5 reason (noted by no one).
-Not done: quotas.
+flexible; v5 reason (ignored). Not done: quotas.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ MEMBERS_AT_ONCE = 64
 
 
 async def leave_group(ctx: RequestContext, req: LeaveGroupRequest) -> LeaveGroupResponse:
-    """Before version 3 the one member's error is the answer's."""
+    """Remove members. Before version 3 the only member's error is the response's."""
     if ctx.version < MANY_FROM:
         req.members = [MemberIdentity(member_id=req.member_id)]
     response = await _leave(ctx, req)
@@ -30,7 +29,7 @@ async def leave_group(ctx: RequestContext, req: LeaveGroupRequest) -> LeaveGroup
 
 
 async def _leave(ctx: RequestContext, req: LeaveGroupRequest) -> LeaveGroupResponse:
-    """The members in portions, which the coordinator decides one after the other."""
+    """Remove the members in portions, which the coordinator decides one after another."""
     asked: list[asyncio.Future[LeaveGroupResponse]] = []
     for at in range(0, len(req.members) or 1, MEMBERS_AT_ONCE):
         part = LeaveGroupRequest(

@@ -1,4 +1,4 @@
-"""ListConfigResources: what has settings (KIP-1142; v0 was ListClientMetricsResources)."""
+"""ListConfigResources: resources with settings (KIP-1142; v0 was ListClientMetricsResources)."""
 
 from __future__ import annotations
 

@@ -14,18 +14,18 @@ from kafkawire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 _STATES = frozenset(state.value.lower() for state in GroupState)
 NO_NAME = "-"
 MAX_NAME_CHARS = 100
-"""No state or type has a longer name."""
+"""Maximum length of a state or type name."""
 
 
 async def list_groups(ctx: RequestContext, req: ListGroupsRequest) -> ListGroupsResponse:
-    """All groups that pass the filters; COORDINATOR_LOAD_IN_PROGRESS while any is loading."""
+    """List all groups that match the filters; COORDINATOR_LOAD_IN_PROGRESS while any is loading."""
     req.states_filter = await _known(ctx, req.states_filter, _STATES)
     req.types_filter = await _known(ctx, req.types_filter, frozenset(("classic",)))
     return await ctx.broker.groups.list_groups(client_of(ctx), ctx.version, req)
 
 
 async def _known(ctx: RequestContext, names: list[str], known: frozenset[str]) -> list[str]:
-    """A filter with each name once, and one in place of all that match nothing."""
+    """Return a filter with each known name once, and one name in place of all unknown ones."""
     folded: set[str] = set()
     for name in names:
         lower = name[:MAX_NAME_CHARS].lower()

@@ -1,4 +1,4 @@
-"""ListOffsets: offsets by timestamp, and the ends of a partition and of its parts in the tiers."""
+"""ListOffsets: offsets by timestamp, and the special offsets of a partition."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SINCE = {  # the version that brought each special timestamp
 UNKNOWN = -1
 
 LOOKUPS_AT_ONCE = 16
-"""Lookups by time that may read, of one request: each may wait for object storage."""
+"""Concurrent lookups by time of one request: each may wait for object storage."""
 
 Found = tuple[int, int, int]  # offset, timestamp, leader epoch; -1 for what there is not
 _NOTHING: Found = (UNKNOWN, UNKNOWN, UNKNOWN)
@@ -48,13 +48,11 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
 
     v2 isolation level; v4 leader epochs; v6 flexible; v7 timestamp -3 (offset of the largest
     timestamp); v8 -4 (earliest local); v9 -5 (latest in the remote tier); v10 timeout for remote
-    lookups; v11 -6 (earliest to be uploaded).
-    Whatever depends on the log end waits for the commit that covers the end it found, so that
-    a client reads its own writes.
-    What has to be read is read concurrently, and within that timeout
-    (`remote.list.offsets.request.timeout.ms` where the client sends none): REQUEST_TIMED_OUT for
-    partitions whose answer has not come by then.
-    Not done: transactions (the last stable offset is the high watermark).
+    lookups; v11 -6 (earliest to be uploaded). Results that depend on the log end wait for the
+    commit that covers it, so that a client reads its own writes. Lookups that read data run
+    concurrently, within that timeout (`remote.list.offsets.request.timeout.ms` if the client sends
+    none): REQUEST_TIMED_OUT for partitions without a result by then. Not done: transactions (the
+    last stable offset is the high watermark).
     """
     twice = await ctx.duplicates(_keys(req))
     await ctx.broker.table.load(_keys(req))
@@ -89,7 +87,7 @@ def _keys(req: ListOffsetsRequest) -> Iterator[tuple[str, int]]:
 
 
 class LookUp:
-    """One partition of a request, and the row of the answer that is filled in for it."""
+    """One partition of a request, and its row in the response."""
 
     __slots__ = ("_asked", "_ctx", "_error", "_topic", "done", "row")
 
@@ -109,7 +107,7 @@ class LookUp:
         self.done = False
 
     async def answer(self) -> None:
-        """Look it up. Errors are in the row."""
+        """Look it up; errors are set in the row."""
         ctx, asked, error, row = self._ctx, self._asked, self._error, self.row
         try:
             if error is ErrorCode.INVALID_REQUEST or (error and _needs_end(asked.timestamp)):
@@ -129,7 +127,7 @@ class LookUp:
 
 
 async def _look_up_all(ctx: RequestContext, lookups: list[LookUp], timeout_ms: int) -> None:
-    """Answer what may have to be read, some at a time, until the time is over."""
+    """Run lookups that may read data, with limited concurrency, until the timeout."""
     if timeout_ms <= 0:
         timeout_ms = ctx.broker.config.remote_list_offsets_request_timeout_ms
     waiting: Iterator[LookUp] = iter(lookups)
@@ -152,11 +150,11 @@ async def _look_up_all(ctx: RequestContext, lookups: list[LookUp], timeout_ms: i
 
 
 async def _commit(ctx: RequestContext, req: ListOffsetsRequest) -> ErrorCode:
-    """Wait once for all partitions of the request whose end is asked for and not yet durable.
-    The code is for those: NONE, or that of the failed commit."""
+    """Wait once for all partitions of the request whose end is requested and not durable yet.
+    Return the code for those: NONE, or that of the failed commit."""
     if not await _waits(ctx, req):
         return ErrorCode.NONE
-    ctx.park()  # it is applied: what the client sends next may start before the disk is done
+    ctx.park()  # it is applied: the client's next request may start before the commit
     try:
         await ctx.broker.log.commit_log.committed()
     except (KafkaError, OSError) as error:
@@ -184,7 +182,7 @@ def _found(ctx: RequestContext, topic: str, asked: ListOffsetsPartition) -> Iter
 
 
 def _open_end(partition: Partition) -> bool:
-    # Also what is only queued: an acks=0 produce just before on the same connection counts.
+    # Queued batches count, too: an acks=0 Produce may precede it on the same connection.
     return partition.high_watermark < partition.offsets.pending
 
 
@@ -193,7 +191,7 @@ def _needs_end(timestamp: int) -> bool:
 
 
 def _reads(timestamp: int) -> bool:
-    """Whether it may have to be read from what is not in memory."""
+    """Return whether it may have to read data that is not in memory."""
     return timestamp == MAX_TIMESTAMP or timestamp >= 0
 
 
@@ -217,7 +215,7 @@ async def _find(ctx: RequestContext, partition: Partition, timestamp: int) -> Fo
         if found is None:
             return _NOTHING
         offset, found_timestamp = found
-    # What is not committed may still be lost, and its offset given again to another record.
+    # Uncommitted records may be lost, and their offsets assigned again.
     if offset < 0 or offset >= partition.high_watermark:
         return _NOTHING
     return offset, found_timestamp, _epoch_at(partition, offset)
@@ -228,7 +226,7 @@ def _place(partition: Partition, offset: int) -> Found:
 
 
 def _epoch_at(partition: Partition, offset: int) -> int:
-    """The leader epoch under which the record at `offset` was written, -1 when unknown."""
+    """Return the leader epoch of the record at `offset`, -1 if unknown."""
     epoch = UNKNOWN
     for number, start in partition.epochs:
         if start > offset:

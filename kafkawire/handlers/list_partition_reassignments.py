@@ -14,8 +14,7 @@ async def list_partition_reassignments(
 ) -> ListPartitionReassignmentsResponse:
     """ListPartitionReassignments v0.
 
-    A partition has one replica, which stays where it is, so the answer is empty, as Kafka's is
-    for partitions that are not being reassigned or do not exist.
-    Not done: reassignments.
+    A partition has one replica, which never moves, so the response is empty, as in Kafka for
+    partitions that are not being reassigned or do not exist. Not done: reassignments.
     """
     return ListPartitionReassignmentsResponse(error_message=None)

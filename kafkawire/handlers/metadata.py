@@ -1,9 +1,8 @@
 """Metadata: which brokers and topics there are, and who leads what.
 
-The first thing every client asks, and asks again every few minutes; with null topics it is the
-largest answer there is. So the all-topics form is kept as bytes until the catalog changes, and
-whatever is long is built in slices. What a topic looks like is in `topic_parts`; creating topics
-is the topic service's.
+Every client requests it first, and again every few minutes; with null topics it is the largest
+response. So the response for all topics is cached as bytes until the catalog changes, and long ones
+are built in slices. `topic_parts` encodes topics; the topic service creates them.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from kafkawire.messages.metadata import (
 async def metadata(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
     """Metadata v0-13.
 
-    v0 takes an empty list as all topics, v1+ null (empty = none) and tells controller, racks and
-    internal topics; v2 cluster id; v3 throttle time; v4 AllowAutoTopicCreation (before: always);
-    v5 offline replicas; v6 LISTENER_NOT_FOUND; v7 leader epochs; v8 authorized operations;
-    v9 flexible; v10 topic ids in the answer; v11 no cluster operations; v12 topics by id;
-    v13 top-level error.
-    Not done: access control (all operations are allowed), brokers known to be down.
+    v0 takes an empty list as all topics, v1+ null (empty = none), with controller, racks and
+    internal topics; v2 cluster id; v3 throttle time; v4 AllowAutoTopicCreation (before: always); v5
+    offline replicas; v6 LISTENER_NOT_FOUND; v7 leader epochs; v8 authorized operations; v9
+    flexible; v10 topic ids in the answer; v11 no cluster operations; v12 topics by id; v13
+    top-level error. Not done: access control (all operations are allowed), brokers known to be
+    down.
     """
     if req.topics is None or (ctx.version == 0 and not req.topics):
         key = (
@@ -46,7 +45,8 @@ async def metadata(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
         )
 
         async def make() -> list[Buffer]:
-            # Names are taken now, topics when their turn comes: who is gone by then is missing.
+            # Names are read first, topics when they are encoded: a topic deleted meanwhile is
+            # missing.
             names = list(ctx.broker.catalog.by_name)
             every = (_by_name(ctx, name, {}) for name in names)
             return await _encoded(ctx, req, every, len(names))
@@ -63,7 +63,7 @@ async def _entries(
     ctx: RequestContext, req: MetadataRequest, asked: Sequence[MetadataRequestTopic]
 ) -> list[TopicEntry]:
     if ctx.version < 12 and any(t.name is None or t.topic_id != ZERO_UUID for t in asked):
-        # v10 and v11 have the field for an id, but no broker ever took one (KAFKA-9618).
+        # v10 and v11 have an id field, which no Kafka broker ever supported (KAFKA-9618).
         entries = (TopicEntry(ErrorCode.INVALID_REQUEST, t.name or "", t.topic_id) for t in asked)
         return await ctx.collect(entries)
     ids: dict[bytes, None] = {}
@@ -84,8 +84,8 @@ async def _entries(
 async def _entries_by_name(
     ctx: RequestContext, req: MetadataRequest, names: Collection[str]
 ) -> list[TopicEntry]:
-    """An entry for each name; topics that do not exist are created if the request and the broker
-    allow it."""
+    """Return an entry for each name; missing topics are created if the request and the broker allow
+    it."""
     found = ctx.broker.catalog.by_name
     missing: list[str] = []
     for name in names:
@@ -128,7 +128,7 @@ async def _encoded(
             for node in nodes.by_id.values()
         ],
         cluster_id=ctx.broker.cluster_id,
-        # Every broker can change the catalog, so the one that was asked is the controller.
+        # Every broker can change the catalog, so this broker is the controller.
         controller_id=ctx.broker.node_id,
         topics=[],
         cluster_authorized_operations=(

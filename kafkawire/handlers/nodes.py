@@ -1,9 +1,9 @@
-"""Who is in the cluster, as a client on one listener sees it.
+"""The brokers of the cluster for clients of one listener.
 
-A broker has an address per listener; an answer holds those of the listener the request came by,
-so that a client inside a network and one outside each get addresses they can reach (KIP-103).
-A broker without that listener does not exist for the client, and what it leads has no leader.
-Shared by Metadata, DescribeCluster and DescribeTopicPartitions.
+A broker has an address per listener; a response has those of the listener of the request, so that
+clients inside and outside a network get addresses they can reach (KIP-103). A broker without that
+listener is invisible to the client, and its partitions have no leader. Shared by Metadata,
+DescribeCluster and DescribeTopicPartitions.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from kafkawire.broker.new_topics import INTERNAL_TOPICS
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.context import RequestContext
 
-# What may be done to a resource when there is no authorizer: everything there is (AclEntry).
-# Bit n is AclOperation n: read 3, write 4, create 5, delete 6, alter 7, describe 8,
-# cluster action 9, describe configs 10, alter configs 11, idempotent write 12.
+# The allowed operations without an authorizer: all (AclEntry). Bit n is AclOperation n: read 3,
+# write 4, create 5, delete 6, alter 7, describe 8, cluster action 9, describe configs 10, alter
+# configs 11, idempotent write 12.
 TOPIC_OPERATIONS = sum(1 << n for n in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << n for n in (5, 7, 8, 9, 10, 11, 12))
 OPERATIONS_OMITTED = -(2**31)  # the request did not ask
@@ -32,7 +32,7 @@ class Node(NamedTuple):
 
 
 class Nodes:
-    """The brokers that can be reached through the listener of a request."""
+    """The brokers with an address on the listener of a request."""
 
     __slots__ = ("_known", "by_id")
 
@@ -41,15 +41,15 @@ class Nodes:
         self._known = broker.catalog.brokers
         self.by_id: dict[int, Node] = {}
         for info in self._known.values():
-            # Our own address is what we were started with; the row of it is for the others.
+            # This broker's address is its start option; its row is for the others.
             addresses = broker.listeners if info.node_id == broker.node_id else info.listeners
             address = addresses.get(ctx.listener)
             if address is not None:
                 self.by_id[info.node_id] = Node(info.node_id, address[0], address[1], info.rack)
 
     def leader_error(self, leader: int) -> ErrorCode:
-        """NONE for a leader the client can reach. Which error it is otherwise, a client of
-        Metadata v6+ gets it; older ones get LEADER_NOT_AVAILABLE for both."""
+        """Return NONE for a leader that the client can reach. Otherwise Metadata v6+ gets the
+        specific error, older versions LEADER_NOT_AVAILABLE."""
         if leader in self.by_id:
             return ErrorCode.NONE
         if leader in self._known:
@@ -57,10 +57,10 @@ class Nodes:
         return ErrorCode.LEADER_NOT_AVAILABLE
 
     def offline(self, leader: int) -> list[int]:
-        """The replicas of a partition that cannot be reached: there is one, its leader."""
+        """Return the unreachable replicas of a partition: its only replica is its leader."""
         return [] if leader in self.by_id else [leader]
 
 
 def is_internal(name: str) -> bool:
-    """Whether clients see that a topic is the broker's own."""
+    """Return whether a topic is internal to the broker."""
     return name in INTERNAL_TOPICS

@@ -1,8 +1,8 @@
-"""OffsetCommit v2-10: store how far a group has read.
+"""OffsetCommit v2-10: store the offsets of a group.
 
-v2-4 carry a retention time of their own, v5+ do not; v6 leader epoch; v7 static members; v8
-flexible; v9 GROUP_ID_NOT_FOUND for a group that does not exist; v10 topics by id, not by name.
-Not done: member epochs of the new consumer protocol (there are no such groups yet).
+v2-4 have a retention time, v5+ do not; v6 leader epoch; v7 static members; v8 flexible; v9
+GROUP_ID_NOT_FOUND for a group that does not exist; v10 topics by id, not by name. Not done: member
+epochs of the new consumer protocol (there are no such groups yet).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BY_ID_FROM = 10
 
 
 class _Entry(NamedTuple):
-    """One partition to be committed, and its place in the answer."""
+    """One partition to commit, and its position in the response."""
 
     topic: str
     topic_id: bytes
@@ -36,8 +36,8 @@ class _Entry(NamedTuple):
 
 
 async def offset_commit(ctx: RequestContext, req: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Partitions that do not exist are refused each for itself; the group decides on the rest,
-    portion by portion."""
+    """Commit offsets. Missing partitions are rejected individually; the group decides on the rest,
+    in portions."""
     response = OffsetCommitResponse()
 
     def ask(entries: list[_Entry]) -> asyncio.Future[OffsetCommitResponse]:
@@ -67,7 +67,7 @@ async def offset_commit(ctx: RequestContext, req: OffsetCommitRequest) -> Offset
 
 
 def _part(req: OffsetCommitRequest, entries: list[_Entry]) -> OffsetCommitRequest:
-    """The request with these entries alone."""
+    """Return the request with only these entries."""
     topics: list[OffsetCommitRequestTopic] = []
     for entry in entries:
         if not topics or topics[-1].name != entry.topic:

@@ -1,4 +1,4 @@
-"""OffsetDelete v0: forget a group's offsets of topics it does not read.
+"""OffsetDelete v0: delete a group's offsets of topics it does not read.
 
 Not done: nothing known. It has one version, never flexible.
 """
@@ -24,7 +24,7 @@ from kafkawire.messages.offset_delete import (
 
 
 class _Entry(NamedTuple):
-    """One partition to be forgotten, and its place in the answer."""
+    """One partition to delete, and its position in the response."""
 
     topic: str
     partition: OffsetDeleteRequestPartition
@@ -32,8 +32,8 @@ class _Entry(NamedTuple):
 
 
 async def offset_delete(ctx: RequestContext, req: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    """Partitions that do not exist are refused each for itself; the group decides on the rest,
-    portion by portion, or refuses the whole request."""
+    """Delete offsets. Missing partitions are rejected individually; the group decides on the rest,
+    in portions, or rejects the whole request."""
     response = OffsetDeleteResponse()
 
     def ask(entries: list[_Entry]) -> asyncio.Future[OffsetDeleteResponse]:
@@ -70,7 +70,7 @@ async def offset_delete(ctx: RequestContext, req: OffsetDeleteRequest) -> Offset
 
 
 def _part(req: OffsetDeleteRequest, entries: list[_Entry]) -> OffsetDeleteRequest:
-    """The request with these entries alone."""
+    """Return the request with only these entries."""
     topics: list[OffsetDeleteRequestTopic] = []
     for entry in entries:
         if not topics or topics[-1].name != entry.topic:

@@ -1,10 +1,9 @@
-"""OffsetFetch v1-10: how far groups have read.
+"""OffsetFetch v1-10: return the offsets of groups.
 
-v2 topics null means all, and a top-level error; v3 throttle time; v5 leader epoch; v6 flexible;
-v7 RequireStable; v8 many groups; v9 member id and epoch (for the new consumer protocol; classic
-groups ignore them); v10 topics by id, not by name.
-Not done: UNSTABLE_OFFSET_COMMIT, for there are no transactions yet; every answer waits for the
-commit of what it shows, with RequireStable or without.
+v2 topics null means all, and a top-level error; v3 throttle time; v5 leader epoch; v6 flexible; v7
+RequireStable; v8 many groups; v9 member id and epoch (for the new consumer protocol; classic groups
+ignore them); v10 topics by id, not by name. Not done: UNSTABLE_OFFSET_COMMIT, because there are no
+transactions yet; every response waits for the commit of its offsets, with or without RequireStable.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ INDEXES_PER_ENTRY = 16
 
 
 async def offset_fetch(ctx: RequestContext, req: OffsetFetchRequest) -> OffsetFetchResponse:
-    """Each group's offsets, or its error."""
+    """Return each group's offsets, or its error."""
     if ctx.version >= MANY_GROUPS_FROM:
         return OffsetFetchResponse(groups=await _fetch_groups(ctx, req.groups))
     group = OffsetFetchRequestGroup(group_id=req.group_id, topics=None)
@@ -60,7 +59,7 @@ async def offset_fetch(ctx: RequestContext, req: OffsetFetchRequest) -> OffsetFe
             response.topics.append(await _old_form(ctx, found.topics.pop()))
         await ctx.broker.env.slices.run(released(asked))
         return response
-    # Version 1 has no top-level error: each partition bears it.
+    # Version 1 has no top-level error: each partition has it.
     refused: list[OffsetFetchResponseTopic] = []
     for topic in asked[0].topics or []:
         of_topic = await _refused(ctx, topic, ErrorCode(found.error_code))
@@ -69,8 +68,8 @@ async def offset_fetch(ctx: RequestContext, req: OffsetFetchRequest) -> OffsetFe
 
 
 class _Entry(NamedTuple):
-    """Partitions of one topic of one group, and where their offsets belong. No topic: the group is
-    asked about nothing, so that its error is known."""
+    """Partitions of one topic of one group, and the position of their offsets. No topic: an empty
+    request, to get the group's error."""
 
     group: OffsetFetchRequestGroup
     found: OffsetFetchResponseGroup
@@ -81,7 +80,7 @@ class _Entry(NamedTuple):
 async def _fetch_groups(
     ctx: RequestContext, groups: list[OffsetFetchRequestGroup]
 ) -> list[OffsetFetchResponseGroup]:
-    """All groups, in portions that wait for one commit."""
+    """Fetch all groups, in portions that wait for one commit."""
     client = client_of(ctx)
 
     def ask(entries: list[_Entry]) -> asyncio.Future[list[OffsetFetchResponseGroup]]:
@@ -126,7 +125,7 @@ async def _ask_group(
         if ctx.version >= BY_ID_FROM:
             if not topic.name:
                 info, code = topic_of(ctx, "", topic.topic_id, by_id=True)
-            else:  # of a group that was asked about all its topics
+            else:  # of a group for which all topics are requested
                 info, code = topic_of(ctx, topic.name, ZERO_UUID, by_id=False)
             if info is None:
                 if not topic.name:
@@ -143,7 +142,7 @@ async def _ask_group(
 
 
 def _parts(entries: list[_Entry]) -> Iterator[OffsetFetchRequestGroup]:
-    """One request for each group of these entries."""
+    """Yield one request for each group of these entries."""
     for group, of_group in groupby(entries, lambda entry: entry.group):
         topics = [entry.topic for entry in of_group if entry.topic is not None]
         yield OffsetFetchRequestGroup(
@@ -155,7 +154,7 @@ def _parts(entries: list[_Entry]) -> Iterator[OffsetFetchRequestGroup]:
 
 
 def _answered(entries: list[_Entry], answers: list[OffsetFetchResponseGroup]) -> bool:
-    """Distribute what was found: the answers have the topics in the order of the entries."""
+    """Distribute the results: the responses have the topics in the order of the entries."""
     for found, (_, of_group) in zip(
         answers, groupby(entries, lambda entry: entry.group), strict=True
     ):
@@ -185,7 +184,7 @@ async def _refused(
 async def _old_form(
     ctx: RequestContext, topic: OffsetFetchResponseTopics
 ) -> OffsetFetchResponseTopic:
-    """The same before version 8, where the structs have other names."""
+    """Return the form before version 8, which has other struct names."""
     partitions = (
         OffsetFetchResponsePartition(
             partition_index=entry.partition_index,

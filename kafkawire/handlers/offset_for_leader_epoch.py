@@ -18,10 +18,10 @@ async def offset_for_leader_epoch(
 ) -> OffsetForLeaderEpochResponse:
     """OffsetForLeaderEpoch v2-4.
 
-    v2 the client's current leader epoch; v3 replica id; v4 flexible. The answer is the largest
-    epoch not above the one asked for, with the offset after its last record; the current epoch
-    ends at the log end. An epoch before all that are known: -1 and -1.
-    Not done: followers (the replica id is not checked).
+    v2 the client's current leader epoch; v3 replica id; v4 flexible. The result is the largest
+    epoch not above the requested one, with the offset after its last record; the current epoch ends
+    at the log end. For an epoch before all known ones it is -1 and -1. Not done: followers (the
+    replica id is not checked).
     """
     await ctx.broker.table.load(
         (topic.topic, wanted.partition) for topic in req.topics for wanted in topic.partitions

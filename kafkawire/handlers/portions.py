@@ -1,10 +1,9 @@
-"""Requests about many partitions of one group, asked of its coordinator a portion at a time.
+"""Requests for many partitions of one group, sent to its coordinator in portions.
 
-A coordinator decides a request in one go and stores what it decides as one batch. A request of
-ten thousand partitions would hold the event loop for 200 ms, so its handler divides it: each
-portion is decided, appended and committed by itself, in the order of the request. A change of
-the group between two portions refuses the later ones, with the code that the request would have
-been refused with had it come then.
+A coordinator decides a request at once and writes one batch for it. A request of ten thousand
+partitions would block the event loop for 200 ms, so its handler divides it: each portion is
+decided, appended and committed separately, in request order. If the group changes between two
+portions, the later ones may be rejected.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ if TYPE_CHECKING:
     from kafkawire.handlers.context import RequestContext
 
 MAX_ENTRIES = 128
-"""Partitions that are decided at once: two milliseconds where each becomes a record."""
+"""Partitions decided at once: two milliseconds if each becomes a record."""
 
 MAX_UNDECIDED = 32
-"""Portions whose answers are waited for together: while one commit covers many of them, none
-waits for a commit of its own, and what they hold stays small."""
+"""Portions whose responses are awaited together, so that one commit covers many of them, and their
+memory is bounded."""
 
 Entry = TypeVar("Entry")
 Answer = TypeVar("Answer")
 
 
 class Portions(Generic[Entry, Answer]):
-    """Entries of one request on their way to the coordinator.
+    """Sends the entries of one request to the coordinator.
 
-    `ask` sends a list of entries, `answered` is called with each list and its answer, in order.
-    Once `answered` returns False nothing more is asked.
+    `ask` sends a list of entries, `answered` is called with each list and its response, in order.
+    After `answered` returns False nothing more is sent.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class Portions(Generic[Entry, Answer]):
         self.refused = False
 
     async def add(self, entry: Entry) -> None:
-        """Take one entry; may ask, and wait for earlier answers."""
+        """Add an entry; may send a portion and wait for earlier responses."""
         if self.refused:
             await self._ctx.give_way()
             return
@@ -61,16 +60,16 @@ class Portions(Generic[Entry, Answer]):
     async def _send(self) -> None:
         entries, self._open = self._open, []
         self._asked.append((entries, self._ask(entries)))
-        await self._ctx.broker.env.slices.pause()  # what is asked in one iteration is stored in one
+        await self._ctx.broker.env.slices.pause()  # requests of one iteration share a batch
         if len(self._asked) >= MAX_UNDECIDED:
             await self._wait()
 
     async def end(self, *, always: bool) -> None:
-        """Ask for the rest and wait for all answers. `always`: ask even if there was no entry."""
+        """Send the rest and wait for all responses. `always`: send even without an entry."""
         if not self.refused and (self._open or (always and not self._asked)):
             self._asked.append((self._open, self._ask(self._open)))
         if any(not answer.done() for _, answer in self._asked):
-            self._ctx.park()  # all is applied: what follows on this connection may start
+            self._ctx.park()  # all is applied: the next request of this connection may start
         await self._wait()
 
     async def _wait(self) -> None:

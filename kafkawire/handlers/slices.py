@@ -1,11 +1,11 @@
-"""Answers that grow with the catalog, encoded a few milliseconds at a time.
+"""Responses that grow with the catalog, encoded in slices of a few milliseconds.
 
-A Metadata answer over ten thousand partitions takes tens of milliseconds to build; in one go
-every other connection would wait for it. Here the message is encoded once with its list empty,
-cut open at the list, and the items are encoded in slices between which the loop runs. The
-bytes are the same as those of encoding it whole (tests/handlers/test_metadata.py compares).
+A Metadata response for ten thousand partitions takes tens of milliseconds to build, during which
+every other connection would wait. So the message is encoded with an empty list and split there, and
+the items are encoded in slices between which the event loop runs. The bytes equal those of encoding
+it whole (tests/handlers/test_metadata.py compares).
 
-Called by the admin handlers; knows nothing of what the items are.
+Called by the admin handlers; independent of the type of items.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_ANSWER_BYTES = 100_000_000
-"""The largest answer that clients read (librdkafka's receive.message.max.bytes). Only a request
-that asks for the same again and again has a larger one: its connection is closed."""
+"""Maximum size of a response (librdkafka's receive.message.max.bytes). Only a request with many
+repetitions has a larger one: its connection is closed."""
 
 
 class AnswerTooLarge(Exception):
-    """The answer has grown past MAX_ANSWER_BYTES."""
+    """The response exceeds MAX_ANSWER_BYTES."""
 
 
 PARTS_JOINED = 2000
-"""Small buffers that become one: some ten KB."""
+"""Number of small buffers that are joined: some ten KB."""
 
 MAX_JOINED_BYTES = 256 << 10
-"""Copied at once when buffers become one: some 50 microseconds. More is moved without a copy."""
+"""Bytes copied at once when buffers are joined: some 50 microseconds. Larger buffers are not
+copied."""
 
 
 def split(whole: bytes, flexible: bool, tail_bytes: int) -> tuple[bytes, bytes]:
-    """The bytes before and after the one list, an empty one, of an encoded message.
-    `tail_bytes` are the fixed fields after the list; a flexible version ends in one more byte,
-    its empty tag section."""
+    """Return the bytes before and after the only, empty list of an encoded message. `tail_bytes`:
+    the fixed fields after the list; a flexible version ends with one more byte, its empty tag
+    section."""
     tail = tail_bytes + 1 if flexible else tail_bytes
     count = 1 if flexible else 4
     end = len(whole) - tail
@@ -58,7 +59,7 @@ def split(whole: bytes, flexible: bool, tail_bytes: int) -> tuple[bytes, bytes]:
 
 
 def array_count(count: int, flexible: bool) -> bytes:
-    """The length in front of a list: int32, or unsigned varint of one more (KIP-482)."""
+    """Return the length prefix of a list: int32, or unsigned varint of length + 1 (KIP-482)."""
     if not flexible:
         return count.to_bytes(4, "big")
     count += 1
@@ -73,7 +74,8 @@ def array_count(count: int, flexible: bool) -> bytes:
 def appended(
     items: Iterable[T], encode_item: Callable[[T, list[Buffer]], None], parts: list[Buffer]
 ) -> Generator[None, None, None]:
-    """Encode the items onto `parts`, stopping after each: a place where the loop may run."""
+    """Encode the items and append them to `parts`, stopping after each, so that the event loop can
+    run."""
     for item in items:
         encode_item(item, parts)
         yield None
@@ -85,10 +87,10 @@ def joining(
     joined: list[Buffer],
     max_bytes: float = MAX_ANSWER_BYTES,
 ) -> Generator[None, None, None]:
-    """Go through steps that add to `parts`, and move these to `joined` many at a time: a million
-    small buffers would take ten times the memory of their bytes, and sending and freeing them
-    would hold the event loop for milliseconds. Large buffers are moved as they are.
-    AnswerTooLarge when there are more than `max_bytes`."""
+    """Run steps that add to `parts`, and move these to `joined` in groups: a million small buffers
+    would take ten times the memory of their bytes, and sending and freeing them would block the
+    event loop for milliseconds. Large buffers are moved unchanged. Raises AnswerTooLarge beyond
+    `max_bytes`."""
     total = 0
     for _ in steps:
         if len(parts) >= PARTS_JOINED:
@@ -107,8 +109,8 @@ def joining(
 async def encoded(
     slices: Slices, answer: list[Any], version: int, max_bytes: float = MAX_ANSWER_BYTES
 ) -> list[Buffer]:
-    """Encode the one response in `answer` and free it, both in slices. AnswerTooLarge when it has
-    more than `max_bytes`."""
+    """Encode the only response in `answer` and free it, both in slices. Raises AnswerTooLarge
+    beyond `max_bytes`."""
     parts: list[Buffer] = []
     joined: list[Buffer] = []
     steps = sliced_encoder(type(answer[0]), version)(answer[0], parts)
@@ -124,8 +126,8 @@ async def encoded(
 async def sliced(
     env: Env, message: object, version: int, kind: type[T], items: Iterable[T], count: int
 ) -> list[Buffer]:
-    """`message` with `items` (`count` of them, made as they are needed) in its one empty list,
-    which must be its last field."""
+    """Encode `message` with `items` (`count` of them, created on demand) in its only list, which is
+    empty and its last field."""
     flexible = info_of(type(message)).flexible(version)
     head, tail = split(encode(message, version), flexible, tail_bytes=0)
     parts: list[Buffer] = [head, array_count(count, flexible)]
@@ -137,8 +139,8 @@ async def sliced(
 
 
 async def decoded(slices: Slices, cls: type[T], version: int, body: Buffer) -> list[T]:
-    """A request decoded in slices, as the only element of a list, for `released`. Raises
-    DecodeError when what was decoded until then has been freed."""
+    """Decode a request in slices, as the only element of a list, for `released`. Raises DecodeError
+    after freeing the decoded part."""
     made: list[T] = []
     fault = ""
     try:
@@ -152,17 +154,17 @@ async def decoded(slices: Slices, cls: type[T], version: int, body: Buffer) -> l
 
 
 ITEM_REFERENCES = 2
-"""The value of sys.getrefcount in `released` for an item without other references: its variable
-and the argument."""
+"""The value of sys.getrefcount in `released` for an item without other references: its variable and
+the argument."""
 
 INNER_REFERENCES = ITEM_REFERENCES + 1
 """The same for a list, which its message references too."""
 
 
 def released(messages: list[Any]) -> Generator[None, None, None]:
-    """Free messages with long lists a few elements at a time: in one go, freeing 100,000 objects
-    would hold the event loop for 10 ms. `messages` must have the only references to them. Messages
-    and lists that are also referenced elsewhere are not changed: they are not freed here.
+    """Free messages with long lists a few elements at a time: freeing 100,000 objects at once would
+    block the event loop for 10 ms. `messages` must have the only references to them. Messages and
+    lists that are also referenced elsewhere are not changed: they are not freed here.
     """
     lists: list[list[Any]] = [messages]
     while lists:
@@ -172,7 +174,7 @@ def released(messages: list[Any]) -> Generator[None, None, None]:
             if getrefcount(item) > ITEM_REFERENCES:
                 continue
             for name in _list_fields(type(item)):
-                inner = getattr(item, name, None)  # absent in what was decoded in part
+                inner = getattr(item, name, None)  # absent in partly decoded messages
                 if (
                     inner  # one element may have a long list
                     and (len(inner) > STEP or _list_fields(type(inner[0])))

@@ -1,4 +1,4 @@
-"""SyncGroup v0-5: the leader hands out assignments, everybody gets its own; see
+"""SyncGroup v0-5: the leader sends assignments, and every member gets its own; see
 kafkawire.groups.classic.sync.
 
 v1 throttle time; v3 static members; v4 flexible; v5 protocol type and name, mandatory.
@@ -16,7 +16,8 @@ PROTOCOL_FROM = 5
 
 
 async def sync_group(ctx: RequestContext, req: SyncGroupRequest) -> SyncGroupResponse:
-    """A follower waits for its leader: until then the connection is free for more."""
+    """Sync a group. A follower waits for its leader: until then the connection can serve other
+    requests."""
     if ctx.version >= PROTOCOL_FROM and (req.protocol_type is None or req.protocol_name is None):
         return SyncGroupResponse(error_code=int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     answer = ctx.broker.groups.sync_group(client_of(ctx), ctx.version, req)

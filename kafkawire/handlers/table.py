@@ -3,7 +3,7 @@
 A row names its handler by module, so that starting a broker imports neither handlers nor message
 modules: the first request for an API does. Cold handlers are `async def name(ctx, request)` in
 `kafkawire.handlers.<name>`; hot ones (Produce, Fetch, Heartbeat) are classes that read the receive
-buffer themselves. Adding an API is adding a row and a module.
+buffer themselves. To add an API, add a row and a module.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ NEVER = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class ApiRow:
-    """An API as served: its name in the code and what sets it apart. Its versions are those that
-    the registry of messages knows, up to `newest` where that says so."""
+    """An API as served: its name in the code and its properties. Its versions are those in the
+    registry of messages, up to `newest` if set."""
 
     key: int
     module: str
     hot_class: str | None = None
     newest: int | None = None
     advertised_min: int | None = None
-    """Where ApiVersions must claim an older version than is served (KAFKA-18659)."""
+    """The oldest version in ApiVersions, if it must differ from `min_version` (KAFKA-18659)."""
 
     @property
     def min_version(self) -> int:
@@ -91,14 +91,13 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(75, "describe_topic_partitions"),
 )
 PACKAGES = ("produce", "fetch")
-"""Handlers that are packages: the module `handler` of each is imported."""
+"""Handlers that are packages, whose module `handler` is imported."""
 OWN_ROWS: tuple[ApiRow, ...] = (ApiRow(TIER, "tier"),)
-"""Served, but not listed by ApiVersions: Kafka's clients know no such APIs, ours need no
-telling."""
+"""Served but not listed by ApiVersions, because Kafka's clients do not use these APIs."""
 
 
 class Api:
-    """A row made ready for one broker; the connection reads its attributes for each request."""
+    """A row prepared for one broker; the connection reads its attributes for each request."""
 
     __slots__ = (
         "advertised_min", "flexible_answer", "flexible_from", "handler", "hot", "key",
@@ -114,10 +113,11 @@ class Api:
         self.max_version = row.max_version
         self.advertised_min = row.min_version if row.advertised_min is None else row.advertised_min
         self.flexible_from = NEVER if declared.flexible_from is None else declared.flexible_from
-        # KIP-511: a client that does not know the broker must be able to read the answer.
+        # KIP-511: a client that does not know the broker's versions must be able to parse the
+        # response.
         self.flexible_answer = row.module != "api_versions"
         self.may_follow_produce = row.module == "produce"
-        self.hot: HotHandler | None = None  # an Unmade until its first request
+        self.hot: HotHandler | None = None  # an Unmade before its first request
         self.handler: Handler | None = None
 
     def load(self) -> Handler:
@@ -134,7 +134,7 @@ class Api:
 
 
 class Unmade:
-    """Stands where a hot handler will: the first request for its API makes it."""
+    """Placeholder of a hot handler, which is created by the first request for its API."""
 
     __slots__ = ("_api", "_broker", "_hot_class")
 
@@ -153,7 +153,7 @@ class Unmade:
         pos: int,
         end: int,
     ) -> bool:
-        """Start a hot request with the handler made here; see HotHandler."""
+        """Start a hot request with the created handler; see HotHandler."""
         made: HotHandler = getattr(self.load(), self._hot_class)(self._broker)
         self._api.hot = made
         return made.start(peer, version, correlation_id, block, buf, pos, end)
@@ -163,11 +163,11 @@ class Unmade:
         return self._api.imported()
 
     def close(self) -> None:
-        """Nothing has come, nothing waits."""
+        """Do nothing: there were no requests."""
 
 
 def serve_all(broker: Broker) -> dict[int, Api]:
-    """The table for `broker`, by API key."""
+    """Return the table for `broker`, by API key."""
     apis = {row.key: Api(row) for row in (*ROWS, *OWN_ROWS)}
     for row in ROWS:
         if row.hot_class is not None:
@@ -176,7 +176,7 @@ def serve_all(broker: Broker) -> dict[int, Api]:
 
 
 def load_hot(apis: Mapping[int, Api]) -> None:
-    """Import the modules of the hot handlers that no one has asked for yet; in any thread."""
+    """Import the modules of hot handlers that are not loaded yet; in any thread."""
     for api in apis.values():
         if isinstance(api.hot, Unmade):
             api.hot.load()

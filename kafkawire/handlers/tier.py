@@ -1,4 +1,5 @@
-"""Tier: the commands of `kafkawire tier`, an API of our own that ApiVersions does not name."""
+"""Tier: the commands of `kafkawire tier`, an API specific to kafkawire that ApiVersions does not
+list."""
 
 from __future__ import annotations
 
@@ -11,22 +12,21 @@ from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.tier import TierRequest, TierResponse
 
 MAX_ARGUMENTS_BYTES = 64 << 10
-"""Far more than any command has: what is larger is not worth parsing."""
+"""Maximum size of the arguments; no valid command has as many."""
 
 
 async def tier(ctx: RequestContext, req: TierRequest) -> TierResponse:
     """Tier v0.
 
-    The command's answer as JSON. Pause and resume are `tier.paused` of this broker, set and stored
-    like any other setting; all else is the tier's. INVALID_REQUEST with one sentence where the
-    broker has no tier, or the command is wrong.
-    Not done: access control.
+    The command's result as JSON. Pause and resume set `tier.paused` of this broker, which is stored
+    like any other setting; the tier executes all other commands. INVALID_REQUEST with one sentence
+    if the broker has no tier, or the command is invalid. Not done: access control.
     """
     tiering = ctx.broker.tiering
     if tiering is None:
         return _wrong("this broker has no remote tier: start it with kafkawire serve --tier URL")
     from kafkawire.tiering.admin.commands import (
-        CommandError,  # a broker without a tier needs none of it
+        CommandError,  # not imported by brokers without a tier
     )
 
     try:
@@ -45,7 +45,7 @@ def _wrong(sentence: str) -> TierResponse:
 
 
 def _arguments(text: bytes) -> dict[str, Any]:
-    """The arguments of a command; ValueError if they are none."""
+    """Parse the arguments of a command. Raises ValueError if they are malformed."""
     if len(text) > MAX_ARGUMENTS_BYTES:
         raise ValueError(f"the arguments have {len(text)} bytes, {MAX_ARGUMENTS_BYTES} are allowed")
     try:

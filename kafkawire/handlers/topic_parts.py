@@ -1,4 +1,4 @@
-"""Topics as Metadata shows them: from catalog rows to encoded parts, partition by partition.
+"""Encode topics for Metadata: from catalog rows to encoded parts, partition by partition.
 
 Pure. A step is one partition or one topic head, so that the caller can stop between any two:
 a topic may have ten thousand partitions. Called by the Metadata handler only;
@@ -28,7 +28,7 @@ LISTENER_NOT_FOUND_FROM = 6
 
 
 class TopicEntry(NamedTuple):
-    """One topic of an answer: there (`topic`), or not there with the reason."""
+    """One topic of a response: existing (`topic`), or missing with the reason."""
 
     error: ErrorCode
     name: str | None
@@ -60,7 +60,7 @@ class TopicEncoder:
             yield from self._topic(entry)
 
     def _topic(self, entry: TopicEntry) -> Iterator[None]:
-        # The list as it is now: partitions added while the loop ran would not fit the count.
+        # A snapshot of the list: partitions added meanwhile would not match the count.
         partitions = list(entry.topic.partitions) if entry.topic is not None else []
         message = MetadataResponseTopic(
             error_code=entry.error,

@@ -1,10 +1,9 @@
 """The catalog: every topic, partition, broker and dynamic setting, in memory.
 
-Read by everybody above; changed by few, and only by the methods here: the topic service applies
-what a transaction of the metadata store has made durable, in one step with the log, and the store
-itself enters brokers and leader epochs. Topics lie in columns (`directory`); a TopicInfo is a
-snapshot of one. Each change raises `version`, so that answers cached as bytes know when they are
-stale. Deleted topics are not in it. Pure; the rows after it are in `tables.py`.
+Changed only by the methods here: the topic service applies durable transactions of the metadata
+store, in one step with the log, and the store itself adds brokers and leader epochs. Topics are
+stored in columns (`directory`); a TopicInfo is a snapshot of one. Each change raises `version`,
+which invalidates cached responses. Deleted topics are not in it. Pure; `tables.py` has the rows.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ ALL_BROKERS = ""  # the name of the resource whose settings are the default of e
 
 @dataclass(slots=True)
 class BrokerInfo:
-    """One broker and where clients reach it: listener name -> (host, port)."""
+    """One broker and its client addresses: listener name -> (host, port)."""
 
     node_id: int
     listeners: dict[str, tuple[str, int]]
@@ -48,7 +47,7 @@ class BrokerInfo:
 
 @dataclass(slots=True)
 class NewTopic:
-    """A topic to be made, already checked. `leaders[i]` leads partition i."""
+    """A validated topic to be created. `leaders[i]` leads partition i."""
 
     name: str
     leaders: list[int]
@@ -60,7 +59,7 @@ class NewTopic:
 class ConfigChange:
     """One dynamic setting of a topic (by name) or a broker (by number or ALL_BROKERS).
 
-    `value` None takes the setting away.
+    `value` None removes the setting.
     """
 
     resource_type: int
@@ -70,8 +69,8 @@ class ConfigChange:
 
 
 class Catalog:
-    """All topics and brokers. `by_name` and `by_id` make a TopicInfo of what they are asked for;
-    see `directory` for what one is. `partitions` are counted, not walked."""
+    """All topics and brokers. `by_name` and `by_id` create a TopicInfo on access; see `directory`.
+    `partitions` are counted without iteration."""
 
     __slots__ = (
         "_directory", "_dotted", "broker_overrides", "brokers", "by_id", "by_name", "cluster_id",
@@ -88,23 +87,23 @@ class Catalog:
         self._directory = directory or Directory()
         self.by_name: Topics[str] = Topics(self._directory, self._directory.rows_by_name)
         self.by_id: Topics[bytes] = Topics(self._directory, self._directory.rows_by_id)
-        # Names with a dot by what they are with underscores: see `alike`.
+        # Names with a dot, by their form with underscores: see `alike`.
         self._dotted = {alike_key(name): name for name in self.by_name if "." in name}
 
     @property
     def partitions(self) -> int:
-        """How many partitions all topics have."""
+        """Total number of partitions."""
         return self._directory.partitions
 
     def broker_configs(self, node_id: int) -> dict[str, str]:
-        """The dynamic settings of a broker: its own win over those of all brokers."""
+        """Return the dynamic settings of a broker: its own override those of all brokers."""
         return {
             **self.broker_overrides.get(ALL_BROKERS, {}),
             **self.broker_overrides.get(str(node_id), {}),
         }
 
     def alike(self, name: str) -> str | None:
-        """A topic whose name differs from `name` in nothing but '.' for '_', if there is one."""
+        """Return a topic whose name differs from `name` only in '.' and '_', if there is one."""
         key = alike_key(name)
         if key in self.by_name and key != name:
             return key
@@ -112,30 +111,30 @@ class Catalog:
         return other if other != name else None
 
     def locate(self, number: int) -> Location | None:
-        """The topic and index of a partition number; None if it does not exist (any more)."""
+        """Return the topic and index of a partition number; None if it does not exist."""
         return self._directory.locate(number)
 
     def name_of(self, number: int) -> str:
-        """A partition in words, as `topic-0`; its number if it is not (any more) in here."""
+        """Return the name of a partition, as `topic-0`; its number if it does not exist."""
         found = self._directory.locate(number)
         return f"partition {number}" if found is None else f"{found.topic}-{found.index}"
 
     def leader_of(self, number: int) -> int | None:
-        """Who leads a partition; None when there is no such (any more)."""
+        """Return the leader of a partition; None if it does not exist."""
         found = self._directory.locate(number)
         return None if found is None else found.leader
 
     def last_number(self) -> int:
-        """The greatest partition number that is in here."""
+        """Return the greatest partition number."""
         return self._directory.last_number()
 
     def add_broker(self, info: BrokerInfo) -> None:
-        """Insert a broker, or its new addresses."""
+        """Add a broker, or update its addresses."""
         self.brokers[info.node_id] = info
         self.version += 1
 
     def add_topic(self, info: TopicInfo) -> None:
-        """Insert a new topic; its name must be free."""
+        """Add a new topic; its name must be free."""
         assert info.name not in self.by_name, info.name
         self._directory.add(info)
         if "." in info.name:
@@ -151,7 +150,7 @@ class Catalog:
         return info
 
     def add_partitions(self, topic_id: bytes, added: Sequence[PartitionInfo]) -> None:
-        """Insert further partitions of a topic, in order of their index."""
+        """Add partitions of a topic, in index order."""
         row = self._directory.rows_by_id[topic_id]
         have = self._directory.size(row)
         assert [info.index for info in added] == list(range(have, have + len(added))), added
@@ -159,7 +158,7 @@ class Catalog:
         self.version += 1
 
     def apply_config(self, change: ConfigChange) -> None:
-        """Insert a changed setting; of a topic that is gone: nothing."""
+        """Apply a changed setting; no effect if its topic was deleted."""
         if change.resource_type == TOPIC_RESOURCE:
             row = self._directory.rows_by_name.get(change.name)
             if row is not None:
@@ -173,35 +172,36 @@ class Catalog:
         self.version += 1
 
     def set_leader_epochs(self, epochs: Mapping[int, int]) -> None:
-        """Insert new leader epochs (partition number -> epoch)."""
+        """Set new leader epochs (partition number -> epoch)."""
         self._directory.set_leader_epochs(epochs)
         self.version += 1
 
     def raise_leader_epochs(self, leader: int) -> None:
-        """The leader epoch of every partition that `leader` leads is one higher."""
+        """Increment the leader epoch of every partition that `leader` leads."""
         self._directory.raise_leader_epochs(leader)
         self.version += 1
 
     def configured(self) -> Iterator[tuple[bytes, Mapping[str, str]]]:
-        """The topics with settings of their own; see `Directory.configured`. Iterating: nothing may
-        change meanwhile."""
+        """Yield the topics with overridden settings; see `Directory.configured`. The catalog must
+        not change during the iteration."""
         return self._directory.configured()
 
     def described_in(self, topic_id: bytes) -> int:
-        """The journal with the topic's newest catalog frame, as far as known; 0: not known."""
+        """Return the journal with the topic's newest catalog frame; 0 if unknown."""
         return self._directory.described_in(topic_id)
 
     def describe(self, topic_id: bytes, journal: int) -> None:
-        """Describe all topics; see `Directory.describe`. Answers to clients do not change."""
+        """Record the journal of catalog frames; see `Directory.describe`. Responses to clients do
+        not change."""
         self._directory.describe(topic_id, journal)
 
     def not_described(self) -> list[bytes]:
-        """The topics of which no catalog frame is known."""
+        """Return the topics without a known catalog frame."""
         return list(self._directory.not_described())
 
 
 class Topics(Mapping[K, TopicInfo]):
-    """Topics by name or by id, as they are now. Iterating: nothing may change meanwhile."""
+    """Topics by name or by id. They must not change during an iteration."""
 
     __slots__ = ("_directory", "_in_order", "_rows")
 
@@ -223,7 +223,8 @@ class Topics(Mapping[K, TopicInfo]):
         return len(self._rows)
 
     def in_order(self) -> list[K]:
-        """The keys, sorted. Kept until topics come or go: pages of a long answer sort once."""
+        """Return the sorted keys, cached until topics are created or deleted, for paged
+        responses."""
         changes, keys = self._in_order
         if changes != self._directory.changes:
             keys = sorted(self._rows)  # type: ignore[type-var]
@@ -231,20 +232,22 @@ class Topics(Mapping[K, TopicInfo]):
         return keys
 
     def size_of(self, key: K) -> int | None:
-        """How many partitions a topic has; None: there is no such topic."""
+        """Return the number of partitions of a topic; None if it does not exist."""
         row = self._rows.get(key)
         return None if row is None else self._directory.size(row)
 
     def facts_of(self, key: K) -> TopicFacts:
-        """A topic without its partitions: what it costs does not grow with them. KeyError."""
+        """Return a topic without its partitions, at constant cost. Raises KeyError."""
         return self._directory.facts(self._rows[key])
 
     def partition_of(self, key: K, index: int) -> PartitionInfo | None:
-        """One partition of a topic, without making a TopicInfo; None: there is no such."""
+        """Return one partition of a topic, without creating a TopicInfo; None if it does not
+        exist."""
         row = self._rows.get(key)
         return None if row is None else self._directory.partition(row, index)
 
 
 def alike_key(name: str) -> str:
-    """Two names that differ only in '.' and '_' make one metric name, so only one may exist."""
+    """Return the key that names differing only in '.' and '_' share; they would collide in metric
+    names, so only one may exist."""
     return name.replace(".", "_")

@@ -1,8 +1,8 @@
-"""A checkpoint: up to where the state of one broker's partitions is known, and that state.
+"""A checkpoint: a log position, and the state of one broker's partitions up to it.
 
 Written in one transaction by the log (`Metadata.save_checkpoint`), which after a start reads its
 journals from `log_position` on. Leader epochs and producer entries are stored packed; the two
-formats are drawn below, each begins with a version byte. Pure; the rows are in `tables.py`.
+formats are described below; each begins with a version byte. Pure; the rows are in `tables.py`.
 
     epochs     u8 version=1 | (i32 epoch, i64 first offset)*
     producers  u8 version=1 | (i64 producer id, i16 epoch, u8 count, batch * count)*
@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 
 from kafkawire.codec.format_errors import FormatError
 
-MAX_BATCHES = 5  # of one producer: what Kafka keeps (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
+MAX_BATCHES = 5  # per producer, as in Kafka (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
 _VERSION = 1
 _NOTHING = bytes([_VERSION])
 _EPOCH = struct.Struct(">iq")
-_ONE_EPOCH = struct.Struct(">Biq")  # most partitions have one, and no producers: both are quick
+_ONE_EPOCH = struct.Struct(">Biq")  # most partitions have one epoch and no producers: the fast path
 _PRODUCER = struct.Struct(">qhB")
 _BATCH = struct.Struct(">iiqq")
 
@@ -32,7 +32,7 @@ Batch = tuple[int, int, int, int]  # first sequence, last sequence, base offset,
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """An idempotent producer in one partition and its last batches, the newest last."""
+    """An idempotent producer in one partition and its last batches, oldest first."""
 
     producer_id: int
     epoch: int
@@ -52,9 +52,9 @@ class PartitionCheckpoint:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """`log_position` in the journals of broker `node_id`; saved: the partitions that have changed
-    since the last one; loaded: all this broker leads that were ever saved. Log position 0: there is
-    none."""
+    """`log_position` in the journals of broker `node_id`, 0 if there is none. When saved: the
+    partitions changed since the last checkpoint; when loaded: all saved partitions this broker
+    leads."""
 
     node_id: int
     log_position: int = 0
@@ -62,14 +62,14 @@ class Checkpoint:
 
 
 def pack_epochs(epochs: Sequence[tuple[int, int]]) -> bytes:
-    """The leader epochs as stored."""
+    """Pack leader epochs."""
     if len(epochs) == 1:
         return _ONE_EPOCH.pack(_VERSION, *epochs[0])
     return bytes([_VERSION]) + b"".join([_EPOCH.pack(*entry) for entry in epochs])
 
 
 def unpack_epochs(packed: bytes) -> list[tuple[int, int]]:
-    """Unpack leader epochs; FormatError for invalid bytes."""
+    """Unpack leader epochs. Raises FormatError."""
     if len(packed) == _ONE_EPOCH.size and packed[0] == _VERSION:
         return [_EPOCH.unpack_from(packed, 1)]
     body = _body(packed, "leader epochs")
@@ -79,7 +79,7 @@ def unpack_epochs(packed: bytes) -> list[tuple[int, int]]:
 
 
 def pack_producers(producers: Sequence[ProducerEntry]) -> bytes:
-    """The producer entries as stored."""
+    """Pack producer entries."""
     if not producers:
         return _NOTHING
     parts = [bytes([_VERSION])]
@@ -91,7 +91,7 @@ def pack_producers(producers: Sequence[ProducerEntry]) -> bytes:
 
 
 def unpack_producers(packed: bytes) -> list[ProducerEntry]:
-    """Unpack producer states; FormatError for invalid bytes."""
+    """Unpack producer entries. Raises FormatError."""
     if packed == _NOTHING:
         return []
     body = _body(packed, "producer entries")
@@ -110,8 +110,9 @@ def unpack_producers(packed: bytes) -> list[ProducerEntry]:
 
 
 def unpack_all(rows: Iterable[tuple[int, int, int, bytes, bytes]]) -> list[PartitionCheckpoint]:
-    """Partitions of (number, next offset, log start, packed epochs, packed producers). What most
-    of them have is unpacked without a call: half a microsecond each. FormatError."""
+    """Return partitions of (number, next offset, log start, packed epochs, packed producers). The
+    most common forms are unpacked without a function call: half a microsecond each. Raises
+    FormatError."""
     one, size = _EPOCH.unpack_from, _ONE_EPOCH.size
     return [
         PartitionCheckpoint(

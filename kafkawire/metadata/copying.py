@@ -1,8 +1,8 @@
-"""Copies of the metadata: an SQLite file that holds all tables, whatever database they are in.
+"""Copies of the metadata to an SQLite file with all tables, from either database.
 
-The format of a backup is an SQLite file with the tables of `schema.py`: any tool reads it. From
-SQLite it is a copy by SQLite's own online backup, from PostgreSQL one transaction that sees one
-moment. Blocking, for commands.
+A backup is an SQLite file with the tables of `schema.py`, which any tool can read. SQLite is copied
+with its online backup, PostgreSQL in one transaction with a consistent snapshot. Blocking, for
+commands.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kafkawire.metadata.store import MetadataError
 from kafkawire.metadata.tables import cluster, metadata, revision
 
 PAGES = 1_000
-"""Copied at a time: 4 MB, between which the broker may write."""
+"""Pages copied at a time: 4 MB, between which the broker may write."""
 ROWS = 5_000
 """Rows read and written at a time."""
 
@@ -37,7 +37,8 @@ End = tuple[int, int, int]
 
 
 def copy_sqlite(source: str, target: str) -> None:
-    """Copy a living SQLite file; MetadataError when it is no metadata, newer, or damaged."""
+    """Copy an SQLite file that is in use. Raises MetadataError if it is not metadata, newer, or
+    damaged."""
     try:
         with closing(sqlite3.connect(source)) as one, closing(sqlite3.connect(target)) as other:
             one.backup(other, pages=PAGES)
@@ -48,7 +49,7 @@ def copy_sqlite(source: str, target: str) -> None:
 
 
 def check(path: str, name: str = "") -> None:
-    """MetadataError unless the file is sound metadata of this program's revision."""
+    """Raise MetadataError unless the file is valid metadata of this program's revision."""
     name = name or path
     found = integrity_check(path)
     if found != "ok":
@@ -65,7 +66,7 @@ def check(path: str, name: str = "") -> None:
 
 
 def new_sqlite(path: str) -> None:
-    """Create a file with empty tables and no revision row, which the copy brings."""
+    """Create a file with empty tables and no revision row, which is copied."""
     with sqlite_transaction(path, "rwc") as connection:
         metadata.create_all(connection)
 
@@ -92,7 +93,7 @@ def contents(path: str) -> tuple[str, list[tuple[str, int, int]]]:
 
 
 def enter_ends(path: str, ends: Iterable[End]) -> None:
-    """Enter where logs end, where that is further than the checkpoints say."""
+    """Store log ends that are higher than the checkpoints."""
     rows = [
         (number, end, start, pack_epochs([]), pack_producers([])) for number, start, end in ends
     ]
@@ -107,9 +108,10 @@ def enter_ends(path: str, ends: Iterable[End]) -> None:
 
 
 def remove_records(path: str) -> None:
-    """Make the tables those of brokers without records: logs begin where they ended, in the next
-    leader epoch, so no offset is assigned twice and readers are notified; there are no segments.
-    Objects in a remote tier are forgotten, not deleted: the source of the copy may need them."""
+    """Convert the tables to those of brokers without records: logs begin at their previous end, in
+    the next leader epoch, so no offset is assigned twice and clients detect it; there are no
+    segments. Objects in a remote tier are forgotten but not deleted, because the source of the copy
+    may need them."""
     with sqlite_transaction(path) as connection:
         session = Session(connection)
         for table in _OF_RECORDS:
@@ -130,7 +132,7 @@ def remove_records(path: str) -> None:
 
 
 def export(url: str, target: str) -> None:
-    """Copy all tables of a PostgreSQL database, as of one moment, into a new SQLite file."""
+    """Copy a consistent snapshot of all tables of a PostgreSQL database into a new SQLite file."""
     new_sqlite(target)
     with sqlite_transaction(target) as copy:
 
@@ -143,15 +145,15 @@ def export(url: str, target: str) -> None:
 
 
 def fill(url: str, source: str) -> None:
-    """Copy all rows of an SQLite file into a PostgreSQL database, in one transaction.
-    MetadataError when the database has metadata already."""
+    """Copy all rows of an SQLite file into a PostgreSQL database, in one transaction. Raises
+    MetadataError if the database has metadata already."""
     with sqlite_transaction(source, "ro") as copy:
 
         def write(target: Connection) -> None:
             if target.execute(select(func.count()).select_from(cluster)).scalar_one():
                 name = target.engine.url.render_as_string(hide_password=True)
                 raise MetadataError(f"{name} is not empty: restore into a new database")
-            target.execute(revision.delete())  # the rows bring their own
+            target.execute(revision.delete())  # the copied rows replace it
             _copy_tables(copy, target)
             target.execute(
                 text("SELECT setval(pg_get_serial_sequence('segments', 'id'),"

@@ -2,9 +2,9 @@
 
 One connection, one transaction at a time. `Database.open` creates, checks or migrates the tables,
 and SQL errors become MetadataError. A transaction is a function of a Connection that runs in a
-greenlet: SQLAlchemy suspends it while the driver works, so the event loop goes on. This is what
-`sqlalchemy.ext.asyncio` does too, but importing that also imports the ORM, which takes a tenth of
-a second of each start. The statements are in `sql.py` and `statements.py`.
+greenlet: SQLAlchemy suspends it while the driver works, so the event loop continues.
+`sqlalchemy.ext.asyncio` does the same, but also imports the ORM, which takes a tenth of a second of
+each start. The statements are in `sql.py` and `statements.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kafkawire.metadata.store import DamagedMetadata, MetadataError, failure_of
 
 T = TypeVar("T")
 
-CONNECT_TIMEOUT_S = 10  # asyncpg would try for a minute, and the admin request with it
+CONNECT_TIMEOUT_S = 10  # asyncpg's default of a minute would block admin requests
 CANCEL_PATIENCE_S = sqlite_device.BUSY_TIMEOUT_S
 """How long a cancelled caller waits for its transaction: as long as SQLite may wait for a lock."""
 _CREATE_LOCK = 0x6B61666B  # "kafk": PostgreSQL's advisory lock while the tables are made
@@ -36,13 +36,13 @@ _DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
 
 
 class Database:
-    """One database. `open` first; then transactions, one at a time; `close` last."""
+    """One database. Call `open` first, then transactions one at a time, then `close`."""
 
     def __init__(self, url: str | URL) -> None:
         try:
             self._url = make_url(url)
         except ArgumentError as error:
-            shown = str(url).rpartition("@")[2]  # what precedes an @ may be a password
+            shown = str(url).rpartition("@")[2]  # a password may precede an @
             raise MetadataError(f"metadata URL {shown!r} cannot be read as an SQL URL") from error
         self._url = self._url.set(
             drivername=_DRIVERS.get(self._url.drivername, self._url.drivername)
@@ -72,7 +72,8 @@ class Database:
         )
 
     async def open(self) -> None:
-        """Connects; makes the tables of a new database, migrates an old one. MetadataError."""
+        """Connect; create the tables of a new database, migrate an old one. Raises
+        MetadataError."""
         if self.is_sqlite and self._url.database:
             sqlite_device.make_folder_of(self._url.database)
             sqlite_device.refuse_foreign(self._url.database)
@@ -84,8 +85,8 @@ class Database:
             raise
 
     async def stored_revision(self) -> str | None:
-        """The revision of the tables, which stay as they are; None: there are none of ours.
-        Instead of `open`. MetadataError."""
+        """Return the revision of the tables without changing them; None if there are none of
+        kafkawire. Called instead of `open`. Raises MetadataError."""
         self._engine = _engine(self._url)
         try:
             return await self.run(revision_of)
@@ -93,9 +94,9 @@ class Database:
             await self.close()
 
     async def run(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in one transaction: committed when it returns, undone when it raises.
-        MetadataError for what SQL raises, DamagedMetadata for rows that cannot be read. A caller
-        that is cancelled gets the CancelledError when the transaction has ended, either way."""
+        """Run `work` in one transaction: committed when it returns, rolled back when it raises.
+        Raises MetadataError for errors of SQL, DamagedMetadata for rows that cannot be read. A
+        cancelled caller gets the CancelledError after the transaction has ended, either way."""
         async with self._lock:
             if self._engine is None:
                 raise MetadataError(f"{self.name} is closed")
@@ -112,7 +113,7 @@ class Database:
                 raise DamagedMetadata(self.name, str(error)[:200]) from error
 
     async def close(self) -> None:
-        """Wait for the transaction that runs, and disconnect."""
+        """Wait for the running transaction, and disconnect."""
         async with self._lock:
             engine, self._engine = self._engine, None
             if engine is not None:
@@ -121,9 +122,8 @@ class Database:
 
 @contextmanager
 def sqlite_transaction(path: str, mode: str = "rw") -> Iterator[Connection]:
-    """Run one blocking transaction on an SQLite file, for commands; no table is made or migrated,
-    no journal mode is changed. `mode`: SQLite's, `ro`, `rw`, or `rwc` to create the file.
-    MetadataError."""
+    """Run one blocking transaction on an SQLite file, for commands; tables and journal mode are not
+    changed. `mode`: SQLite's, `ro`, `rw`, or `rwc` to create the file. Raises MetadataError."""
     uri = sqlite_device.uri_of(path, mode)
     engine = create_engine(
         "sqlite://",
@@ -151,7 +151,7 @@ def _engine(url: URL) -> Engine:
             poolclass=AsyncAdaptedQueuePool,
             pool_size=1,
             max_overflow=0,
-            pool_pre_ping=True,  # a server that was restarted is met with a new connection
+            pool_pre_ping=True,  # reconnect after a restart of the server
             connect_args={"timeout": CONNECT_TIMEOUT_S},
         )
     engine = create_engine(
@@ -162,9 +162,10 @@ def _engine(url: URL) -> Engine:
         connect_args={
             "async_creator_fn": sqlite_device.connect_sqlite,
             "timeout": sqlite_device.BUSY_TIMEOUT_S,
-            # Statements with numbers in them (session.PART) come once: few are worth keeping.
+            # Statements with literal numbers (session.PART) are not repeated: cache few.
             "cached_statements": 16,
-            # SQLAlchemy closes the connection of a cancelled statement: that must end all of it.
+            # SQLAlchemy closes the connection of a cancelled statement: that must end its
+            # transaction.
             "factory": sqlite_device.SqliteConnection,
         },
     )
@@ -174,7 +175,7 @@ def _engine(url: URL) -> Engine:
 
 
 def _on_connect(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # the driver begins nothing by itself: _on_begin does
+    connection.isolation_level = None  # the driver begins no transactions: _on_begin does
     cursor = connection.cursor()
     sqlite_device.set_pragmas(cursor)
     cursor.close()
@@ -185,7 +186,7 @@ def _on_begin(connection: Connection) -> None:
 
 
 def _prepare(connection: Connection, name: str) -> None:
-    """Make or migrates the tables, inside the transaction that `open` began."""
+    """Create or migrate the tables, inside the transaction that `open` began."""
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_CREATE_LOCK})"))
     if not inspect(connection).has_table(schema.VERSION_TABLE):
@@ -202,13 +203,13 @@ def _prepare(connection: Connection, name: str) -> None:
             f"{name} was written by a newer kafkawire (revision {stored}, this one knows "
             f"{schema.REVISION}): use that version or another data folder"
         )
-    from kafkawire.metadata.migrate import upgrade  # Alembic: 0.2 s that few starts need
+    from kafkawire.metadata.migrate import upgrade  # importing Alembic takes 0.2 s
 
     upgrade(connection)
 
 
 def revision_of(connection: Connection) -> str | None:
-    """Return the revision of the tables; None: there are none of ours."""
+    """Return the revision of the tables; None if there are none of kafkawire."""
     if not inspect(connection).has_table(schema.VERSION_TABLE):
         return None
     stored = connection.execute(tables.revision.select()).scalar()

@@ -1,10 +1,9 @@
-"""Topics and partitions in columns: what a million of them cost is bytes, not objects.
+"""Topics and partitions in columns, so that a million of them take bytes rather than objects.
 
-A topic is a row: its name, id and settings, and the runs of its partitions (a run: partition
-numbers that follow each other, for indexes that do). Partitions are columns in order of their
-number. `TopicInfo` objects are made when someone asks and are *snapshots*: no one changes one,
-and a change of the topic is seen by who asks again. The newest of them are kept, so that asking
-for the same topics again costs a lookup. Pure; `catalog.SourceCatalog` owns one, `rows` fills it.
+A topic is a row: its name, id and settings, and the runs of its partitions (a run: consecutive
+partition numbers of consecutive indexes). Partitions are columns in number order. `TopicInfo`
+objects are created on access and are immutable *snapshots*: a change of the topic is visible in the
+next one. The newest are cached. Pure; `catalog.Catalog` owns one, `rows` fills it.
 
 A topic with one partition takes about 400 bytes (measured): half of them its name and id.
 """
@@ -18,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 KEPT_PARTITIONS = 50_000
-"""Partitions of the snapshots that are kept, at most: 10 MB, and more than clients ask for at a
-time. A full store is emptied, which costs less than knowing which were used last."""
+"""Maximum number of partitions in cached snapshots: 10 MB, more than clients request at a time. A
+full cache is emptied, which is cheaper than tracking use."""
 HOLES_AT_LEAST = 10_000
-"""Rows of deleted partitions that are kept before the columns are rebuilt without them."""
+"""Minimum number of rows of deleted partitions before the columns are rebuilt without them."""
 GONE = -1  # in the column of topic rows: the partition's topic was deleted
 
 Run = tuple[int, int]  # first partition number, how many
@@ -29,7 +28,7 @@ Run = tuple[int, int]  # first partition number, how many
 
 @dataclass(slots=True)
 class PartitionInfo:
-    """One partition. `number` is ours and never given again, `index` is Kafka's partition."""
+    """One partition. `number` is unique and never reused, `index` is Kafka's partition."""
 
     number: int
     index: int
@@ -39,8 +38,8 @@ class PartitionInfo:
 
 @dataclass(slots=True)
 class TopicInfo:
-    """One topic as it was when asked for. `partitions[i].index == i`; `configs` are its own
-    settings as texts; `created_ms`: 0 where that is not known."""
+    """A snapshot of one topic. `partitions[i].index == i`; `configs`: its overridden settings as
+    strings; `created_ms`: 0 if unknown."""
 
     id: bytes
     name: str
@@ -51,7 +50,7 @@ class TopicInfo:
 
 
 class TopicFacts(NamedTuple):
-    """A topic without its partitions, only their number."""
+    """A topic with only the number of its partitions."""
 
     partitions: int
     internal: bool
@@ -71,8 +70,8 @@ class Location:
 
 
 class Directory:
-    """The columns. `rows_by_name` and `rows_by_id` say where a living topic is; `partitions` is
-    how many partitions those have; `changes` counts the topics that came and went."""
+    """The columns. `rows_by_name` and `rows_by_id`: rows of existing topics; `partitions`: their
+    number of partitions; `changes`: number of created and deleted topics."""
 
     __slots__ = (
         "_configs", "_count", "_created", "_described_in", "_epoch", "_first", "_free", "_holes",
@@ -85,7 +84,7 @@ class Directory:
         self.rows_by_id: dict[bytes, int] = {}
         self.partitions = 0
         self.changes = 0
-        # Topics, by row. A row of a deleted topic is used again.
+        # Topics, by row. Rows of deleted topics are reused.
         self._names: list[str] = []
         self._ids: list[bytes] = []
         self._first = array("q")  # the first run
@@ -105,10 +104,8 @@ class Directory:
         self._kept: dict[int, TopicInfo] = {}
         self._kept_partitions = 0
 
-    # -- filling at start
-
     def load_topics(self, part: Sequence[Sequence[Any]]) -> None:
-        """Insert topics: (id, name, internal, created_ms) each. For a directory being filled."""
+        """Load topics: (id, name, internal, created_ms) each, while the directory is filled."""
         if not part:
             return
         ids, names, internal, created = zip(*part, strict=True)
@@ -127,8 +124,8 @@ class Directory:
         self._count.frombytes(empty[: self._count.itemsize * len(names)])
 
     def load_partitions(self, part: Sequence[Sequence[Any]]) -> None:
-        """Insert partitions: (topic_id, number, leader, leader_epoch) each, in order of number,
-        after their topics. Those of unknown topics are left out: they are deleted."""
+        """Load partitions: (topic_id, number, leader, leader_epoch) each, in number order, after
+        their topics. Those of unknown topics are left out: these are deleted."""
         if not part:
             return
         ids, numbers, leaders, epochs = zip(*part, strict=True)
@@ -154,15 +151,13 @@ class Directory:
                 self._extend_runs(topic, number, 1)
 
     def load_config(self, topic_id: bytes, key: str, value: str) -> None:
-        """Insert a setting of a topic; of one that is not there: nothing."""
+        """Load a setting of a topic; no effect if that does not exist."""
         row = self.rows_by_id.get(topic_id)
         if row is not None:
             self._configs.setdefault(row, {})[key] = value
 
-    # -- asking
-
     def info(self, row: int) -> TopicInfo:
-        """A snapshot of the topic at `row`."""
+        """Return a snapshot of the topic at `row`."""
         found = self._kept.get(row)
         if found is not None:
             return found
@@ -175,7 +170,7 @@ class Directory:
         return made
 
     def locate(self, number: int) -> Location | None:
-        """The topic and index of a partition number; None if it does not exist (any more)."""
+        """Return the topic and index of a partition number; None if it does not exist."""
         at = self._find(number)
         if at < 0:
             return None
@@ -191,7 +186,7 @@ class Directory:
         return Location(self._ids[row], self._names[row], index, self._leader[at], self._epoch[at])
 
     def partition(self, row: int, index: int) -> PartitionInfo | None:
-        """One partition of the topic at `row`, without making the others."""
+        """Return one partition of the topic at `row`, without creating the others."""
         after = index
         for first, count in self._runs(row):
             if 0 <= after < count:
@@ -202,23 +197,21 @@ class Directory:
         return None
 
     def size(self, row: int) -> int:
-        """How many partitions the topic at `row` has."""
+        """Return the number of partitions of the topic at `row`."""
         return self._count[row] + sum(count for _, count in self._more.get(row, ()))
 
     def facts(self, row: int) -> TopicFacts:
-        """The topic at `row`, without making its partitions."""
+        """Return the topic at `row`, without creating its partitions."""
         return TopicFacts(
             self.size(row), row in self._internal, self._created[row], self._configs.get(row, {})
         )
 
     def last_number(self) -> int:
-        """The greatest partition number in here; 0 when there is none."""
+        """Return the greatest partition number; 0 if there is none."""
         return self._number[-1] if self._number else 0
 
-    # -- changing
-
     def add(self, info: TopicInfo) -> None:
-        """Insert a topic whose name and id are free."""
+        """Add a topic whose name and id are free."""
         self.changes += 1
         row = self._free.pop() if self._free else self._new_row()
         self._names[row], self._ids[row] = info.name, info.id
@@ -233,7 +226,7 @@ class Directory:
         self.add_partitions(row, info.partitions)
 
     def add_partitions(self, row: int, added: Sequence[PartitionInfo]) -> None:
-        """Insert further partitions of a topic, in order of their index."""
+        """Add partitions of a topic, in index order."""
         self._forget(row)
         start = 0
         while start < len(added):
@@ -267,11 +260,12 @@ class Directory:
         return info
 
     def configured(self) -> Iterator[tuple[bytes, Mapping[str, str]]]:
-        """(topic id, its own settings) of the topics that have any."""
+        """Yield (topic id, overridden settings) of the topics that have any."""
         return ((self._ids[row], own) for row, own in self._configs.items())
 
     def set_config(self, row: int, key: str, value: str | None) -> None:
-        """Insert a setting; None takes it away. The dict is made again: snapshots hold the old."""
+        """Set a setting; None removes it. The dict is replaced, because snapshots share the old
+        one."""
         self._forget(row)
         settings = dict(self._configs.get(row, {}))
         if value is None:
@@ -284,7 +278,7 @@ class Directory:
             self._configs.pop(row, None)
 
     def set_leader_epochs(self, epochs: Mapping[int, int]) -> None:
-        """Insert new leader epochs (partition number -> epoch); unknown numbers are nothing."""
+        """Set new leader epochs (partition number -> epoch); unknown numbers are ignored."""
         for number, epoch in epochs.items():
             at = self._find(number)
             if at >= 0:
@@ -292,7 +286,7 @@ class Directory:
                 self._forget(self._topic[at])
 
     def raise_leader_epochs(self, leader: int) -> None:
-        """One more, for every partition that `leader` leads."""
+        """Increment the epoch of every partition that `leader` leads."""
         self._kept.clear()
         self._kept_partitions = 0
         raised = [
@@ -300,28 +294,25 @@ class Directory:
         ]
         self._epoch = array("i", raised)
 
-    # -- a column for kafkawire.log.append.catalog_frames
-
     def described_in(self, topic_id: bytes) -> int:
-        """The journal with the topic's newest catalog frame, as far as known; 0: not known."""
+        """Return the journal with the topic's newest catalog frame; 0 if unknown."""
         row = self.rows_by_id.get(topic_id)
         return 0 if row is None else self._described_in[row]
 
     def describe(self, topic_id: bytes, journal: int) -> None:
-        """A catalog frame of the topic was written; of a topic that is gone: nothing."""
+        """Record that a catalog frame of the topic was written; no effect if the topic was
+        deleted."""
         row = self.rows_by_id.get(topic_id)
         if row is not None:
             self._described_in[row] = journal
 
     def not_described(self) -> Iterator[bytes]:
-        """The topics of which no catalog frame is known."""
+        """Return the topics without a known catalog frame."""
         known = self._described_in
         return (topic_id for topic_id, row in self.rows_by_id.items() if not known[row])
 
-    # -- inside
-
     def _find(self, number: int) -> int:
-        """Where a living partition is, or -1."""
+        """Return the row of an existing partition, or -1."""
         at = bisect_left(self._number, number)
         if at == len(self._number) or self._number[at] != number or self._topic[at] == GONE:
             return -1
@@ -351,7 +342,7 @@ class Directory:
         )
 
     def _forget(self, row: int) -> None:
-        """Its snapshot is no longer true."""
+        """Drop the outdated snapshot of a topic."""
         old = self._kept.pop(row, None)
         if old is not None:
             self._kept_partitions -= 1 + len(old.partitions)

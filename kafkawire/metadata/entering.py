@@ -1,4 +1,4 @@
-"""A catalog entered whole into empty tables: by a restore from the log or from a remote tier."""
+"""Insert a whole catalog into empty tables: for a restore from the log or from a remote tier."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def enter_catalog(
     broker_configs: Mapping[str, str] | None = None,
     deleted: Sequence[TopicInfo] = (),
 ) -> None:
-    """Insert a broker, topics with partitions and settings, and the next numbers; the cluster
-    becomes that of `cluster_id`, if there is one, with these dynamic settings of all brokers.
-    `deleted` topics are entered as such: their partition numbers may be in the log.
-    MetadataError if the tables hold topics."""
+    """Insert a broker, topics with partitions and settings, and the next numbers. The cluster gets
+    the id `cluster_id`, if given, and these dynamic settings of all brokers. `deleted` topics are
+    inserted as deleted, because their partition numbers may be in the log. Raises MetadataError if
+    the tables have topics."""
     if session.rows("SELECT 1 FROM topics LIMIT 1"):
         raise MetadataError("the metadata holds topics: restore into an empty database")
-    broker = BrokerInfo(node_id, {}, None)  # it enters its addresses when it starts
+    broker = BrokerInfo(node_id, {}, None)  # it registers its addresses at its start
     _insert(session, "brokers", [broker_row(broker, now_ms)])
     _insert(session, "topics", [_topic_row(info, now_ms) for info in topics])
     gone = [{**_topic_row(info, now_ms), "deleted_ms": now_ms} for info in deleted]
@@ -56,7 +56,7 @@ def _broker_setting(name: str, value: str) -> Row:
 
 
 def _topic_row(info: TopicInfo, now_ms: int) -> Row:
-    """One whose creation no one remembers counts from now."""
+    """Return the row of a topic; without a known creation time it is now."""
     row = topic_row(info, 1)
     row["created_ms"] = info.created_ms or now_ms
     return row

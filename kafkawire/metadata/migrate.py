@@ -1,9 +1,9 @@
-"""Brings the tables of an older database to the revision of this program, with Alembic.
+"""Migrates the tables of an older database to the current revision, with Alembic.
 
-Imported only when a database is old: a start must not pay for Alembic. Runs inside the
-transaction of the caller (`database.Database.open`), so a failed migration leaves all as it was.
-The steps are the files in migrations/versions, one a revision, applied in the order of their
-numbers; Alembic's command line and env.py are not used.
+Imported only for an old database, because importing Alembic is slow. Runs inside the transaction of
+the caller (`database.Database.open`), so a failed migration leaves all as it was. The steps are the
+files in migrations/versions, one a revision, applied in the order of their numbers; Alembic's
+command line and env.py are not used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STEPS = Path(__file__).parent / "migrations"
 
 
 def upgrade(connection: Connection, revision: str = "head", steps: Path = STEPS) -> None:
-    """Apply the steps the database lacks, up to `revision`; `steps` holds a folder versions."""
+    """Apply the missing steps up to `revision`; `steps`: a folder with versions."""
     scripts = ScriptDirectory(str(steps))
 
     def missing(stored: Any, _context: MigrationContext) -> Iterable[Any]:

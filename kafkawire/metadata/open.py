@@ -10,11 +10,11 @@ from kafkawire.metadata.store import sqlite_file
 
 def open_metadata(url: str, folder: str) -> SqlMetadata:
     """Return the store for an SQLAlchemy URL; without one SQLite in `folder`. Nothing is opened
-    yet. MetadataError for a URL that is not served."""
+    yet. Raises MetadataError for an unsupported URL."""
     path = sqlite_file(url, folder)
     return SqlMetadata(url) if path is None else sqlite_metadata(path)
 
 
 def sqlite_metadata(path: str) -> SqlMetadata:
-    """Return the store in an SQLite file of any name, which in a URL would end at a `?`."""
+    """Return the store in an SQLite file of any name; in a URL a `?` would end the name."""
     return SqlMetadata(URL.create("sqlite", database=path))

@@ -15,13 +15,13 @@ from kafkawire.metadata.sqlite_device import BUSY_TIMEOUT_S, uri_of
 from kafkawire.metadata.store import DamagedMetadata, failure_of
 
 STEPS_BETWEEN_CHECKS = 10_000
-"""Instructions of SQLite's virtual machine, some tenths of a millisecond, until `stop` is seen
-where `interrupt` came before the statement began."""
+"""Instructions of SQLite's virtual machine, some tenths of a millisecond, between checks for
+`stop`, in case `interrupt` was called before the statement began."""
 
 
 class PageCheck:
-    """One check of one file, on a read-only connection of its own: in WAL mode it takes no lock
-    that a writer waits for."""
+    """One check of one file, on a separate read-only connection, which in WAL mode blocks no
+    writer."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -29,9 +29,10 @@ class PageCheck:
         self._stopped = False
 
     def run(self) -> bool:
-        """Read every page. Whether that was done: False after `stop`. Blocking.
+        """Read every page; return False if it was stopped. Blocking.
 
-        Raises DamagedMetadata, and MetadataError if the file cannot be read (disk error, busy)."""
+        Raises DamagedMetadata, and MetadataError if the file cannot be read (disk error, busy).
+        """
         try:
             with contextlib.closing(
                 sqlite3.connect(
@@ -46,15 +47,15 @@ class PageCheck:
             if self._stopped:
                 return False
             raise failure_of(self._path, failure) from failure
-        if self._stopped:  # what an interrupted check says is no result
+        if self._stopped:  # an interrupted check has no result
             return False
         if found != "ok":
             raise DamagedMetadata(self._path, " ".join(found.split()))
         return True
 
     def stop(self) -> None:
-        """Have `run` return soon. From any thread; harmless before and after it."""
+        """Make `run` return soon. Thread-safe; no effect before and after it."""
         self._stopped = True
         if self._connection is not None:
-            with contextlib.suppress(sqlite3.ProgrammingError):  # it is closed already
+            with contextlib.suppress(sqlite3.ProgrammingError):  # already closed
                 self._connection.interrupt()

@@ -34,7 +34,7 @@ class StoredPairing:
 
 
 def load(session: Session, node_id: int) -> StoredPairing:
-    """Read what is stored about a broker's data folder."""
+    """Load the stored pairing of a broker."""
     ((cluster_id, version),) = session.rows("SELECT cluster_id, version FROM cluster")
     row = session.rows(
         "SELECT metadata_id, generation FROM data_folders WHERE node_id = ?", (node_id,)
@@ -57,7 +57,7 @@ def load(session: Session, node_id: int) -> StoredPairing:
 
 
 def pair(session: Session, node_id: int, metadata_id: bytes, generation: int) -> None:
-    """Store that a folder with this id belongs to a broker, replacing what was stored."""
+    """Store that a folder with this id belongs to a broker, replacing the previous pairing."""
     session.run(
         "INSERT INTO data_folders (node_id, metadata_id, generation) VALUES (?, ?, ?)"
         " ON CONFLICT (node_id) DO UPDATE"
@@ -67,14 +67,14 @@ def pair(session: Session, node_id: int, metadata_id: bytes, generation: int) ->
 
 
 def raise_generation(session: Session, node_id: int) -> int:
-    """Raise the generation of a broker's metadata by one; the new generation."""
+    """Increment the generation of a broker's metadata; return it."""
     session.run("UPDATE data_folders SET generation = generation + 1 WHERE node_id = ?", (node_id,))
     found = session.rows("SELECT generation FROM data_folders WHERE node_id = ?", (node_id,))
     return int(found[0][0])
 
 
 def known_partitions(session: Session, numbers: Iterable[int]) -> set[int]:
-    """Those of the partition numbers that were ever assigned, deleted ones included."""
+    """Return those of the partition numbers that were ever assigned, deleted ones included."""
     found: set[int] = set()
     wanted: Sequence[int] = sorted(set(numbers))
     for part in parts(wanted):
@@ -84,6 +84,6 @@ def known_partitions(session: Session, numbers: Iterable[int]) -> set[int]:
 
 
 def known_topics(session: Session, ids: Iterable[bytes]) -> set[bytes]:
-    """Those of the topic ids that were ever assigned, deleted ones included."""
+    """Return those of the topic ids that were ever assigned, deleted ones included."""
     query = "SELECT 1 FROM topics WHERE id = ?"
     return {topic_id for topic_id in set(ids) if session.rows(query, (topic_id,))}

@@ -1,4 +1,4 @@
-"""Between the rows of the metadata tables and the objects of the catalog.
+"""Convert rows of the metadata tables to objects of the catalog and back.
 
 Pure: rows are plain tuples and dicts here; `sql` and `statements` read and write them.
 """
@@ -26,7 +26,7 @@ Parts = Iterable[Sequence[Sequence[Any]]]  # rows, some thousand at a time
 
 
 ROWS_AT_A_TIME = 10_000
-"""Rows of a large table read together: few enough that they stay in the processor's cache."""
+"""Rows of a large table read together: few enough for the processor's cache."""
 
 
 def catalog(
@@ -37,9 +37,9 @@ def catalog(
     partitions: Parts,
     configs: Iterable[Sequence[Any]],
 ) -> Catalog:
-    """The catalog of (node_id, listeners, rack), parts of (id, name, internal, created_ms), parts
-    of (topic_id, number, leader, leader_epoch) in order of number, and (resource_type, resource,
-    name, value). Partitions and settings of topics that are not among them are left out."""
+    """Build the catalog of (node_id, listeners, rack), parts of (id, name, internal, created_ms),
+    parts of (topic_id, number, leader, leader_epoch) in number order, and (resource_type, resource,
+    name, value). Partitions and settings of unknown topics are left out."""
     directory = Directory()
     for part in topics:
         directory.load_topics(part)
@@ -57,7 +57,8 @@ def catalog(
 
 
 def cluster_row(cluster_id: str, now_ms: int) -> Row:
-    """The row of a new cluster. Partition numbers begin at 1: 0 marks the log's own frames."""
+    """Return the row of a new cluster. Partition numbers begin at 1: 0 marks the log's own
+    frames."""
     return {
         "id": 1,
         "cluster_id": cluster_id,
@@ -69,7 +70,7 @@ def cluster_row(cluster_id: str, now_ms: int) -> Row:
 
 
 def broker_row(info: BrokerInfo, now_ms: int) -> Row:
-    """A broker for `brokers`."""
+    """Return a row of `brokers`."""
     return {
         "node_id": info.node_id,
         "rack": info.rack,
@@ -79,12 +80,12 @@ def broker_row(info: BrokerInfo, now_ms: int) -> Row:
 
 
 def listeners_text(listeners: Mapping[str, tuple[str, int]]) -> str:
-    """Addresses as brokers.listeners holds them."""
+    """Encode addresses for brokers.listeners."""
     return json.dumps({name: list(address) for name, address in listeners.items()})
 
 
 def listeners_of(text: str) -> dict[str, tuple[str, int]]:
-    """The addresses in brokers.listeners. FormatError for any other text."""
+    """Decode brokers.listeners. Raises FormatError."""
     try:
         return {name: (str(host), int(port)) for name, (host, port) in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError, RecursionError):
@@ -92,7 +93,7 @@ def listeners_of(text: str) -> dict[str, tuple[str, int]]:
 
 
 def new_topic(new: NewTopic, topic_id: bytes, first_number: int, created_ms: int = 0) -> TopicInfo:
-    """The topic that is made of `new`; its partitions take the numbers from the first on."""
+    """Return the topic of `new`; its partitions get consecutive numbers from the first on."""
     return TopicInfo(
         topic_id,
         new.name,
@@ -106,7 +107,7 @@ def new_topic(new: NewTopic, topic_id: bytes, first_number: int, created_ms: int
 def new_partitions(
     leaders: Sequence[int], first_number: int, first_index: int
 ) -> list[PartitionInfo]:
-    """Partitions with these leaders, in leader epoch 0."""
+    """Return partitions with these leaders, in leader epoch 0."""
     return [
         PartitionInfo(first_number + i, first_index + i, leader, 0)
         for i, leader in enumerate(leaders)
@@ -114,7 +115,7 @@ def new_partitions(
 
 
 def topic_row(info: TopicInfo, version: int) -> Row:
-    """A new topic for `topics`."""
+    """Return a row of `topics`."""
     return {
         "id": info.id,
         "name": info.name,
@@ -125,7 +126,7 @@ def topic_row(info: TopicInfo, version: int) -> Row:
 
 
 def partition_rows(topic_id: bytes, added: Iterable[PartitionInfo]) -> Iterator[Row]:
-    """Partitions of a topic for `partitions`."""
+    """Return rows of `partitions`."""
     for info in added:
         yield {
             "number": info.number,
@@ -137,7 +138,7 @@ def partition_rows(topic_id: bytes, added: Iterable[PartitionInfo]) -> Iterator[
 
 
 def config_rows(info: TopicInfo) -> list[Row]:
-    """The settings of a new topic for `configs`."""
+    """Return rows of `configs` for a new topic."""
     resource = uuid_text(info.id)
     return [
         {"resource_type": TOPIC_RESOURCE, "resource": resource, "name": name, "value": value}

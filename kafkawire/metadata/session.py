@@ -1,8 +1,8 @@
-"""One transaction as its statements see it: SQL text, whichever database and driver is below.
+"""One transaction with SQL text, independent of database and driver.
 
-What is stored of offsets is written and read in large numbers, so its statements are text that
-SQLite and PostgreSQL both understand, with `?` for values, and rows are plain tuples.
-`Transactions.transact` hands a Session to a function and runs it in a transaction of the metadata.
+Offsets are written and read in large numbers, so their statements are SQL text for both SQLite and
+PostgreSQL, with `?` for values, and rows are plain tuples. `Transactions.transact` runs a function
+with a Session in a transaction of the metadata.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ Row = tuple[Any, ...]
 
 
 class Session:
-    """A running transaction on a connection of SQLAlchemy. Errors of the driver pass through and
-    undo it.
+    """A running transaction on a connection of SQLAlchemy. Errors of the driver are passed on and
+    roll it back.
 
-    Statements go to the driver as text and tuples come from its cursor: SQLAlchemy's own rows and
-    parameters would take longer than the statements."""
+    Statements are passed to the driver as text, and tuples come from its cursor: SQLAlchemy's rows
+    and parameters would take longer than the statements.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -57,25 +58,24 @@ def _numbered(sql: str) -> str:
 
 
 PART = 10_000
-"""Rows of numbers written into one statement: enough that the statement, and its way to the
-driver's thread, cost nothing next to its rows, and few enough that a driver may keep some in its
-cache (half a megabyte each)."""
+"""Rows of numbers written into one statement: enough that the overhead of a statement is
+negligible, and few enough for the statement cache of a driver (half a megabyte each)."""
 
 
 def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The values in parts of PART."""
+    """Yield the values in parts of PART."""
     for start in range(0, len(values), PART):
         yield values[start : start + PART]
 
 
 def numbers_text(numbers: Iterable[int]) -> str:
-    """Numbers for `IN (...)`, as text: one statement for any number of them."""
+    """Return numbers for `IN (...)`, as text: one statement for any number of them."""
     return ",".join([f"{number:d}" for number in numbers])
 
 
 def among(column: str, numbers: Sequence[int]) -> str:
-    """A condition: the column is one of these numbers, at least one. Numbers without holes, as
-    those of partitions made together, are a range, which is read in half the time."""
+    """Return the condition that the column is one of these numbers, at least one. Consecutive
+    numbers, as of partitions created together, become a range, which is read in half the time."""
     if numbers[-1] - numbers[0] == len(numbers) - 1 and list(numbers) == list(
         range(numbers[0], numbers[-1] + 1)
     ):
@@ -84,12 +84,12 @@ def among(column: str, numbers: Sequence[int]) -> str:
 
 
 GROUP = 16
-"""Rows in one INSERT: half the time of one by one, and more gains little."""
+"""Rows per INSERT: half the time of single ones; more gains little."""
 
 
 def insert(session: Session, head: str, rows: Sequence[Row], tail: str = "") -> None:
-    """`head` VALUES ... `tail` for all of the rows, which are equally long; whole groups go as
-    one statement each, so `tail` must not depend on the order of rows."""
+    """Insert all rows, which have equal length, with `head` VALUES ... `tail`; one statement per
+    group, so `tail` must not depend on the order of rows."""
     if not rows:
         return
     marks = "(" + ", ".join("?" * len(rows[0])) + ")"
@@ -100,5 +100,5 @@ def insert(session: Session, head: str, rows: Sequence[Row], tail: str = "") -> 
 
 
 def values_text(rows: Iterable[Sequence[int]]) -> str:
-    """Rows of numbers for `VALUES ...`; there must be one at least."""
+    """Return rows of numbers for `VALUES ...`; there must be at least one."""
     return ",".join([f"({numbers_text(row)})" for row in rows])

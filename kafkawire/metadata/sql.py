@@ -1,9 +1,9 @@
 """The metadata in SQL: the implementation of the `Metadata` port.
 
-Each method is one transaction of `database.Database`. What must not be given twice comes from the
-one row of `cluster`, whose update comes first: on PostgreSQL it makes writers wait for each other,
-so that catalog versions are committed in their order; on SQLite there is one writer anyway.
-Rows become objects in `rows.py`. Created by `open.open_metadata`.
+Each method is one transaction of `database.Database`. Unique numbers come from the only row of
+`cluster`, which each transaction updates first: on PostgreSQL writers then wait for each other, so
+that catalog versions are committed in order; SQLite has only one writer. Rows become objects in
+`rows.py`. Created by `open.open_metadata`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SqlMetadata:
     async def register_broker(
         self, node_id: int, listeners: Mapping[str, tuple[str, int]], rack: str | None
     ) -> None:
-        """Insert or update this broker; writes only what has changed."""
+        """Insert or update this broker; writes only changes."""
         info = BrokerInfo(node_id, dict(listeners), rack)
 
         def work(connection: Connection) -> None:
@@ -84,7 +84,7 @@ class SqlMetadata:
         self._node_id = node_id
 
     async def create_topics(self, new: list[NewTopic]) -> list[TopicInfo]:
-        """Make all or none."""
+        """Create all topics or none."""
         if not new:
             return []
         return await self._database.run(lambda connection: create_topics(connection, new))
@@ -106,7 +106,7 @@ class SqlMetadata:
         self, topic_id: bytes, new_total: int, leaders: list[int] | None = None
     ) -> list[PartitionInfo]:
         def work(connection: Connection) -> list[PartitionInfo]:
-            # The row of the cluster is locked before the partitions are counted.
+            # Lock the row of the cluster before counting partitions.
             version, _ = advance(connection)
             touch(connection, [topic_id], version)
             counted = select(func.count()).where(partitions.c.topic_id == topic_id)
@@ -131,7 +131,7 @@ class SqlMetadata:
             version, _ = advance(connection)
             ids = living(connection, changes)
             touch(connection, ids.values(), version)
-            # The last change of a key is what remains, as if made in order.
+            # The last change of a key wins, as if made in order.
             last: dict[ConfigKey, str | None] = {}
             for change in changes:
                 topic = change.resource_type == TOPIC_RESOURCE

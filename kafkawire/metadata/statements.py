@@ -1,7 +1,7 @@
 """Statements that more than one method of `sql.SqlMetadata` needs, each inside its transaction.
 
-Everything here takes the connection of a running transaction and commits nothing. KafkaError
-where a condition of the `Metadata` port does not hold; the caller's transaction is then undone.
+Every function takes the connection of a running transaction and commits nothing. Raises KafkaError
+if a condition of the `Metadata` port is violated; the caller's transaction is then rolled back.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ ConfigKey = tuple[int, str, str]  # resource type, resource as in tables.configs
 
 
 def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The values in parts that fit into one statement."""
+    """Yield the values in parts that fit into one statement."""
     for start in range(0, len(values), IN_LIMIT):
         yield values[start : start + IN_LIMIT]
 
 
 def insert(connection: Connection, table: Table, values: Iterable[dict[str, Any]]) -> None:
-    """Insert all rows, some at a time, which are made when it is their turn; none is fine."""
+    """Insert all rows in groups, which are built on demand; no effect without rows."""
     left = iter(values)
     while part := list(islice(left, ROWS_PER_INSERT)):
         connection.execute(table.insert(), part)
 
 
 def upsert(connection: Connection, table: Table, values: list[dict[str, Any]]) -> None:
-    """Insert rows, or replaces those with the same primary key."""
+    """Insert rows, or replace those with the same primary key."""
     if not values:
         return
     keys = [column.name for column in table.primary_key]
@@ -71,7 +71,7 @@ def upsert(connection: Connection, table: Table, values: list[dict[str, Any]]) -
 
 
 def load_catalog(connection: Connection) -> Catalog:
-    """Load the whole catalog; enter the row of the cluster where there is none."""
+    """Load the whole catalog; insert the row of the cluster if absent."""
     found = connection.execute(select(cluster)).first()
     if found is None:
         cluster_id = uuid_text(random_id())
@@ -82,7 +82,7 @@ def load_catalog(connection: Connection) -> Catalog:
         found.cluster_id,
         found.version,
         brokers=session.rows("SELECT node_id, listeners, rack FROM brokers"),
-        # The plus keeps SQLite's planner from the index of living names, which is slower.
+        # The plus prevents SQLite's planner from using the index of names, which is slower.
         topics=_pages(
             session,
             "SELECT id, name, internal, created_ms FROM topics WHERE +deleted_ms IS NULL AND id > ?"
@@ -111,7 +111,7 @@ def _pages(session: Session, query: str, after: bytes | int, key: int) -> rows.P
 
 
 def advance(connection: Connection, partitions: int = 0) -> tuple[int, int]:
-    """Raise the catalog version and takes partition numbers: (new version, first number)."""
+    """Raise the catalog version and take partition numbers: return (new version, first number)."""
     connection.execute(
         update(cluster).values(
             version=cluster.c.version + 1, next_partition=cluster.c.next_partition + partitions
@@ -122,7 +122,7 @@ def advance(connection: Connection, partitions: int = 0) -> tuple[int, int]:
 
 
 def create_topics(connection: Connection, new: Sequence[NewTopic]) -> list[TopicInfo]:
-    """Enter new topics with their partitions and settings. TOPIC_ALREADY_EXISTS."""
+    """Insert new topics with their partitions and settings. Raises TOPIC_ALREADY_EXISTS."""
     created_ms = now_ms()
     version, number = advance(connection, sum(len(topic.leaders) for topic in new))
     made: list[TopicInfo] = []
@@ -133,7 +133,7 @@ def create_topics(connection: Connection, new: Sequence[NewTopic]) -> list[Topic
             number += len(topic.leaders)
         try:
             insert(connection, topics, (rows.topic_row(t, version) for t in some))
-        except IntegrityError as error:  # the index over the names of living topics
+        except IntegrityError as error:  # the unique index of the names of existing topics
             raise _taken(new) from error
         of_partitions = (rows.partition_rows(t.id, t.partitions) for t in some)
         insert(connection, partitions, chain.from_iterable(of_partitions))
@@ -150,8 +150,8 @@ def _taken(new: Sequence[NewTopic]) -> KafkaError:
 def bump_leader_epochs(
     connection: Connection, numbers: Iterable[int], node_id: int
 ) -> dict[int, int]:
-    """Raise the leader epochs of partitions that `node_id` leads; return the new ones.
-    NOT_LEADER_OR_FOLLOWER when it does not lead one of them."""
+    """Raise the leader epochs of partitions that `node_id` leads; return the new ones. Raises
+    NOT_LEADER_OR_FOLLOWER if it does not lead one of them."""
     epochs: dict[int, int] = {}
     version, _ = advance(connection)
     for part in chunks(sorted(set(numbers))):
@@ -171,7 +171,7 @@ def bump_leader_epochs(
 
 
 def touch(connection: Connection, ids: Iterable[bytes], version: int) -> None:
-    """Mark existing topics as changed. UNKNOWN_TOPIC_ID when one is not there."""
+    """Mark existing topics as changed. Raises UNKNOWN_TOPIC_ID."""
     for part in chunks(sorted(set(ids))):
         changed = connection.execute(
             update(topics)
@@ -183,8 +183,8 @@ def touch(connection: Connection, ids: Iterable[bytes], version: int) -> None:
 
 
 def forget(connection: Connection, ids: Sequence[bytes]) -> None:
-    """Drop what no one needs of deleted topics: settings and the state of
-    partitions; mappings into segments are marked."""
+    """Delete unneeded rows of deleted topics: settings and the state of partitions; mark their
+    mappings into segments."""
     for part in chunks(ids):
         names = [uuid_text(topic_id) for topic_id in part]
         connection.execute(
@@ -195,7 +195,7 @@ def forget(connection: Connection, ids: Sequence[bytes]) -> None:
         numbers = select(partitions.c.number).where(partitions.c.topic_id.in_(part))
         for table in (partition_offset_checkpoints, partition_metadata, tiering_offsets):
             connection.execute(delete(table).where(table.c.partition_number.in_(numbers)))
-        connection.execute(  # the log drops them, and must find them after a crash too
+        connection.execute(  # the log deletes them, and must find them after a crash
             update(offset_mappings)
             .where(offset_mappings.c.partition_number.in_(numbers))
             .values(due_ms=ORPHANED)
@@ -203,7 +203,7 @@ def forget(connection: Connection, ids: Sequence[bytes]) -> None:
 
 
 def living(connection: Connection, changes: list[ConfigChange]) -> dict[str, bytes]:
-    """The ids of the topics that are changed, by name. UNKNOWN_TOPIC_OR_PARTITION."""
+    """Return the ids of the topics to change, by name. Raises UNKNOWN_TOPIC_OR_PARTITION."""
     names = sorted({each.name for each in changes if each.resource_type == TOPIC_RESOURCE})
     ids: dict[str, bytes] = {}
     for part in chunks(names):
@@ -219,7 +219,7 @@ def living(connection: Connection, changes: list[ConfigChange]) -> dict[str, byt
 
 
 def write_configs(connection: Connection, changes: Mapping[ConfigKey, str | None]) -> None:
-    """Store settings; None takes one away."""
+    """Store settings; None removes one."""
     gone = [
         {"of_type": kind, "of": of, "key": name}
         for (kind, of, name), value in changes.items()

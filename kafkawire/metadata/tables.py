@@ -1,11 +1,11 @@
 """The tables of the metadata, for SQLite and PostgreSQL.
 
-A change is a few rows, never a rewrite of a whole: the tables are made for a million topics. A
-deleted topic keeps its rows and gets a time; its name may be used again, its id and partition
-numbers never (the numbers come from a counter that only rises). `topics.version` is the catalog
-version of a topic's last change, so that another process can ask for what is new.
+A change writes a few rows, because there may be a million topics. A deleted topic keeps its rows
+and gets a deletion time; its name may be reused, its id and partition numbers never (numbers come
+from a counter). `topics.version` is the catalog version of a topic's last change, so that another
+process can query changes.
 
-Only shapes here; statements are in `sql.py`. A change of a table is a new revision: a file in
+Only declarations; `sql.py` has the statements. A change of a table is a new revision: a file in
 migrations/versions and the number and text in `schema.py`; tests/metadata/test_migrations.py
 compares.
 """
@@ -37,11 +37,11 @@ from kafkawire.metadata.schema import VERSION_TABLE
 
 metadata = MetaData()
 
-# As INTEGER PRIMARY KEY a number is SQLite's own row id: no second index for it.
+# An INTEGER PRIMARY KEY is SQLite's row id, which needs no second index.
 Number = BigInteger().with_variant(Integer, "sqlite")
 ALIVE = text("deleted_ms IS NULL")
 
-cluster = Table(  # one row, id 1: names the cluster and counts what is never given twice
+cluster = Table(  # one row, id 1: the cluster id and the counters of unique numbers
     "cluster",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
@@ -78,8 +78,8 @@ topics = Table(
 
 @event.listens_for(topics, "before_create")
 def _alive_in_postgresql(_topics: Table, connection: Connection, **_options: Any) -> None:
-    """Add PostgreSQL's condition only there: naming it above would import its dialect, which takes
-    a start with SQLite 30 ms."""
+    """Add PostgreSQL's condition only there: naming it above would import its dialect, which delays
+    a start with SQLite by 30 ms."""
     if connection.dialect.name == "postgresql":
         (alive,) = [index for index in topics.indexes if index.name == "topics_alive"]
         alive.dialect_options["postgresql"]["where"] = ALIVE
@@ -106,7 +106,8 @@ configs = Table(  # dynamic settings; `resource` is a topic id, a broker number,
     sqlite_with_rowid=False,
 )
 
-checkpoints = Table(  # how far a broker's journals are covered by partition_offset_checkpoints
+# the log position up to which partition_offset_checkpoints cover a broker's journals
+checkpoints = Table(
     "checkpoints",
     metadata,
     Column("node_id", Integer, primary_key=True, autoincrement=False),
@@ -119,10 +120,10 @@ data_folders = Table(  # which data folder each broker writes to; see kafkawire.
     metadata,
     Column("node_id", Integer, primary_key=True, autoincrement=False),
     Column("metadata_id", LargeBinary(16), nullable=False),  # the folder has the same
-    Column("generation", BigInteger, nullable=False),  # never below what the folder has
+    Column("generation", BigInteger, nullable=False),  # never below the folder's
 )
 
-partition_offset_checkpoints = Table(  # up to where each partition is known
+partition_offset_checkpoints = Table(  # the checkpoint of each partition
     "partition_offset_checkpoints",
     metadata,
     Column("partition_number", Number, ForeignKey("partitions.number"), primary_key=True),
@@ -151,10 +152,10 @@ segments = Table(  # the segment files of all brokers; states in kafkawire.offse
     Column("object", LargeBinary(16)),  # the uuid of its finished object
     Column("tier", Integer, nullable=False, server_default=text("0")),  # of that object
     Index("segments_state", "node_id", "state"),
-    sqlite_autoincrement=True,  # an id is never given again, even if the highest one goes
+    sqlite_autoincrement=True,  # an id is never reused, even if the highest one is deleted
 )
 
-offset_mappings = Table(  # which offsets of a partition lie where in which segment
+offset_mappings = Table(  # the location of a partition's offsets in segments
     "offset_mappings",
     metadata,
     Column("partition_number", Number, ForeignKey("partitions.number"), primary_key=True),
@@ -176,7 +177,7 @@ offset_mappings = Table(  # which offsets of a partition lie where in which segm
     sqlite_with_rowid=False,  # one tree, in order of partition and offset
 )
 
-partition_metadata = Table(  # what a partition has in segments; written with each cut
+partition_metadata = Table(  # totals of a partition in segments; written with each cut
     "partition_metadata",
     metadata,
     Column("partition_number", Number, ForeignKey("partitions.number"), primary_key=True),
@@ -187,11 +188,13 @@ partition_metadata = Table(  # what a partition has in segments; written with ea
 )
 
 remote_objects = (
-    Table(  # what is, was or will be in the remote tier; states in kafkawire.offsets.catalog.port
+    # objects of the remote tier, past and future ones included; states in
+    # kafkawire.offsets.catalog.port
+    Table(
         "remote_objects",
         metadata,
         Column("uuid", LargeBinary(16), primary_key=True),
-        Column("segment_id", BigInteger, nullable=False),  # which may be gone
+        Column("segment_id", BigInteger, nullable=False),  # which may be deleted
         Column("node_id", Integer, nullable=False),
         Column("tier", Integer, nullable=False),
         Column("state", Integer, nullable=False),
@@ -205,7 +208,7 @@ remote_objects = (
     )
 )
 
-tiering_offsets = Table(  # how far each partition is on its way into the remote tier
+tiering_offsets = Table(  # the upload progress of each partition
     "tiering_offsets",
     metadata,
     Column("partition_number", Number, ForeignKey("partitions.number"), primary_key=True),
@@ -214,7 +217,7 @@ tiering_offsets = Table(  # how far each partition is on its way into the remote
     Column("updated_at", BigInteger, nullable=False),
 )
 
-tiers = Table(  # the places objects are or were in
+tiers = Table(  # the tiers that objects are or were in
     "tiers",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
@@ -223,7 +226,7 @@ tiers = Table(  # the places objects are or were in
     Column("created_ms", BigInteger, nullable=False),
 )
 
-revision = Table(  # one row; as Alembic would make it
+revision = Table(  # one row, as created by Alembic
     VERSION_TABLE,
     metadata,
     Column("version_num", String(32), nullable=False),

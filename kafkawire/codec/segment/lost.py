@@ -18,11 +18,11 @@ _RANGE = Struct("<QqqqII")
 
 DAMAGED, GONE = 1, 2
 REASON_NAMES = {DAMAGED: "damaged", GONE: "gone"}
-"""damaged: the bytes were not what was written; gone: the file or object was not there."""
+"""damaged: a checksum was wrong; gone: the file or object was missing."""
 
 
 class LostRange(NamedTuple):
-    """Offsets [first, end) of a partition, which were given up at `noticed_ms`."""
+    """Offsets [first, end) of a partition that were discarded at `noticed_ms`."""
 
     first: int
     end: int

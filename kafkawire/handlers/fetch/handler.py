@@ -1,17 +1,17 @@
 """Fetch v4-18: plan, gather views of the stored batches, or park until there are enough.
 
-v5 asks with and answers the log start; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v11
-racks (KIP-392); v12 is flexible and detects a diverged log (KIP-595); v13 names topics by id.
+v5 log start in request and response; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v11 racks
+(KIP-392); v12 is flexible and detects a diverged log (KIP-595); v13 names topics by id.
 
-A parked Fetch is woken by its partitions' high watermarks and by a deadline, whichever comes
-first; nothing polls. Recent bytes go out as views onto the mapped journals, older ones are read
-by the log's pool, so a cold consumer never stops the loop. What is in the remote tier is waited for
-as long as `remote.fetch.max.wait.ms` says, in all partitions at once; a partition whose data has
-not come by then is answered empty, and the next Fetch finds it.
+A parked Fetch is woken by its partitions' high watermarks and by a deadline, whichever is first,
+without polling. Recent bytes are sent as views of the mapped journals; older ones are read in the
+log's thread pool, so a cold consumer never blocks the event loop. Reads from the remote tier wait
+up to `remote.fetch.max.wait.ms`, for all partitions concurrently; a partition whose data has not
+arrived is answered empty, and the next Fetch finds it.
 
-What is read or copied for an answer is memory that is taken before (`broker.answer_memory`) and
-given back when the answer has left; while others hold it a Fetch is answered with less, or waits.
-A connection has one Fetch at a time, as in Kafka: pipelined ones start one after the other.
+Memory for data that is read or copied is reserved before (`broker.answer_memory`) and released when
+the response was sent; while others hold it a Fetch is answered with less, or waits. A connection
+has one Fetch at a time, as in Kafka: pipelined ones start one after another.
 
 Not done: sessions (session id 0 is always answered, so clients send full requests, which KIP-227
 allows), reading from a follower, transactions (last stable offset = high watermark).
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEFECTS_LOGGED_MAX = 1000
-"""Partitions whose reads met a defect that are named in the log: clients come again and again."""
+"""Partitions whose defective reads are logged, because clients retry repeatedly."""
 
 BATCH_BYTES = 4 << 20
-"""Bytes of responses sent in one event-loop iteration: a millisecond or two of copying by the
-kernel. All other clients wait as long."""
+"""Bytes of responses sent in one event-loop iteration: the kernel copies them in a millisecond or
+two, and all other clients wait."""
 
 
 class Fetch:
@@ -58,7 +58,7 @@ class Fetch:
         self.counts = broker.counts
         self.memory = broker.answer_memory
         self.parked: set[Attempt | LongFetch] = set()
-        self.starved: set[Attempt] = set()  # that wait for memory
+        self.starved: set[Attempt] = set()  # waiting for memory
         self.defects: set[str] = set()
         self.budget = IterationBudget(broker.env.call_soon, BATCH_BYTES)
 
@@ -72,7 +72,8 @@ class Fetch:
         pos: int,
         end: int,
     ) -> bool:
-        """Answer at once, start a cold read, or park. False: a Fetch goes before it."""
+        """Answer immediately, start a cold read, or park. False: another Fetch of the connection is
+        unanswered."""
         if peer.fetching:
             return False
         exchange = Exchange(peer, version, correlation_id, version >= FLEXIBLE_FROM)
@@ -86,8 +87,8 @@ class Fetch:
             return True
         peer.exchanges.append(exchange)
         if ask.session_epoch not in FULL:
-            # No session was ever given here: it is another broker's, of this address before us.
-            # Only this error makes a client send a full request; silence would starve it.
+            # This broker never assigned a session id: it is from another broker that had this
+            # address before. Only this error makes a client send a full request.
             code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
             exchange.answer_parts(
                 write_response([], version, read_committed=False, error_code=code), None
@@ -98,7 +99,7 @@ class Fetch:
         return True
 
     def close(self) -> None:
-        """Answer what is parked with what there is: the broker is closing."""
+        """Answer parked requests with the available data, because the broker is stopping."""
         self.budget.finish()
         for attempt in list(self.parked):
             attempt.expire()
@@ -106,7 +107,7 @@ class Fetch:
             attempt.give_up()
 
     def code_of(self, failure: Exception, topic: str | bytes, index: int, offset: int) -> int:
-        """The error of a failed read. A defect is logged, once for each partition."""
+        """Return the error of a failed read. A defect is logged once for each partition."""
         if not isinstance(failure, KafkaError | OSError):
             where = f"{topic if isinstance(topic, str) else topic.hex()}-{index}"
             if where not in self.defects and len(self.defects) < DEFECTS_LOGGED_MAX:
@@ -120,14 +121,15 @@ class Fetch:
         return int(code_of(failure))
 
     def describe(self, result: FetchResult, partition: Partition) -> None:
-        """Fill in where the partition begins and ends."""
+        """Set the log start and the end offsets of the partition."""
         result.high_watermark = partition.high_watermark
         result.last_stable_offset = partition.high_watermark
         result.log_start_offset = readable_log_start(partition, self.segments)
 
     @staticmethod
     def diverged(result: FetchResult, partition: Partition, last_epoch: int, offset: int) -> bool:
-        """KIP-595: the epoch the client read last ended earlier here than it believes."""
+        """KIP-595: return the end of the client's last epoch here if that is lower than the
+        client's position."""
         epoch, end_offset = partition.epoch_end(last_epoch)
         if epoch < 0 or end_offset < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -137,7 +139,7 @@ class Fetch:
         return False
 
     async def read(self, result: FetchResult, plan: Plan, patience_s: float | None = None) -> None:
-        """Fill in what has to be read, or the error of that."""
+        """Read the records of the plans, or set their error."""
         try:
             buffers = await self.commit_log.read(plan, patience_s)
             fill(result, buffers, sum(map(len, buffers)))
@@ -146,7 +148,7 @@ class Fetch:
             result.error_code = self.code_of(failure, name, index, plan.offset)
 
     async def take_memory(self, wanted_bytes: int) -> int:
-        """Wait until memory is free for a part of what an answer needs; 0: not in time."""
+        """Wait for memory for a part of the response; 0: not in time."""
         granted = self.memory.take(wanted_bytes) if wanted_bytes else 0
         if granted or not wanted_bytes:
             return granted

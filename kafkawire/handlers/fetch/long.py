@@ -1,9 +1,9 @@
-"""Fetches of many partitions, which would hold the event loop too long in one go.
+"""Fetches of many partitions, which would block the event loop too long.
 
 Such a request is decoded in slices, by the declaration of its message; its partitions are checked
-in slices, each time it may have enough, and the answer is encoded in slices. The next request of
-the connection starts when the first check is over. Otherwise the rules are those of handlers.fetch,
-which serves all other Fetches.
+in slices, whenever there may be enough data, and the response is encoded in slices. The next
+request of the connection starts after the first check. Otherwise the rules are those of
+handlers.fetch, which serves all other Fetches.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ logger = logging.getLogger(__name__)
 Plans = list[tuple["FetchResult", "Plan"]]
 
 READS_AT_ONCE = 16
-"""Partitions of one request that are read from files or the remote tier at the same time."""
+"""Partitions of one request that are read concurrently from files or the remote tier."""
 
 RESCAN_INTERVAL_S = 0.02
-"""The least time from one check of all partitions to the next."""
+"""Minimum time between two checks of all partitions."""
 
 FULL = (0, -1)
 """Session epochs of requests that list all their partitions (KIP-227)."""
 
 
 class LongFetch:
-    """One request on its way. `begin` it once; `expire` answers it with what there is."""
+    """One request. Call `begin` once; `expire` answers it with the available data."""
 
     def __init__(self, handler: Fetch, exchange: Exchange, block: Pinned) -> None:
         self._handler = handler
@@ -60,12 +60,12 @@ class LongFetch:
         self._ask = FetchAsk(0, 0, 0, 0, 0, -1, [], [])
         self._moved = asyncio.Event()
         self._last = False
-        # of the check that is going on:
+        # of the current check:
         self._results: list[FetchResult] = []
         self._cold: list[tuple[FetchResult, Plan]] = []
         self._releases: list[Callable[[], None]] = []
         self._size_bytes = 0
-        self._held_bytes = 0  # memory that is counted for the answer
+        self._held_bytes = 0  # counted memory of the response
 
     def begin(self, body: memoryview) -> None:
         """Serve it in a task."""
@@ -76,12 +76,12 @@ class LongFetch:
         self._handler.env.spawn(self._serve(body), who)
 
     def expire(self) -> None:
-        """Answer with what there is."""
+        """Answer with the available data."""
         self._last = True
         self._moved.set()
 
     def wake(self, _partition: Partition) -> None:
-        """A partition moved."""
+        """A partition has new records."""
         self._moved.set()
 
     async def _serve(self, body: memoryview) -> None:
@@ -128,7 +128,7 @@ class LongFetch:
         await self._slices.run(released(asked))
 
     async def _note(self, request: FetchRequest, by_id: bool) -> None:
-        """Take over what is asked."""
+        """Store the requested partitions."""
         ask = self._ask
         ask.max_wait_ms, ask.min_bytes = request.max_wait_ms, request.min_bytes
         ask.max_bytes, ask.isolation = request.max_bytes, request.isolation_level
@@ -137,10 +137,8 @@ class LongFetch:
             ask.items.append(item)
             await self._slices.give_way()
 
-    # -- looking
-
     async def _scan(self) -> bool:
-        """Check every partition; whether it is time to answer."""
+        """Check every partition; return whether to answer now."""
         await self._release()
         self._moved.clear()
         room = min(self._ask.max_bytes, self._handler.config.fetch_max_bytes)
@@ -166,8 +164,8 @@ class LongFetch:
         return False
 
     def _scan_part(self, item: FetchItem, result: FetchResult, room: int) -> bool:
-        """Plan one partition, and take hot views at once: later they may not be there any more.
-        Whether something of it waits for a commit."""
+        """Plan one partition, and take views of bytes in memory immediately, because they may be
+        unmapped later. Return whether some of it waits for a commit."""
         _, _, _, offset, last_epoch, most = item
         handler = self._handler
         partition = handler.table.find(*item[:3])
@@ -198,7 +196,7 @@ class LongFetch:
             self._releases.append(release)
 
     async def _release(self) -> None:
-        """Release what the last scan found."""
+        """Release the views of the last check."""
         releases, self._releases = self._releases, []
         for release in releases:
             release()
@@ -207,16 +205,14 @@ class LongFetch:
         self._hold(0)
         await self._slices.run(released(results))
 
-    # -- waiting
-
     async def _wait(self) -> None:
-        """Check again whenever a partition has moved, until there is enough or the time is over."""
+        """Check again after new records, until there is enough data or the time is over."""
         handler, env = self._handler, self._handler.env
         if len(handler.parked) >= handler.config.parked_fetches_max:
             return
         await self._release()
         handler.parked.add(self)
-        self._exchange.pins = self.expire  # a client that goes must not be waited for
+        self._exchange.pins = self.expire  # do not wait for a disconnected client
         timer = env.call_later(self._ask.max_wait_ms / 1000, self.expire)
         try:
             await self._watch(on=True)
@@ -235,14 +231,12 @@ class LongFetch:
             try:
                 watchers = self._handler.table.find(item[0], item[1]).watchers
             except (KafkaError, NotLoaded):
-                continue  # the next check finds it
+                continue  # found by the next check
             if on:
                 watchers.add(self.wake)
             else:
                 watchers.discard(self.wake)
             await self._slices.give_way()
-
-    # -- answering
 
     async def _finish(self) -> None:
         cold = await self._with_memory(self._cold)
@@ -260,7 +254,7 @@ class LongFetch:
         await self._answer(answer, releases)
 
     async def _with_memory(self, cold: list[tuple[FetchResult, Plan]]) -> Plans:
-        """Those of the plans for whose bytes there is memory; the others are answered empty."""
+        """Return the plans for whose bytes there is memory; the others are answered empty."""
         wanted = sum(plan.size_bytes for _, plan in cold)
         room = granted = await self._handler.take_memory(wanted)
         self._held_bytes += granted
@@ -270,12 +264,12 @@ class LongFetch:
             if room < 0 and (fitting or not granted):
                 break
             fitting.append((result, plan))
-        if room < 0 and granted:  # one is read whatever its size
+        if room < 0 and granted:  # the first is read whatever its size
             self._hold(self._held_bytes + max(0, fitting[0][1].size_bytes - granted))
         return fitting
 
     def _hold(self, size_bytes: int) -> None:
-        """Count so much memory for the answer."""
+        """Count this memory for the response."""
         memory, more = self._handler.memory, size_bytes - self._held_bytes
         self._held_bytes = size_bytes
         if more > 0:
@@ -309,7 +303,7 @@ class LongFetch:
     async def _answer(
         self, answer: list[FetchResponse], releases: Sequence[Callable[[], None]] = ()
     ) -> None:
-        """Send the one response in `answer`, which has the only reference to it."""
+        """Send the only response in `answer`, which has the only reference to it."""
         # The number of bytes is limited by fetch.max.bytes.
         parts = await encoded(self._slices, answer, self._exchange.version, math.inf)
 

@@ -1,4 +1,4 @@
-"""One Fetch until it is answered: planned, parked, given memory, read. See `handlers.fetch`."""
+"""One Fetch until it is answered: plan, park, reserve memory, read. See `handlers.fetch`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ logger = logging.getLogger(__name__)
 Plans = list[tuple["FetchResult", "Plan"]]
 
 JOIN_VIEWS_FROM = 64
-"""From so many views in one partition's answer on, copying them into one buffer costs less than
-handing each to the kernel: small batches of many producers lie scattered."""
+"""From this number of views of one partition on, copying them into one buffer is faster than
+passing each to the kernel: small batches of many producers are scattered."""
 
 ATTEMPT_BYTES = 32 << 10
-"""Fixed cost of a Fetch, in bytes that could have been sent in the same time: so
-that the thousands who wait for one partition do not have all others wait when it moves."""
+"""Fixed cost of a Fetch, in bytes that could be sent in the same time, so that thousands of Fetches
+of one partition do not delay all others."""
 
 CONCURRENT_HOT_S = 0.01
-"""How long a Fetch that has enough from memory waits for a remote tier: what is on its way is there
-next time."""
+"""How long a Fetch with enough data from memory waits for a remote tier; later data is returned by
+the next Fetch."""
 
 MEMORY_PATIENCE_S = 10.0
 """How long a Fetch waits for memory that slow clients hold before it is answered without records:
@@ -53,13 +53,13 @@ class Attempt:
         self.timer: TimerHandle | None = None
         self.partitions: list[Partition] = []
         self.cost = ATTEMPT_BYTES
-        self.granted = 0  # bytes of answer memory that are counted for it
-        self.unread: list[FetchResult] = []  # its answer if there will be no memory
+        self.granted = 0  # its counted response memory in bytes
+        self.unread: list[FetchResult] = []  # its response if there is no memory
         self.woken = False
         self.done = False
 
     def begin(self) -> int:
-        """Answer or park. What it cost, in bytes."""
+        """Answer or park; return the cost in bytes."""
         if not self.exchange.peer.closed:
             ask = self.ask
             if not self.try_answer(last=ask.max_wait_ms <= 0 or not ask.items):
@@ -67,7 +67,7 @@ class Attempt:
         return self.cost
 
     def try_answer(self, *, last: bool) -> bool:
-        """Answer if the bytes are there, something is wrong, or this is the last chance."""
+        """Answer if there are enough bytes, an error, or this is the last attempt."""
         try:
             return self._try_answer(last)
         except Exception:
@@ -96,7 +96,7 @@ class Attempt:
                     continue
                 end = partition.high_watermark
                 if offset == end:
-                    plan = None  # a reader at the end, which is what most who wait are
+                    plan = None  # a reader at the end, like most waiting ones
                 else:
                     plan = partition.plan(offset, min(most, room), end, size == 0)
             except NotLoaded as absent:
@@ -134,7 +134,7 @@ class Attempt:
         self._unpark()
         copied = _copied_bytes(plans)
         if copied > self.granted and not self._take_memory(results, plans, copied):
-            return  # planned again within what was granted, or waiting
+            return  # planned again within the grant, or waiting
         self._give_back(keep_bytes=copied)
         hot = [(result, plan) for result, plan in plans if isinstance(plan, HotRead)]
         if len(hot) == len(plans):
@@ -153,7 +153,8 @@ class Attempt:
             self.handler.env.spawn(self._read_then_answer(results, plans), "cold fetch")
 
     async def _read_then_answer(self, results: list[FetchResult], plans: Plans) -> None:
-        """Read what is not mapped, of all partitions at once; the answer continues then."""
+        """Read data that is not mapped, of all partitions concurrently; then continue with the
+        response."""
         hot = sum(plan.size_bytes for _, plan in plans if isinstance(plan, HotRead))
         patience_s = self.handler.config.remote_fetch_max_wait_ms / 1000
         if hot and hot >= self.ask.min_bytes:
@@ -199,11 +200,9 @@ class Attempt:
         self._give_back()
         peer.abort("its Fetch cannot be answered")
 
-    # -- memory
-
     def _take_memory(self, results: list[FetchResult], plans: Plans, copied: int) -> bool:
-        """Take the memory of what will be read or copied; `plans` loses what has to wait. False:
-        it goes on by itself, within what was granted."""
+        """Reserve memory for data to be read or copied; `plans` loses partitions that must wait.
+        Return False if the Fetch continues by itself, within the grant."""
         memory = self.handler.memory
         if self.granted:  # one batch is read whatever its size
             memory.hold(copied - self.granted)
@@ -245,7 +244,7 @@ class Attempt:
         return self.cost
 
     def give_up(self) -> None:
-        """Answer without records: the client asks again."""
+        """Answer without records; the client retries."""
         self._stop_waiting()
         if not self.exchange.peer.closed:
             self._answer(self.unread, [])
@@ -255,20 +254,18 @@ class Attempt:
             self.handler.memory.release(self.granted - keep_bytes)
             self.granted = keep_bytes
 
-    # -- waiting for records
-
     def park(self) -> None:
         """Wait for bytes or the deadline."""
         handler = self.handler
         if len(handler.parked) >= handler.config.parked_fetches_max:
-            # Beyond the bound a Fetch is answered empty at once: the client sends it again.
+            # Beyond the limit a Fetch is answered empty immediately; the client retries.
             self.try_answer(last=True)
             return
         handler.parked.add(self)
         for partition in self.partitions:
             partition.watchers.add(self.wake)
         self.timer = handler.env.call_later(self.ask.max_wait_ms / 1000, self.expire)
-        self.exchange.pins = self._unpark  # a client that goes must not be waited for
+        self.exchange.pins = self._unpark  # do not wait for a disconnected client
 
     def _unpark(self) -> None:
         self.done = True
@@ -280,7 +277,8 @@ class Attempt:
                 partition.watchers.discard(self.wake)
 
     def wake(self, _partition: Partition) -> None:
-        """A partition moved. Check after the event-loop iteration: more of them may move in it."""
+        """A partition has new records. Check at the end of the event-loop iteration, in which
+        others may follow."""
         if not self.woken:
             self.woken = True
             self.handler.budget.later(self._scan)
@@ -295,19 +293,19 @@ class Attempt:
         return self.cost
 
     def expire(self) -> None:
-        """The client has waited as long as it wanted to."""
+        """The client's maximum wait is over."""
         if not self.done:
             self.try_answer(last=True)
 
 
 def fill(result: FetchResult, records: list[Buffer], size_bytes: int) -> None:
-    """These are the records of a partition in the answer."""
+    """Set the records of a partition in the response."""
     result.records = records
     result.size_bytes = size_bytes
 
 
 class _ReleaseAll:
-    """Calls every release, for an answer that pins more than one partition's journals."""
+    """Calls every release, for a response that pins journals of several partitions."""
 
     __slots__ = ("releases",)
 
@@ -320,7 +318,7 @@ class _ReleaseAll:
 
 
 def _reads(plans: Plans) -> bool:
-    """Whether not all of it is mapped: then all of it is read into buffers."""
+    """Return whether not all of it is mapped; then all of it is read into buffers."""
     return not all(isinstance(plan, HotRead) for _, plan in plans)
 
 
@@ -329,6 +327,6 @@ def _joins(plan: Plan) -> bool:
 
 
 def _copied_bytes(plans: Plans) -> int:
-    """How many bytes of an answer will be memory of its own, not views of mapped journals."""
+    """Return how many bytes of a response are copies rather than views of mapped journals."""
     reads = _reads(plans)
     return sum(plan.size_bytes for _, plan in plans if reads or _joins(plan))

@@ -1,9 +1,8 @@
-"""The Produce path: decoded flat, appended, answered after the write or the commit.
+"""The Produce path: decode without objects, append, answer after the write or the commit.
 
-`handler` serves one request. Where a connection repeats itself but for batch and partition,
-`shape` compares the bytes around these instead of decoding them, and `repeat` serves a row of
-such requests at once. `long` serves requests and batches that are too long for one event-loop
-iteration.
+`handler` serves one request. If requests of a connection differ only in batch and partition,
+`shape` compares the other bytes instead of decoding them, and `repeat` serves several such requests
+at once. `long` serves requests and batches that are too long for one event-loop iteration.
 
 Easy to get wrong:
 

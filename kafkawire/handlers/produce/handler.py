@@ -1,14 +1,14 @@
 """Produce v3-13, from the receive buffer to the log and back.
 
-v5 answers the log start offset; v7 allows zstd; v8 lists the records that were refused (KIP-467);
-v9 is flexible; v10 has leader hints (KIP-951); v13 names topics by id (KIP-516).
+v5 returns the log start offset; v7 allows zstd; v8 lists rejected records (KIP-467); v9 is
+flexible; v10 has leader hints (KIP-951); v13 names topics by id (KIP-516).
 
 acks=0 is never answered (an error ends the connection, as in Kafka), acks=1 after the write,
-acks=all after the commit that covers it. The batches stay where they were received: their memory
-is pinned until the write batch they belong to has been written.
+acks=all after the commit that covers it. The batches stay in the receive buffer, which is pinned
+until their write batch has been written.
 
-Not done: transactions (INVALID_TXN_STATE per batch, so that no half-open one enters the log),
-leader hints, since a client finds the leader through Metadata anyway.
+Not done: transactions (INVALID_TXN_STATE per batch, so that the log has no open ones), leader hints
+(clients find the leader with Metadata).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 ZSTD_FROM = 7
 ADMIN_CLIENT_ID = "__admin_client"
-"""The one client id that Kafka lets write to internal topics (AdminUtils)."""
+"""The only client id that Kafka allows to write to internal topics (AdminUtils)."""
 
 _ATTRIBUTES_LOW_BYTE = 22
 _CODEC_MASK, _ZSTD = 7, 4
@@ -70,7 +70,7 @@ class Produce:
         pos: int,
         end: int,
     ) -> bool:
-        """Append what is asked. False: the log has no room yet, `peer.resume` will tell."""
+        """Append the batches. False: the log has no room yet; `peer.resume` is called later."""
         log = self.log
         refusal = None
         if log.full:
@@ -86,13 +86,14 @@ class Produce:
             return True
         exchange = ProduceExchange(peer, version, correlation_id, acks, end - pos)
         if len(items) > 1 and (absent := self.table.not_loaded((i[0], i[1]) for i in items)):
-            self.table.load_then(absent, peer.resume)  # all of them before the first is appended
+            # all are checked before the first is appended
+            self.table.load_then(absent, peer.resume)
             return False
         try:
             self._append_all(
                 exchange, block, buf, items, refusal or self.refusal(acks, transactional_id)
             )
-        except NotLoaded as missing:  # the only item; nothing has been done
+        except NotLoaded as missing:  # the only item; nothing was appended
             self.table.load_then(missing.numbers, peer.resume)
             return False
         if len(items) == 1 and exchange.results and not exchange.results[0][2]:
@@ -100,7 +101,7 @@ class Produce:
         return True
 
     def pending(self) -> PendingProduces:
-        """The write batch that what is appended now belongs to."""
+        """Return the write batch of batches that are appended now."""
         pending = self._pending
         # Without exchanges its time would be old.
         if pending.number != self.log.batch_number or not pending.exchanges:
@@ -133,7 +134,7 @@ class Produce:
                 return
             except NotLoaded:  # of the only item
                 raise
-            except Exception as failure:  # those before it are queued: they must be answered
+            except Exception as failure:  # earlier items are queued and must be answered
                 results.append(self._refused(item, failure))
         if exchange.acks:
             exchange.peer.exchanges.append(exchange)
@@ -175,7 +176,8 @@ class Produce:
     def _remember(
         self, peer: Peer, version: int, acks: int, buf: memoryview, end: int, item: ProduceItem
     ) -> None:
-        """The second such request in a row makes a shape; the first only says what it was."""
+        """Cache the shape of the second such request in a row; the first only sets the
+        candidate."""
         target = (version, acks, item[0])
         if peer.memo != target:
             peer.memo = target
@@ -188,12 +190,12 @@ class Produce:
             peer.repeat = Repeat(self, peer, shape, item[1], partition)
 
     def close(self) -> None:
-        """Nothing waits here: the log answers what it has been given."""
+        """Do nothing: the log answers queued batches."""
 
     def append(
         self, exchange: Waiting, item: Item, inspected: Inspected | None = None
     ) -> ProduceResult:
-        """Queue one batch of a long Produce; the result if the write succeeds."""
+        """Queue one batch of a long Produce; return the result for a successful write."""
         topic, index, batch = item
         partition = self.table.find(topic, index)
         if batch is None:
@@ -204,7 +206,7 @@ class Produce:
 
     @staticmethod
     def refusal(acks: int, transactional_id: str | None) -> KafkaError | None:
-        """The response that refuses a whole request, one error per partition."""
+        """Return the response that rejects a whole request, with an error per partition."""
         if not -1 <= acks <= 1:
             return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if transactional_id is not None:
@@ -216,13 +218,13 @@ class Produce:
 
 
 def item_of(buf: memoryview, item: ProduceItem) -> Item:
-    """One partition of a request that was decoded flat."""
+    """Return one partition of a decoded request."""
     topic, index, start, stop = item
     return Item(topic, index, None if start < 0 else buf[start:stop])
 
 
 def _check(partition: Partition, exchange: Waiting, buf: memoryview, item: ProduceItem) -> None:
-    """The checks that need the request, not only the batch (KafkaApis.handleProduceRequest)."""
+    """Check what depends on the request, not only on the batch (KafkaApis.handleProduceRequest)."""
     _, _, start, stop = item
     if start < 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, "the batch is null")

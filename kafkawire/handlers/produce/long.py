@@ -1,11 +1,11 @@
-"""Produces that would hold the event loop too long: of many partitions, or with long batches.
+"""Produces that would block the event loop too long: with many partitions or long batches.
 
-The request is decoded in slices, by the declaration of its message; its batches are appended a
-portion at a time, each portion in the write batch that is open then. The next request of the
-connection starts when all are queued, so queues keep their order; the answer is encoded when all
-portions have been written (acks=1) or committed (acks=all).
+The request is decoded in slices, by the declaration of its message; its batches are appended in
+portions, each in the write batch that is open then. The next request of the connection starts when
+all are queued, which keeps the order; the response is encoded when all portions have been written
+(acks=1) or committed (acks=all).
 
-Called by handlers.produce, which serves all other Produces in one go.
+Called by handlers.produce, which serves all other Produces.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_AT_ONCE = 32
 
 
 class Portion(Waiting):
-    """Batches of one request that are in one write batch."""
+    """Batches of one request in one write batch."""
 
     __slots__ = ("reported", "results")
 
@@ -57,14 +57,14 @@ class Portion(Waiting):
         self.results: list[ProduceResult] = []
 
     def tell(self, failure: BaseException | None) -> None:
-        """Make the answer; a failure takes the place of each success."""
+        """Build the response; a failure replaces each success."""
         if failure is not None:
             self.results = [failed(result, failure) for result in self.results]
         self.reported()
 
 
 class LongProduce:
-    """One request on its way. `begin_decoding` or `begin` it once."""
+    """One request. Call `begin_decoding` or `begin` once."""
 
     def __init__(
         self, produce: ProduceHandler, exchange: Exchange, acks: int, block: Pinned
@@ -78,11 +78,11 @@ class LongProduce:
         self._all_reported: asyncio.Future[None] | None = None
 
     def begin_decoding(self, body: memoryview) -> None:
-        """Serve a request that has not been decoded: its exchange is the peer's last."""
+        """Serve a request that is not decoded yet: its exchange is the peer's last."""
         self._spawn(self._decode(body), "Produce of many partitions")
 
     def begin(self, items: list[Item], refusal: KafkaError | None) -> None:
-        """Serve what is left of a request."""
+        """Serve the rest of a request."""
         self._spawn(self._go_on(iter(items), refusal), "Produce of a long batch")
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -112,8 +112,6 @@ class LongProduce:
         if not peer.closed:
             await self._answer()
 
-    # -- the request
-
     async def _decode(self, body: memoryview) -> None:
         env, version = self._produce.env, self._exchange.version
         asked = await decoded(env.slices, ProduceRequest, version, body)
@@ -129,7 +127,7 @@ class LongProduce:
         await self._go_on(_items(request, by_id), refusal)
 
     async def _go_on(self, items: Iterator[Item], refusal: KafkaError | None) -> None:
-        """Append all of them, a portion at a time."""
+        """Append all batches, in portions."""
         peer, slices = self._exchange.peer, self._produce.env.slices
         portion = self._portion()
         for item in items:
@@ -158,7 +156,7 @@ class LongProduce:
             portion.results.append(self._produce.append(portion, item))
             portion.size_bytes += len(item.batch or b"")
         except NotLoaded:
-            busy = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # unloaded again: clients retry
+            busy = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # unloaded meanwhile: clients retry
             portion.results.append((item.topic, item.partition, *refused(busy)))
         except LongBatch:
             raise
@@ -167,7 +165,7 @@ class LongProduce:
 
     @staticmethod
     def _refuse(portion: Portion, item: Item, failure: Exception) -> None:
-        """Answer a batch with its failure; a defect is logged, and costs no other batch."""
+        """Reject a batch with its error; a defect is logged and affects no other batch."""
         if not isinstance(failure, KafkaError | OSError | NotLoaded):
             where = item.topic, item.partition
             logger.error(
@@ -178,7 +176,7 @@ class LongProduce:
         portion.results.append((item.topic, item.partition, *refused(failure)))
 
     async def _append_long(self, portion: Portion, item: Item) -> None:
-        """Check the records of a long batch, then append it."""
+        """Verify the records of a long batch, then append it."""
         produce = self._produce
         assert item.batch is not None
         try:
@@ -190,25 +188,23 @@ class LongProduce:
             self._refuse(portion, item, failure)
 
     async def _room(self) -> None:
-        """Wait until the log takes more."""
+        """Wait until the log accepts more."""
         room = asyncio.Event()
         self._produce.log.when_room(room.set)
         await room.wait()
-
-    # -- portions
 
     def _portion(self) -> Portion:
         return Portion(self._exchange, self._acks, self._reported, first=not self._portions)
 
     def add(self, results: list[ProduceResult], size_bytes: int) -> None:
-        """A portion whose batches are queued already."""
+        """Add a portion whose batches are queued."""
         portion = self._portion()
         portion.results = results
         portion.size_bytes = size_bytes
         self._send(portion)
 
     def _send(self, portion: Portion) -> None:
-        """Have a portion answered with its write batch."""
+        """Register a portion with its write batch."""
         if not portion.results:
             return
         self._portions.append(portion)
@@ -227,10 +223,8 @@ class LongProduce:
         if not self._untold and self._all_reported is not None and not self._all_reported.done():
             self._all_reported.set_result(None)
 
-    # -- the answer
-
     def _drop(self) -> None:
-        """Of a request that is not answered the connection need not know."""
+        """End a request without a response."""
         exchange = self._exchange
         if exchange in exchange.peer.exchanges:
             exchange.parts = []
@@ -259,7 +253,7 @@ def _items(request: ProduceRequest, by_id: bool) -> Iterator[Item]:
 
 
 def _add(response: ProduceResponse, result: ProduceResult, version: int) -> None:
-    """Add one result; those of a topic stand together in the order of the request."""
+    """Add one result; those of a topic are adjacent, in request order."""
     topic, index, code, base, time_ms, start, message, record_errors = result
     name, topic_id = (topic, bytes(16)) if isinstance(topic, str) else ("", topic)
     topics = response.responses
@@ -282,7 +276,7 @@ def _add(response: ProduceResponse, result: ProduceResult, version: int) -> None
 
 
 def exchange_of(peer: Peer, version: int, correlation_id: int, acks: int) -> Exchange:
-    """The exchange of a long Produce, the last in its peer's order if it is answered."""
+    """Return the exchange of a long Produce, the last in its peer's order if it has a response."""
     exchange = Exchange(peer, version, correlation_id, version >= FLEXIBLE_FROM)
     if acks:
         peer.exchanges.append(exchange)

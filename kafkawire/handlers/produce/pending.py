@@ -1,8 +1,8 @@
-"""The Produces of one write batch: what each client gets when it is written, and when durable.
+"""The Produces of one write batch: responses after it was written, and after the commit.
 
-A batch lies in the memory it was received in until its write batch is written, so a write batch
-pins that memory. One callback of the log serves all its requests, and each connection sends once.
-Used by `handlers.produce` and `handlers.repeat`.
+A batch stays in the receive buffer until its write batch is written, so a write batch pins that
+memory. One callback of the log serves all its requests, and each connection sends once. Used by
+`handlers.produce` and `handlers.repeat`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Item(NamedTuple):
-    """One partition's batch; None where the request has null."""
+    """One partition's batch; None if the request has null."""
 
     topic: Topic
     partition: int
@@ -37,9 +37,9 @@ class Item(NamedTuple):
 
 
 class Waiting(Exchange):
-    """A Produce, or several, whose batches are on their way to the disk.
+    """One or several Produces whose batches are being written.
 
-    `size_bytes` is what the requests hold of the memory they were received in.
+    `size_bytes`: receive memory of the requests.
     """
 
     __slots__ = ("acks", "size_bytes")
@@ -48,12 +48,12 @@ class Waiting(Exchange):
     size_bytes: int
 
     def tell(self, failure: BaseException | None) -> None:
-        """Make the answer; a failure takes the place of each success."""
+        """Build the response; a failure replaces each success."""
         raise NotImplementedError
 
 
 class ProduceExchange(Waiting):
-    """One Produce of any form, and the response its client will get."""
+    """One Produce of any form, and its response."""
 
     __slots__ = ("results",)
 
@@ -66,7 +66,7 @@ class ProduceExchange(Waiting):
         self.results: list[ProduceResult] = []
 
     def tell(self, failure: BaseException | None) -> None:
-        """Make the answer; a failure takes the place of each success."""
+        """Build the response; a failure replaces each success."""
         if failure is not None:
             self.results = [failed(result, failure) for result in self.results]
         body = write_response(self.results, self.version)
@@ -91,7 +91,8 @@ class PendingProduces:
         self.blocks: list[Pinned] = []
 
     def add(self, exchange: Waiting, block: Pinned) -> None:
-        """Answer it when the log says so, and keep its batches in `block` until written. Hot."""
+        """Register a Produce to be answered after the write or commit, and pin its batches in
+        `block` until the write. Hot."""
         exchanges = self.exchanges
         if not exchanges:
             self.log.after_write(self.written)
@@ -107,7 +108,7 @@ class PendingProduces:
             self.waiting.append(exchange)
 
     def written(self, failure: BaseException | None) -> None:
-        """The write batch was written, or failed whole."""
+        """The write batch was written, or failed as a whole."""
         for block in self.blocks:
             block.unpin()
         requests = 0
@@ -125,7 +126,7 @@ class PendingProduces:
             exchange.peer.flush()
 
     def committed(self, failure: BaseException | None) -> None:
-        """... and is durable, or cannot be made so."""
+        """The write batch was committed, or the commit failed."""
         for exchange in self.waiting:
             _notify(exchange, failure)
             exchange.peer.collect()
@@ -134,8 +135,8 @@ class PendingProduces:
 
 
 def _notify(exchange: Waiting, failure: BaseException | None) -> None:
-    """Make an answer. A defect there ends one connection; the write batch's others get their
-    answers."""
+    """Build a response. A defect there closes one connection; others of the write batch get their
+    responses."""
     try:
         exchange.tell(failure)
     except Exception:
@@ -145,7 +146,7 @@ def _notify(exchange: Waiting, failure: BaseException | None) -> None:
 
 
 def why(failure: BaseException) -> tuple[int, str | None, tuple[tuple[int, str], ...]]:
-    """(code, message, record errors) of a failure."""
+    """Return (code, message, record errors) of a failure."""
     if isinstance(failure, KafkaError):
         return int(failure.code), failure.message, tuple(failure.record_errors)
     return int(code_of(failure)), None, ()
@@ -154,11 +155,11 @@ def why(failure: BaseException) -> tuple[int, str | None, tuple[tuple[int, str],
 def refused(
     failure: BaseException,
 ) -> tuple[int, int, int, int, str | None, tuple[tuple[int, str], ...]]:
-    """A ProduceResult of a failure, after topic and index."""
+    """Return a ProduceResult of a failure, after topic and index."""
     code, message, records = why(failure)
     return code, -1, -1, -1, message, records
 
 
 def failed(result: ProduceResult, failure: BaseException) -> ProduceResult:
-    """A result that the failure of its write batch replaces."""
+    """Return a result with the failure of its write batch."""
     return result if result[2] else (result[0], result[1], *refused(failure))

@@ -1,6 +1,6 @@
-"""The Produce handler as its long and its repeated requests see it.
+"""Protocol of the Produce handler, for long and repeated requests.
 
-A protocol only; kafkawire.handlers.produce.handler is the handler.
+Implemented by kafkawire.handlers.produce.handler.
 """
 
 from __future__ import annotations

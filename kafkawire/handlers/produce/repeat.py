@@ -1,11 +1,11 @@
-"""The requests of a connection that repeat one another: the dense room of the Produce path.
+"""Repeated requests of a connection: the fast path of Produce.
 
-What is done for each request again, per batch, is `Shape.find`, `Partition.queue` and a note of
-where the batch went. All the rest is done once for a row of requests that were received together:
-one exchange stands for the row, one pin, one entry in the write batch, one buffer of answers.
+The work per request is `Shape.find`, `Partition.queue` and recording the partition. Everything else
+is done once for requests that were received together: one exchange represents them, with one pin,
+one entry in the write batch, and one buffer of responses.
 
-Nothing here is decided otherwise than in `handlers.produce`: what is not a plain repetition, and
-each batch that is refused, is left to it (a refused append has changed nothing).
+Decisions are those of `handlers.produce`: requests with other differences, and rejected batches,
+are left to it (a rejected append has no effect).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class RepeatedProduces(Waiting):
     """Requests of one shape that were started together.
 
-    `answers` are the responses they will get; where that becomes untrue they are taken apart.
+    `answers` are their responses for success; after a failure they are rebuilt individually.
     """
 
     __slots__ = ("answers", "shape")
@@ -40,7 +40,7 @@ class RepeatedProduces(Waiting):
         self.pins = None
 
     def tell(self, failure: BaseException | None) -> None:
-        """One buffer with all of them."""
+        """Return one buffer with all responses."""
         answers = self.answers
         if failure is not None:
             reported = why(failure)
@@ -49,7 +49,7 @@ class RepeatedProduces(Waiting):
 
 
 class Repeat:
-    """A connection's shape with the partition its last batch went to. See exchange.Repeating."""
+    """A connection's shape with the partition of its last batch. See exchange.Repeating."""
 
     __slots__ = ("handler", "index", "partition", "peer", "shape")
 
@@ -63,7 +63,8 @@ class Repeat:
         self.partition = partition
 
     def start(self, block: Pinned, buf: memoryview, pos: int, end: int) -> int:
-        """Start the requests in buf[pos:end] that are repetitions; where the first other begins."""
+        """Start the repeated requests in buf[pos:end]; return the position of the first other
+        one."""
         shape, partition = self.shape, self.partition
         found = shape.find(buf, pos, end, MAX_REPEATED)
         if (
@@ -86,8 +87,8 @@ class Repeat:
                     write(size, number, before, index, 0, base, time_ms, log_start, after)
                 )
                 pos = last
-        except Exception:  # whatever it is: those that are queued are answered
-            pass  # the general way sees what is wrong with this one
+        except Exception:  # any error: queued requests are answered
+            pass  # the general way reports the error of this one
         if answers:
             peer = self.peer
             row = RepeatedProduces(peer, shape, pos - first, answers)
@@ -100,7 +101,7 @@ class Repeat:
     def _turn_to(self, index: int) -> bool:
         try:
             self.partition = self.handler.table.find(self.shape.topic, index)
-        except Exception:  # whatever it is, the general way meets it again and says so
+        except Exception:  # any error occurs again in the general way, which reports it
             return False
         self.index = index
         return True

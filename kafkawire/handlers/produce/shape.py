@@ -1,13 +1,13 @@
 """The repeated shape of a connection's Produce requests, cached so that only batches are parsed.
 
-A producer sends the same bytes again and again around its batches: API, version, client id, acks,
-topic. A Shape remembers those, and the bytes of the answer around its offsets, so that such a
-request costs one comparison instead of decoding and encoding (`handlers.repeat`); any other
-request takes the general way and costs one failed comparison more. No check is left out: the
-batch goes through Partition.append like every other.
+A producer repeats the bytes around its batches: API, version, client id, acks, topic. A Shape
+caches those, and the bytes of the response around its offsets, so that such a request needs one
+comparison instead of decoding and encoding (`handlers.repeat`); for other requests the comparison
+fails, and they take the general way. No check is skipped: the batch passes through Partition.append
+like every other.
 
-Shapes are cut out of what `codec.produce` reads and writes, so the wire is described only there.
-Pure. Used by `handlers.repeat` alone.
+Shapes are derived from bytes that `codec.produce` reads and writes, which alone defines the wire
+format. Pure. Used by `handlers.repeat` alone.
 
 The bytes of a request of one batch:
 
@@ -32,29 +32,29 @@ from kafkawire.codec.varint import read_uvarint
 from kafkawire.handlers.exchange import frame
 
 SHAPES_FROM = 7
-"""Older requests need a check of their own for zstd, so they have no shape."""
+"""Older requests need a check for zstd, so they have no shape."""
 
 KNOWN_BYTES_MAX = 1 << 10
-"""Topic and client id are compared for each request; longer ones than this are a joke."""
+"""Maximum length of topic and client id, which are compared for each request."""
 
 Found = tuple[int, int, int, int, int]
 """(correlation id, partition index, where the batch starts and stops, where the frame ends)."""
 
 _KNOWN_AT = 12
-_SPLIT = 0x33445566  # marks that stand where an answer has its partition index and its offsets
+_SPLIT = 0x33445566  # marker values of the partition index and the offsets in a response
 _MARKS = (0x1122334455667788, 0x2233445566778899, 0x33445566778899AA)
 _INDEX = Struct(">i")
-_OFFSETS = Struct(">qqq")  # base offset, append time, log start: they lie together in v5+
+_OFFSETS = Struct(">qqq")  # base offset, append time, log start: adjacent in v5+
 _NO_ERROR = b"\0\0"
 
 
 class Shape:
-    """A repeated request, but for its batch, partition and correlation id; and its answer.
+    """A repeated request without its batch, partition and correlation id; and its response.
 
-    `read` gives (size, API and version, correlation id, known, index, length) of a frame; under a
-    flexible version `length` is only the first byte of it. `fixed_bytes` is how long that is.
-    `write` takes (answer_bytes, correlation id, before, index, 0, base offset, append time, log
-    start, after) and gives the whole answer of a success.
+    `read` unpacks (size, API and version, correlation id, known, index, length) of a frame; in a
+    flexible version `length` is only its first byte. `fixed_bytes` is the length of that. `write`
+    takes (answer_bytes, correlation id, before, index, 0, base offset, append time, log start,
+    after) and packs the whole response of a success.
     """
 
     __slots__ = (
@@ -94,8 +94,8 @@ class Shape:
         self.write = self._answer.pack
 
     def find(self, buf: memoryview, pos: int, end: int, most: int) -> list[Found]:
-        """The frames from `pos` on that are this request with another batch and lie whole in
-        buf[:end], one after the other, `most` at most. Hot."""
+        """Return the complete frames from `pos` on in buf[:end] that repeat this request with
+        another batch, at most `most`. Hot."""
         read, api, known, fixed_bytes = self.read, self.api, self.known, self.fixed_bytes
         found: list[Found] = []
         start = pos + fixed_bytes
@@ -122,7 +122,7 @@ class Shape:
     def failed(
         self, answer: bytes, code: int, message: str | None, errors: tuple[tuple[int, str], ...]
     ) -> bytes:
-        """The answer frame of a failure in place of what `answer` made."""
+        """Return the response frame of a failure, in place of that of `answer`."""
         _, number, _, index, *_ = self._answer.unpack(answer)
         result: ProduceResult = (self.topic, index, code, -1, -1, -1, message, errors)
         return frame(number, write_response([result], self.version), self.flexible)
@@ -131,7 +131,7 @@ class Shape:
 def cut_shape(
     version: int, buf: memoryview, pos: int, end: int, item: ProduceItem, acks: int
 ) -> Shape | None:
-    """The shape of the request in buf[pos:end] that has the one item, or None."""
+    """Return the shape of the request in buf[pos:end] with its only item, or None."""
     topic, index, start, stop = item
     if version < SHAPES_FROM or start < 0:
         return None
@@ -142,6 +142,6 @@ def cut_shape(
     if len(known) > KNOWN_BYTES_MAX:
         return None
     shape = Shape(version, bytes(buf[pos + 4 : pos + 8]), known, acks, topic)
-    # A request with tagged fields does not end where its batch does: it has no shape.
+    # A request with tagged fields does not end after its batch: it has no shape.
     found = shape.find(buf, pos, end, 1)
     return shape if found and found[0][1:] == (index, start, stop, end) else None
