@@ -240,7 +240,6 @@ def fields_of(cls: type) -> list[Field]:
 
 
 def fields_in(cls: type, version: int) -> list[Field]:
-    """Return the fields of one version."""
     return [field for field in fields_of(cls) if field.present(version)]
 
 

@@ -91,14 +91,12 @@ class Offsets:
         ]
 
     def records(self) -> Iterator[OffsetRecord]:
-        """Return all offsets as records."""
         for group_id, topics in self.by_group.items():
             for topic, partitions in topics.items():
                 for partition, value in partitions.items():
                     yield OffsetRecord(group_id, topic, partition, value)
 
     def tombstones(self, group_id: str) -> list[OffsetRecord]:
-        """Return the tombstones of all offsets of a group."""
         return [
             OffsetRecord(group_id, topic, partition, None)
             for topic, partitions in self.of(group_id).items()

@@ -67,7 +67,6 @@ async def offset_commit(ctx: RequestContext, req: OffsetCommitRequest) -> Offset
 
 
 def _part(req: OffsetCommitRequest, entries: list[_Entry]) -> OffsetCommitRequest:
-    """Return the request with only these entries."""
     topics: list[OffsetCommitRequestTopic] = []
     for entry in entries:
         if not topics or topics[-1].name != entry.topic:

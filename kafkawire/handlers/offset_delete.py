@@ -70,7 +70,6 @@ async def offset_delete(ctx: RequestContext, req: OffsetDeleteRequest) -> Offset
 
 
 def _part(req: OffsetDeleteRequest, entries: list[_Entry]) -> OffsetDeleteRequest:
-    """Return the request with only these entries."""
     topics: list[OffsetDeleteRequestTopic] = []
     for entry in entries:
         if not topics or topics[-1].name != entry.topic:

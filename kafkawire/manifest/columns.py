@@ -175,7 +175,6 @@ class ObjectColumns(Columns[ManifestObject]):
         return super().__eq__(other) and self.classes == cast("ObjectColumns", other).classes
 
     def uuid(self, at: int) -> bytes:
-        """Return the uuid of object `at`."""
         return bytes(self._ids("uuid")[16 * at : 16 * at + 16])
 
     def segment(self, at: int) -> bytes:
@@ -199,7 +198,6 @@ class ObjectColumns(Columns[ManifestObject]):
 
     @property
     def generation(self) -> Numbers:
-        """Generations."""
         return self._numbers("generation")
 
     @property
@@ -209,7 +207,6 @@ class ObjectColumns(Columns[ManifestObject]):
 
     @property
     def entries(self) -> Numbers:
-        """Numbers of entries."""
         return self._numbers("entries")
 
 
@@ -236,7 +233,6 @@ class PartitionColumns(Columns[ManifestPartition]):
         return ManifestPartition(number, log_start, end, bytes(self.blob[stop - length : stop]))
 
     def append(self, row: ManifestPartition) -> None:
-        """Append a partition."""
         number, log_start, end, epochs = row
         for column, value in zip(self.columns, (number, log_start, end, len(epochs)), strict=True):
             cast("array[int]", column).append(value)
@@ -245,12 +241,10 @@ class PartitionColumns(Columns[ManifestPartition]):
 
     @property
     def number(self) -> Numbers:
-        """Partition numbers."""
         return self._numbers("number")
 
     @property
     def log_start(self) -> Numbers:
-        """Log starts."""
         return self._numbers("log_start")
 
     @property

@@ -87,11 +87,9 @@ class Manifest:
         return None if row is None else self.state.partitions[row]
 
     def object_entries(self, row: int) -> list[Entry]:
-        """Return the entries of one object."""
         return [self.entries[at] for at in range(self._firsts[row], self._firsts[row + 1])]
 
     def object_of(self, entry: int) -> int:
-        """Return the object of an entry."""
         return bisect_right(self._firsts, entry) - 1
 
     def find_object(self, uuid: bytes) -> ManifestObject | None:

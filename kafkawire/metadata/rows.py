@@ -70,7 +70,6 @@ def cluster_row(cluster_id: str, now_ms: int) -> Row:
 
 
 def broker_row(info: BrokerInfo, now_ms: int) -> Row:
-    """Return a row of `brokers`."""
     return {
         "node_id": info.node_id,
         "rack": info.rack,
@@ -115,7 +114,6 @@ def new_partitions(
 
 
 def topic_row(info: TopicInfo, version: int) -> Row:
-    """Return a row of `topics`."""
     return {
         "id": info.id,
         "name": info.name,
@@ -126,7 +124,6 @@ def topic_row(info: TopicInfo, version: int) -> Row:
 
 
 def partition_rows(topic_id: bytes, added: Iterable[PartitionInfo]) -> Iterator[Row]:
-    """Return rows of `partitions`."""
     for info in added:
         yield {
             "number": info.number,
@@ -138,7 +135,6 @@ def partition_rows(topic_id: bytes, added: Iterable[PartitionInfo]) -> Iterator[
 
 
 def config_rows(info: TopicInfo) -> list[Row]:
-    """Return rows of `configs` for a new topic."""
     resource = uuid_text(info.id)
     return [
         {"resource_type": TOPIC_RESOURCE, "resource": resource, "name": name, "value": value}

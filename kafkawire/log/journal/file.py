@@ -19,7 +19,6 @@ POSITION_MASK = (1 << POSITION_BITS) - 1
 
 
 def journal_name(number: int) -> str:
-    """Return the file name of a journal."""
     return f"{number:010d}.journal"
 
 
@@ -150,7 +149,6 @@ class Pins:
         self.journals: list[Journal] = []
 
     def add(self, journal: Journal) -> None:
-        """Pin a journal."""
         journal.pins += 1
         self.journals.append(journal)
 

@@ -69,7 +69,6 @@ class Extent:
 
 
 def pack_index(number: int, extent: Extent, rows: Mapping[int, IndexColumns]) -> bytes:
-    """Pack an index file."""
     directory = bytearray()
     columns: list[array[int]] = [array(code) for code, _ in _COLUMNS]
     for partition in sorted(rows):

@@ -95,7 +95,6 @@ def pack_slot(generation: int, sequence: int, committed: int) -> bytes:
 
 
 def pack_record(generation: int, sequence: int, committed: int, change: Change) -> bytes:
-    """Pack a record."""
     counts = len(change.begun), len(change.retired), len(change.bounds), len(change.freed)
     values = [value for pair in change.begun.items() for value in pair]
     values += change.retired

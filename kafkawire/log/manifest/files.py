@@ -55,7 +55,6 @@ class ManifestFiles:
         self._folder = self.path(CURRENT).rpartition("/")[0]
 
     def path(self, key: str) -> str:
-        """Return the path of a file."""
         return os.path.join(self._home, key)
 
     def write(self, key: str, data: bytes) -> None:

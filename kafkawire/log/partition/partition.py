@@ -352,10 +352,6 @@ class Partition:
         """Read damaged frames; see kafkawire.log.partition.damaged_ranges.damaged_payloads."""
         return await damaged_ranges.damaged_payloads(self.log, self.number, first, last)
 
-    def producer_states(self) -> Producers:
-        """The state of idempotent producers (read by DescribeProducers)."""
-        return self.producers
-
     def snapshot(self) -> PartitionCheckpoint:
         """Return its row in a checkpoint, for everything applied so far."""
         return PartitionCheckpoint(

@@ -41,7 +41,6 @@ def render(server: MonitoredServer) -> Iterator[bytes]:
 
 
 def families(server: MonitoredServer) -> Iterator[Metric]:
-    """Yield all families."""
     broker = server.broker
     yield from broker_families(server)
     yield from metadata_families(server)

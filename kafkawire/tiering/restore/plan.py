@@ -77,7 +77,6 @@ class Restored:
 
 
 def plan(seen: BucketEvidence) -> Restored:
-    """Make the plan."""
     planning = _Planning(seen)
     planning.clusters()
     planning.copies()

@@ -88,7 +88,6 @@ class ScrubReport:
     repaired: bool = False
 
     def add(self, finding: Finding) -> None:
-        """Add a finding."""
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(finding)
         else:

@@ -74,7 +74,6 @@ class Usages(dict[str, Usage]):
     """Usage by topic, of at most MAX_TOPICS; the rest is in OTHERS."""
 
     def of(self, topic: str) -> Usage:
-        """Return the usage of a topic."""
         found = self.get(topic)
         if found is None:
             if len(self) >= MAX_TOPICS:

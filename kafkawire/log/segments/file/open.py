@@ -53,7 +53,6 @@ class OtherSegment(FormatError):
 
 
 def segment_path(folder: str, uuid: bytes) -> str:
-    """Return the path of the segment with this uuid."""
     return os.path.join(folder, uuid.hex() + SUFFIX)
 
 

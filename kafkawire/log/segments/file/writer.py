@@ -35,7 +35,6 @@ class JobOrigins:
         self._topics = {topic.id: topic for topic in topics}
 
     def of(self, output: SegmentOutput, topic_ids: Iterable[bytes]) -> Origin | None:
-        """Return the origin of one segment with these topics."""
         if self._cluster_id is None:
             return None
         known = [self._topics[each] for each in dict.fromkeys(topic_ids) if each in self._topics]

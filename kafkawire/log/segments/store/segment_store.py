@@ -97,7 +97,6 @@ class SegmentStore:
         self._opened: dict[int, Segment] = {}  # in the order of last use
 
     def add(self, row: SegmentRow) -> Segment:
-        """Add a segment that has a row."""
         segment = self.by_id[row.id] = Segment(row, self.folder)
         return segment
 

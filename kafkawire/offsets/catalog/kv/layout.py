@@ -104,12 +104,10 @@ def partition_of(key: bytes) -> tuple[int, int]:
 
 
 def mapping_key(number: int, base_offset: int) -> bytes:
-    """Return the key of a mapping."""
     return _MAPPING_KEY.pack(b"p", number, MAPPING, base_offset)
 
 
 def segment_key(segment_id: int) -> bytes:
-    """Return the key of a segment."""
     return b"s" + _U64.pack(segment_id)
 
 
@@ -140,7 +138,6 @@ def index_target(key: bytes) -> bytes:
 
 
 def pack_checkpoint(row: PartitionCheckpoint, updated_ms: int) -> bytes:
-    """Pack a checkpoint."""
     epochs = pack_epochs(row.leader_epochs)
     head = _CHECKPOINT.pack(row.next_offset, row.log_start, updated_ms, len(epochs))
     return head + epochs + pack_producers(row.producers)
@@ -156,7 +153,6 @@ def unpack_checkpoint(number: int, value: bytes) -> tuple[PartitionCheckpoint, i
 
 
 def pack_totals(totals: Totals) -> bytes:
-    """Pack totals."""
     return _TOTALS.pack(
         totals.records, totals.size_bytes, totals.created_ms, totals.last_activity_ms
     )
@@ -168,7 +164,6 @@ def unpack_totals(value: bytes | None) -> Totals:
 
 
 def pack_mapping(row: SegmentRange) -> bytes:
-    """Pack a mapping."""
     return _MAPPING.pack(row.segment_id, *row[3:])
 
 
@@ -180,7 +175,6 @@ def unpack_mapping(key: bytes, value: bytes) -> SegmentRange:
 
 
 def pack_segment(row: SegmentRow) -> bytes:
-    """Pack a segment."""
     return (
         _SEGMENT.pack(
             row.uuid,
@@ -230,7 +224,6 @@ def upgraded_segment(value: bytes) -> bytes:
 
 
 def object_key(uuid: bytes) -> bytes:
-    """Return the key of an object."""
     return b"o" + uuid
 
 
@@ -250,7 +243,6 @@ def uuid_of(key: bytes) -> bytes:
 
 
 def pack_object(row: ObjectRow) -> bytes:
-    """Pack an object."""
     return (
         _OBJECT.pack(
             row.segment_id,
@@ -285,7 +277,6 @@ def offsets_number(key: bytes) -> int:
 
 
 def pack_offsets(dispatch: int, commit: int, updated_ms: int) -> bytes:
-    """Pack a dispatch and a commit offset."""
     return _OFFSETS.pack(dispatch, commit, updated_ms)
 
 
@@ -301,12 +292,10 @@ def unpack_all_offsets(value: bytes) -> tuple[int, int, int]:
 
 
 def tier_key(tier: int) -> bytes:
-    """Return the key of a tier."""
     return b"t" + tier.to_bytes(4, "big")
 
 
 def pack_tier(row: TierRow) -> bytes:
-    """Pack a tier."""
     return _TIER.pack(row.state, row.created_ms) + row.url.encode()
 
 

@@ -236,7 +236,6 @@ def _enter(writes: Writes, row: ObjectRow) -> None:
 
 
 def _change(writes: Writes, row: ObjectRow, state: int, delete_after_ms: int) -> None:
-    """Change the state of an object."""
     writes.delete(layout.state_key(row.node_id, row.state, row.uuid))
     writes.delete(layout.unneeded_key(row.node_id, row.uuid))
     _enter(writes, replace(row, state=state, delete_after_ms=delete_after_ms))

@@ -30,8 +30,6 @@ class SchemaNode(NamedTuple):
 
 
 class RecordField(NamedTuple):
-    """One field of a record."""
-
     name: str
     node: SchemaNode
     get: Getter
