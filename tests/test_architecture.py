@@ -231,6 +231,17 @@ def test_every_function_is_annotated() -> None:
     assert not bare
 
 
+def test_no_type_is_asserted() -> None:
+    """A value of an unknown type is checked with an error, or its type is declared."""
+    asserted = [
+        f"{path}:{node.lineno}"
+        for path in sources()
+        for node in nodes(path)
+        if isinstance(node, ast.Assert) and ast.unparse(node.test).startswith("isinstance(")
+    ]
+    assert not asserted
+
+
 def _touches(node: ast.AST) -> str | None:
     """Uses that ruff's banned-api cannot name: the builtin `open`, the loop's clock and helpers."""
     if not isinstance(node, ast.Call):

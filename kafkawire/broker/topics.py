@@ -74,26 +74,25 @@ class TopicService:
         """Create topics, all valid ones in one transaction; return a result for each, in order."""
         async with self._changing:
             outcomes = await self._plan(topics)
-            wanted: list[tuple[int, NewTopic]] = []
+            wanted: list[tuple[int, NewTopic, Created]] = []
             results: list[Created | KafkaError] = []
             for index, outcome in enumerate(outcomes):
                 if isinstance(outcome, KafkaError):
                     results.append(outcome)
                 else:
-                    results.append(Created(len(outcome.leaders), outcome.configs))
-                    wanted.append((index, outcome))
+                    result = Created(len(outcome.leaders), outcome.configs)
+                    results.append(result)
+                    wanted.append((index, outcome, result))
                 await self._broker.env.slices.give_way()
             if validate_only or not wanted:
                 return results
             try:
-                made = await self._make([plan for _, plan in wanted])
+                made = await self._make([plan for _, plan, _ in wanted])
             except FAILURES as error:
-                for index, _ in wanted:
+                for index, _, _ in wanted:
                     results[index] = as_kafka_error(error)
                 return results
-            for (index, _), topic in zip(wanted, made, strict=True):
-                result = results[index]
-                assert isinstance(result, Created)
+            for (_, _, result), topic in zip(wanted, made, strict=True):
                 result.topic = topic
             return results
 

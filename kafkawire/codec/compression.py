@@ -64,8 +64,11 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
     Raises KafkaError: MESSAGE_TOO_LARGE past the limit, CORRUPT_MESSAGE for damaged input,
     UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
     """
-    if codec == NONE:
-        return data
+    return data if codec == NONE else unpack(codec, data, limit_bytes)
+
+
+def unpack(codec: int, data: Buffer, limit_bytes: int) -> bytes | bytearray:
+    """Decompress `data`, which is compressed; see `decompress`."""
     try:
         if codec == GZIP:
             return _grow(cramjam.gzip.decompress_into, data, limit_bytes)

@@ -35,7 +35,7 @@ from kafkawire.codec.batches import (
     stamp,
     unpacked_limit,
 )
-from kafkawire.codec.compression import GZIP, LZ4, NONE, ZSTD, compress, decompress
+from kafkawire.codec.compression import GZIP, LZ4, NONE, ZSTD, compress, decompress, unpack
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
@@ -226,12 +226,12 @@ def _unpacked(codec: int, packed: Buffer, limit: int, at_once: int) -> Buffer:
         raise
 
 
-def unpack_long(buf: memoryview, head: Head) -> Buffer:
+def unpack_long(buf: memoryview, head: Head) -> bytes | bytearray:
     """Return the decompressed records of a checked batch; to be run in a thread."""
     packed = buf[HEAD_BYTES:]
     if not head[5] & CODEC_MASK:
         return bytes(packed)
-    return decompress(head[5] & CODEC_MASK, packed, unpacked_limit(len(buf)))
+    return unpack(head[5] & CODEC_MASK, packed, unpacked_limit(len(buf)))
 
 
 def walk_long(

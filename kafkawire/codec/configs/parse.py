@@ -130,6 +130,20 @@ def _permitted(row: Config, value: Value) -> bool:
     return not row.choices or value in row.choices
 
 
+def whole_number(value: Value) -> int:
+    """Return the value of a setting whose row says that it is a whole number."""
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is not a whole number")
+    return value
+
+
+def items_of(value: Value) -> list[str]:
+    """Return the value of a setting whose row says that it is a list."""
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is not a list")
+    return value
+
+
 def text_of(value: Value) -> str | None:
     """Return a value as text, as DescribeConfigs shows it."""
     if value is None:

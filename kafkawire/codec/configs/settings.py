@@ -18,10 +18,12 @@ from kafkawire.codec.configs.parse import (
     allowed,
     append_items,
     find,
+    items_of,
     parse,
     subtract_items,
     text_of,
     validate,
+    whole_number,
 )
 from kafkawire.codec.configs.row import Config, ConfigType, Effect, Scope, Value
 from kafkawire.codec.configs.table import BROKER_CONFIGS, TOPIC_CONFIGS
@@ -81,8 +83,7 @@ def topic_default(row: Config, broker: Mapping[str, str]) -> Value:
         return validate(BROKER_CONFIGS[row.broker_name], text)
     for name, unit_ms, _ in row.units:
         if name in broker:
-            count = validate(BROKER_CONFIGS[name], broker[name])
-            assert isinstance(count, int)
+            count = whole_number(validate(BROKER_CONFIGS[name], broker[name]))
             return -1 if count < 0 else count * unit_ms
     return row.default
 
@@ -93,9 +94,7 @@ def _topic_value(row: Config, overrides: Mapping[str, str], broker: Mapping[str,
 
 
 def _not_above(values: Mapping[str, Value], low: str, high: str) -> None:
-    least, most = values[low], values[high]
-    assert isinstance(least, int)
-    assert isinstance(most, int)
+    least, most = whole_number(values[low]), whole_number(values[high])
     if least > most:
         raise ConfigError(low, least, f"it must not be above {high}, which is {most}")
 
@@ -172,14 +171,11 @@ class TopicConfig:
         values = {
             attribute: _topic_value(row, overrides, broker) for attribute, row in _TOPIC_READS
         }
-        policy = _topic_value(TOPIC_CONFIGS["cleanup.policy"], overrides, broker)
-        codec = _topic_value(TOPIC_CONFIGS["compression.type"], overrides, broker)
-        assert isinstance(policy, list)
-        assert isinstance(codec, str)
+        policy = items_of(_topic_value(TOPIC_CONFIGS["cleanup.policy"], overrides, broker))
+        codec = str(_topic_value(TOPIC_CONFIGS["compression.type"], overrides, broker))
         by_codec = TOPIC_CONFIGS.get(f"compression.{codec}.level")
         level = None if by_codec is None else _topic_value(by_codec, overrides, broker)
-        level_name = _topic_value(TOPIC_CONFIGS["tieredStorageLevel"], overrides, broker)
-        assert isinstance(level_name, str)
+        level_name = str(_topic_value(TOPIC_CONFIGS["tieredStorageLevel"], overrides, broker))
         values["tier_level"] = TierLevel.of(level_name)
         values["compression_level"] = None if level == -1 else level
         values["timestamp_type"] = int(values["timestamp_type"] == "LogAppendTime")
@@ -337,9 +333,9 @@ class BrokerConfig:
             if not row.of_topic:
                 text = texts.get(name)
                 setattr(self, row.attribute, row.default if text is None else validate(row, text))
-        delay = _topic_value(TOPIC_CONFIGS["file.delete.delay.ms"], {}, texts)
-        assert isinstance(delay, int)
-        self.file_delete_delay_ms = delay
+        self.file_delete_delay_ms = whole_number(
+            _topic_value(TOPIC_CONFIGS["file.delete.delay.ms"], {}, texts)
+        )
 
 
 def markdown_table() -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
-from kafkawire.codec.configs.parse import ConfigError
+from kafkawire.codec.configs.parse import ConfigError, whole_number
 from kafkawire.codec.configs.row import Value
 from kafkawire.codec.configs.tier_rows import LEVELS
 
@@ -69,9 +69,7 @@ def check_tiering(values: Mapping[str, Value], has_tier: bool, enabled: bool) ->
 
 
 def _check_local(values: Mapping[str, Value], local_name: str, total_name: str) -> None:
-    local, total = values[local_name], values[total_name]
-    assert isinstance(local, int)
-    assert isinstance(total, int)
+    local, total = whole_number(values[local_name]), whole_number(values[total_name])
     if local == AS_RETENTION:
         return
     if total > FOR_EVER and (local == FOR_EVER or local > total):

@@ -40,7 +40,6 @@ class LongBatches:
             newest = head[8]
             if head[12] <= MAX_WALKED_RECORDS or partition.walks(head, now_ms):
                 data = await self._env.offload.submit(POOL, unpack_long, batch, head)
-                assert isinstance(data, bytes | bytearray)
                 try:
                     newest = await self._env.slices.run(walk_long(data, head, config, now_ms))
                 finally:

@@ -171,7 +171,8 @@ def _arrow_schema(ddl: str) -> pa.Schema:
     from pyspark.sql.types import StructType
 
     struct = StructType.fromDDL(ddl)
-    assert isinstance(struct, StructType)
+    if not isinstance(struct, StructType):  # Spark takes the name of a single type too
+        raise TypeError(f"{ddl!r} is not a list of columns")
     return to_arrow_schema(struct)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from kafkawire.codec.configs.parse import whole_number
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
     BrokerConfig,
@@ -92,9 +93,9 @@ def machine_of(config: BrokerConfig, changes: Mapping[str, str], read_rate: floa
 
     def number(name: str) -> int:
         row = BROKER_CONFIGS[name]
-        value = validate(row, changes[name]) if name in changes else getattr(config, row.attribute)
-        assert isinstance(value, int)
-        return value
+        return whole_number(
+            validate(row, changes[name]) if name in changes else getattr(config, row.attribute)
+        )
 
     return Machine(
         journal_bytes=number("journal.bytes"),
