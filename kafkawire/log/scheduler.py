@@ -173,10 +173,13 @@ class Upkeep:
     async def _try(self, what: str, work: Work) -> bool:
         try:
             await work()
-        except (OSError, WorkerError) as failure:  # the disk or a killed child: it says all
+        except (
+            OSError,
+            WorkerError,
+        ) as failure:  # the disk or a killed child: no traceback is needed
             logger.warning("%s failed, retrying later: %s", what, failure)
             return False
-        except Exception:  # retried; ERROR is for what needs an operator
+        except Exception:  # it is retried; ERROR is for what needs an operator
             logger.warning("%s failed, retrying later", what, exc_info=True)
             return False
         return True

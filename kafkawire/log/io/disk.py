@@ -84,7 +84,7 @@ class DiskFile:
             return all(os.preadv(self._fd, [bytearray(1)], at, os.RWF_NOWAIT) for at in samples)
         except BlockingIOError:
             return False
-        except OSError:  # a file system that does not know the flag; what is wrong, a read will say
+        except OSError:  # a file system without this flag; a read will report other errors
             return True
 
     def sync(self) -> None:
@@ -105,7 +105,7 @@ class DiskFile:
                 return
             except OSError as failure:
                 if failure.errno == errno.ENOSPC:
-                    os.ftruncate(self._fd, before)  # give back what it did get
+                    os.ftruncate(self._fd, before)  # free what was allocated
                 elif failure.errno not in _NO_FALLOCATE:
                     raise
         os.ftruncate(self._fd, size_bytes)
@@ -166,7 +166,7 @@ class DiskFileSystem:
         return sorted(os.listdir(path))
 
     def makedirs(self, path: str) -> None:
-        assert os.path.isabs(path), f"{path} is not absolute"  # the way up would have no end
+        assert os.path.isabs(path), f"{path} is not absolute"  # else the loop would not end
         missing: list[str] = []
         while not os.path.isdir(path):
             missing.append(path)
@@ -220,7 +220,7 @@ def keep_freed_memory() -> None:
     It otherwise maps a megabyte for each read and unmaps it after the answer: 256 page faults,
     more than half of the CPU time of a cold read of a megabyte. Elsewhere this does nothing.
     """
-    import ctypes  # only here: a start needs none
+    import ctypes  # imported here, since a start does not need it
 
     try:
         mallopt = ctypes.CDLL(None).mallopt

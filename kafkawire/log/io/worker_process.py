@@ -60,7 +60,7 @@ class WorkerChild:
     def __init__(self, idle_s: float) -> None:
         self._idle_s = idle_s
         self._process: ChildProcess | None = None
-        self._dying: list[ChildProcess] = []  # killed, and not waited for yet
+        self._dying: list[ChildProcess] = []  # killed, and not yet waited for
         self._lock = asyncio.Lock()
         self._closed = False
 

@@ -142,7 +142,9 @@ class Journals:
         """
         if self.ready or self.preparing or (self._tried == self.active.number and not again):
             return
-        self._tried = self.active.number  # once: if it fails, the roll tries again and reports
+        self._tried = (
+            self.active.number
+        )  # once: if it fails, the roll tries again and reports the failure
         spare: tuple[str, int] | None = None
         try:
             if not self.spares and not self._has_room():
@@ -157,7 +159,10 @@ class Journals:
                 self.journal_bytes,
                 spare,
             )
-        except (OSError, RuntimeError) as failure:  # no answer of the volume; no thread
+        except (
+            OSError,
+            RuntimeError,
+        ) as failure:  # the volume does not respond, or there is no thread
             logger.warning("cannot prepare the next journal: %s", failure)
             if spare is not None:
                 self.spares.append(spare)
@@ -221,7 +226,7 @@ class Journals:
                 journal.map()
                 self.hot_from = journal.log_position
             elif journal.view is None and journal.file is None:
-                return  # those below were cooled when this one was
+                return  # those before it were unmapped when this one was
             elif not journal.dirty:
                 journal.cool()
             else:

@@ -130,7 +130,7 @@ class JournalIndex:
             self._numbers, self._firsts, self._sizes = (
                 [entry[field] for entry in entries] for field in range(3)
             )
-        else:  # checked as it lies: a start opens every index there is
+        else:  # used in place: a start opens every index
             self._numbers = directory.cast("Q")[::2]
             self._firsts = directory.cast("I")[2::4]
             self._sizes = directory.cast("I")[3::4]

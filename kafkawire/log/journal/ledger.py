@@ -75,7 +75,7 @@ class LedgerWrite:
             if self.file.pwritev([self.data], self.position) != len(self.data):
                 raise OSError("short write")
             self.file.sync()
-            if self.stale is not None:  # a start must not take it where the new one is damaged
+            if self.stale is not None:  # a start must not use it if the new one is damaged
                 self.stale.pwritev([bytes(RECORDS_AT)], RECORDS_AT)
         except OSError as failure:
             self.failure = failure

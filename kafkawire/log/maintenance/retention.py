@@ -123,7 +123,7 @@ class Retention:
         if any(moved):
             await self._commit_log.commits.durable()
         if not await self._commit_log.ledger.retire([journal.number for journal in dead]):
-            return  # a journal that goes while the ledger names it would be taken for lost
+            return  # a journal that is removed while the ledger names it would count as lost
         for journal in dead:
             # A reader may have pinned it meanwhile, or another call may have recycled it.
             if journal.number in journals.by_number and self._is_dead(journal):

@@ -138,7 +138,9 @@ class Gathering:
         stored = await self._storage.load_partitions(away) if away else []
         rows = {row.number: stored_row(row, self._end_of) for row in stored}
         for number in alive:
-            partition = self._partitions.get(number)  # it may have come or gone meanwhile
+            partition = self._partitions.get(
+                number
+            )  # it may have been created or deleted meanwhile
             if partition is not None:
                 rows[number] = partition_row(partition, self._end_of)
         return [rows[number] for number in alive if number in rows]

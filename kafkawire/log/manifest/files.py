@@ -93,7 +93,7 @@ class ManifestFiles:
         try:
             last = unpack_current(self._read(CURRENT)).snapshot
         except (FileNotFoundError, FormatError):
-            last = -1  # no one can read any of it
+            last = -1  # nothing of it is readable
         while delta_key(last + 1).rpartition("/")[2] in names:
             last += 1
         for name, number in zip(names, numbers, strict=True):

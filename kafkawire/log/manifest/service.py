@@ -122,7 +122,7 @@ class LocalManifest:
         attached = self.maintained is not None and self.maintained.attached
         return attached and not (self._writing or self.noted)
 
-    # -- what is noted (kafkawire.log.partition.hooks.LogListener)
+    # -- changes that are noted (kafkawire.log.partition.hooks.LogListener)
 
     def segments(self, ids: Collection[int]) -> None:
         """Add live local segments to the manifest, remove others from it."""
@@ -165,7 +165,7 @@ class LocalManifest:
         self._wake()
 
     def _wake(self) -> None:
-        if self._marked:  # the end is not the one that was marked
+        if self._marked:  # something changed after the marked end
             self._marked = False
             self._spoil()
         self._woken.set()
@@ -174,7 +174,7 @@ class LocalManifest:
         with contextlib.suppress(OSError):
             self.env.fs.remove(os.path.join(self.log.folder, ENDED))
 
-    # -- when
+    # -- when they are written
 
     async def _run(self, facts: tuple[int, int], rows: list[SegmentRow]) -> None:
         """Take `facts` and `rows` of the metadata with which the log was opened."""
@@ -191,7 +191,7 @@ class LocalManifest:
             self._writing = True
             try:
                 await maintained.write()
-            except Exception as failure:  # of the disk or of SQL: it is stale meanwhile
+            except Exception as failure:  # of the disk or of SQL: the manifest is stale meanwhile
                 await self._back_off(failure)
             else:
                 self.failures = 0
@@ -214,7 +214,7 @@ class LocalManifest:
 
     async def _end(self, maintained: ManifestWriter) -> None:
         if self._in_doubt():
-            return  # no one knows what SQL has, so the next start checks
+            return  # the state of SQL is unknown, so the next start checks
         await maintained.write()
         if self._in_doubt():
             return

@@ -39,7 +39,7 @@ class KeySlices:
             return False
         part, found = self.keys[at], -1
         while (found := part.find(key, found + 1)) % UUID_BYTES and found >= 0:
-            continue  # it lies across two keys
+            continue  # a match across two keys
         return found >= 0
 
     def items(self) -> Iterator[tuple[bytes, int]]:

@@ -177,7 +177,7 @@ class Loader:
                     )
                 self._refuse(one.numbers, failure)
                 one.done.set_exception(failure)
-                one.done.exception()  # it is no mistake if no one waits any more
+                one.done.exception()  # it is no error if no caller waits any more
             else:
                 one.done.set_result(None)
             self._running, self._next = self._next, None

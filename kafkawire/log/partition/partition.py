@@ -319,7 +319,7 @@ class Partition:
         assert epoch >= self.leader_epoch, "leader epochs only rise"
         self.leader_epoch = epoch
         while self.epochs and self.epochs[-1][1] >= self.next_offset:
-            self.epochs.pop()  # nothing was written under it
+            self.epochs.pop()  # nothing was written with it
         self.epochs.append((epoch, self.next_offset))
         self.mark_dirty()
 

@@ -252,7 +252,7 @@ def _plan_rows(
         room -= length
         row += 1
         if row >= last or base[row] >= end or base[row] != after:
-            break  # the last: a gap is damage, and answered when a reader comes to it
+            break  # the last: a gap is damage, reported when a reader gets there
         log_position, length = log_positions[row], lengths[row]
     size = max_bytes - room
     if hot:

@@ -125,7 +125,7 @@ class PartitionReader:
         numbers = [indexed_in] if indexed_in is not None else []
         numbers += [log_position >> POSITION_BITS for log_position, _ in plan.runs]
         if any(number not in self._journals.by_number for number in numbers):
-            if plan.partition.removed:  # another plan would name the same journals, for ever
+            if plan.partition.removed:  # another plan would name the same journals again
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             # Recycled since the plan was made: cut into segments, or below the log start.
             again = make_plan(plan.partition, plan.offset, plan.max_bytes, plan.end, plan.first)

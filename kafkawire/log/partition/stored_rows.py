@@ -56,6 +56,6 @@ def finish(partition: Partition) -> None:
     partition.high_watermark = partition.bound = partition.next_offset
     dirty, partition.dirty = partition.dirty, True
     if log_start:
-        partition.start_at(log_start)  # which SQL knows, so it soils nothing
-    drop_journals(partition, partition.cut_offset)  # of a journal that was cut in part
+        partition.start_at(log_start)  # which SQL has, so nothing becomes dirty
+    drop_journals(partition, partition.cut_offset)  # of a journal that was partly cut
     partition.dirty = dirty

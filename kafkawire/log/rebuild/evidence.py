@@ -125,7 +125,7 @@ def _origin(file: SegmentFile, created_ms: int, seen: Evidence) -> None:
     try:
         origin = read_origin(file.checked(section))
     except FormatError:
-        return  # its records are sound all the same
+        return  # its records are intact all the same
     before = seen.clusters.get(origin.cluster_id, created_ms)
     seen.clusters[origin.cluster_id] = min(before, created_ms)
     for topic in origin.topics:

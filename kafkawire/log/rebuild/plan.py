@@ -70,7 +70,7 @@ def _partition(
     known = partition.log_start
     covered = [(share.entry.base_offset, share.entry.end_offset) for share in chain]
     start = _run_start([*covered, *partition.ranges], partition.next_offset)
-    if damaged:  # a hole may be damage: nothing in front of it is given up
+    if damaged:  # a gap may be damage: nothing before it is given up
         first = [begin for begin, _ in covered[:1] or partition.ranges[:1]]
         start = min([start, *first])
     if start > known:

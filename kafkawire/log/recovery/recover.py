@@ -84,7 +84,7 @@ def _miss(result: Recovered, listed: Mapping[int, int], claimed: int) -> None:
     there |= {gap.journal for gap in result.damage if gap.missing}
     missing = dict(listed)
     if not listed and result.found and last > result.found[-1].journal.number:
-        missing[last] = -1  # the checkpoint or the mark of a clean end knows it
+        missing[last] = -1  # the checkpoint or the mark of a clean end proves that
     for number in sorted(missing.keys() - there):
         end = claimed & POSITION_MASK if number == last else HEADER_BYTES
         open_ended = number >= max(there, default=0) and missing[number] < 0
@@ -221,7 +221,9 @@ def _judge(result: Recovered, claimed: int, listed: Mapping[int, int]) -> list[R
 
     Returns the journals after the cut.
     """
-    behind: list[int] = []  # per journal: the greatest claim in it, after it, or from outside
+    behind: list[
+        int
+    ] = []  # per journal: the greatest committed position claimed in it, after it, or elsewhere
     for found in reversed(result.found):
         claimed = max(claimed, found.extent().claimed)
         behind.append(claimed)

@@ -109,5 +109,5 @@ class Recovered:
             if number in found.indexed:
                 return (
                     found.journal.log_position + HEADER_BYTES
-                )  # damage is only found after the index
+                )  # damage is only found after what the index covers
         return -1

@@ -113,7 +113,7 @@ class Lifecycle:
         await self._remove_trimmed()
         scans: dict[int, list[int]] = {}
         for number in numbers:
-            if number in self._partitions:  # another broker's are left to it
+            if number in self._partitions:  # those of another broker are left to it
                 scans.setdefault(self._next_scan(number, now_ms), []).append(number)
         for when_ms, some in scans.items():
             await self._storage.set_due(some, when_ms)

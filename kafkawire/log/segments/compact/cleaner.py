@@ -116,8 +116,8 @@ class SegmentCleaner:
         self._unseen: list[tuple[bool, int]] = []
         self._unseen_at_once = SURVEYED_AT_ONCE
         self._noted: set[int] = set()
-        self._later: list[tuple[int, int]] = []  # (when to look, number), a heap
-        self._when: dict[int, int] = {}  # number -> its entry there that counts
+        self._later: list[tuple[int, int]] = []  # (when to check, number), a heap
+        self._when: dict[int, int] = {}  # number -> its valid entry in that heap
         self._tries: dict[int, int] = {}
         self._alone: set[int] = set()
         self._damaged: dict[int, int] = {}

@@ -88,7 +88,7 @@ class _Cleaning:
         self._pace = pace
         self._opened: dict[str, File] = {}
         self._dirty = [source for source in share.sources if source.base_offset >= share.dirty_from]
-        self._reading = share.sources[0], 0  # and the position of the piece in hand
+        self._reading = share.sources[0], 0  # and the position of the current piece
 
     def run(self, outputs: Outputs) -> CleanedShare:
         """Clean the share. After DamagedBatch some of it may be in the outputs."""
@@ -196,7 +196,7 @@ class _Cleaning:
                 piece = self._read(source, at, min(size, stop - at))
                 end = _whole(piece)
                 if not end and at + size < stop:
-                    size = _batch_bytes(piece, 0)  # one batch that is larger than a piece
+                    size = _batch_bytes(piece, 0)  # a batch that is larger than a piece
                     if not len(piece) < size <= stop - at:
                         raise DamagedBatch(0, 0, source.base_offset)
                     continue

@@ -17,7 +17,7 @@ _TAG_MASK = (1 << _TAG_BITS) - 1
 MAX_OFFSETS = 1 << (63 - _TAG_BITS)
 """Largest distance between the offsets of one map."""
 _SLOTS_MIN = 1 << 10
-_OTHER = b"\1"  # appended to a key it gives a second hash of it
+_OTHER = b"\1"  # appended to a key for its second hash
 
 
 class OffsetMap:

@@ -214,7 +214,7 @@ class Cleaner:
         DamagedBatch for one that is not what was written.
         """
         view, parts = memoryview(data), []
-        run = pos = 0  # [run, pos) stays as it lies
+        run = pos = 0  # [run, pos) stays unchanged
         while pos < end:
             head = head_at(data, pos, end, self.next_offset)
             stop = pos + head.size_bytes

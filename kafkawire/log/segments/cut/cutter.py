@@ -122,7 +122,7 @@ class Cutter:
             self._commit_log.roll()
             await self._env.slices.pause()
         elif old or timing.will_be_old(active):
-            journals.prepare(again=old)  # and a later check rolls
+            journals.prepare(again=old)  # and a later check rolls the journal
 
     def _due(self) -> list[Journal]:
         """Return rolled journals that are cold or old, and those before them."""

@@ -92,12 +92,14 @@ class _Journal:
         try:
             index = read_index(fs, os.path.dirname(file.path), file.number)
         except OSError:
-            index = None  # it will be made again
+            index = None  # it will be rebuilt
         self._rows: JournalIndex | Scanned
         if index is not None and index.extent.end == file.end:
             self._rows = index
         elif self.bad:
-            self._rows = Scanned(file.number, 0, 0)  # touching them would end the process
+            self._rows = Scanned(
+                file.number, 0, 0
+            )  # reading them through the mapping would end the process
         else:
             self._rows = scan(self.mapped.view, file.number, HEADER_BYTES, file.end, 0)
 

@@ -142,7 +142,7 @@ class SegmentWriter:
         self._size += len(rest)
         self._flush()
         size = self._builder.position
-        self._file.truncate(size)  # what was abandoned may have reached further
+        self._file.truncate(size)  # the abandoned part may have been longer
         self._file.sync()
         self._file.close()
         self._fs.sync_dir(os.path.dirname(self._output.path))

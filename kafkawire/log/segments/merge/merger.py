@@ -113,9 +113,11 @@ class Rewriter:
         self._origins = origins
         self._config_of = config_of
         self.fetcher = Fetcher(env, remote)
-        self._fetched: Rewrite | None = None  # its inputs are being fetched, or are here
+        self._fetched: Rewrite | None = None  # its inputs are being fetched, or are local
         self._resting: dict[int, float] = {}
-        self._deadlines: dict[int, float] = {}  # segment -> when (monotonic) dead bytes must go
+        self._deadlines: dict[
+            int, float
+        ] = {}  # segment -> when (monotonic) its dead bytes must be removed
         self.merges = self.merged_bytes = 0
 
     async def run(self) -> bool:
@@ -131,12 +133,12 @@ class Rewriter:
         rewrite = await self._plan(inputs)
         pinned = [found for row in rewrite.inputs if (found := self._store.by_id.get(row.id))]
         if len(pinned) < len(rewrite.inputs):
-            return True  # one is gone
+            return True  # one was removed
         if len(pinned) < min(2, len(inputs)):
-            self._rest(inputs)  # nothing of them joins
+            self._rest(inputs)  # none of them are adjacent
             return True
         for segment in pinned:
-            segment.pins += 1  # from here on a file that is here stays
+            segment.pins += 1  # from here on an existing file stays
         try:
             if not self._fetch(rewrite) or await self.fetcher.wait(FETCH_WAIT_S):
                 await self._try(rewrite)

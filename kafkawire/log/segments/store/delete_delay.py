@@ -34,7 +34,9 @@ class FileDelays:
         self._broker = broker
         self._store = store
         self._config_of = config_of
-        self._deleted: dict[int, int] = {}  # number -> the delay of its topic, until its rows go
+        self._deleted: dict[
+            int, int
+        ] = {}  # number -> the delay of its topic, until its rows are removed
 
     def deleted(self, numbers: Iterable[int], delay_ms: int) -> None:
         """Remember the delay of partitions whose topic is deleted; -1: the broker's."""

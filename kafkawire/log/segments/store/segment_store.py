@@ -177,7 +177,7 @@ class SegmentStore:
         one of them pinned, or pin it later."""
         for segment in segments:
             self._close(segment.row.id)
-            segment.bad = None  # said of this file
+            segment.bad = None  # it was about the removed file
         paths = [segment.path for segment in segments]
         await self._env.offload.submit("files", remove, self._env.fs, self.folder, paths)
         for segment in segments:
@@ -189,7 +189,7 @@ class SegmentStore:
         await self._env.offload.submit("files", replace, self._env.fs, path, segment.path)
         self._opened.pop(segment.row.id, None)
         old, segment.file, segment.bad = segment.file, None, None
-        if old is not None and segment.pins <= 1:  # the caller's own
+        if old is not None and segment.pins <= 1:  # the caller's own pin
             old.close()
 
     def condemn(self, ids: Iterable[int]) -> None:

@@ -109,7 +109,7 @@ class WarmReader:
                 )
             except (KafkaError, OSError):
                 if kept:
-                    break  # answered when the reader comes to it
+                    break  # reported when the reader gets there
                 raise
             kept += taken.batches
             size += taken.size_bytes
@@ -206,7 +206,7 @@ class WarmReader:
         if level is TierLevel.NOT_IN_MEM:
             try:
                 return not await self._cached(request)
-            except (KafkaError, OSError):  # the file cannot be read: the object may be
+            except (KafkaError, OSError):  # the file cannot be read, the object perhaps can
                 return True
         return level is TierLevel.FORCE
 
