@@ -349,7 +349,7 @@ class Log:
             partition = self.partitions.pop(row.number, None)
             if partition is not None:
                 partition.removed = True
-                self._released(list(partition.portions.journal))
+                self._released(list(partition.journal_extents.journal))
                 partition.moved()
         delay_ms = int(info.configs.get("file.delete.delay.ms", -1))
         self.segments.lifecycle.forget((row.number for row in info.partitions), delay_ms)

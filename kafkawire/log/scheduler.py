@@ -84,7 +84,7 @@ class Upkeep:
         )
         self._every("unload", UNLOADED_EVERY_MS, self.unload)
         self._every("measure the disk", int(MEASURED_EVERY_S * 1000), self._watch.measure)
-        self._every("watch the disk", config.busy_disk_ms / CHECKS_PER_BUSY_TIME, self._scan)
+        self._every("watch the disk", config.busy_disk_ms / CHECKS_PER_BUSY_TIME, self._check_disk)
         self._tasks.append(self._env.spawn(self._cut_journals(), "cutter"))
         self._tasks.append(self._env.spawn(self._tend_segments(), "segments"))
         self.rolled()
@@ -158,8 +158,8 @@ class Upkeep:
             self._retention.touched.update(taken)
             await self._retention.reclaim()
 
-    async def _scan(self) -> None:
-        self._watch.scan()
+    async def _check_disk(self) -> None:
+        self._watch.check()
 
     async def _relieve(self) -> None:
         """Delete now what may be deleted, without its delays, since the disk fills up."""

@@ -135,11 +135,11 @@ class WorkerChild:
             await killed.wait()
 
 
-def answer(fs: FileSystem, request: bytes, scan: Callable[[], None]) -> bytes:
+def answer(fs: FileSystem, request: bytes, check: Callable[[], None]) -> bytes:
     """Run the job of a request and return the answer; never raises."""
     try:
         job, arguments, rate = pickle.loads(request)
-        pace = partial(RateLimit(rate, time.monotonic, time.sleep).take, check=scan)
+        pace = partial(RateLimit(rate, time.monotonic, time.sleep).take, check=check)
         reply: tuple[Any, ...] = "done", run_job(fs, job, arguments, pace)
     except OSError as failure:
         reply = "os", failure.errno, failure.strerror or str(failure), failure.filename
@@ -148,8 +148,8 @@ def answer(fs: FileSystem, request: bytes, scan: Callable[[], None]) -> bytes:
     return pickle.dumps(reply, pickle.HIGHEST_PROTOCOL)
 
 
-def serve(fs: FileSystem, source: int, sink: int, scan: Callable[[], None]) -> None:
+def serve(fs: FileSystem, source: int, sink: int, check: Callable[[], None]) -> None:
     """Answer requests from descriptor `source` to `sink` until its end."""
     while (request := read_frame(source)) is not None:
-        reply = answer(fs, request, scan)
+        reply = answer(fs, request, check)
         write_frame(sink, LENGTH.pack(len(reply)), reply)

@@ -39,7 +39,7 @@ class DiskWatch:
         self._full: str | None = None
         self._warned = False
 
-    def scan(self) -> None:
+    def check(self) -> None:
         """Check whether the disk is busy; to be called several times in `busy.disk.ms`."""
         log = self._commit_log
         busy_s = log.busy_s()
@@ -74,7 +74,7 @@ class DiskWatch:
         config = self._commit_log.config
         full = used >= config.disk_refuse_percent and free < REFUSED_BELOW_BYTES
         self._full = f"{used} % of the disk of {self._folder} is used" if full else None
-        self.scan()
+        self.check()
         if (used >= config.disk_warn_percent) != self._warned:
             self._warned = not self._warned
             if self._warned:

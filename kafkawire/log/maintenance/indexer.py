@@ -16,7 +16,7 @@ from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.index_columns import IndexColumns
 from kafkawire.log.journal.index_file import Extent, pack_index, write_index
 from kafkawire.log.maintenance.checkpoints import Checkpoints
-from kafkawire.log.partition.index_eviction import close_portions, evict, rows_in
+from kafkawire.log.partition.index_eviction import close_extents, evict, rows_in
 from kafkawire.log.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Indexer:
     def rolled(self, journal: Journal) -> None:
         """Add a full journal: partitions get their extents in it, and its index is to be
         written."""
-        rows = close_portions(journal, self._partitions)
+        rows = close_extents(journal, self._partitions)
         extent = Extent(
             journal.end, self._commit_log.run, journal.end_log_position, journal.entries
         )

@@ -32,9 +32,9 @@ SLICE = 256
 
 def _pieces(partition: Partition) -> Iterator[tuple[int, int, int]]:
     """Yield (end offset, bytes, newest timestamp) of each extent in a segment or rolled journal."""
-    segments, portions = partition.segments, partition.portions
+    segments, extents = partition.segments, partition.journal_extents
     yield from zip(segments.end, segments.length, segments.newest, strict=True)
-    yield from zip(portions.end, portions.size, portions.newest, strict=True)
+    yield from zip(extents.end, extents.size, extents.newest, strict=True)
 
 
 def due(partition: Partition, now_ms: int) -> int:

@@ -32,7 +32,7 @@ def is_idle(partition: Partition) -> bool:
         or partition.frame is not None
         or partition.watchers
         or len(partition.rows)
-        or len(partition.portions)
+        or len(partition.journal_extents)
         or partition.producers.states
         or partition.high_watermark != partition.next_offset
         or partition.offsets.pending != partition.next_offset

@@ -29,9 +29,9 @@ PARTITIONS_AT_ONCE = 1000
 def holes(partition: Partition) -> list[Range]:
     """Return the damaged ranges of a partition in memory, as far as its index rows and journal
     extents show them."""
-    rows, portions = partition.rows, partition.portions
+    rows, extents = partition.rows, partition.journal_extents
     evicted = partition.evicted
-    ranges = list(zip(portions.first[:evicted], portions.end[:evicted], strict=True))
+    ranges = list(zip(extents.first[:evicted], extents.end[:evicted], strict=True))
     ranges += [(base, base + count) for base, count in zip(rows.base, rows.count, strict=True)]
     start = max(partition.cut_offset, partition.log_start)
     return list(uncovered(start, partition.next_offset, ranges))

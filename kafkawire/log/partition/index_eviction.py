@@ -18,14 +18,12 @@ MAX_INDEX_BYTES = 64 << 20
 smallest entries, or terabytes of 1 MiB ones. With it a busy broker stays far below 200 MB."""
 
 
-def close_portions(
-    journal: Journal, partitions: Mapping[int, Partition]
-) -> dict[int, IndexColumns]:
+def close_extents(journal: Journal, partitions: Mapping[int, Partition]) -> dict[int, IndexColumns]:
     """Add a rolled journal's extents to their partitions; return copies of the rows, by
     partition."""
     columns = rows_in(journal, partitions)
     for number, rows in columns.items():
-        add_portion(journal, partitions[number], rows)
+        add_extent(journal, partitions[number], rows)
     return columns
 
 
@@ -43,9 +41,9 @@ def rows_in(journal: Journal, partitions: Mapping[int, Partition]) -> dict[int, 
     return columns
 
 
-def add_portion(journal: Journal, partition: Partition, rows: IndexColumns) -> None:
+def add_extent(journal: Journal, partition: Partition, rows: IndexColumns) -> None:
     """Add the extent of one partition in a rolled journal; `rows` are all its rows there."""
-    partition.portions.add(
+    partition.journal_extents.add(
         journal.number,
         rows.base[0],
         rows.base[-1] + rows.count[-1],
@@ -79,7 +77,7 @@ def _drop(partition: Partition, journal: Journal) -> int:
     dropped = partition.rows.row_at(journal.end_log_position)
     partition.rows.drop_front(dropped)
     evicted = partition.evicted
-    numbers = partition.portions.journal
+    numbers = partition.journal_extents.journal
     while evicted < len(numbers) and numbers[evicted] <= journal.number:
         evicted += 1
     partition.evicted = evicted

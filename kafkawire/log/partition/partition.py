@@ -93,6 +93,7 @@ class Partition:
         "frame",
         "high_watermark",
         "index",
+        "journal_extents",
         "leader_epoch",
         "log",
         "log_start",
@@ -100,7 +101,6 @@ class Partition:
         "next_offset",
         "number",
         "offsets",
-        "portions",
         "producers",
         "removed",
         "reserve",
@@ -139,7 +139,7 @@ class Partition:
         self.removed = False
         self.watchers: set[Callable[[Partition], None]] = set()
         self.rows = HotIndex()
-        self.portions = JournalExtents()
+        self.journal_extents = JournalExtents()
         self.evicted = 0
         self.segments = SegmentRows()
         self.cut_offset = 0

@@ -158,7 +158,11 @@ def make_plan(partition: Partition, offset: int, max_bytes: int, end: int, first
         return _plan_segments(partition, offset, max_bytes, end, first)
     index = partition.rows
     row = bisect_right(index.base, offset) - 1
-    if row < 0 and partition.evicted and offset < partition.portions.end[partition.evicted - 1]:
+    if (
+        row < 0
+        and partition.evicted
+        and offset < partition.journal_extents.end[partition.evicted - 1]
+    ):
         return _plan_evicted(partition, offset, max_bytes, end, first)
     if row < 0 or offset >= index.base[row] + index.count[row]:
         raise damaged(partition, offset)
@@ -168,11 +172,11 @@ def make_plan(partition: Partition, offset: int, max_bytes: int, end: int, first
 def damaged(partition: Partition, offset: int) -> DamagedOffsets:
     """Return the error for offsets without a row: recovery found their acknowledged bytes damaged
     or missing."""
-    rows, portions = partition.rows, partition.portions
-    row, at = rows.find(offset) + 1, portions.find(offset) + 1
+    rows, extents = partition.rows, partition.journal_extents
+    row, at = rows.find(offset) + 1, extents.find(offset) + 1
     following = [partition.high_watermark, *rows.base[row : row + 1]]
     if at < partition.evicted:
-        following.append(portions.first[at])
+        following.append(extents.first[at])
     return DamagedOffsets(
         max(offset + 1, min(following)),
         f"{partition.topic}-{partition.index} is damaged at offset {offset}",
@@ -216,12 +220,12 @@ def _plan_evicted(
     partition: Partition, offset: int, max_bytes: int, end: int, first: bool
 ) -> JournalRead:
     """Plan a read of rows in a journal's index file: CommitLog.read finds them, in a thread."""
-    portions = partition.portions
-    at = portions.find(offset)
-    if at < 0 or offset >= portions.end[at]:
+    extents = partition.journal_extents
+    at = extents.find(offset)
+    if at < 0 or offset >= extents.end[at]:
         raise damaged(partition, offset)
-    size = min(portions.size[at], max(max_bytes, 1))
-    return JournalRead(partition, offset, max_bytes, end, first, size, [], portions.journal[at])
+    size = min(extents.size[at], max(max_bytes, 1))
+    return JournalRead(partition, offset, max_bytes, end, first, size, [], extents.journal[at])
 
 
 def _plan_rows(

@@ -175,8 +175,8 @@ class PartitionReader:
         rows = partition.rows
         row = rows.find(plan.offset)
         if row < 0:
-            portions = partition.portions
-            index = await self.indexes.get(portions.journal[portions.find(plan.offset)])
+            extents = partition.journal_extents
+            index = await self.indexes.get(extents.journal[extents.find(plan.offset)])
             columns = index.rows(partition.number)
             row = bisect_right(columns.base, plan.offset) - 1
             first, end = columns.base[row], columns.base[row] + columns.count[row]

@@ -49,8 +49,8 @@ def finish(partition: Partition) -> None:
     partition.next_offset = max(partition.next_offset, partition.cut_offset)
     log_start = min(partition.log_start, partition.next_offset)
     partition.log_start = 0
-    portions, rows = partition.portions, partition.rows
-    partition.size_bytes = sum(rows.length) + sum(portions.size[: partition.evicted])
+    extents, rows = partition.journal_extents, partition.rows
+    partition.size_bytes = sum(rows.length) + sum(extents.size[: partition.evicted])
     partition.size_bytes += sum(partition.segments.length)
     partition.offsets = PartitionOffsetManager(partition.next_offset)
     partition.high_watermark = partition.bound = partition.next_offset

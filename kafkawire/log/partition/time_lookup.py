@@ -67,10 +67,10 @@ async def _candidates(partition: Partition, timestamp: int) -> AsyncIterator[Pla
             start = await partition.log.reader.segments.since(partition, at, timestamp)
             if start < done:
                 yield _plan(partition, start, done)
-    portions = partition.portions
-    while (at := portions.below(done)) < partition.evicted:
-        start, done = max(done, portions.first[at]), portions.end[at]
-        if portions.newest[at] >= timestamp and done > partition.log_start:
+    extents = partition.journal_extents
+    while (at := extents.below(done)) < partition.evicted:
+        start, done = max(done, extents.first[at]), extents.end[at]
+        if extents.newest[at] >= timestamp and done > partition.log_start:
             yield _plan(partition, start, done)
     rows = partition.rows
     # The first match is nearly always right; the search continues after a row whose newest record
@@ -113,7 +113,7 @@ async def max_timestamp(partition: Partition) -> tuple[int, int]:
     rows = partition.rows
     newest = max([rows.latest(), *partition.segments.newest])
     for at in range(partition.evicted):
-        newest = max(newest, partition.portions.newest[at])
+        newest = max(newest, partition.journal_extents.newest[at])
     while newest >= 0:
         found = await offset_for_time(partition, newest)
         if found is not None:
@@ -126,5 +126,7 @@ def _next_lower(partition: Partition, newest: int) -> int:
     """Return the largest timestamp of a row below `newest`, whose record is not visible."""
     lower = [time for time in partition.rows.newest if time < newest]
     lower += [time for time in partition.segments.newest if time < newest]
-    lower += [time for time in partition.portions.newest[: partition.evicted] if time < newest]
+    lower += [
+        time for time in partition.journal_extents.newest[: partition.evicted] if time < newest
+    ]
     return max(lower, default=-1)

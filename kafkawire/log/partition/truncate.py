@@ -76,11 +76,11 @@ def replace(
 def drop_journals(partition: Partition, offset: int) -> list[int]:
     """Forget the batches in the journals below an offset; return the numbers of the journals that
     contain nothing of this partition any more."""
-    portions = partition.portions
-    gone = portions.below(offset)
-    partition.size_bytes -= sum(portions.size[: min(gone, partition.evicted)])
+    extents = partition.journal_extents
+    gone = extents.below(offset)
+    partition.size_bytes -= sum(extents.size[: min(gone, partition.evicted)])
     partition.evicted = max(0, partition.evicted - gone)
-    numbers = portions.drop(gone)
+    numbers = extents.drop(gone)
     rows = partition.rows
     row = rows.find(offset)
     if row >= 0:

@@ -17,7 +17,7 @@ from kafkawire.log.journal.file import POSITION_MASK, Journal
 from kafkawire.log.journal.format import batch_starts
 from kafkawire.log.journal.index_columns import ROW_BYTES, IndexColumns
 from kafkawire.log.journal.losses import Loss
-from kafkawire.log.partition.index_eviction import MAX_INDEX_BYTES, add_portion
+from kafkawire.log.partition.index_eviction import MAX_INDEX_BYTES, add_extent
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.producers import last_sequence
 from kafkawire.log.partition.stored_rows import finish, take_row
@@ -124,10 +124,10 @@ def _load_one(partition: Partition, journal: Journal, row: list[int], in_memory:
         return
     if in_memory:
         partition.rows.add(base, log_position, length, count, newest)
-    partition.portions.add(journal.number, base, end, length, newest)
+    partition.journal_extents.add(journal.number, base, end, length, newest)
     journal.live += 1
     if not in_memory:
-        partition.evicted = len(partition.portions)
+        partition.evicted = len(partition.journal_extents)
 
 
 def _first_loaded(found: list[RecoveredJournal]) -> int:
@@ -156,14 +156,16 @@ def _load(partition: Partition, journal: Journal, rows: IndexColumns, in_memory:
         partition.rows.extend(rows)
     if not journal.rolled:
         return
-    if len(partition.portions) and partition.portions.journal[-1] == journal.number:
-        partition.portions.end[-1] = end
-        partition.portions.size[-1] += sum(rows.length)
-        partition.portions.newest[-1] = max(partition.portions.newest[-1], *rows.newest)
+    if len(partition.journal_extents) and partition.journal_extents.journal[-1] == journal.number:
+        partition.journal_extents.end[-1] = end
+        partition.journal_extents.size[-1] += sum(rows.length)
+        partition.journal_extents.newest[-1] = max(
+            partition.journal_extents.newest[-1], *rows.newest
+        )
     else:
-        add_portion(journal, partition, rows)
+        add_extent(journal, partition, rows)
     if not in_memory:
-        partition.evicted = len(partition.portions)
+        partition.evicted = len(partition.journal_extents)
 
 
 def _replay(

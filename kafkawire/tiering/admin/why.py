@@ -60,7 +60,7 @@ class LocalOnlyRange:
 def shape_of(tiering: Tiering, partition: Partition) -> PartitionTiering:
     """Return the state of a partition in memory."""
     rows, number = partition.segments, partition.number
-    journals = list(partition.portions.journal)
+    journals = list(partition.journal_extents.journal)
     active = tiering.log.journals.active
     if number in active.numbers:
         journals.append(active.number)

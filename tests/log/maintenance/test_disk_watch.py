@@ -78,18 +78,18 @@ async def test_busy_disk_releases_waiting_produces() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     env.clock.ms += 1000
-    watch.scan()
+    watch.check()
     assert commit_log.refusal is None, "not longer than busy.disk.ms"
     woken: list[int] = []
     commit_log.full = True
     commit_log.when_room(lambda: woken.append(1))
     env.clock.ms += 1
-    watch.scan()
+    watch.check()
     assert commit_log.refusal == "the disk is busy: a write has been on its way for 1.0 s"
     await asyncio.sleep(0)
     assert woken, "it is notified now, not when there is space"
     env.offload.release("commit")
     await committed
-    watch.scan()
+    watch.check()
     assert commit_log.refusal is None
     assert not commit_log.full

@@ -72,7 +72,7 @@ async def test_cut_records_are_read_from_segments_and_journals_recycled() -> Non
     assert len(list(world.log.journals)) == 1
     assert 40 < partition.cut_offset < 60
     assert partition.size_bytes == size
-    assert len(partition.portions) == 0
+    assert len(partition.journal_extents) == 0
     assert len(partition.segments) == len(segments(world)) == 1
     assert await read_all(partition) == expected(0, 60)
     for again in (world.restart, world.crash):

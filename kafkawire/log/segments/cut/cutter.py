@@ -315,6 +315,6 @@ def _is_left(share: CutShare) -> bool:
 
 
 def _journals_of(share: CutShare) -> list[int]:
-    portions = share.partition.portions
-    start, stop = portions.below(share.start), portions.find(share.end - 1) + 1
-    return list(portions.journal[start:stop])
+    extents = share.partition.journal_extents
+    start, stop = extents.below(share.start), extents.find(share.end - 1) + 1
+    return list(extents.journal[start:stop])

@@ -59,20 +59,20 @@ def share_of(
     """Return the part of a partition in the journals up to `last_journal` that may be cut and fits
     into one segment by its topic's `segment.bytes`; None if there is none. A share ends where
     damage begins that is not in `given_up`."""
-    portions = partition.portions
+    extents = partition.journal_extents
     start = max(partition.cut_offset, partition.log_start)
     stable = min(partition.high_watermark, partition.last_stable_offset)
     size, end = 0, start
-    for at in range(bisect_right(portions.journal, last_journal)):
-        more = portions.size[at]
-        if portions.end[at] <= start:
+    for at in range(bisect_right(extents.journal, last_journal)):
+        more = extents.size[at]
+        if extents.end[at] <= start:
             continue
         if size and size + more > partition.config.segment_bytes:
             break
-        whole = _sound_until(partition, end, portions.end[at], given_up)
+        whole = _sound_until(partition, end, extents.end[at], given_up)
         end = min(whole, stable)
         size += more
-        if end < portions.end[at]:
+        if end < extents.end[at]:
             break
     if given_up and not _holds_from(partition, end):
         end = max(end, min(passed(given_up, end), stable))
@@ -84,10 +84,10 @@ def share_of(
 
 def _holds_from(partition: Partition, offset: int) -> bool:
     """Return whether the journals contain anything of a partition from an offset on."""
-    rows, portions = partition.rows, partition.portions
+    rows, extents = partition.rows, partition.journal_extents
     if len(rows) and rows.end_offset(len(rows) - 1) > offset:
         return True
-    return len(portions) > 0 and portions.end[-1] > offset
+    return len(extents) > 0 and extents.end[-1] > offset
 
 
 def _sound_until(partition: Partition, start: int, end: int, given_up: Sequence[LostRange]) -> int:

@@ -216,7 +216,7 @@ class Timing:
         partition = self._partitions.get(number)
         if partition is None or not partition.config.copies:
             return False
-        there: Iterable[int] = partition.portions.journal
+        there: Iterable[int] = partition.journal_extents.journal
         return partition.config.tier_lag_ms <= held_s * 1000 and (
             not journal.rolled or journal.number in there
         )

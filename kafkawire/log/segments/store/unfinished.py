@@ -80,11 +80,11 @@ def describe(found: list[tuple[PartitionEntry, Range]]) -> str:
 def held_in_memory(partition: Partition) -> list[Range]:
     """Return the offset ranges of a loaded partition in its segments and journals, and those below
     its log start."""
-    segments, portions, rows = partition.segments, partition.portions, partition.rows
+    segments, extents, rows = partition.segments, partition.journal_extents, partition.rows
     counted = zip(rows.base, rows.count, strict=True)
     return [
         (0, partition.log_start),
         *zip(segments.base, segments.end, strict=True),
-        *zip(portions.first, portions.end, strict=True),
+        *zip(extents.first, extents.end, strict=True),
         *((base, base + count) for base, count in counted),
     ]
