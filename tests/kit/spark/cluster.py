@@ -154,7 +154,7 @@ def _kill(child: psutil.Process) -> None:
                 process.kill()
 
 
-def result(driver: subprocess.Popen[str], within_s: float = 240.0) -> Any:
+def result(driver: subprocess.Popen[str], within_s: float = 540.0) -> Any:
     """The JSON that a driver printed in its last line. AssertionError with its output if it
     fails."""
     try:

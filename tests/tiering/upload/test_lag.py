@@ -87,7 +87,7 @@ def worst(
             await life.env.sleep(STEP_S)
         assert partition.commit_offset == partition.high_watermark
         assert local.commit_offset == 0
-        assert not life.tiering.record_stored.episodes
+        assert not life.tiering.upload_lag.episodes
         await life.close()
 
     life.run(main)
