@@ -1,6 +1,6 @@
 """Validation of the records of a batch one by one, without creating objects.
 
-`walk_records` is the hot loop of every batch that must be walked, in one go or up to a position;
+`walk_records` is the hot loop of every batch that must be walked, at once or up to a position;
 `walk_steps` applies it to a batch of any length in steps: a batch of 1 MB can hold a million
 records, and a record ten million headers. Pure.
 """

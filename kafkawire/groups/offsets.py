@@ -83,7 +83,7 @@ class Offsets:
         """Return the committed offsets of a group; empty for unknown groups."""
         return self.by_group.get(group_id, {})
 
-    def asked(self, group_id: str) -> list[OffsetFetchRequestTopics]:
+    def as_request(self, group_id: str) -> list[OffsetFetchRequestTopics]:
         """Return the committed offsets of a group, as a request for all of them."""
         return [
             OffsetFetchRequestTopics(name=name, partition_indexes=list(partitions))

@@ -279,7 +279,7 @@ class GroupService:
     def committed(self, group_id: str) -> list[OffsetFetchRequestTopics]:
         """Return the topics and partitions for which a group has committed offsets."""
         coordinator = self._find(group_id)
-        return [] if coordinator is None else coordinator.shard.offsets.asked(group_id)
+        return [] if coordinator is None else coordinator.shard.offsets.as_request(group_id)
 
     def _ask(
         self,

@@ -58,7 +58,7 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
     await ctx.broker.table.load(_keys(req))
     uncommitted = await _commit(ctx, req)
     topics: list[ListOffsetsTopicResponse] = []
-    readings: list[LookUp] = []
+    readings: list[Lookup] = []
     for topic in req.topics:
         rows: list[ListOffsetsPartitionResponse] = []
         for asked in topic.partitions:
@@ -66,7 +66,7 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
             if (topic.name, asked.partition_index) in twice:
                 error = ErrorCode.INVALID_REQUEST
             rows.append(ListOffsetsPartitionResponse(partition_index=asked.partition_index))
-            look_up = LookUp(ctx, topic.name, asked, error, rows[-1])
+            look_up = Lookup(ctx, topic.name, asked, error, rows[-1])
             if _reads(asked.timestamp):
                 readings.append(look_up)
             else:
@@ -75,7 +75,7 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
         await ctx.give_way()
     if readings:
-        await _look_up_all(ctx, readings, req.timeout_ms)
+        await _run_lookups(ctx, readings, req.timeout_ms)
     await ctx.emptied(twice, readings)
     return ListOffsetsResponse(topics=topics)
 
@@ -86,7 +86,7 @@ def _keys(req: ListOffsetsRequest) -> Iterator[tuple[str, int]]:
     )
 
 
-class LookUp:
+class Lookup:
     """One partition of a request, and its row in the response."""
 
     __slots__ = ("_asked", "_ctx", "_error", "_topic", "done", "row")
@@ -126,11 +126,11 @@ class LookUp:
         self.done = True
 
 
-async def _look_up_all(ctx: RequestContext, lookups: list[LookUp], timeout_ms: int) -> None:
+async def _run_lookups(ctx: RequestContext, lookups: list[Lookup], timeout_ms: int) -> None:
     """Run lookups that may read data, with limited concurrency, until the timeout."""
     if timeout_ms <= 0:
         timeout_ms = ctx.broker.config.remote_list_offsets_request_timeout_ms
-    waiting: Iterator[LookUp] = iter(lookups)
+    waiting: Iterator[Lookup] = iter(lookups)
 
     async def answer_some() -> None:
         for look_up in waiting:

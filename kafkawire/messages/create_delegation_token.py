@@ -30,7 +30,7 @@ class CreateDelegationTokenRequest:
 
 @response(key=38, versions=(1, 3), flexible_from=2)
 class CreateDelegationTokenResponse:
-    """The token with its secret. v3 adds who asked for it."""
+    """The token with its secret. v3 adds the requester."""
 
     error_code: int16 = 0
     principal_type: str = ""

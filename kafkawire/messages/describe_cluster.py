@@ -32,7 +32,7 @@ class DescribeClusterBroker:
 
 @response(key=60, versions=(0, 2), flexible_from=0)
 class DescribeClusterResponse:
-    """v1 repeats what was asked for; v2 says which brokers are fenced."""
+    """v1 repeats the endpoint type; v2 marks fenced brokers."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

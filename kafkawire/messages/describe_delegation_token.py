@@ -49,7 +49,7 @@ class DescribedDelegationToken:
 
 @response(key=41, versions=(1, 3), flexible_from=2)
 class DescribeDelegationTokenResponse:
-    """Tokens with their secrets. v3 adds who asked for each."""
+    """Tokens with their secrets. v3 adds the requester of each."""
 
     error_code: int16 = 0
     tokens: list[DescribedDelegationToken] = []

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35): the folders of a broker and what lies in them."""
+"""DescribeLogDirs (key 35): the folders of a broker and their partitions."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @struct
 class TopicRequest:
-    """One topic asked for."""
+    """One requested topic."""
 
     name: str = ""
     partition_indexes: list[int32] = []

@@ -8,7 +8,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
 
 @struct
 class TopicRequest:
-    """One topic asked for."""
+    """One requested topic."""
 
     name: str = ""
     unknown_tags: UnknownTags = None
@@ -16,7 +16,7 @@ class TopicRequest:
 
 @struct
 class Cursor:
-    """A topic and partition to go on from."""
+    """A topic and partition to continue from."""
 
     topic_name: str = ""
     partition_index: int32 = 0
@@ -25,7 +25,7 @@ class Cursor:
 
 @request(key=75, versions=(0, 0), flexible_from=0)
 class DescribeTopicPartitionsRequest:
-    """Topics, a place to go on from, and a limit."""
+    """Topics, a position to continue from, and a limit."""
 
     topics: list[TopicRequest] = []
     response_partition_limit: int32 = 2000
@@ -62,7 +62,7 @@ class DescribeTopicPartitionsResponseTopic:
 
 @response(key=75, versions=(0, 0), flexible_from=0)
 class DescribeTopicPartitionsResponse:
-    """Topics in name order, and where to go on if there are more."""
+    """Topics in name order, and where to continue if there are more."""
 
     throttle_time_ms: int32 = 0
     topics: list[DescribeTopicPartitionsResponseTopic] = []

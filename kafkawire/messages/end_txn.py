@@ -21,7 +21,7 @@ class EndTxnRequest:
 
 @response(key=26, versions=(0, 5), flexible_from=3)
 class EndTxnResponse:
-    """v2 may answer PRODUCER_FENCED, v4 TRANSACTION_ABORTABLE; v5 adds the id and epoch to go on
+    """v2 may answer PRODUCER_FENCED, v4 TRANSACTION_ABORTABLE; v5 adds the id and epoch to continue
     with.
     """
 

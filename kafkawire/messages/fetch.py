@@ -95,7 +95,7 @@ class SnapshotId:
 
 @struct
 class AbortedTransaction:
-    """An aborted transaction whose records lie in the answer."""
+    """An aborted transaction with records in the response."""
 
     producer_id: int64 = 0
     first_offset: int64 = 0

@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
 
 @struct
 class MetadataRequestTopic:
-    """One topic asked for, by name or (v10+) id."""
+    """One requested topic, by name or (v10+) id."""
 
     topic_id: Annotated[uuid, since(10), ignorable] = ZERO_UUID
     name: Annotated[str | None, nullable(10)] = ""

@@ -40,7 +40,7 @@ class OffsetFetchRequestGroup:
 
 @request(key=9, versions=(1, 10), flexible_from=6)
 class OffsetFetchRequest:
-    """Partitions whose committed offset is asked for; None (v2+) means all.
+    """Partitions whose committed offset is requested; None (v2+) means all.
 
     v7 can insist on offsets that no transaction may change; v8 asks for many groups at once; v9
     adds member and epoch (KIP-848); v10 names topics by id.

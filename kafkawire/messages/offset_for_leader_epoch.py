@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @struct
 class OffsetForLeaderPartition:
-    """One partition with the epoch asked for."""
+    """One partition with the requested epoch."""
 
     partition: int32 = 0
     current_leader_epoch: int32 = -1
@@ -52,7 +52,7 @@ class OffsetForLeaderTopicResult:
 
 @response(key=23, versions=(2, 4), flexible_from=4)
 class OffsetForLeaderEpochResponse:
-    """The largest epoch not above the one asked for, and its end offset."""
+    """The largest epoch not above the requested one, and its end offset."""
 
     throttle_time_ms: int32 = 0
     topics: list[OffsetForLeaderTopicResult] = []

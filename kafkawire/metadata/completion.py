@@ -1,4 +1,4 @@
-"""Transactions that end before their cancelled caller goes on; calls on a thread. A device."""
+"""Transactions that end before their cancelled caller continues; calls on a thread."""
 
 from __future__ import annotations
 

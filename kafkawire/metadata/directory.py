@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 KEPT_PARTITIONS = 50_000
 """Maximum number of partitions in cached snapshots: 10 MB, more than clients request at a time. A
 full cache is emptied, which is cheaper than tracking use."""
-HOLES_AT_LEAST = 10_000
+MIN_DELETED_ROWS = 10_000
 """Minimum number of rows of deleted partitions before the columns are rebuilt without them."""
 GONE = -1  # in the column of topic rows: the partition's topic was deleted
 
@@ -255,8 +255,8 @@ class Directory:
         self._internal.discard(row)
         self._configs.pop(row, None)
         self._free.append(row)
-        if self._holes > max(HOLES_AT_LEAST, len(self._number) // 2):
-            self._close_holes()
+        if self._holes > max(MIN_DELETED_ROWS, len(self._number) // 2):
+            self._drop_deleted_rows()
         return info
 
     def configured(self) -> Iterator[tuple[bytes, Mapping[str, str]]]:
@@ -382,7 +382,7 @@ class Directory:
             self._count[row] += count
             del self._more[row]
 
-    def _close_holes(self) -> None:
+    def _drop_deleted_rows(self) -> None:
         keep = [at for at, topic in enumerate(self._topic) if topic != GONE]
         self._number = array("q", [self._number[at] for at in keep])
         self._leader = array("i", [self._leader[at] for at in keep])

@@ -1,4 +1,4 @@
-"""Generated values of rows: the time, and random ids. A device."""
+"""Generated values of rows: the time, and random ids."""
 
 from __future__ import annotations
 

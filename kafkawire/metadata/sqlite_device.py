@@ -1,6 +1,6 @@
 """Opening SQLite files: connections, pragmas, what is refused before a connection changes a file.
 
-Imports no SQLAlchemy. A device. What SQLAlchemy cannot do is done here on connections of the
+Imports no SQLAlchemy. What SQLAlchemy cannot do is done here on connections of the
 standard library: pragmas that must be outside of a transaction, and reading a file before the
 first connection that would write into it.
 """

@@ -215,7 +215,7 @@ class S3Provider:
         name = self._name(key)
         manager = self._manager("down", bytes_per_second)
         with new_file(path) as out:
-            with self._looking(), translated(key, local=True):
+            with self._head_errors(), translated(key, local=True):
                 future = manager.download(self._tier.bucket, name, out)
                 call.ends_by(future.cancel)
                 future.result()
@@ -250,12 +250,12 @@ class S3Provider:
 
     def head(self, key: str, call: Call) -> Stored:
         name = self._name(key)
-        with self._looking(), translated(key):
+        with self._head_errors(), translated(key):
             answer = self._client.head_object(Bucket=self._tier.bucket, Key=name)
             return Stored(_bare(answer["ETag"]), answer["ContentLength"])
 
     @contextlib.contextmanager
-    def _looking(self) -> Iterator[None]:
+    def _head_errors(self) -> Iterator[None]:
         """A response to HEAD has no error text, so a missing bucket must be distinguished from a
         missing object by another request."""
         try:
@@ -355,7 +355,7 @@ class S3Provider:
             self._asked = True
 
     def _has_bucket(self) -> bool:
-        """Return False only if S3 says so. Without permission to check, the bucket may still be
+        """Return False only if S3 confirms it. Without permission to check, the bucket may still be
         usable; the next request has a better error message than HEAD."""
         try:
             self._client.head_bucket(Bucket=self._tier.bucket)

@@ -222,9 +222,9 @@ class Connection(Receiver):
             if first.pins is not None:
                 self.pins.append(first.pins)
         if self.waits & FULL:
-            self._look_if_full()
+            self._check_if_full()
 
-    def _look_if_full(self) -> None:
+    def _check_if_full(self) -> None:
         if not self._is_full():
             self.waits &= ~FULL
             self._go_on_soon()
@@ -338,7 +338,7 @@ class Connection(Receiver):
             except Exception:
                 self.host.log_defect(self, "what an answer held cannot be released")
         if self.waits & FULL:
-            self._look_if_full()
+            self._check_if_full()
 
     def lost(self) -> None:
         """The socket is closed: release everything."""

@@ -26,8 +26,8 @@ class CatalogMachine(RuleBasedStateMachine):
 
     @initialize(holes=st.integers(0, 3))
     def begin(self, holes: int) -> None:
-        self.before = directory.HOLES_AT_LEAST, directory.KEPT_PARTITIONS
-        directory.HOLES_AT_LEAST, directory.KEPT_PARTITIONS = holes, 5
+        self.before = directory.MIN_DELETED_ROWS, directory.KEPT_PARTITIONS
+        directory.MIN_DELETED_ROWS, directory.KEPT_PARTITIONS = holes, 5
         self.catalog = Catalog("c")
         self.model: dict[str, TopicInfo] = {}
         self.next_number = 1
@@ -35,7 +35,7 @@ class CatalogMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "before"):
-            directory.HOLES_AT_LEAST, directory.KEPT_PARTITIONS = self.before
+            directory.MIN_DELETED_ROWS, directory.KEPT_PARTITIONS = self.before
 
     def _numbers(self, chosen: list[int], first_index: int) -> list[PartitionInfo]:
         made = rows.new_partitions(chosen, self.next_number, first_index)

@@ -130,7 +130,7 @@ def _rows(cluster: Cluster, resource: Resource) -> list[dict[str, Any]]:
         resource_type=kind, resource_name=name, configuration_keys=None
     )
     asked = DescribeConfigsRequest(resources=[wanted])
-    (result,) = _asked(cluster, resource, 32, asked).results
+    (result,) = _request(cluster, resource, 32, asked).results
     check(_name(resource), result.error_code, result.error_message)
     return [
         {
@@ -157,12 +157,12 @@ def _alter(cluster: Cluster, resource: Resource, changes: Sequence[Change]) -> N
     ]
     kind, name = resource
     one = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-    answer = _asked(cluster, resource, 44, IncrementalAlterConfigsRequest(resources=[one]))
+    answer = _request(cluster, resource, 44, IncrementalAlterConfigsRequest(resources=[one]))
     (result,) = answer.responses
     check(_name(resource), result.error_code, result.error_message)
 
 
-def _asked(cluster: Cluster, resource: Resource, key: int, message: object) -> Any:
+def _request(cluster: Cluster, resource: Resource, key: int, message: object) -> Any:
     """Send the request to the right broker: only a broker itself knows its settings."""
     kind, name = resource
     if kind != BROKER or not name:

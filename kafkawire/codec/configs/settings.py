@@ -1,9 +1,9 @@
 """Settings for the rest of the broker: typed objects that change in place.
 
-`BrokerConfig` and `TopicConfig` are made of texts by name and changed by `update`, so every holder
-sees a change at once. `check_topic` and `check_broker` check whether texts are allowed, including
-settings that depend on each other. `markdown_table` makes docs/configs.md. Pure: the source of the
-texts (command line, SQL) and their precedence are decided elsewhere.
+`BrokerConfig` and `TopicConfig` are created from strings by name and changed by `update`, so every
+holder sees a change at once. `check_topic` and `check_broker` check whether texts are allowed,
+including settings that depend on each other. `markdown_table` makes docs/configs.md. Pure: the
+source of the texts (command line, SQL) and their precedence are decided elsewhere.
 
 
 """
@@ -140,7 +140,7 @@ class TopicConfig:
     cleanup_delete: bool
     compression: int  # -1: as the producer sent it; else the codec number of a batch
     compression_level: int | None  # None: the codec's own
-    retention_ms: int  # -1: for ever
+    retention_ms: int  # -1: unlimited
     retention_bytes: int  # -1: no limit
     min_insync_replicas: int
     segment_bytes: int
@@ -153,7 +153,7 @@ class TopicConfig:
     tiered: bool  # remote.storage.enable, and the broker has a tier
     copies: bool  # tiered, and remote.log.copy.disable is false
     tier_deletes: bool  # remote.log.delete.on.disable
-    local_retention_ms: int  # -1: for ever; never above retention_ms
+    local_retention_ms: int  # -1: unlimited; never above retention_ms
     local_retention_bytes: int  # -1: no limit; never above retention_bytes
     tier_level: TierLevel
     tier_lag_ms: int

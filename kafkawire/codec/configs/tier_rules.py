@@ -43,7 +43,7 @@ def tiered_by_default(broker: Mapping[str, str]) -> bool:
 
 def local_retention(local: int, total: int) -> int:
     """Effective `local.retention.*`, given `retention.*`; -1: no bound."""
-    if local < 0:  # as long as it is kept at all, or for ever, which is no longer than that
+    if local < 0:  # as long as retention.*, which may be unlimited
         return total
     return local if total < 0 else min(local, total)
 

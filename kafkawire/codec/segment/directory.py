@@ -84,7 +84,7 @@ def write_directory(entries: Sequence[PartitionEntry]) -> bytes:
 def read_directory(body: Buffer) -> list[PartitionEntry]:
     """Decode the entries of a directory's body. FormatError for invalid bytes.
 
-    Checked: numbers rise, batches and indexes lie back to back after the header, ranges are valid.
+    Checked: numbers rise, batches and indexes are back to back after the header, ranges are valid.
     Whether they end where the trailer says is checked by `check_directory`.
     """
     size = len(body)

@@ -131,7 +131,7 @@ class SparseIndex:
         """Return the position of the first damaged block of `data` (bytes of the file from
         `position` on); None if all match.
 
-        Only blocks that lie completely in `data` are checked.
+        Only blocks that are completely in `data` are checked.
         """
         view = memoryview(data)
         shift = position - self._start

@@ -76,17 +76,17 @@ class Outcome:
 class Continuity:
     """Pass all islands of one partition to `feed`, then call `finish`. `coverage`: None if there
     are no run reports, so that every gap between the first row and the last is unexplained.
-    `borders`: ascending offsets between which offsets with a row are counted, each once."""
+    `boundaries`: ascending offsets between which offsets with a row are counted, each once."""
 
-    def __init__(self, coverage: Coverage | None, borders: Longs | None = None) -> None:
+    def __init__(self, coverage: Coverage | None, boundaries: Longs | None = None) -> None:
         self._coverage = coverage
         self._outcome = Outcome()
-        self._count_borders = np.empty(0, np.int64) if borders is None else borders
+        self._count_borders = np.empty(0, np.int64) if boundaries is None else boundaries
         self._counts = np.zeros(max(0, len(self._count_borders) - 1), np.int64)
         self._reach: int | None = None  # after the last offset seen
         if coverage is not None and coverage.stretches:
             self._reach = coverage.base
-            self._borders = coverage.borders()
+            self._boundaries = coverage.boundaries()
             self._without = np.zeros(len(coverage.stretches), np.int64)  # offsets without a row
             self._full = np.array([s.kind in (ROWS, UNCOVERED) for s in coverage.stretches])
 
@@ -150,13 +150,13 @@ class Continuity:
         if self._coverage is None:
             self._outcome.finding(UNEXPLAINED).add(base, end)
             return
-        borders = self._borders
-        low = np.searchsorted(borders, base, "right") - 1
-        pieces = np.searchsorted(borders, end - 1, "right") - low
+        boundaries = self._boundaries
+        low = np.searchsorted(boundaries, base, "right") - 1
+        pieces = np.searchsorted(boundaries, end - 1, "right") - low
         nth = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
         at = np.repeat(low, pieces) + nth
-        base = np.maximum(np.repeat(base, pieces), borders[at])
-        end = np.minimum(np.repeat(end, pieces), borders[at + 1])
+        base = np.maximum(np.repeat(base, pieces), boundaries[at])
+        end = np.minimum(np.repeat(end, pieces), boundaries[at + 1])
         np.add.at(self._without, at, end - base)
         full = self._full[at]
         self._outcome.finding(UNEXPLAINED).add(base[full], end[full])

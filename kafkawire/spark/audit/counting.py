@@ -1,6 +1,6 @@
 """Record counts of an audited table's source: from its manifests, or by reading it.
 
-Before rows are scanned, `Counting.borders` returns the offsets between which they are counted;
+Before rows are scanned, `Counting.boundaries` returns the offsets between which they are counted;
 `Counting.compare` compares the result with the source. Ranges that are not a whole segment are
 counted by reading their offsets, if they are small. Ranges that differ are also read before they
 are reported.
@@ -85,9 +85,9 @@ class Counting:
         }
 
     @property
-    def borders(self) -> dict[Where, Longs]:
+    def boundaries(self) -> dict[Where, Longs]:
         """Return the offsets between which rows are to be counted, by partition."""
-        return {where: made.borders for where, made in self._stretches.items()}
+        return {where: made.boundaries for where, made in self._stretches.items()}
 
     def compare(
         self,
@@ -192,7 +192,7 @@ def _as_explained(each: PartitionReport) -> Coverage:
 
 def _counts(made: Stretches) -> AuditCounts:
     """Return the counts of the source before the comparison."""
-    sizes = np.diff(made.borders)
+    sizes = np.diff(made.boundaries)
     known = made.records >= 0
     found = AuditCounts(
         int(made.records[known].sum()), int(sizes[known].sum()), int(sizes[made.read].sum())

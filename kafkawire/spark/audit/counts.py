@@ -35,7 +35,7 @@ class Stretches:
     `cleanable`: 1 if records may have been compacted away, 0 for a segment that was never
     rewritten; `whys`: why counts are unknown; `read`: counted by reading."""
 
-    borders: Longs
+    boundaries: Longs
     records: Longs
     cleanable: Longs
     whys: dict[int, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Stretches:
 
     def range(self, at: int) -> Range:
         """Return the offsets of one stretch."""
-        return Range(int(self.borders[at]), int(self.borders[at + 1]))
+        return Range(int(self.boundaries[at]), int(self.boundaries[at + 1]))
 
     def open(self) -> list[int]:
         """Return the stretches with an unknown count and no reason."""
@@ -62,7 +62,7 @@ class Stretches:
 
     def joined(self) -> Stretches:
         """Merge all stretches; the count is known if all are."""
-        ends = self.borders[[0, -1]]
+        ends = self.boundaries[[0, -1]]
         unknown = np.flatnonzero(self.records < 0)
         records = -1 if len(unknown) else int(self.records.sum())
         whys = {0: self.whys[int(unknown[0])]} if len(unknown) else {}
@@ -78,16 +78,16 @@ def stretches(base: int, end: int, bounds: Bounds, counted: Counted) -> Stretche
     there = bases < ends
     whole = there & (bases == counted.bases) & (ends == counted.ends)
     edges = [low, high] if low < high else []
-    borders = np.unique(np.concatenate(([base, end], edges, bases[there], ends[there])))
-    borders = borders.astype(np.int64)
-    count = len(borders) - 1
-    made = Stretches(borders, np.full(count, -1, np.int64), np.ones(count, np.int64))
-    made.records[np.searchsorted(borders, bases[whole])] = counted.records[whole]
-    made.cleanable[np.searchsorted(borders, bases[there])] = counted.generations[there] > 0
+    boundaries = np.unique(np.concatenate(([base, end], edges, bases[there], ends[there])))
+    boundaries = boundaries.astype(np.int64)
+    count = len(boundaries) - 1
+    made = Stretches(boundaries, np.full(count, -1, np.int64), np.ones(count, np.int64))
+    made.records[np.searchsorted(boundaries, bases[whole])] = counted.records[whole]
+    made.cleanable[np.searchsorted(boundaries, bases[there])] = counted.generations[there] > 0
     for at in made.open():
-        if borders[at + 1] <= bounds.start:
+        if boundaries[at + 1] <= bounds.start:
             made.whys[at] = f"the source has deleted what is below {bounds.start}"
-        elif borders[at] >= bounds.end:
+        elif boundaries[at] >= bounds.end:
             made.whys[at] = f"the source ends at {bounds.end}"
     return made
 
@@ -97,14 +97,14 @@ def records_of(account: Account) -> int:
     return account.rows + sum(account.counts.get(reason, 0) for reason in WITHOUT_ROW)
 
 
-def without_row(coverage: Coverage, borders: Longs) -> tuple[Longs, Longs]:
+def without_row(coverage: Coverage, boundaries: Longs) -> tuple[Longs, Longs]:
     """Return minimum and maximum number of records without a row between adjacent borders; a run
     report with a truncated list of gaps has only their total."""
-    least = between(*_gaps(coverage, WITHOUT_ROW), borders)
-    most = least + between(*_gaps(coverage, PERHAPS), borders)
+    least = between(*_gaps(coverage, WITHOUT_ROW), boundaries)
+    most = least + between(*_gaps(coverage, PERHAPS), boundaries)
     for stretch in coverage.stretches:
         if stretch.kind == CUT_OFF and not stretch.counts.keys() <= {COMPACTED, LOST}:
-            low, high = _somewhere(stretch, borders)
+            low, high = _somewhere(stretch, boundaries)
             least, most = least + low, most + high
     return least, most
 
@@ -119,9 +119,9 @@ def _gaps(coverage: Coverage, reasons: tuple[str, ...]) -> tuple[Longs, Longs]:
     return columns[:, 0], columns[:, 1]
 
 
-def _somewhere(stretch: CoveredRange, borders: Longs) -> tuple[Longs, Longs]:
+def _somewhere(stretch: CoveredRange, boundaries: Longs) -> tuple[Longs, Longs]:
     """Return the minimum (what does not fit elsewhere) and the maximum (what fits)."""
-    inside = np.minimum(borders[1:], stretch.end) - np.maximum(borders[:-1], stretch.base)
+    inside = np.minimum(boundaries[1:], stretch.end) - np.maximum(boundaries[:-1], stretch.base)
     inside = np.maximum(inside, 0)
     surely = sum(stretch.counts.get(reason, 0) for reason in WITHOUT_ROW)
     perhaps = sum(stretch.counts.get(reason, 0) for reason in PERHAPS)
@@ -167,7 +167,7 @@ class ComparedCounts:
 
 def compare(made: Stretches, rows: Longs, coverage: Coverage) -> ComparedCounts:
     """Compare counts. `rows`: number of offsets of each stretch with a row or a dead letter."""
-    least, most = (rows + more for more in without_row(coverage, made.borders))
+    least, most = (rows + more for more in without_row(coverage, made.boundaries))
     known = made.records >= 0
     over = np.where(known, np.maximum(0, least - made.records), 0)
     cleaned = np.where(made.cleanable > 0, over, 0)
@@ -181,7 +181,7 @@ def compare(made: Stretches, rows: Longs, coverage: Coverage) -> ComparedCounts:
         if wrong[first:last].any():
             continue
         inside = slice(first, last)
-        ends = made.borders[[first, last]]
+        ends = made.boundaries[[first, last]]
         have, records = int(rows[inside].sum()), int((made.records + cleaned)[inside].sum())
         low, high = (have + int(each[0]) for each in without_row(coverage, ends))
         if records > high:

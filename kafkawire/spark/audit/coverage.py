@@ -48,7 +48,7 @@ class Coverage:
         """Position after the last offset."""
         return self.stretches[-1].end
 
-    def borders(self) -> Longs:
+    def boundaries(self) -> Longs:
         """Where each stretch begins, and where the last one ends."""
         return np.array([stretch.base for stretch in self.stretches] + [self.end], np.int64)
 

@@ -59,12 +59,12 @@ def join(many: list[Islands]) -> Islands:
     return Islands(*(np.concatenate(columns) for columns in zip(*many, strict=True)))
 
 
-def between(base: Longs, end: Longs, borders: Longs) -> Longs:
+def between(base: Longs, end: Longs, boundaries: Longs) -> Longs:
     """Count how many offsets of the ascending, disjoint islands [base[i], end[i]) are in each
     [borders[i], borders[i + 1])."""
     sums = np.concatenate(([0], np.cumsum(end - base)))
-    begun = np.searchsorted(base, borders, "left")  # islands that begin below a border
+    begun = np.searchsorted(base, boundaries, "left")  # islands that begin below a border
     below = sums[begun]
     some = begun > 0
-    below[some] -= np.maximum(0, end[begun[some] - 1] - borders[some])
+    below[some] -= np.maximum(0, end[begun[some] - 1] - boundaries[some])
     return np.diff(below).astype(np.int64)

@@ -37,7 +37,7 @@ def audit(
         try:
             others = remade(catalog, listed.ids)
             counting = Counting(catalog, listed.coverages, others)
-            listed.borders = counting.borders
+            listed.boundaries = counting.boundaries
             rows = _judge(listed, through)
             compare(listed.report, catalog, others, counting, rows, progress)
         finally:
@@ -71,7 +71,7 @@ def _file_problem(report: TableReport, finding: ScanFinding) -> None:
 
 def _rowless(where: Where, listed: ListedTable) -> Judgement:
     """Return the outcome of a partition without rows."""
-    empty = Judge(listed.coverages, listed.borders)
+    empty = Judge(listed.coverages, listed.boundaries)
     empty.begin(where)
     return empty.finish()
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Where = tuple[str, int]
 """Topic and partition."""
-Borders = Mapping[Where, Longs]
+Boundaries = Mapping[Where, Longs]
 """Ascending offsets of partitions."""
 
 
@@ -39,21 +39,21 @@ class Judgement:
 
 class Judge:
     """Takes the islands of one partition after another. `coverages`: None if there are no run
-    reports; otherwise no run has read a partition that is missing there. `borders`: offsets between
-    which rows are counted."""
+    reports; otherwise no run has read a partition that is missing there. `boundaries`: offsets
+    between which rows are counted."""
 
     def __init__(
-        self, coverages: Mapping[Where, Coverage] | None, borders: Borders | None = None
+        self, coverages: Mapping[Where, Coverage] | None, boundaries: Boundaries | None = None
     ) -> None:
         self._coverages = coverages
-        self._borders = borders or {}
+        self._boundaries = boundaries or {}
 
     def begin(self, where: Where) -> None:
         """Start with a partition."""
         self._coverage = None
         if self._coverages is not None:
             self._coverage = self._coverages.get(where, Coverage())
-        self._walk = Continuity(self._coverage, self._borders.get(where))
+        self._walk = Continuity(self._coverage, self._boundaries.get(where))
         self._dead = 0
 
     def feed(self, base: Longs, end: Longs, dead: NDArray[np.bool_]) -> None:
@@ -73,7 +73,7 @@ class Judge:
             return np.zeros(len(base), np.bool_)
         stretches = self._coverage.stretches
         gaps = np.array([each.kind == GAP for each in stretches])
-        at = np.searchsorted(self._coverage.borders(), base, "right") - 1
+        at = np.searchsorted(self._coverage.boundaries(), base, "right") - 1
         inside = (at >= 0) & (at < len(stretches))
         return inside & gaps[np.clip(at, 0, len(stretches) - 1)]
 
@@ -81,10 +81,10 @@ class Judge:
 def judge(
     batches: Iterable[pa.RecordBatch],
     coverages: Mapping[Where, Coverage] | None,
-    borders: Borders | None = None,
+    boundaries: Boundaries | None = None,
 ) -> Iterator[tuple[str, int, str]]:
     """Yield (topic, partition, judgement as JSON) of sorted islands."""
-    verdicts = Judge(coverages, borders)
+    verdicts = Judge(coverages, boundaries)
     for where, portions in groupby(_portions(batches), key=lambda each: each[0]):
         verdicts.begin(where)
         for _, base, end, dead in portions:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from kafkawire.spark.audit.coverage import Coverage, coverage
-from kafkawire.spark.audit.judging import Borders, Where
+from kafkawire.spark.audit.judging import Boundaries, Where
 from kafkawire.spark.audit.scanning import ScanFile
 from kafkawire.spark.audit.verdict import AuditProblem, TableReport
 from kafkawire.spark.pipeline.job import DELTA, ICEBERG, PARQUET
@@ -24,7 +24,7 @@ from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import SourceError
 
 FOREIGN, SKIPPED = "foreign file", "missing run"
-LOOKS = 5
+MAX_ATTEMPTS = 5
 """Attempts to list a table whose files change concurrently; listing takes at most a second."""
 _NAMED = 5
 """Maximum number of files named in a sentence."""
@@ -38,7 +38,7 @@ class AuditError(SourceError):
 class ListedTable:
     """The content of a table by its own metadata. `coverages`, `nexts`: None, {} for a table
     without run reports; `nexts`: the offsets at which the next run begins; `merged`: whether files
-    were replaced since; `borders`: offsets between which rows are counted, set by the caller;
+    were replaced since; `boundaries`: offsets between which rows are counted, set by the caller;
     `ids`: of its topics, as of the last run."""
 
     report: TableReport
@@ -47,7 +47,7 @@ class ListedTable:
     coverages: dict[Where, Coverage] | None = None
     nexts: dict[Where, int] = field(default_factory=dict)
     merged: Callable[[], bool] = lambda: False
-    borders: Borders = field(default_factory=dict)
+    boundaries: Boundaries = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -111,7 +111,7 @@ def _ours(place: Place, kind: str, state: TableState) -> ListedTable:
 
 def _steady(table: Table) -> tuple[list[FileFacts], tuple[int, int]]:
     """List the files once no concurrent run or compaction has changed them."""
-    for _ in range(LOOKS):
+    for _ in range(MAX_ATTEMPTS):
         before = table.committed(), table.compacted()
         files = table.files()
         if (table.committed(), table.compacted()) == before:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkawire.progress import Progress, silent
 from kafkawire.spark.audit.coverage import Coverage
-from kafkawire.spark.audit.judging import Borders, Where, judge
+from kafkawire.spark.audit.judging import Boundaries, Where, judge
 from kafkawire.spark.audit.listing import AuditError, ListedTable
 from kafkawire.spark.audit.scanning import (
     DDL,
@@ -76,7 +76,7 @@ def _judged(spark: SparkSession, listed: ListedTable, done: Callable[[int], None
     sorted_ = found.repartition(min(cores, partitions), "topic", "partition").sortWithinPartitions(
         "topic", "partition", "base", "end"
     )
-    return map_in_arrow(sorted_, _judging(listed.coverages, listed.borders), DDL)
+    return map_in_arrow(sorted_, _judging(listed.coverages, listed.boundaries), DDL)
 
 
 def spread(files: Sequence[ScanFile], tasks: int) -> list[list[ScanFile]]:
@@ -104,14 +104,14 @@ def _scanner(
     return run
 
 
-def _judging(coverages: Mapping[Where, Coverage] | None, borders: Borders) -> Batches:
-    return lambda batches: judged(batches, coverages, borders)
+def _judging(coverages: Mapping[Where, Coverage] | None, boundaries: Boundaries) -> Batches:
+    return lambda batches: judged(batches, coverages, boundaries)
 
 
 def judged(
     batches: Iterator[pa.RecordBatch],
     coverages: Mapping[Where, Coverage] | None,
-    borders: Borders,
+    boundaries: Boundaries,
 ) -> Iterator[pa.RecordBatch]:
     """Return a judgement for the sorted islands of each partition, and other findings unchanged."""
     import pyarrow.compute as pc
@@ -124,6 +124,6 @@ def judged(
             passed.append(batch.filter(pc.invert(is_island)))
             yield batch.filter(is_island)
 
-    for topic, partition, text in judge(only_islands(), coverages, borders):
+    for topic, partition, text in judge(only_islands(), coverages, boundaries):
         yield as_batch([ScanFinding(VERDICT, topic, partition, -1, -1, text)])
     yield from (batch for batch in passed if batch.num_rows)

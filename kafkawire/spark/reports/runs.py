@@ -39,7 +39,7 @@ def runs(
     selection = Selection((*columns, PARTITION, *named))
     for batch in read_task(source, places, task, selection):
         topic = next(iter(topics))
-        for start, stop in _borders(batch, len(columns)):
+        for start, stop in _boundaries(batch, len(columns)):
             some = batch.slice(start, stop - start)
             partition = some.column(len(columns))[0].as_py()
             if named:
@@ -47,7 +47,7 @@ def runs(
             yield RecordRun(topic, partition, tuple(some.columns[: len(columns)]))
 
 
-def _borders(batch: pa.RecordBatch, first: int) -> Iterator[tuple[int, int]]:
+def _boundaries(batch: pa.RecordBatch, first: int) -> Iterator[tuple[int, int]]:
     """Return where each run begins and ends: where a column from `first` on changes."""
     import pyarrow as pa
     import pyarrow.compute as pc

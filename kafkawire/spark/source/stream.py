@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.options import SourceOptions
 
 Offsets = dict[str, Any]
-LOOK_EVERY_S = 1.0
+CHECK_INTERVAL_S = 1.0
 """Minimum interval of checks: Spark calls for the newest offsets a hundred times a second while
 there is nothing new. A check costs a bucket three requests, one dollar a month at this interval."""
 
@@ -64,7 +64,7 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         """Return the end of the next micro batch: `start` again if there is nothing to read."""
-        known, catalog = from_json(start), open_current(self.options.source, LOOK_EVERY_S)
+        known, catalog = from_json(start), open_current(self.options.source, CHECK_INTERVAL_S)
         latest = self._ends(catalog) if self._target is None else self._target
         if isinstance(limit, ReadAllAvailable):
             return to_json(latest)
@@ -113,5 +113,5 @@ class StreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableN
         first, last = from_json(start), from_json(end)
         if first == last:
             return []
-        catalog = open_current(self.options.source, LOOK_EVERY_S)
+        catalog = open_current(self.options.source, CHECK_INTERVAL_S)
         return self.plan(catalog, stream_ranges(catalog, first, last))

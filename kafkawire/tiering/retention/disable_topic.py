@@ -69,7 +69,7 @@ class TopicDisabler:
             numbers = [row.number for row in info.partitions if self._leaves(row.number)]
             done = True
             for at in range(0, len(numbers), PARTITIONS_AT_ONCE):
-                done &= await self._withdraw(info.name, numbers[at : at + PARTITIONS_AT_ONCE])
+                done &= await self._disable(info.name, numbers[at : at + PARTITIONS_AT_ONCE])
             if done and self._noted.get(topic_id) is info:
                 del self._noted[topic_id]
         return busy
@@ -78,7 +78,7 @@ class TopicDisabler:
         config = self._log.loader.config_of(number)
         return config is not None and not config.tiered and config.tier_deletes
 
-    async def _withdraw(self, topic: str, numbers: Iterable[int]) -> bool:
+    async def _disable(self, topic: str, numbers: Iterable[int]) -> bool:
         """Disable some partitions of a topic; return False if uploads of it are in progress."""
         await self._log.loader.load(numbers)
         store = self._log.segments.store

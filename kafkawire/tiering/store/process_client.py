@@ -170,7 +170,7 @@ class StorageChild:
                 self._take(unpack_answer(await self._process.receive()))
         except (asyncio.IncompleteReadError, ConnectionError):
             why = ""
-        except Exception as problem:  # whatever it is: waiting calls must fail
+        except Exception as problem:  # after any error waiting calls must fail
             why = f"said what is no answer: {problem!r}"
             self._process.kill()
         intended = not self.alive

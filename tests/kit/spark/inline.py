@@ -37,6 +37,6 @@ def in_process(listed: ListedTable) -> Iterator[ScanFinding]:
     found = pa.Table.from_batches(islands, schema())
     order = [(name, "ascending") for name in ("topic", "partition", "base", "end")]
     batches = iter(found.sort_by(order).to_batches())
-    for batch in judged(batches, listed.coverages, listed.borders):
+    for batch in judged(batches, listed.coverages, listed.boundaries):
         for row in batch.to_pylist():
             yield ScanFinding(**row)

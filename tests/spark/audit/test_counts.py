@@ -81,7 +81,7 @@ class Partition:
 def held(made: Stretches, rows: list[int], known: Coverage) -> ComparedCounts:
     """Rows counted like the audit counts them."""
     found = islands(np.zeros(len(rows), np.int64), np.array(sorted(rows), np.int64))
-    walk = Continuity(known, made.borders)
+    walk = Continuity(known, made.boundaries)
     walk.feed(found.base, found.end)
     return compare(made, np.array(walk.finish().counts, np.int64), known)
 
@@ -118,8 +118,8 @@ def test_complete_table_matches_despite_later_losses_of_source(
     accounts = [account(low, source.fates[low:high], listed) for low, high in ranges]
     rows = [at for at in range(base, end) if source.fates[at] == ROW]
     made = source.cut(base, end, size)
-    assert (made.borders[0], made.borders[-1]) == (base, end)
-    assert (np.diff(made.borders) > 0).all()
+    assert (made.boundaries[0], made.boundaries[-1]) == (base, end)
+    assert (np.diff(made.boundaries) > 0).all()
     for at, records in enumerate(made.records.tolist()):
         low, high = made.range(at)
         assert (records < 0) == (at in made.whys) == (high <= source.start)
@@ -189,17 +189,17 @@ def test_several_segments_are_compared_together() -> None:
 
 def test_damaged_offsets_may_or_may_not_be_records() -> None:
     fates = [ROW, DAMAGED, DAMAGED, COMPACTED, CONTROL, ROW]
-    borders = np.array([0, 2, 6])
-    least, most = without_row(coverage([account(0, fates)]), borders)
+    boundaries = np.array([0, 2, 6])
+    least, most = without_row(coverage([account(0, fates)]), boundaries)
     assert (least.tolist(), most.tolist()) == ([0, 1], [1, 2])
-    least, most = without_row(coverage([account(0, fates, listed=0)]), borders)
+    least, most = without_row(coverage([account(0, fates, listed=0)]), boundaries)
     assert (least.tolist(), most.tolist()) == ([0, 0], [2, 3])
 
 
 def test_table_may_begin_or_end_within_segment() -> None:
     source = Partition([ROW] * 40, [20, 40])
     made = stretches(5, 30, Bounds(0, 40, 40), source.counted())
-    assert made.borders.tolist() == [5, 20, 30]
+    assert made.boundaries.tolist() == [5, 20, 30]
     assert made.records.tolist() == [-1, -1]
     assert made.open() == [0, 1]
 
@@ -219,7 +219,7 @@ def test_cleaned_segment_does_not_hide_row_missing_elsewhere() -> None:
 def test_undecidable_counts_have_a_reason() -> None:
     source = Partition([ROW] * 40, [10, 20, 30], start=5)
     made = stretches(0, 40, Bounds(5, 30, 35), source.counted())
-    assert made.borders.tolist() == [0, 5, 10, 20, 30, 35, 40]
+    assert made.boundaries.tolist() == [0, 5, 10, 20, 30, 35, 40]
     assert made.records.tolist() == [-1, -1, 10, 10, -1, -1]
     assert made.whys == {
         0: "the source has deleted what is below 5", 5: "the source ends at 35",
@@ -256,10 +256,10 @@ def test_damage_of_source_does_not_hide_forged_row() -> None:
 
 @given(st.sets(st.integers(0, 20)), st.sets(st.integers(0, 20), min_size=1))
 def test_between_counts_offsets(rows: set[int], edges: set[int]) -> None:
-    borders = np.array(sorted(edges), np.int64)
+    boundaries = np.array(sorted(edges), np.int64)
     found = islands(np.zeros(len(rows), np.int64), np.array(sorted(rows), np.int64))
     expected = [sum(low <= at < high for at in rows) for low, high in pairwise(sorted(edges))]
-    assert between(found.base, found.end, borders).tolist() == expected
+    assert between(found.base, found.end, boundaries).tolist() == expected
 
 
 @pytest.mark.parametrize("portion", [1, 2, 100])

@@ -130,8 +130,8 @@ def places_of_harm(data: bytes) -> list[int]:
     end = trailer.batches_end
     inside = range(HEADER_BYTES, end, max(1, (end - HEADER_BYTES) // 15))
     after = range(end, len(data), max(1, (len(data) - end) // 25))
-    borders = [0, HEADER_BYTES - 1, HEADER_BYTES, end - 1, end, len(data) - 1]
-    return sorted({*inside, *after, *borders})
+    boundaries = [0, HEADER_BYTES - 1, HEADER_BYTES, end - 1, end, len(data) - 1]
+    return sorted({*inside, *after, *boundaries})
 
 
 def harmed(files: Files, key: str) -> Iterator[tuple[str, int]]:

@@ -28,11 +28,11 @@ from tests.log.segments.test_served import (
     produce,
 )
 
-LOOKS = 3000
+MAX_ATTEMPTS = 3000
 
 
 async def tiered_until(server: Server, offset: int) -> None:
-    for _ in range(LOOKS):
+    for _ in range(MAX_ATTEMPTS):
         if partition_of(server).commit_offset >= offset:
             return
         await asyncio.sleep(0.01)
@@ -88,7 +88,7 @@ async def test_cold_fetches_are_served_despite_client_that_does_not_read(
         await until(lambda: 0 < answers.held_bytes < 1 << 24, "one Fetch at a time")
         idle.writer.transport.abort()
         await client.close()
-        for _ in range(LOOKS):
+        for _ in range(MAX_ATTEMPTS):
             gc.collect()
             if not cold.tier(0).cache.leased and not answers.held_bytes:
                 return

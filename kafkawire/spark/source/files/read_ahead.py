@@ -85,7 +85,7 @@ class _Planning:
         """Yield the reads, see parallel_reads.Plan."""
         at = 0
         while at < len(self._pieces):
-            self._look_ahead()
+            self._request_indexes()
             stop = self._together(at)
             if stop > at:
                 step, at = self._small(at, stop)
@@ -94,7 +94,7 @@ class _Planning:
                 yield from self._large(at)
                 at += 1
 
-    def _look_ahead(self) -> None:
+    def _request_indexes(self) -> None:
         """Request the indexes of the following large pieces."""
         while len(self._indexes) < INDEXES_AHEAD and self._looked < len(self._pieces):
             piece = self._pieces[self._looked]

@@ -9,7 +9,7 @@ from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.read_ahead import read_index
 from kafkawire.spark.source.model import DamagedData, Piece
 
-LOOK_BYTES = 256 << 10
+SEARCH_BYTES = 256 << 10
 """Bytes read at a time. The first block that may have the time nearly always has it."""
 
 
@@ -28,7 +28,7 @@ def first_since(place: Place, piece: Piece, topic: str, partition: int, ms: int)
             return None
         begin = index.block(index.find(index.span(piece.base, 1)[0]))[0]
         for start, length in index.runs(
-            max(position, begin), piece.start + piece.length, LOOK_BYTES
+            max(position, begin), piece.start + piece.length, SEARCH_BYTES
         ):
             data = place.get_range(piece.key, start, length)
             bad = index.damaged(start, data)
