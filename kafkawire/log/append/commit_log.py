@@ -186,7 +186,7 @@ class CommitLog:
         self.commits.want()
 
     def when_room(self, fn: Callable[[], None]) -> None:
-        """Call `fn` once `full` is over."""
+        """Call `fn` once `full` is false again."""
         if self.full:
             self.waiting_for_room.append(fn)
         else:

@@ -152,7 +152,7 @@ class JournalCheck:
 
     def _damage(self, damage: Damage) -> None:
         gap = damage.gap
-        repair = "the next start goes on after what is lost"
+        repair = "the next start continues after what is lost"
         if gap.missing or gap.cut_short:
             repair = f"put the file back if there is a copy; {repair}"
         where, text = f"journal {gap.journal}", damage.text(self._name)

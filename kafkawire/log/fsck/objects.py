@@ -51,7 +51,7 @@ class ObjectCheck:
             for row in rows:
                 segment = self._segments.get(row.segment_id)
                 if segment is None or segment.state != LIVE:
-                    continue  # it is removed by and by
+                    continue  # it is removed later
                 if segment.object == row.uuid and segment.tier == row.tier:
                     whole.add(segment.id)
                 else:
