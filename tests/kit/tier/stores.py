@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from kafkawire.objectstore.folder import FolderProvider
 from kafkawire.objectstore.open import make_provider
+from kafkawire.objectstore.staging import SharedStaging
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.process import StoreProcess
@@ -25,6 +27,7 @@ TEN = b"0123456789"
 KINDS = [
     "fake",
     "folder",
+    "shared-folder",
     pytest.param("process-folder", marks=pytest.mark.real),
     pytest.param("s3", marks=pytest.mark.real),
     pytest.param("process-s3", marks=pytest.mark.real),
@@ -44,6 +47,11 @@ class World:
     def real(self) -> bool:
         return self.kind != "fake"
 
+    @property
+    def compares_etags(self) -> bool:
+        """Whether `if_match` is possible: a shared folder has no lock for it."""
+        return self.kind != "shared-folder"
+
     def other(self) -> ObjectStore:
         """A store of the other tier."""
         return opened(self.kind, self.beside)
@@ -53,6 +61,8 @@ def opened(kind: str, url: str) -> ObjectStore:
     if kind == "fake":
         return FakeStore(BUCKETS.setdefault(url, FakeBucket()), None, MEMORY_BYTES)
     tier = parse_tier(url)
+    if kind == "shared-folder":
+        return DirectStore(FolderProvider(tier.folder, SharedStaging()), MEMORY_BYTES)
     if kind.startswith("process"):
         return StoreProcess(tier, MEMORY_BYTES, PART_BYTES)
     return DirectStore(make_provider(tier, PART_BYTES, 8, 4), MEMORY_BYTES)
