@@ -41,7 +41,7 @@ async def tiered_until(server: Server, offset: int) -> None:
 
 async def listed(client: Client, timestamp: int) -> int:
     topic = ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=timestamp)])
-    request = ListOffsetsRequest(replica_id=-1, topics=[topic], timeout_ms=5000)
+    request = ListOffsetsRequest(replica_id=-1, topics=[topic], timeout_ms=60_000)
     row = (await client.call(request, 11)).topics[0].partitions[0]
     assert row.error_code == 0
     return int(row.offset)
@@ -57,7 +57,7 @@ def everything(max_bytes: int = 1 << 20) -> FetchRequest:
 async def test_cold_fetches_are_served_despite_client_that_does_not_read(
     tmp_path: Path,
 ) -> None:
-    settings = {"tier_url": str(tmp_path / "tier"), "remote_fetch_max_wait_ms": "10000"}
+    settings = {"tier_url": str(tmp_path / "tier"), "remote_fetch_max_wait_ms": "60000"}
     async with running(tmp_path / "data", **QUICK_CUTS, **settings) as server:
         client = await Client.connect(port_of(server))
         await make(client, "t", 1, tieredStorageLevel="force", tiering_min_object_bytes="1")
