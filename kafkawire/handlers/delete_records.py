@@ -37,11 +37,11 @@ async def delete_records(ctx: RequestContext, req: DeleteRecordsRequest) -> Dele
         response.topics.append(result)
         await ctx.give_way()
     if ctx.broker.tiering is not None:
-        await _tell_tier(ctx, response, req.timeout_ms / 1000)
+        await _notify_tier(ctx, response, req.timeout_ms / 1000)
     return response
 
 
-async def _tell_tier(
+async def _notify_tier(
     ctx: RequestContext, response: DeleteRecordsResponse, timeout_s: float
 ) -> None:
     """Publish the new log starts in the bucket's manifest; set errors in the results if that

@@ -168,7 +168,7 @@ class Counting:
         for one, each, at in differing:
             _settle(one, each, accounts[at] if at >= 0 else None)
         for one, _ in found:
-            _tell_once(one.report)
+            _drop_explained(one.report)
 
     def _read(self, parts: Sequence[TaskPart], what: str, progress: Progress) -> list[Account]:
         if not parts:
@@ -240,7 +240,7 @@ def _settle(one: _One, each: Difference, account: Account | None) -> None:
     one.report.problems.append(AuditProblem(kind, text, missing, tuple(ranges)))
 
 
-def _tell_once(report: PartitionReport) -> None:
+def _drop_explained(report: PartitionReport) -> None:
     """Remove count differences that the missing rows already explain."""
     missing, fewer = (
         sum(problem.offsets for problem in report.problems if problem.kind == kind)

@@ -37,10 +37,10 @@ class Warnings:
             self._silent += 1
             return
         self._reported[what] = now
-        more = f" ({self._silent} more were not written)" if self._silent else ""
+        more = f" ({self._silent} more failures were not logged)" if self._silent else ""
         self._silent = 0
         self._logger.warning(
-            "%s failed, it is tried again: %s%s",
+            "%s failed and will be retried: %s%s",
             what,
             failure,
             more,

@@ -30,5 +30,5 @@ def test_only_unexpected_exception_is_logged_with_traceback(
 ) -> None:
     Warnings(World().env, logging.getLogger("tier")).warn("an upload", failure)
     (record,) = caplog.records
-    assert f"an upload failed, it is tried again: {failure}" in record.getMessage()
+    assert f"an upload failed and will be retried: {failure}" in record.getMessage()
     assert bool(record.exc_info) == (failure not in EXPECTED)
