@@ -30,8 +30,8 @@ from kafkawire.messages.offset_for_leader_epoch import (
 )
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.metadata.store import MetadataError
-from tests.handlers.test_produce_fetch import fetch, produce
 from tests.kit.client import Client, batch
+from tests.kit.produce_fetch import fetch, produce
 from tests.kit.server import port_of, running
 
 TOPICS = 5_000

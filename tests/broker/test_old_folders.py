@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.testing.broker import BrokerProcess
-from tests.cli.test_offsets import Typed
+from tests.kit.cli import Typed
 
 FOLDERS = sorted((Path(__file__).parent.parent / "golden" / "folders").glob("*.tar.xz"))
 TOPICS = ("plain", "gzip", "snappy", "lz4", "zstd")

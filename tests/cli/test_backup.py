@@ -35,7 +35,7 @@ from kafkawire.offsets.catalog.port import (
 )
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from kafkawire.testing.broker import BrokerProcess
-from tests.cli.test_offsets import Typed, produce
+from tests.kit.cli import Typed, produce
 from tests.kit.postgres import new_database
 
 

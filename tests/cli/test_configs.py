@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.testing.broker import BrokerProcess
-from tests.cli.test_offsets import Typed
+from tests.kit.cli import Typed
 
 pytestmark = pytest.mark.real
 

@@ -8,21 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from kafka import KafkaProducer
-from typer.testing import CliRunner
 
-from kafkawire.cli.app import app
 from kafkawire.cli.consume import parse_start
 from kafkawire.cli.offsets.report import Walk, _enter
 from kafkawire.cli.options import OptionError
 from kafkawire.codec.batches import build, read_head
 from kafkawire.offsets.types import OffsetType
 from kafkawire.testing.broker import BrokerProcess
-
-NEW_YEAR_MS = 1_767_225_600_000
+from tests.kit.cli import NEW_YEAR_MS, Typed, produce
 
 
 @pytest.mark.parametrize(
@@ -89,42 +84,6 @@ def test_validation_reports_each_kind_of_defect() -> None:
     thin = bytearray(batch(0, 3))
     thin[57:61] = (2).to_bytes(4, "big")
     assert walked(bytes(thin)).problems == ["the batch at offset 0 has 2 records for 3 offsets"]
-
-
-class Typed:
-    """A command that was run: its exit code and its output."""
-
-    def __init__(self, server: str, *words: str) -> None:
-        result = CliRunner(env={"KAFKAWIRE_SERVER": server}).invoke(app, list(words))
-        self.code, self.out, self.err = result.exit_code, result.stdout, result.stderr
-
-    @property
-    def json(self) -> Any:
-        assert (self.code, self.err) == (0, "")
-        return json.loads(self.out)
-
-    @property
-    def lines(self) -> list[Any]:
-        assert (self.code, self.err) == (0, "")
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-def produce(server: str, topic: str, counts: dict[int, int]) -> None:
-    """Append this many records to each partition, a second apart from the start of 2026."""
-    producer = KafkaProducer(bootstrap_servers=server, acks="all")
-    sent = [
-        producer.send(
-            topic,
-            b"%d" % number,
-            key=b"k",
-            partition=partition,
-            timestamp_ms=NEW_YEAR_MS + 1000 * number,
-        )
-        for partition, count in counts.items()
-        for number in range(count)
-    ]
-    assert all(future.get(30) for future in sent)
-    producer.close()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ page were wrong, it could not read what we write.
 from __future__ import annotations
 
 import json
-import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from kafkawire.codec.segment import format as codec
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.log.io.worker_jobs import ScrubArguments, find_job, no_pace
 from tests.golden import make_segment_v1, make_segment_v1_origin
+from tests.kit.codec.pages import example
 from tests.kit.log.segments import everything
 
 ROOT = Path(__file__).parent.parent.parent
@@ -224,15 +224,8 @@ def test_reader_written_from_page_reads_our_files(name: str) -> None:
         assert (log_start, [list(one) for one in aborted]) == (said["log_start"], said["aborted"])
 
 
-def example() -> bytes:
-    """The bytes of the example at the end of the page."""
-    lines = re.findall(r"^([0-9a-f]{4})  ((?:[0-9a-f]{2} ?){1,16})", PAGE, re.MULTILINE)
-    assert [int(at, 16) for at, _ in lines] == list(range(0, 16 * len(lines), 16))
-    return bytes.fromhex("".join(text for _, text in lines))
-
-
 def test_example_of_page_is_a_segment() -> None:
-    data = example()
+    data = example(PAGE)
     assert len(data) == 558
     plain, whole = Plain(data), everything(data)
     (entry,) = plain.entries

@@ -25,7 +25,7 @@ from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssi
 from tests.kit import simloop
 from tests.kit.groups.desk import commit_of
 from tests.kit.groups.log import Bench, fake_env
-from tests.kit.waiting import until
+from tests.kit.waiting import ticks, until
 
 FETCH = OffsetFetchRequestGroup(group_id="g", topics=None)
 
@@ -53,11 +53,6 @@ def beat(member: str, generation: int) -> HeartbeatRequest:
     return HeartbeatRequest(group_id="g", member_id=member, generation_id=generation)
 
 
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
 async def stable_pair(bench: Bench) -> tuple[str, str]:
     """Members c-1 (leader) and c-2, generation 1, everything committed and answered."""
     one = bench.ask(join(), 3, "1")
@@ -77,7 +72,7 @@ async def stable_pair(bench: Bench) -> tuple[str, str]:
 async def test_response_is_sent_after_commit() -> None:
     bench = Bench().begin()
     answer = bench.ask(commit_of({("t", 0): 5}))
-    await turns()
+    await ticks()
     assert len(bench.partition.batches) == 1
     assert not answer.done()
     bench.log.commit()
@@ -89,7 +84,7 @@ async def test_applied_change_is_visible_but_not_reported_before_commit() -> Non
     bench.ask(commit_of({("t", 0): 5}))
     read = bench.ask(FETCH)  # in the same iteration: the commit is decided first
     assert bench.coordinator.shard.offsets.of("g")["t"][0].offset == 5
-    await turns()
+    await ticks()
     assert not read.done()
     bench.log.commit()
     assert read.result().topics[0].partitions[0].committed_offset == 5
@@ -101,7 +96,7 @@ async def test_heartbeat_is_answered_at_once_when_nothing_is_pending() -> None:
     beats = bench.ask(beat(leader, 1))
     assert beats.done()
     bench.ask(commit_of({("t", 0): 5}, generation=1, member=leader))
-    await turns()
+    await ticks()
     later = bench.ask(beat(leader, 1))
     assert not later.done()
     bench.log.commit()
@@ -124,14 +119,14 @@ async def _move_the_session() -> None:
     await asyncio.sleep(0.05)
     assert leader in coordinator.shard.groups["g"].members
     bench.ask(commit_of({("t", 0): 5}, generation=1, member=leader))
-    await turns()
+    await ticks()
     assert coordinator.heartbeat(beat(leader, 1)) is None  # the commit is decided before it
 
 
 async def test_commits_of_one_iteration_share_a_batch() -> None:
     bench = Bench().begin()
     answers = [bench.ask(commit_of({("t", n): n}, group=f"g{n}")) for n in range(5)]
-    await turns()
+    await ticks()
     (batch,) = bench.partition.batches
     assert read_head(batch).count == 5
     bench.log.commit()
@@ -146,7 +141,7 @@ async def test_oversized_commit_does_not_fail_others() -> None:
     large = bench.ask(commit_of({("t", 1): 1}, metadata="x" * 5000))
     refused = bench.ask(commit_of({("t", 2): 1}, generation=7, member="m"))
     assert refused.done()  # decided without the log
-    await turns()
+    await ticks()
     bench.log.commit()
     codes = [f.result().topics[0].partitions[0].error_code for f in (small, large)]
     assert codes == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
@@ -157,7 +152,7 @@ async def test_refused_append_changes_nothing() -> None:
     leader, follower = await stable_pair(bench)
     bench.partition.refuse = ErrorCode.KAFKA_STORAGE_ERROR
     commit = bench.ask(commit_of({("t", 0): 5}, generation=1, member=leader))
-    await turns()
+    await ticks()
     assert commit.result().topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
     assert not bench.coordinator.shard.offsets.by_group
     static = bench.ask(join(group_instance_id="i"), 5, "3")  # parks: no record is needed yet
@@ -196,7 +191,7 @@ async def test_failed_commit_unloads_and_reloads_partition() -> None:
     parked = bench.ask(join("c-1"))
     assert not parked.done()
     lost = bench.ask(commit_of({("t", 0): 6}, generation=1, member="c-2"))
-    await turns()
+    await ticks()
     read = bench.ask(FETCH)
     bench.log.fail()
     assert lost.result().topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
@@ -326,8 +321,8 @@ async def test_close_while_loading_stops_load(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(bench.log, "read", lambda plan: never)
     bench.coordinator = bench.make()
     bench.coordinator.start()
-    await turns()
+    await ticks()
     await bench.coordinator.close()
-    await turns()
+    await ticks()
     assert never.cancelled()
     assert not bench.env.tasks

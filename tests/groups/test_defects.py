@@ -15,10 +15,10 @@ from kafkawire.groups.offsets import INT64_MAX
 from kafkawire.groups.records import Offset
 from kafkawire.groups.shard import Shard
 from kafkawire.messages.list_groups import ListGroupsRequest
-from tests.groups.test_coordinator import beat, join, stable_pair, turns
+from tests.groups.test_coordinator import beat, join, stable_pair
 from tests.kit.groups.desk import commit_of
 from tests.kit.groups.log import Bench
-from tests.kit.waiting import until
+from tests.kit.waiting import ticks, until
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ async def test_unencodable_record_fails_alone(
     good = bench.ask(commit_of({("t", 0): 5}))
     bad = bench.ask(commit_of({("t", 1): 13}, group="other"))
     last = bench.ask(commit_of({("t", 2): 7}))
-    await turns()
+    await ticks()
     bench.log.commit()
     codes = [f.result().topics[0].partitions[0].error_code for f in (good, bad, last)]
     assert codes == [0, ErrorCode.UNKNOWN_SERVER_ERROR, 0]
@@ -96,7 +96,7 @@ async def test_exception_while_applying_answers_all_commits_of_batch(
     with monkeypatch.context() as patched:
         patched.setattr("kafkawire.groups.offsets.Offsets.apply", broken)
         asked = [bench.ask(commit_of({("t", n): 5})) for n in range(3)]
-        await turns()
+        await ticks()
         codes = [f.result().topics[0].partitions[0].error_code for f in asked]
     assert codes == [ErrorCode.NOT_COORDINATOR] * 3
     bench.log.commit()

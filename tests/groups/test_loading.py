@@ -17,11 +17,11 @@ from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.records import GroupRecord, OffsetRecord, decode_record
 from kafkawire.groups.shard import Shard
 from kafkawire.groups.snapshot import SnapshotLocation
-from tests.groups.test_coordinator import beat, join, stable_pair, sync, turns
+from tests.groups.test_coordinator import beat, join, stable_pair, sync
 from tests.kit.groups.desk import commit_of
 from tests.kit.groups.log import Bench
 from tests.kit.groups.model import known
-from tests.kit.waiting import until
+from tests.kit.waiting import ticks, until
 
 PLACE = SnapshotLocation("/groups", b"t" * 16, 0)
 
@@ -141,7 +141,7 @@ async def test_snapshot_is_taken_after_enough_log(
     bench = Bench().begin()
     for n in range(60):
         await bench.now(commit_of({("t", 0): n}))
-    await turns(20)
+    await ticks(20)
     assert PLACE.path in files(bench)
     assert bench.coordinator.appender.log_bytes < 4100
     found = snapshot.read(bench.env.fs, PLACE)
@@ -153,9 +153,9 @@ async def test_snapshot_is_taken_after_enough_log(
 async def test_snapshot_has_committed_state_only() -> None:
     bench = Bench().begin()
     bench.ask(commit_of({("t", 0): 1}))
-    await turns()
+    await ticks()
     storing = bench.env.spawn(bench.coordinator._store(0), "store")
-    await turns()
+    await ticks()
     bench.log.fail()
     await storing
     assert not files(bench)
@@ -247,7 +247,7 @@ async def test_load_stops_at_last_committed_offset() -> None:
     before = known(bench.coordinator.shard)
     bench.partition.append(memoryview(build([(b"\0\2\0\1z", None)], timestamp_ms=1)), 1)
     bench.ask(commit_of({("t", 0): 1}, group="new"))
-    await turns()
+    await ticks()
     bench.log.fail()
     await until(lambda: bench.active)
     assert known(bench.coordinator.shard) == before

@@ -24,8 +24,8 @@ from kafkawire.messages.fetch import FetchRequest, FetchResponse
 from kafkawire.messages.produce import ProduceRequest
 from kafkawire.server.connection import Connection
 from kafkawire.server.run import Server
-from tests.handlers.test_produce_fetch import fetch, make, produce
 from tests.kit.client import Client, batch
+from tests.kit.produce_fetch import fetch, make, produce
 from tests.kit.server import port_of, running
 
 VALUE_BYTES = 250_000

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,25 +12,12 @@ from kafkawire.codec.fetch import MAX_ITEMS
 from kafkawire.handlers.fetch.long import LongFetch
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.server.run import Server
-from tests.handlers.test_produce_fetch import make, produce, values
 from tests.kit.client import Client, batch
-from tests.kit.server import port_of, running
+from tests.kit.produce_fetch import make, produce, values
+from tests.kit.server import port_of
 from tests.kit.waiting import until
 
 MANY = MAX_ITEMS * 2
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path / "data", flush="commit") as started:
-        yield started
-
-
-@pytest.fixture
-async def client(server: Server) -> AsyncIterator[Client]:
-    connected = await Client.connect(port_of(server))
-    yield connected
-    await connected.close()
 
 
 def fetch_all(topic: str | bytes, count: int = MANY, **fields: int) -> FetchRequest:

@@ -15,8 +15,8 @@ from kafkawire.codec.fetch import MAX_ITEMS
 from kafkawire.log.partition.reader import _join
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.server.run import Server
-from tests.handlers.test_produce_fetch import make, produce
 from tests.kit.client import Client, batch
+from tests.kit.produce_fetch import make, produce
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
 

@@ -27,8 +27,8 @@ from kafkawire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from tests.handlers.test_produce_fetch import make
 from tests.kit.client import Client
+from tests.kit.produce_fetch import make
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
 

@@ -13,8 +13,8 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.log.partition.partition import Partition
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.server.run import Server
-from tests.handlers.test_produce_fetch import make, produce
 from tests.kit.client import Client, batch
+from tests.kit.produce_fetch import make, produce
 from tests.kit.server import port_of, running
 
 INT64_MAX = (1 << 63) - 1

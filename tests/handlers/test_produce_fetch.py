@@ -8,25 +8,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from kafkawire.codec.batches import iter_batches, records
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.fetch.handler import Fetch
 from kafkawire.handlers.table import Unmade
 from kafkawire.log.io.ports import LogError
-from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkawire.messages.fetch import FetchRequest
 from kafkawire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
+from tests.kit.produce_fetch import fetch, make, produce, values
 from tests.kit.server import port_of, running
 from tests.kit.waiting import WITHIN_S, until
 
@@ -35,58 +32,6 @@ from tests.kit.waiting import WITHIN_S, until
 async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Server]:
     async with running(tmp_path / "data", flush=request.param) as started:
         yield started
-
-
-@pytest.fixture
-async def client(server: Server) -> AsyncIterator[Client]:
-    connected = await Client.connect(port_of(server))
-    yield connected
-    await connected.close()
-
-
-async def make(client: Client, name: str, partitions: int = 1, **configs: str) -> bytes:
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-    topic.configs = [_config(key.replace("_", "."), value) for key, value in configs.items()]
-    answer = await client.call(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
-    assert answer.topics[0].error_code == 0
-    return bytes(answer.topics[0].topic_id)
-
-
-def _config(key: str, value: str) -> Any:
-    from kafkawire.messages.create_topics import CreatableTopicConfig
-
-    return CreatableTopicConfig(name=key, value=value)
-
-
-def produce(topic: str | bytes, *batches: bytes, acks: int = -1, index: int = 0) -> ProduceRequest:
-    rows = [PartitionProduceData(index + n, raw) for n, raw in enumerate(batches)]
-    data = TopicProduceData(partition_data=rows)
-    if isinstance(topic, bytes):
-        data.topic_id = topic
-    else:
-        data.name = topic
-    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])
-
-
-def fetch(topic: str | bytes, offset: int, wait_ms: int = 0, **partition: int) -> FetchRequest:
-    row = FetchPartition(fetch_offset=offset, partition_max_bytes=1 << 20)
-    for name, value in partition.items():
-        setattr(row, name, value)
-    asked = FetchTopic(partitions=[row])
-    if isinstance(topic, bytes):
-        asked.topic_id = topic
-    else:
-        asked.topic = topic
-    return FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=1 << 20, topics=[asked])
-
-
-def values(row: Any) -> list[bytes]:
-    raw = bytes(row.records or b"")
-    return [
-        bytes(record.value or b"")
-        for position, _ in iter_batches(raw)
-        for record in records(raw, position)
-    ]
 
 
 @pytest.mark.parametrize("acks", [1, -1])

@@ -5,9 +5,6 @@ Covers: kafkawire.handlers.produce.long, kafkawire.log.append.long_batch.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from kafkawire.codec.batches import build
@@ -18,26 +15,14 @@ from kafkawire.codec.validate import MAX_RECORDS_AT_ONCE
 from kafkawire.messages.create_topics import CreateTopicsRequest
 from kafkawire.messages.produce import PartitionProduceData
 from kafkawire.server.run import Server
-from tests.handlers.test_produce_fetch import fetch, latest_offset, make, produce, values
+from tests.handlers.test_produce_fetch import latest_offset
 from tests.kit.client import Client, batch
-from tests.kit.server import port_of, running
+from tests.kit.produce_fetch import fetch, make, produce, values
+from tests.kit.server import port_of
 
 MANY = MAX_ITEMS * 5
 NOW = 1_700_000_000_000
 LONG = MAX_RECORDS_AT_ONCE + 1000
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path / "data", flush="commit") as started:
-        yield started
-
-
-@pytest.fixture
-async def client(server: Server) -> AsyncIterator[Client]:
-    connected = await Client.connect(port_of(server))
-    yield connected
-    await connected.close()
 
 
 def long_batch(count: int = LONG, codec: int = ZSTD, key: bytes | None = b"k") -> bytes:

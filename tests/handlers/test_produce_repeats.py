@@ -24,8 +24,8 @@ from kafkawire.log.io.ports import Buffer
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.server.run import Server
-from tests.handlers.test_produce_fetch import fetch, make, produce, values
 from tests.kit.client import Client, batch
+from tests.kit.produce_fetch import fetch, make, produce, values
 from tests.kit.server import port_of, running
 
 TOPIC_ID = bytes(range(16))
@@ -35,13 +35,6 @@ TOPIC_ID = bytes(range(16))
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
     async with running(tmp_path / "data", flush="os") as started:
         yield started
-
-
-@pytest.fixture
-async def client(server: Server) -> AsyncIterator[Client]:
-    connected = await Client.connect(port_of(server))
-    yield connected
-    await connected.close()
 
 
 async def warm(client: Client, topic: str | bytes, version: int, acks: int = 1) -> None:

@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-from tests.cli.test_offsets import NEW_YEAR_MS, Typed, produce
-from tests.java.apache import shared_kafka
-
-
-@pytest.fixture(scope="module")
-def kafka(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    base = tmp_path_factory.getbasetemp()
-    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with shared_kafka(run / "apache", f"{jars}/*") as address:
-        yield address
+from tests.kit.cli import NEW_YEAR_MS, Typed, produce
 
 
 def test_offset_commands_work_with_apache_kafka(kafka: str) -> None:

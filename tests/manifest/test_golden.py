@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from kafkawire.manifest import layout
 from kafkawire.manifest.columns import EntryColumns, ObjectColumns
 from kafkawire.manifest.format import pack, unpack
 from tests.golden import make_manifest_v1 as maker
+from tests.kit.codec.pages import example
 
 ROOT = Path(__file__).parent.parent.parent
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -138,15 +138,8 @@ def test_golden_manifest_is_written_the_same() -> None:
     assert unpack(maker.build_snapshot()) == unpack(golden(1, "snapshot")[0])
 
 
-def example() -> bytes:
-    """The bytes of the example at the end of the page."""
-    lines = re.findall(r"^([0-9a-f]{4})  ((?:[0-9a-f]{2} ?){1,16})", PAGE, re.MULTILINE)
-    assert [int(at, 16) for at, _ in lines] == list(range(0, 16 * len(lines), 16))
-    return bytes.fromhex("".join(text for _, text in lines))
-
-
 def test_example_of_page_is_a_manifest() -> None:
-    data = example()
+    data = example(PAGE)
     assert len(data) == 674
     assert f"{len(data)} bytes" in PAGE
     found = unpack(data)

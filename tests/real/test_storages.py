@@ -11,7 +11,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
 from kafkawire.testing.broker import BrokerProcess
-from tests.cli.test_offsets import Typed
+from tests.kit.cli import Typed
 from tests.real.members import wait_for
 
 pytestmark = pytest.mark.real

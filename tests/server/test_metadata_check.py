@@ -18,8 +18,8 @@ from kafkawire.metadata.pagecheck import PageCheck
 from kafkawire.metadata.store import DamagedMetadata, MetadataError
 from kafkawire.server import metadata_check
 from kafkawire.server.metadata_check import MetadataCheck
-from tests.handlers.test_produce_fetch import make
 from tests.kit.client import Client
+from tests.kit.produce_fetch import make
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
 from tests.server.test_metrics import ask, of, scrape, watched

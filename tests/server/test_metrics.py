@@ -26,8 +26,8 @@ from kafkawire.objectstore.url import parse_tier
 from kafkawire.server import http_pages as page
 from kafkawire.server.metrics import families
 from kafkawire.server.run import Server
-from tests.handlers.test_produce_fetch import fetch, make, produce
 from tests.kit.client import Client, batch
+from tests.kit.produce_fetch import fetch, make, produce
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
 

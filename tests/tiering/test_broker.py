@@ -29,8 +29,8 @@ from kafkawire.server.run import Server
 from kafkawire.tiering.retention import object_deletion as removal
 from kafkawire.tiering.service import Tiering
 from kafkawire.tiering.upload.scheduler import Reason
-from tests.handlers.test_produce_fetch import fetch, make, produce, values
 from tests.kit.client import Client, batch
+from tests.kit.produce_fetch import fetch, make, produce, values
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
 

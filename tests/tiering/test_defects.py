@@ -9,8 +9,8 @@ import pytest
 
 from kafkawire.tiering.manifest.publisher import Rounds
 from kafkawire.tiering.store.process import StoreProcess
-from tests.handlers.test_produce_fetch import make, produce
 from tests.kit.client import Client, batch
+from tests.kit.produce_fetch import make, produce
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
 from tests.tiering.test_broker import QUICK, tier_of

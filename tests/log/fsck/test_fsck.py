@@ -14,22 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.log.fsck.check import check
 from kafkawire.log.fsck.report import FsckReport
 from kafkawire.log.journal.file import index_name
 from kafkawire.log.partition.damaged_ranges import uncovered
 from kafkawire.log.segments.file.open import segment_path
 from kafkawire.offsets.catalog.port import STARTED, SegmentRow
+from tests.kit.log.cutting import cut, fill, started
+from tests.kit.log.fsck import scanned
 from tests.kit.log.logs import FOLDER, World
 from tests.kit.memory_metadata import MemoryMetadata
-from tests.log.segments.test_cutting import cut, fill, started
 
 JOURNALS = f"{FOLDER}/journals"
-
-
-async def scanned_at(world: World) -> FsckReport:
-    """Scan like the command, while no broker serves the folder."""
-    return await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
 
 
 async def stopped(cut_first: bool = True, count: int = 60) -> World:
@@ -59,7 +54,7 @@ def overwrite(world: World, path: str, position: int) -> None:
 @pytest.mark.parametrize("cut_first", [False, True])
 async def test_cleanly_closed_folder_has_no_findings(cut_first: bool) -> None:
     world = await stopped(cut_first)
-    report = await scanned_at(world)
+    report = await scanned(world)
     assert report.problems == []
     assert report.clean
     assert report.journals >= 1
@@ -78,7 +73,7 @@ async def test_folder_after_crash_has_no_findings_and_is_unchanged(power: bool) 
     metadata = MemoryMetadata(world.database)
     world.catalog = await metadata.open()
     world.storage = metadata.storage(world.env.clock.now_ms)
-    report = await scanned_at(world)
+    report = await scanned(world)
     assert texts(report) == []
     assert before == {name: world.fs.open(f"{JOURNALS}/{name}").size() for name in files(world)}
 
@@ -94,7 +89,7 @@ async def test_flipped_bit_in_journal_is_reported_with_offsets() -> None:
     overwrite(
         world, f"{JOURNALS}/{log_position >> 32:010d}.journal", (log_position & 0xFFFFFFFF) + 100
     )
-    report = await scanned_at(world)
+    report = await scanned(world)
     assert not report.clean
     found = "\n".join(texts(report))
     assert f"offsets {base}-{base} of t0-0" in found
@@ -107,7 +102,7 @@ async def test_flipped_bit_in_segment_is_reported() -> None:
     world = await stopped()
     (row,) = await world.storage.segments(1, [1], 10)
     overwrite(world, segment_path(f"{FOLDER}/segments", row.uuid), 1000)
-    report = await scanned_at(world)
+    report = await scanned(world)
     assert not report.clean
     assert any(f"segment {row.uuid.hex()}" in text and "t0-0" in text for text in texts(report))
 
@@ -116,7 +111,7 @@ async def test_missing_segment_is_reported_with_its_content() -> None:
     world = await stopped()
     (row,) = await world.storage.segments(1, [1], 10)
     world.fs.remove(segment_path(f"{FOLDER}/segments", row.uuid))
-    found = "\n".join(texts(await scanned_at(world)))
+    found = "\n".join(texts(await scanned(world)))
     assert "its file is gone" in found
     assert "t0-0: offsets 0-" in found
 
@@ -125,19 +120,19 @@ async def test_truncated_segment_is_reported() -> None:
     world = await stopped()
     (row,) = await world.storage.segments(1, [1], 10)
     world.fs.open(segment_path(f"{FOLDER}/segments", row.uuid)).truncate(row.size_bytes - 8)
-    assert not (await scanned_at(world)).clean
+    assert not (await scanned(world)).clean
 
 
 async def test_damaged_index_is_removed_and_rebuilt() -> None:
     world = await stopped(cut_first=False)
     first = min(int(name[:10]) for name in files(world) if name.endswith(".index"))
     overwrite(world, f"{JOURNALS}/{index_name(first)}", 70)
-    report = await scanned_at(world)
+    report = await scanned(world)
     assert texts(report) == [f"journal {first}: its index {index_name(first)} is damaged"]
     await report.repair()
     assert report.clean
     assert index_name(first) not in files(world)
-    assert (await scanned_at(world)).clean
+    assert (await scanned(world)).clean
 
 
 async def test_files_of_interrupted_cut_are_harmless_and_removable() -> None:
@@ -145,7 +140,7 @@ async def test_files_of_interrupted_cut_are_harmless_and_removable() -> None:
     started_row = SegmentRow(b"s" * 16, 1, 0)
     await world.storage.start_segments([started_row])
     world.fs.open(segment_path(f"{FOLDER}/segments", started_row.uuid), create=True).close()
-    report = await scanned_at(world)
+    report = await scanned(world)
     assert report.clean
     assert len(report.problems) == 1
     await report.repair()
@@ -157,7 +152,7 @@ async def test_checkpoint_ahead_of_journals_means_missing_records() -> None:
     world = await stopped(cut_first=False)
     last = max(name for name in files(world) if name.endswith(".journal"))
     world.fs.remove(f"{JOURNALS}/{last}")
-    report = await scanned_at(world)
+    report = await scanned(world)
     assert not report.clean
     assert f"journal {int(last[:10])}: is missing, though it was acknowledged" in "\n".join(
         texts(report)

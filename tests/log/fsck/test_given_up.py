@@ -25,13 +25,14 @@ from kafkawire.log.recovery.given_up import (
 )
 from kafkawire.log.segments.file.open import read_lost_ranges, segment_path
 from tests.kit.env import EPOCH_MS
+from tests.kit.log.cutting import expected, fill, started
+from tests.kit.log.fsck import scanned
 from tests.kit.log.logs import FOLDER, World, read_all
 from tests.kit.log.recovery import JOURNALS, spoil
 from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryMetadata
 from tests.kit.waiting import settle
-from tests.log.fsck.test_fsck import scanned_at, stopped, texts
-from tests.log.segments.test_cutting import expected, fill, started
+from tests.log.fsck.test_fsck import stopped, texts
 
 FAR_MS = 1 << 40
 
@@ -47,15 +48,15 @@ async def cut_all(world: World) -> None:
 
 async def give_up(world: World) -> None:
     """Run `fsck --repair --skip-lost` on the stopped broker's folder."""
-    report = await scanned_at(world)
+    report = await scanned(world)
     assert not report.clean
     await report.repair()
     assert not report.clean, "nothing is discarded without --skip-lost"
     assert NAME not in world.fs.listdir(FOLDER)
-    report = await scanned_at(world)
+    report = await scanned(world)
     await report.repair(skip_lost=True)
     assert report.clean
-    again = await scanned_at(world)
+    again = await scanned(world)
     assert again.clean, texts(again)
     assert any("given up" in problem.text for problem in again.problems)
 
@@ -123,7 +124,7 @@ async def test_cut_skips_discarded_offsets(clean: bool) -> None:
         assert partition.next_offset == 40
         assert await read_all(partition) == sound
     await world.log.close()
-    report_after = await scanned_at(world)
+    report_after = await scanned(world)
     assert report_after.problems == []
 
 
@@ -153,7 +154,7 @@ async def test_missing_journal_is_discarded(caplog: pytest.LogCaptureFixture) ->
     assert partition.next_offset == end + 1
     assert [offset for offset, _ in await read_all(partition, end)] == [end]
     await world.log.close()
-    assert (await scanned_at(world)).clean
+    assert (await scanned(world)).clean
     assert in_quarantine(world) == []
 
 
@@ -179,7 +180,7 @@ async def test_later_damage_is_not_discarded() -> None:
     spoil(world, rows.log_position[3] + 100)
     await give_up(world)
     spoil(world, rows.log_position[9] + 100)
-    report = await scanned_at(world)
+    report = await scanned(world)
     assert not report.clean
     assert "t0-0: offsets 9-9 are in no segment and no journal" in texts(report)
     await world.start()
@@ -200,10 +201,10 @@ async def test_damaged_account_discards_nothing(
     node.data[20] ^= 1
     assert read_given_up(world.fs, FOLDER) == GivenUp()
     assert "is damaged" in caplog.text
-    report = await scanned_at(world)
+    report = await scanned(world)
     assert not report.clean
     await report.repair(skip_lost=True)
-    assert (await scanned_at(world)).clean
+    assert (await scanned(world)).clean
 
 
 async def test_account_of_other_topic_discards_nothing() -> None:

@@ -14,8 +14,8 @@ from kafkawire.log.io.disk import real_env
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.file.open import read_lost_ranges
 from kafkawire.server.run import Server
-from tests.handlers.test_produce_fetch import fetch, make, produce, values
 from tests.kit.client import Client, batch
+from tests.kit.produce_fetch import fetch, make, produce, values
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
 from tests.tiering.test_broker import QUICK, Folder, uploaded

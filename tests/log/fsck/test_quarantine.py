@@ -7,20 +7,15 @@ import json
 
 import pytest
 
-from kafkawire.log.fsck.check import check
-from kafkawire.log.fsck.report import FsckReport
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.offsets.catalog.port import STARTED, SegmentRow
 from tests.kit.env import memory_env
+from tests.kit.log.cutting import cut, fill, segments, started
+from tests.kit.log.fsck import scanned
 from tests.kit.log.logs import FOLDER, World
-from tests.log.segments.test_cutting import cut, fill, segments, started
 
 SEGMENTS = f"{FOLDER}/segments"
 ASIDE = f"{FOLDER}/quarantine"
-
-
-async def checked(world: World) -> FsckReport:
-    return await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
 
 
 async def with_one_segment() -> tuple[World, str, int]:
@@ -53,7 +48,7 @@ def aside(world: World) -> dict[str, dict[str, object]]:
 async def test_file_without_row_is_reported_and_quarantined() -> None:
     world, name, end = await with_one_segment()
     await forget_rows(world)
-    report = await checked(world)
+    report = await scanned(world)
     assert not report.clean
     found = [problem for problem in report.problems if "no row knows its file" in problem.text]
     assert f"the only copy of t0-0 offsets 0-{end - 1}" in found[0].text
@@ -71,7 +66,7 @@ async def test_redundant_file_without_row_is_quarantined_too() -> None:
     copy = world.fs.open(f"{SEGMENTS}/{'ab' * 16}.segment", create=True)
     copy.pwritev([data], 0)
     world.fs.open(f"{SEGMENTS}/{'cd' * 16}.segment", create=True).close()
-    report = await checked(world)
+    report = await scanned(world)
     reported = sorted(problem.text for problem in report.problems)
     assert reported == [
         "no row knows its file, which cannot be read as a segment",
@@ -93,7 +88,7 @@ async def as_unfinished(world: World, name: str) -> None:
 async def test_fsck_keeps_unfinished_segment_with_only_copy() -> None:
     world, name, end = await with_one_segment()
     await as_unfinished(world, name)
-    report = await checked(world)
+    report = await scanned(world)
     assert any(f"only copy of t0-0 offsets 0-{end - 1}" in p.text for p in report.problems)
     assert not report.clean
     await report.repair()
@@ -139,7 +134,7 @@ async def test_records_of_unknown_topic_are_reported() -> None:
     assert world.database.catalog is not None
     for catalog in (world.database.catalog, world.catalog):
         catalog.remove_topic(catalog.by_name["t0"].id)
-    report = await checked(world)
+    report = await scanned(world)
     (problem,) = [each for each in report.problems if each.where == "topic t0"]
     assert "the metadata does not know it" in problem.text
     assert not report.clean

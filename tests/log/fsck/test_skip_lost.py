@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.log.segments.file.open import read_lost_ranges, segment_path
+from tests.kit.log.cutting import ROOM
+from tests.kit.log.fsck import scanned
 from tests.kit.log.logs import FOLDER, World, values
-from tests.log.fsck.test_fsck import overwrite, scanned_at, stopped, texts
-from tests.log.segments.test_cutting import ROOM
+from tests.log.fsck.test_fsck import overwrite, stopped, texts
 
 
 async def read_on(world: World, name: str = "t0") -> list[int]:
@@ -35,13 +36,13 @@ async def test_lost_batches_are_skipped(harm: str) -> None:
         world.fs.remove(path)
     else:
         overwrite(world, path, 1000 if harm == "batch" else row.size_bytes - 250)
-    report = await scanned_at(world)
+    report = await scanned(world)
     assert not report.clean
     await report.repair()
     assert not report.clean, "nothing is discarded without --skip-lost"
-    report = await scanned_at(world)
+    report = await scanned(world)
     await report.repair(skip_lost=True)
-    again = await scanned_at(world)
+    again = await scanned(world)
     assert again.clean, texts(again)
     new = max(await world.storage.segments(1, [1], 10), key=lambda each: each.id)
     account = read_lost_ranges(world.fs, segment_path(f"{FOLDER}/segments", new.uuid))

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from kafkawire.log.fsck.check import check
 from kafkawire.log.fsck.report import FsckReport
 from kafkawire.log.rebuild.evidence import gather
 from kafkawire.log.rebuild.insert import enter
@@ -27,6 +26,7 @@ from kafkawire.tiering.restore.findings import (
     TopicSeen,
 )
 from kafkawire.tiering.restore.merge_evidence import join
+from tests.kit.log.fsck import scanned
 from tests.kit.log.logs import FOLDER
 from tests.kit.tier.local import SEGMENTS, LocalWorld
 
@@ -49,16 +49,12 @@ async def tiered() -> LocalWorld:
     return world
 
 
-async def scanned_at(world: LocalWorld) -> FsckReport:
-    return await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
-
-
 def texts(report: FsckReport) -> list[str]:
     return [f"{problem.where}: {problem.text}" for problem in report.problems]
 
 
 async def test_segments_in_the_remote_tier_need_no_file() -> None:
-    report = await scanned_at(await tiered())
+    report = await scanned(await tiered())
     assert report.problems == []
     assert (report.segments, report.partitions) == (2, 1)
 
@@ -68,21 +64,21 @@ async def test_file_due_for_deletion_is_harmless_and_removed() -> None:
     first, _ = await world.rows()
     path = segment_path(SEGMENTS, first.uuid)
     world.fs.open(path, create=True).close()
-    report = await scanned_at(world)
+    report = await scanned(world)
     assert texts(report) == [
         f"segment {first.uuid.hex()}: it is in the remote tier, and its file is still here"
     ]
     assert report.clean
     await report.repair()
     assert path not in world.fs.files
-    assert (await scanned_at(world)).problems == []
+    assert (await scanned(world)).problems == []
 
 
 async def test_segment_without_file_or_object_is_reported_with_offsets() -> None:
     world = await tiered()
     first, _ = await world.rows()
     await world.storage.delete_objects([first.object], 5)
-    report = await scanned_at(world)
+    report = await scanned(world)
     assert not report.clean
     one, other = texts(report)
     assert one == (
@@ -101,12 +97,12 @@ async def test_two_finished_objects_of_a_segment_are_reported() -> None:
 
     await storage.relocate_objects({first.object: other})
     _swap_states(world, first.object)
-    report = await scanned_at(world)
+    report = await scanned(world)
     (problem,) = report.problems
     assert problem.where == f"object {first.object.hex()}"
     assert problem.text.endswith(f"is read from {other.uuid.hex()}")
     await report.repair()
-    assert (await scanned_at(world)).problems == []
+    assert (await scanned(world)).problems == []
 
 
 def _swap_states(world: LocalWorld, uuid: bytes) -> None:
@@ -129,7 +125,7 @@ async def test_dangling_reference_is_reported() -> None:
     writes.delete(layout.object_key(second.object))
     writes.delete(layout.state_key(1, COPY_FINISHED, second.object))
     world.database.offsets.write(writes)
-    assert texts(await scanned_at(world)) == [
+    assert texts(await scanned(world)) == [
         f"segment {second.uuid.hex()}: its row points to the object {second.object.hex()}, which "
         "is not finished"
     ]
@@ -147,7 +143,7 @@ async def test_tiering_offsets_outside_partition_are_reported(
 ) -> None:
     world = await tiered()
     await world.storage.save_tiering_offsets({1: (dispatch, commit)})
-    report = await scanned_at(world)
+    report = await scanned(world)
     assert not report.clean
     assert any(text in each for each in texts(report)), texts(report)
 
@@ -203,4 +199,4 @@ async def test_restore_from_log_adds_remote_only_segments() -> None:
     assert [m[2:12] for m in partition.mappings] == [m[2:12] for m in mapped]
     assert partition.commit_offset == mapped[-1].end_offset
     world.storage = storage
-    assert (await scanned_at(world)).problems == []
+    assert (await scanned(world)).problems == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -15,13 +14,9 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from tests.kit.env import EPOCH_MS, SettableClock
 from tests.kit.log.logs import FOLDER, World, batch, read_all
+from tests.kit.waiting import settle
 
 HOUR_MS = 3_600_000
-
-
-async def settle() -> None:
-    for _ in range(30):
-        await asyncio.sleep(0)
 
 
 async def append(world: World, partition: Partition, count: int, at_ms: int) -> None:

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import World, batch, read_all
-
-
-async def settle() -> None:
-    for _ in range(30):
-        await asyncio.sleep(0)
+from tests.kit.waiting import settle
 
 
 async def one_more(world: World, value: bytes) -> None:

@@ -11,14 +11,14 @@ from kafkawire.codec.errors import KafkaError
 from kafkawire.log.maintenance.unloader import Unloader, is_idle
 from kafkawire.log.partition.loader import NotLoaded
 from kafkawire.log.partition.partition import Partition
-from tests.handlers.test_produce_fetch import fetch, make, produce
 from tests.kit.client import Client
 from tests.kit.client import batch as client_batch
 from tests.kit.env import EPOCH_MS
+from tests.kit.log.cutting import JOURNAL, cut, expected, fill
 from tests.kit.log.logs import batch, read_all
+from tests.kit.produce_fetch import fetch, make, produce
 from tests.kit.server import port_of, running
 from tests.log.partition.test_loader import Lazy
-from tests.log.segments.test_cutting import JOURNAL, cut, expected, fill
 
 
 async def world_of(count: int) -> tuple[Lazy, list[Partition]]:

@@ -18,7 +18,6 @@ from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.reader import read_manifest
 from kafkawire.messages.create_topics import CreatableTopic
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange
-from tests.handlers.test_produce_fetch import produce
 from tests.kit import simloop
 from tests.kit.client import Client, batch
 from tests.kit.log.local_manifest import (
@@ -28,6 +27,7 @@ from tests.kit.log.local_manifest import (
     rows_of,
 )
 from tests.kit.log.logs import FOLDER
+from tests.kit.produce_fetch import produce
 from tests.kit.server import port_of, running
 from tests.kit.tier.local import GRACE_MS
 from tests.kit.waiting import until

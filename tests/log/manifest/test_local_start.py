@@ -16,8 +16,10 @@ from tests.kit.log.local_manifest import (
     ManifestWorld,
     at_once,  # noqa: F401  (a fixture, by name)
     begun,
+    cut_short,
     flip,
     read_local,
+    remove,
 )
 from tests.kit.log.logs import FOLDER
 
@@ -48,15 +50,6 @@ async def test_manifest_is_rebuilt_after_crash(power: bool) -> None:
         assert after.sequence > before.sequence
         numbers = [sequence_of(f"manifest/{name}") or 0 for name in world.names()]
         assert not [number for number in numbers if 0 < number <= before.sequence]
-
-
-def cut_short(world: ManifestWorld, name: str) -> None:
-    data = world.fs.files[f"{FOLDER}/manifest/{name}"].data
-    del data[len(data) // 2 :]
-
-
-def remove(world: ManifestWorld, name: str) -> None:
-    del world.fs.files[f"{FOLDER}/manifest/{name}"]
 
 
 @pytest.mark.slow

@@ -19,13 +19,9 @@ from kafkawire.log.partition.partition import Partition, Plan
 from kafkawire.log.partition.read_plan import HotRead
 from tests.kit.env import EPOCH_MS, InlineOffload
 from tests.kit.log.logs import World, batch, read_all, values
+from tests.kit.waiting import settle
 
 SIZE = len(batch(b"x"))
-
-
-async def settle() -> None:
-    for _ in range(30):
-        await asyncio.sleep(0)
 
 
 async def fill(world: World, count: int, size_bytes: int = 1000) -> Partition:

@@ -14,11 +14,11 @@ from kafkawire.log.rebuild.plan import Rebuilt, rebuild
 from kafkawire.log.rebuild.topics import recovered_name
 from kafkawire.log.recovery.identity import IdentityError
 from tests.kit.env import EPOCH_MS, OffloadWorker
+from tests.kit.log.cutting import cut, expected, fill, started
 from tests.kit.log.logs import FOLDER, World, batch, read_all
 from tests.kit.memory_metadata import MemoryDatabase
 from tests.kit.waiting import settle
 from tests.log.rebuild.test_rebuild import clean, rebuilt, silent
-from tests.log.segments.test_cutting import cut, expected, fill, started
 
 
 @pytest.fixture

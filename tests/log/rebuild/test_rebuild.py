@@ -27,12 +27,12 @@ from kafkawire.log.rebuild.plan import Rebuilt, rebuild
 from kafkawire.log.rebuild.renumber import convert
 from kafkawire.metadata.catalog import Catalog, ConfigChange
 from kafkawire.testing.broker import BrokerProcess
-from tests.cli.test_offsets import Typed, produce
+from tests.kit.cli import Typed, produce
 from tests.kit.env import EPOCH_MS
+from tests.kit.log.cutting import cut, expected, fill, started
 from tests.kit.log.logs import FOLDER, World, batch, read_all
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.waiting import settle, wait_until
-from tests.log.segments.test_cutting import cut, expected, fill, started
 
 SQL_ONLY = 2
 """Sentences on what a log does not record."""

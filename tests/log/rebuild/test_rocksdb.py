@@ -13,7 +13,7 @@ import pytest
 
 from kafkawire.offsets.catalog.open import RESTORING
 from kafkawire.testing.broker import BrokerFailed, BrokerProcess
-from tests.cli.test_offsets import Typed, produce
+from tests.kit.cli import Typed, produce
 
 SETTINGS = {
     "offset.storage": "rocksdb",

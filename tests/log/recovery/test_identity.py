@@ -35,10 +35,10 @@ from kafkawire.metadata.pairing import StoredPairing
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import MetadataError
 from tests.kit.env import memory_env
+from tests.kit.log.cutting import fill, started
 from tests.kit.log.logs import FOLDER, World
 from tests.kit.memfs import MemFileSystem
 from tests.kit.server import running
-from tests.log.segments.test_cutting import fill, started
 
 T = TypeVar("T")
 

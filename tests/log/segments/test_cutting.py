@@ -21,45 +21,9 @@ from kafkawire.log.partition.read_plan import SegmentRead
 from kafkawire.log.segments.cut.plan import share_of
 from kafkawire.offsets.catalog.port import LIVE, STARTED
 from tests.kit.env import EPOCH_MS, InlineOffload
+from tests.kit.log.cutting import ROOM, cut, expected, fill, segments, started
 from tests.kit.log.logs import FOLDER, World, batch, read_all, values
 from tests.kit.waiting import settle
-
-JOURNAL = 8192
-ROOM = 1 << 20
-
-
-async def fill(partition: Partition, count: int, size: int = 500) -> None:
-    """Batches of one record each; the value contains the offset."""
-    for _ in range(count):
-        offset = partition.next_offset
-        value = b"%d:" % offset + bytes(size)
-        partition.append(batch(value, timestamp_ms=EPOCH_MS + offset), EPOCH_MS)
-        await partition.log.committed()
-    await settle()
-
-
-def expected(start: int, end: int, size: int = 500) -> list[tuple[int, bytes | None]]:
-    return [(at, b"%d:" % at + bytes(size)) for at in range(start, end)]
-
-
-async def started(topics: int = 1, **more: Any) -> World:
-    """A broker whose journals are small and cold as soon as they are rolled."""
-    world = World(journal_bytes=JOURNAL, hot_bytes=0, **more)
-    await world.start()
-    for at in range(topics):
-        await world.topic(f"t{at}")
-    return world
-
-
-async def cut(world: World) -> None:
-    await settle()
-    assert await world.log.segments.cut()
-    await world.log.checkpoint()
-    await world.log.retention.reclaim()
-
-
-def segments(world: World) -> list[str]:
-    return [name for name in world.fs.listdir(f"{FOLDER}/segments") if name.endswith(".segment")]
 
 
 async def test_cut_records_are_read_from_segments_and_journals_recycled() -> None:

@@ -21,9 +21,9 @@ from kafkawire.offsets.catalog.port import (
     StaleSwap,
 )
 from tests.kit.env import EPOCH_MS, InlineOffload, SettableClock
+from tests.kit.log.cutting import cut, expected, fill, segments, started
 from tests.kit.log.logs import FOLDER, World, read_all
 from tests.kit.waiting import settle
-from tests.log.segments.test_cutting import cut, expected, fill, segments, started
 
 HOUR_MS = 3_600_000
 

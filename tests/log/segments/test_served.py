@@ -22,8 +22,8 @@ from kafkawire.messages.list_offsets import (
 )
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.server.run import Server
-from tests.handlers.test_produce_fetch import make
 from tests.kit.client import Client, batch
+from tests.kit.produce_fetch import make
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
 

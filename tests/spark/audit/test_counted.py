@@ -11,16 +11,13 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from kafkawire.cli.pipeline import audit as pipeline_audit
 from kafkawire.codec.batches import build
-from kafkawire.spark import session
-from kafkawire.spark.audit import counting, through
+from kafkawire.spark.audit import counting
 from kafkawire.spark.audit.counting import FEWER, MORE
 from kafkawire.spark.audit.job import audit
 from kafkawire.spark.audit.verdict import AuditCounts, TableReport, Uncompared
@@ -315,14 +312,6 @@ def test_other_kafka_broker_is_read_up_to_a_limit(
     (only,) = world.report(kafka.address, url=False).partitions
     assert only.counts is not None
     assert only.counts.verdict == "not compared"
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """`kafkawire pipeline audit`, without Spark."""
-    monkeypatch.setattr(session, "open_session", lambda *a, **k: SimpleNamespace(stop=lambda: None))
-    monkeypatch.setattr(through, "through_spark", lambda spark, progress: in_process)
-    return pipeline_audit.audit
 
 
 def test_command_shows_counts(

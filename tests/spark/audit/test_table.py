@@ -6,14 +6,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 
-from kafkawire.cli.pipeline import audit as pipeline_audit
-from kafkawire.spark import session
-from kafkawire.spark.audit import through
 from kafkawire.spark.audit.job import audit
 from kafkawire.spark.audit.listing import AuditError
 from kafkawire.spark.audit.scanning import ScanFile
@@ -188,14 +184,6 @@ def test_files_are_distributed_by_size() -> None:
     piles = spread(files, 2)
     assert sorted(sum(file.size_bytes for file in pile) for pile in piles) == [100, 101]
     assert spread(files[:1], 8) == [files[:1]]
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """`kafkawire pipeline audit`, without Spark."""
-    monkeypatch.setattr(session, "open_session", lambda *a, **k: SimpleNamespace(stop=lambda: None))
-    monkeypatch.setattr(through, "through_spark", lambda spark, progress: in_process)
-    return pipeline_audit.audit
 
 
 def test_report_of_clean_table(

@@ -26,13 +26,9 @@ from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.files.spans import Sheet, merged
 from kafkawire.spark.source.model import DamagedData, PartitionRange, Piece, Source, SourceError
 from tests.kit.spark.files import START_MS, Files, Share, batch, batches
+from tests.kit.spark.reads import tier_files  # noqa: F401  (a fixture, by name)
 from tests.kit.tier import manifests
 from tests.kit.tier.manifests import histories
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(open_place(str(tmp_path / "tier")))
 
 
 def held(pieces: Iterable[Piece]) -> list[tuple[int, int, int, str]]:

@@ -45,6 +45,7 @@ from kafkawire.spark.source.model import (
 from kafkawire.spark.source.read_task import read_task
 from tests.kit.minio import Minio
 from tests.kit.spark.files import START_MS, Files, Share, batch, batches, marker, value
+from tests.kit.spark.reads import tier_files  # noqa: F401  (a fixture, by name)
 
 SELECTION = Selection(("offset", "key", "value"))
 Cell = bytes | None
@@ -57,11 +58,6 @@ class Outcome(NamedTuple):
     rows: Rows
     account: Account
     noted: list[DamagedData]
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(open_place(str(tmp_path / "tier")))
 
 
 def planned(files: Files, isolation: str = "read_committed") -> tuple[SourceCatalog, Task]:

@@ -31,15 +31,11 @@ from tests.kit.spark.inflight import (
     Meter,
     no_thread_is_left,  # noqa: F401  (a fixture, by name)
 )
+from tests.kit.spark.reads import tier_files  # noqa: F401  (a fixture, by name)
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture
-def files(tmp_path: Any) -> Files:
-    return Files(open_place(str(tmp_path / "tier")))
 
 
 class Counted(FolderPlace):

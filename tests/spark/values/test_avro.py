@@ -6,7 +6,7 @@ import io
 import json
 import pickle
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -24,7 +24,7 @@ from kafkawire.spark.pipeline.values.avro_types import self_contained
 from kafkawire.spark.pipeline.values.converters import converter, resolve
 from kafkawire.spark.pipeline.values.spec import Format, ValueFormatError
 from kafkawire.spark.source.model import SourceError
-from tests.kit.spark.registry import FakeRegistry, running
+from tests.kit.spark.registry import FakeRegistry
 from tests.spark.values.test_values import records
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
@@ -223,13 +223,6 @@ def test_avro_values_round_trip(data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.fixed_dictionaries({"x": values}), max_size=5))
     column, bad = columns(schema, [encoded(schema, row) for row in rows])
     assert (column.to_pylist(), bad) == (rows, {})
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    monkeypatch.setattr(client, "FIRST_WAIT_S", 0.0)
-    with running() as registry:
-        yield registry
 
 
 OLD = record_of(("id", "int"), ("name", "string"))

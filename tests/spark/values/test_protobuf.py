@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,11 +17,10 @@ import pytest
 from google.protobuf import message_factory
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 
-from kafkawire.spark.pipeline import registry as client
 from kafkawire.spark.pipeline.values.converters import converter, resolve
 from kafkawire.spark.pipeline.values.protobuf_types import complete, message_of, name_at
 from kafkawire.spark.pipeline.values.spec import Format, ValueFormatError
-from tests.kit.spark.registry import FakeRegistry, running
+from tests.kit.spark.registry import FakeRegistry
 from tests.spark.values.test_values import records
 
 DOUBLE, FLOAT, INT64, UINT64, INT32, FIXED64, FIXED32, BOOL, STRING = range(1, 10)
@@ -107,13 +105,6 @@ def descriptor(tmp_path: Path) -> str:
     path = tmp_path / "shop.desc"
     path.write_bytes(FileDescriptorSet(file=[shop()]).SerializeToString())
     return str(path)
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    monkeypatch.setattr(client, "FIRST_WAIT_S", 0.0)
-    with running() as registry:
-        yield registry
 
 
 def rows_of(form: Format, payloads: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 
 import pytest
 
 from kafkawire.spark.pipeline import registry as module
 from kafkawire.spark.pipeline.registry import Registry, RegistryError
-from tests.kit.spark.registry import FakeRegistry, running
+from tests.kit.spark.registry import FakeRegistry
 
 TEXT = '"string"'
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    monkeypatch.setattr(module, "FIRST_WAIT_S", 0.0)
-    monkeypatch.delenv(module.USER_INFO, raising=False)
-    with running() as registry:
-        yield registry
 
 
 def test_schema_by_id_is_fetched_once(fake: FakeRegistry) -> None:

@@ -15,8 +15,8 @@ from kafkawire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from kafkawire.server.run import Server
-from tests.handlers.test_produce_fetch import make
 from tests.kit.client import Client
+from tests.kit.produce_fetch import make
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
 from tests.log.segments.test_served import (

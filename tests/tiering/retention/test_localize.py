@@ -16,10 +16,10 @@ from kafkawire.log.segments.store.segment_store import NotLocal, Segment
 from kafkawire.manifest.keys import segment_key
 from kafkawire.offsets.catalog.port import DELETING, LIVE, ObjectRow
 from tests.kit import simloop
+from tests.kit.log.cutting import expected
 from tests.kit.log.logs import read_all
 from tests.kit.tier.local import GRACE_MS, HOUR_MS, LocalWorld, remote, tend
 from tests.kit.waiting import settle, until
-from tests.log.segments.test_cutting import expected
 
 
 async def one_remote(**configs: str) -> tuple[LocalWorld, Segment]:

@@ -1,0 +1,21 @@
+"""The audit command without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from kafkawire.cli.pipeline import audit as pipeline_audit
+from kafkawire.spark import session
+from kafkawire.spark.audit import through
+from kafkawire.spark.audit.through import in_process
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`kafkawire pipeline audit`, without Spark."""
+    monkeypatch.setattr(session, "open_session", lambda *a, **k: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(through, "through_spark", lambda spark, progress: in_process)
+    return pipeline_audit.audit
