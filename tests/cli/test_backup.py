@@ -180,81 +180,83 @@ def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, 
 
 
 @pytest.mark.real
-class TestBackups:
-    def test_manifest_of_backup_lists_its_content(
-        self, backed_up: tuple[Path, dict[str, Any]]
-    ) -> None:
-        folder, manifest = backed_up
-        assert json.loads((folder / "manifest.json").read_text()) == manifest
-        assert manifest["rows"]["topics"] == 2
-        assert manifest["group_records"] == 1
-        assert {name.split("/")[0] for name in manifest["files"]} == {"metadata.db", "groups"}
+def test_manifest_of_backup_lists_its_content(backed_up: tuple[Path, dict[str, Any]]) -> None:
+    folder, manifest = backed_up
+    assert json.loads((folder / "manifest.json").read_text()) == manifest
+    assert manifest["rows"]["topics"] == 2
+    assert manifest["group_records"] == 1
+    assert {name.split("/")[0] for name in manifest["files"]} == {"metadata.db", "groups"}
 
-    def test_broker_restored_from_backup_continues(
-        self, backed_up: tuple[Path, dict[str, Any]], tmp_path: Path
-    ) -> None:
-        data = tmp_path / "new"
-        done = Typed("", "restore", str(backed_up[0]), "--data", str(data))
-        assert (done.code, done.err) == (0, "")
-        refused = Typed("", "restore", str(backed_up[0]), "--data", str(data))
-        assert (refused.code, "is not empty: restore into a new data folder" in refused.err) == (
-            1,
-            True,
-        )
-        for _ in range(2):  # and again after a restart
-            with BrokerProcess(data) as broker:
-                self.check(broker.bootstrap)
 
-    def check(self, server: str) -> None:
-        (topic,) = Typed(server, "topics", "describe", "b", "--json").json
-        assert topic["configs"] == {"retention.ms": "77000"}
-        (group,) = Typed(server, "groups", "describe", "g", "--json").json
-        (row,) = group["offsets"]
-        assert (row["committed"], row["metadata"]) == (4, "note")
-        rows = Typed(server, "offsets", "describe", "b", "--json").json
-        before = rows[0]["end"]
-        assert before >= 10
-        assert [row["log_start"] for row in rows] == [10, 3], "records must not be in the backup"
-        producer = KafkaProducer(bootstrap_servers=server, acks="all")
-        sent = producer.send("b", b"after", partition=0).get(30)
-        producer.close()
-        assert sent.offset == before, "an offset was assigned twice or skipped"
-        lines = Typed(server, "consume", "b", "--json").lines
-        assert [line["value"] for line in lines] == ["after"] * (before - 10 + 1)
+@pytest.mark.real
+def test_broker_restored_from_backup_continues(
+    backed_up: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    data = tmp_path / "new"
+    done = Typed("", "restore", str(backed_up[0]), "--data", str(data))
+    assert (done.code, done.err) == (0, "")
+    refused = Typed("", "restore", str(backed_up[0]), "--data", str(data))
+    assert (refused.code, "is not empty: restore into a new data folder" in refused.err) == (
+        1,
+        True,
+    )
+    for _ in range(2):  # and again after a restart
+        with BrokerProcess(data) as broker:
+            check(broker.bootstrap)
 
-    @pytest.mark.parametrize("what", ["missing", "changed", "added", "manifest", "format", "none"])
-    def test_damaged_backup_is_refused_without_writing(
-        self, backed_up: tuple[Path, dict[str, Any]], tmp_path: Path, what: str
-    ) -> None:
-        import shutil
 
-        saved = tmp_path / "saved"
-        shutil.copytree(backed_up[0], saved)
-        sentence = {
-            "missing": "metadata.db is missing",
-            "changed": "metadata.db is damaged",
-            "added": "more is not in the manifest",
-            "manifest": "manifest.json is damaged",
-            "format": "has format version 9, this kafkawire supports 1",
-            "none": "is not a backup",
-        }[what]
-        manifest = saved / "manifest.json"
-        if what == "missing":
-            (saved / "metadata.db").unlink()
-        elif what == "changed":
-            data = bytearray((saved / "metadata.db").read_bytes())
-            data[5000] ^= 1
-            (saved / "metadata.db").write_bytes(data)
-        elif what == "added":
-            (saved / "more").write_text("x")
-        elif what == "manifest":
-            manifest.write_text(manifest.read_text()[:50])
-        elif what == "format":
-            manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 9'))
-        else:
-            manifest.unlink()
-        refused = Typed("", "restore", str(saved), "--data", str(tmp_path / "new"))
-        assert (refused.code, refused.out) == (1, "")
-        assert sentence in refused.err
-        assert refused.err.count("\n") == 1
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["saved"]
+def check(server: str) -> None:
+    (topic,) = Typed(server, "topics", "describe", "b", "--json").json
+    assert topic["configs"] == {"retention.ms": "77000"}
+    (group,) = Typed(server, "groups", "describe", "g", "--json").json
+    (row,) = group["offsets"]
+    assert (row["committed"], row["metadata"]) == (4, "note")
+    rows = Typed(server, "offsets", "describe", "b", "--json").json
+    before = rows[0]["end"]
+    assert before >= 10
+    assert [row["log_start"] for row in rows] == [10, 3], "records must not be in the backup"
+    producer = KafkaProducer(bootstrap_servers=server, acks="all")
+    sent = producer.send("b", b"after", partition=0).get(30)
+    producer.close()
+    assert sent.offset == before, "an offset was assigned twice or skipped"
+    lines = Typed(server, "consume", "b", "--json").lines
+    assert [line["value"] for line in lines] == ["after"] * (before - 10 + 1)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("what", ["missing", "changed", "added", "manifest", "format", "none"])
+def test_damaged_backup_is_refused_without_writing(
+    backed_up: tuple[Path, dict[str, Any]], tmp_path: Path, what: str
+) -> None:
+    import shutil
+
+    saved = tmp_path / "saved"
+    shutil.copytree(backed_up[0], saved)
+    sentence = {
+        "missing": "metadata.db is missing",
+        "changed": "metadata.db is damaged",
+        "added": "more is not in the manifest",
+        "manifest": "manifest.json is damaged",
+        "format": "has format version 9, this kafkawire supports 1",
+        "none": "is not a backup",
+    }[what]
+    manifest = saved / "manifest.json"
+    if what == "missing":
+        (saved / "metadata.db").unlink()
+    elif what == "changed":
+        data = bytearray((saved / "metadata.db").read_bytes())
+        data[5000] ^= 1
+        (saved / "metadata.db").write_bytes(data)
+    elif what == "added":
+        (saved / "more").write_text("x")
+    elif what == "manifest":
+        manifest.write_text(manifest.read_text()[:50])
+    elif what == "format":
+        manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 9'))
+    else:
+        manifest.unlink()
+    refused = Typed("", "restore", str(saved), "--data", str(tmp_path / "new"))
+    assert (refused.code, refused.out) == (1, "")
+    assert sentence in refused.err
+    assert refused.err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["saved"]

@@ -301,7 +301,7 @@ async def _move_timers() -> None:
     timers.set("g", "c", 2)  # earlier: a new loop timer
     timers.set("g", "d", 1)
     timers.cancel("g", "d")
-    timers.cancel("g", "nobody")
+    timers.cancel("g", "missing")
     await asyncio.sleep(0.015)
     assert fired == [("g", "c"), ("g", "a")]
     await asyncio.sleep(0.01)

@@ -94,10 +94,10 @@ async def fill(server: Server) -> bytes:
     return records
 
 
-async def turns_until(done: Callable[[], bool], scan: Callable[[], object]) -> int:
-    for turn in range(1000):
+async def iterations_until(done: Callable[[], bool], scan: Callable[[], object]) -> int:
+    for iteration in range(1000):
         if done():
-            return turn
+            return iteration
         await asyncio.sleep(0)
         scan()
     raise AssertionError("it never came true")
@@ -118,9 +118,9 @@ async def test_bytes_sent_per_loop_iteration_are_bounded(server: Server) -> None
         if other.sent and not ahead:
             ahead.append(sum(not reader.sent for reader in readers))
 
-    assert await turns_until(lambda: all(reader.sent for reader in readers), scan) > 5
-    in_a_turn = [now - before for before, now in zip([0, *seen], seen, strict=False)]
-    assert max(in_a_turn) <= BATCH_BYTES + len(wanted) + 1000
+    assert await iterations_until(lambda: all(reader.sent for reader in readers), scan) > 5
+    per_iteration = [now - before for before, now in zip([0, *seen], seen, strict=False)]
+    assert max(per_iteration) <= BATCH_BYTES + len(wanted) + 1000
     assert ahead[0] > 20  # it was answered while most other clients still waited
     assert [reader.records() for reader in readers] == [wanted] * 40
 
@@ -132,16 +132,16 @@ async def test_append_wakes_bounded_number_of_fetches_per_iteration(server: Serv
         reader.ask(fetch("u", 0, wait_ms=2**31 - 1))
     handler: Any = server.host.apis[1].hot
     assert isinstance(handler, Fetch)
-    await turns_until(lambda: len(handler.parked) == len(readers), lambda: None)
+    await iterations_until(lambda: len(handler.parked) == len(readers), lambda: None)
     Caller(server).ask(produce("u", batch(b"news"), acks=1))
     seen = [0]
 
     def scan() -> None:
         seen.append(sum(bool(reader.sent) for reader in readers))
 
-    await turns_until(lambda: not handler.parked and seen[-1] == len(readers), scan)
-    in_a_turn = [now - before for before, now in itertools.pairwise(seen)]
-    assert max(in_a_turn) <= BATCH_BYTES // ATTEMPT_BYTES
+    await iterations_until(lambda: not handler.parked and seen[-1] == len(readers), scan)
+    per_iteration = [now - before for before, now in itertools.pairwise(seen)]
+    assert max(per_iteration) <= BATCH_BYTES // ATTEMPT_BYTES
     assert all(reader.records() for reader in readers)
 
 
@@ -151,7 +151,7 @@ async def test_fetch_of_disconnected_client_is_not_served(server: Server) -> Non
     for reader in readers:
         reader.ask(fetch("t", 0))
     readers[-1].lost()
-    await turns_until(lambda: all(reader.sent for reader in readers[:-1]), lambda: None)
+    await iterations_until(lambda: all(reader.sent for reader in readers[:-1]), lambda: None)
     assert not readers[-1].sent
     assert {journal.pins for journal in server.broker.log.journals} == {0}
 

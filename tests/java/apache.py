@@ -103,7 +103,7 @@ def shared_kafka(folder: Path, classpath: str) -> Iterator[str]:
     """The address of the one node of all that use `folder`."""
     folder.mkdir(exist_ok=True)
     note = folder / "node.json"
-    with taking_turns(folder):
+    with exclusive(folder):
         if note.exists():
             state = json.loads(note.read_text())
         else:
@@ -114,7 +114,7 @@ def shared_kafka(folder: Path, classpath: str) -> Iterator[str]:
     try:
         yield state["address"]
     finally:
-        with taking_turns(folder):
+        with exclusive(folder):
             state = json.loads(note.read_text())
             state["users"] -= 1
             note.write_text(json.dumps(state))
@@ -124,7 +124,7 @@ def shared_kafka(folder: Path, classpath: str) -> Iterator[str]:
 
 
 @contextmanager
-def taking_turns(folder: Path) -> Iterator[None]:
+def exclusive(folder: Path) -> Iterator[None]:
     with (folder / "lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield

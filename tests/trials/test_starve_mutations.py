@@ -87,7 +87,7 @@ async def test_waiting_for_clients_that_do_not_read_is_reported(
 ) -> None:
     monkeypatch.setattr(trial, "SETTLED_WITHIN_S", 3.0)
     monkeypatch.setattr(Connection, "pause_writing", lambda self: time.sleep(0.5))
-    assert "turns were not served in 3 s" in await storm(context, NEVER_READERS)
+    assert "exchanges were not served in 3 s" in await storm(context, NEVER_READERS)
 
 
 async def test_connections_left_open_after_clients_leave_are_reported(

@@ -108,7 +108,7 @@ class ManifestWorld(LocalWorld):
         self.manifest.start()
         return log
 
-    async def said(self) -> Manifest:
+    async def complete_manifest(self) -> Manifest:
         """The manifest once it is complete; it is compared with the log."""
         await self.written()
         partitions = self.log.partitions

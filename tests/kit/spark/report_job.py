@@ -2,7 +2,7 @@
 
 python tests/kit/spark/report_job.py MASTER CONF SOURCE
 
-It prints their findings (tests.kit.spark.reports.said_of) as JSON.
+It prints their findings (tests.kit.spark.reports.findings_of) as JSON.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kafkawire.spark.reports.jobs import REPORTS, report
 from kafkawire.spark.reports.scope import Request
 from kafkawire.spark.session import open_session
 from kafkawire.spark.source.model import Source
-from tests.kit.spark.reports import said_of
+from tests.kit.spark.reports import findings_of
 
 
 def main(master: str, conf: str, source: str) -> None:
     spark = open_session(master, conf=json.loads(conf), app_name="reports test")
     made = {name: report(spark, name, Request(Source(source))) for name in REPORTS}
-    print(json.dumps(said_of(made)))
+    print(json.dumps(findings_of(made)))
     sys.stdout.flush()
     spark.stop()
 

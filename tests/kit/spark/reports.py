@@ -72,7 +72,7 @@ def kitchen() -> list[Record]:
     ]
 
 
-def said_of(reports: Mapping[str, Report]) -> dict[str, Any]:
+def findings_of(reports: Mapping[str, Report]) -> dict[str, Any]:
     """The findings of the four reports about `kitchen`, as JSON has them; equal to KITCHEN if they
     are correct."""
     tables = {

@@ -37,7 +37,7 @@ def begun(*coroutines: Any) -> list[asyncio.Task[Any]]:
     return [asyncio.ensure_future(coroutine) for coroutine in coroutines]
 
 
-async def turns() -> None:
+async def short_pause() -> None:
     """Wait long enough for everything that needs no further event."""
     for _ in range(20):
         await asyncio.sleep(0.001)

@@ -36,7 +36,7 @@ from tests.kit.waiting import until
 async def test_manifest_has_cut_offsets_only() -> None:
     async with begun() as world:
         partition = world.find("t")
-        manifest = await world.said()
+        manifest = await world.complete_manifest()
         assert manifest.topics["t"].partitions == (partition.number,)
         assert manifest.state.cluster_id == world.catalog.cluster_id
         row = manifest.partition(partition.number)
@@ -56,14 +56,14 @@ def test_many_changes_are_one_delta_and_none_is_no_file() -> None:
 
 async def _many_changes() -> None:
     async with begun() as world:
-        before = (await world.said()).sequence
+        before = (await world.complete_manifest()).sequence
         with patch("kafkawire.log.manifest.service.LINGER_S", 60.0):
             for at in range(50):
                 await world.topic(f"more{at}")
             await world.fill(world.find("t"), 40)
             await world.cut()
             await asyncio.sleep(60.0)
-            after = (await world.said()).sequence
+            after = (await world.complete_manifest()).sequence
         assert after == before + 1
         files = world.states()
         await asyncio.sleep(0.05)
@@ -77,38 +77,38 @@ async def test_topics_are_created_altered_and_deleted() -> None:
         await world.metadata.alter_configs([change])
         world.catalog.apply_config(change)
         world.log.alter_topic(world.catalog.by_name["t"])
-        manifest = await world.said()
+        manifest = await world.complete_manifest()
         assert manifest.topics["t"].configs == {"cleanup.policy": "compact"}
         assert len(manifest.topics["more"].partitions) == 3
         number = world.find("t").number
         await world.delete_topic("t")
-        manifest = await world.said()
+        manifest = await world.complete_manifest()
         assert list(manifest.topics) == ["more"]
         assert manifest.partition(number) is None
         await world.log.segments.tend()
-        assert len((await world.said()).objects) == 0
+        assert len((await world.complete_manifest()).objects) == 0
 
 
 async def test_moved_log_start_is_in_manifest() -> None:
     async with begun(2) as world:
         partition = world.find("t")
         await partition.delete_records(45)
-        row = (await world.said()).partition(partition.number)
+        row = (await world.complete_manifest()).partition(partition.number)
         assert row is not None
         assert row.log_start == 45
         await partition.delete_records(partition.next_offset)
-        row = (await world.said()).partition(partition.number)
+        row = (await world.complete_manifest()).partition(partition.number)
         assert row is not None
         assert row.log_start == row.end == partition.next_offset
 
 
 async def test_replaced_segment_is_listed_as_deleted_while_file_exists() -> None:
     async with begun(3) as world:
-        before = await world.said()
+        before = await world.complete_manifest()
         world.config.segment_dead_max_ms = 0
         with patch("kafkawire.log.segments.merge.levels.MAX_SMALL", 3):
             await world.log.segments.tend()
-        after = await world.said()
+        after = await world.complete_manifest()
         assert len(after.objects) < len(before.objects)
         assert max(after.objects.generation) == 1
         now_ms = world.env.clock.now_ms()
@@ -131,12 +131,12 @@ async def test_segments_only_in_remote_tier_are_not_listed() -> None:
     partition = await world.begin(**configs)
     await world.fill(partition, 40)
     await world.cut()
-    assert len((await world.said()).objects) == 1
+    assert len((await world.complete_manifest()).objects) == 1
     await world.upload()
     world.later(10_000)
     await world.scan()
     assert await world.locals() == [False]
-    manifest = await world.said()
+    manifest = await world.complete_manifest()
     assert len(manifest.objects) == 0
     (until,) = manifest.deleted.values()
     assert until == world.env.clock.now_ms() + GRACE_MS
@@ -147,7 +147,7 @@ async def test_segments_only_in_remote_tier_are_not_listed() -> None:
     await world.storage.delete_objects([segment.object], 0)
     swapper = world.log.segments.swapper
     await swapper.update(lambda: world.storage.set_local([segment.id], True))
-    manifest = await world.said()
+    manifest = await world.complete_manifest()
     assert len(manifest.objects) == 1
     assert not manifest.deleted
     await world.end()
@@ -158,17 +158,17 @@ async def test_deltas_are_folded_and_removed_later() -> None:
         async with begun() as world:
             for at in range(8):
                 await world.topic(f"more{at}")
-                await world.said()
+                await world.complete_manifest()
             snapshots = [name for name in world.names() if name.startswith("snapshot")]
             assert len(snapshots) >= 3
             world.later(600_001)
             for at in range(8, 14):
                 await world.topic(f"more{at}")
-                await world.said()
+                await world.complete_manifest()
             assert not set(snapshots[:3]) & set(world.names())
             assert len(world.names()) < 14
             await world.restart()
-            assert len((await world.said()).topics) == 15
+            assert len((await world.complete_manifest()).topics) == 15
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ STRIDE = 1 if int(os.environ.get("SIM_SEEDS", "0")) >= 500 else 4
 async def test_swap_is_kept_if_only_its_verification_fails() -> None:
     """The transaction is done: its segment is live, and is in the manifest."""
     async with begun() as world:
-        await world.said()
+        await world.complete_manifest()
         ask = world.storage.segments_by_id
         failed: list[list[int]] = []
 
@@ -46,14 +46,14 @@ async def test_swap_is_kept_if_only_its_verification_fails() -> None:
             await world.written()
         assert failed
         assert [row.state for row in await world.rows()] == [LIVE, LIVE]
-        assert len((await world.said()).objects) == 2
+        assert len((await world.complete_manifest()).objects) == 2
         await world.crash()
         assert len(await read_all(world.find("t"))) == 80
 
 
 async def test_replaced_segments_are_removed_after_lost_response() -> None:
     async with begun(3) as world:
-        await world.said()
+        await world.complete_manifest()
         ask, failed = world.storage.segments_by_id, list[list[int]]()
 
         async def fail_once(ids: list[int]) -> list[SegmentRow]:
@@ -71,12 +71,12 @@ async def test_replaced_segments_are_removed_after_lost_response() -> None:
         assert failed
         assert await world.storage.segments(1, (DELETING,), 10)
         await world.log.segments.tend()
-        assert (await world.said()).deleted
+        assert (await world.complete_manifest()).deleted
 
 
 async def test_full_disk_makes_manifest_outdated_only() -> None:
     async with begun() as world:
-        before = await world.said()
+        before = await world.complete_manifest()
         write = MemFile.pwritev
 
         def full(file: MemFile, buffers: list[bytes], position: int) -> int:
@@ -90,14 +90,14 @@ async def test_full_disk_makes_manifest_outdated_only() -> None:
             await world.cut()
             await until(lambda: world.manifest.failures > 1)
             assert read_local(world.fs, FOLDER).sequence == before.sequence
-        manifest = await world.said()
+        manifest = await world.complete_manifest()
         assert "more" in manifest.topics
         assert len(manifest.objects) == 2
 
 
 async def test_failed_rewrites_leave_no_files_on_full_disk() -> None:
     async with begun() as world:
-        await world.said()
+        await world.complete_manifest()
         await world.crash(power=False)
         write, tries = MemFile.pwritev, []
 
@@ -110,19 +110,19 @@ async def test_failed_rewrites_leave_no_files_on_full_disk() -> None:
         with patch.object(MemFile, "pwritev", full):
             await until(lambda: len(tries) > 4)
         assert len(set(tries[1:])) == 1
-        await world.said()
+        await world.complete_manifest()
 
 
 async def test_unfoldable_chain_is_rebuilt() -> None:
     with patch("kafkawire.log.manifest.compaction.FOLDED_AFTER", 3):
         async with begun() as world:
-            await world.said()
+            await world.complete_manifest()
             flip(world, next(name for name in world.names() if name.startswith("delta")))
             for at in range(4):
                 await world.topic(f"more{at}")
                 await world.written()
             await until(lambda: world.manifest.settled and not world.damaged)
-            assert len((await world.said()).topics) == 5
+            assert len((await world.complete_manifest()).topics) == 5
 
 
 class Stopped(MemFileSystem):
@@ -195,7 +195,7 @@ async def run_until(left: int, power: bool) -> int:
                 assert left < 20
         fs.left = 1 << 30
         await world.crash(power)
-        await world.said()
+        await world.complete_manifest()
         await world.end()
     return calls
 

@@ -1,7 +1,7 @@
 """`pipeline audit --source` compares counts: tables written from hand-built tiers, and later
 changes of the table, its accounts or the source.
 
-Covers: kafkawire.spark.audit.rereading.
+Covers: kafkawire.spark.audit.rereading, kafkawire.cli.pipeline.audit.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from kafkawire.spark.reports.scope import Request
 from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import Source
 from tests.kit.minio import Minio
-from tests.kit.spark.reports import KITCHEN, kitchen, said_of, tier
+from tests.kit.spark.reports import KITCHEN, findings_of, kitchen, tier
 from tests.kit.spark.session import environment
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def test_all_reports_with_minio(spark: SparkSession, minio: Minio, tier_url: str
             name: report(spark, name, request, lambda *now: reported.append(now))
             for name in REPORTS
         }
-    assert said_of(made) == KITCHEN
+    assert findings_of(made) == KITCHEN
     assert {what for what, _, _ in reported} == {"ranges checked", "commits read", "ranges read"}
     assert all(0 <= done <= of for _, done, of in reported)
     out = open_place(f"{tier_url}/out")

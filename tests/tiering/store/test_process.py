@@ -37,8 +37,8 @@ from tests.kit.tier.store_process import (
     MEMORY_BYTES,
     begun,
     folder_process,  # noqa: F401  (a fixture, by name)
+    short_pause,
     stopped,
-    turns,
 )
 from tests.kit.waiting import until, wait_until
 from tests.log.io.test_worker import gone
@@ -90,7 +90,7 @@ async def test_killed_process_is_restarted(store: StoreProcess) -> None:
         store.put("other", b""),
         store.list(""),
     )
-    await turns()
+    await short_pause()
     os.kill(pid, signal.SIGKILL)
     for outcome in await asyncio.gather(*waiting, return_exceptions=True):
         assert type(outcome) is StoreError
@@ -128,7 +128,7 @@ async def test_hanging_process_is_killed(
     pid = await stopped(store)
     with monkeypatch.context() as quick:
         quick.setattr(link, "PING_S", 0.05)
-        await turns()
+        await short_pause()
         assert store._child is not None
         store._child._watch()  # the watchdog that began before was slower
         with pytest.raises(StoreError, match="ended with SIGKILL"):
@@ -157,7 +157,7 @@ async def test_close_ends_calls_in_flight(store: StoreProcess, tmp_path: Path) -
     pid = store.pid
     assert pid is not None
     (upload,) = begun(store.upload("slow", str(tmp_path / "here"), 1 << 20))
-    await turns()
+    await short_pause()
     await store.close()
     with pytest.raises(StoreError):
         await upload
@@ -175,7 +175,7 @@ async def test_close_does_not_wait_for_hanging_process(
     monkeypatch.setattr(link, "CLOSE_S", 0.1)
     pid = await stopped(store)
     (waiting,) = begun(store.get("k"))
-    await turns()
+    await short_pause()
     await store.close()
     with pytest.raises(StoreError, match="SIGKILL"):
         await waiting

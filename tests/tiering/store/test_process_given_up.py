@@ -17,8 +17,8 @@ from kafkawire.tiering.store.process import StoreProcess
 from tests.kit.tier.store_process import (
     begun,
     folder_process,  # noqa: F401  (a fixture, by name)
+    short_pause,
     stopped,
-    turns,
 )
 from tests.kit.waiting import until
 
@@ -26,7 +26,7 @@ from tests.kit.waiting import until
 async def test_cancelled_call_releases_slot_and_response(store: StoreProcess) -> None:
     pid = await stopped(store)
     waiting = begun(*(store.get("k") for _ in range(100)))
-    await turns()
+    await short_pause()
     for task in waiting:
         task.cancel()
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
@@ -40,11 +40,11 @@ async def test_cancelled_call_releases_slot_and_response(store: StoreProcess) ->
 async def test_cancelled_read_ends_when_its_memory_is_free(store: StoreProcess) -> None:
     pid = await stopped(store)
     reading, waiting = begun(store.read("k", [ObjectPart(0, 50, 0)]), store.get("k"))
-    await turns()
+    await short_pause()
     reading.cancel()
-    await turns()
+    await short_pause()
     reading.cancel()  # a second cancellation has no effect
-    await turns()
+    await short_pause()
     assert not reading.done()
     os.kill(pid, signal.SIGCONT)
     with pytest.raises(asyncio.CancelledError):
@@ -58,9 +58,9 @@ async def test_cancelled_read_ends_when_its_memory_is_free(store: StoreProcess) 
 async def test_cancelled_read_ends_when_child_dies(store: StoreProcess) -> None:
     pid = await stopped(store)
     (reading,) = begun(store.read("k", [ObjectPart(0, 50, 0)]))
-    await turns()
+    await short_pause()
     reading.cancel()
-    await turns()
+    await short_pause()
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(asyncio.CancelledError):
         await reading
@@ -71,7 +71,7 @@ async def test_cancelled_upload_ends(store: StoreProcess, tmp_path: Path) -> Non
     (tmp_path / "here").write_bytes(bytes(8 << 20))
     await store.put("k", b"x")
     (upload,) = begun(store.upload("slow", str(tmp_path / "here"), 1 << 20))
-    await turns()
+    await short_pause()
     upload.cancel()
     with pytest.raises(asyncio.CancelledError):
         await upload
@@ -102,7 +102,7 @@ async def test_number_of_waiting_calls_is_bounded(
     pid = await stopped(store)
     in_child = calls.REST_THREADS * calls.CALLS_PER_THREAD
     waiting = begun(*(store.get("k") for _ in range(in_child + 5)))
-    await turns()
+    await short_pause()
     with pytest.raises(StoreError, match="Busy: 5 calls wait"):
         await store.get("k")
     (read,) = begun(store.read("k", [ObjectPart(0, 1, 0)]))  # has a lane of its own
@@ -115,7 +115,7 @@ async def test_slow_call_does_not_delay_others(store: StoreProcess, tmp_path: Pa
     (tmp_path / "here").write_bytes(bytes(8 << 20))
     await store.put("k", b"x")
     uploads = begun(*(store.upload(f"u{n}", str(tmp_path / "here"), 1 << 20) for n in range(12)))
-    await turns()
+    await short_pause()
     for _ in range(10):
         await store.read("k", [ObjectPart(0, 1, 0)])
         await store.put("k", b"y")

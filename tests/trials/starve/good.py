@@ -47,7 +47,7 @@ class Good:
             self.slowest_s = max(self.slowest_s, took)
             self.context.check(
                 took < PATIENCE_S,
-                "turns of the well-behaved client",
+                "exchanges of the well-behaved client",
                 f"the well-behaved client waited {took:.0f} s for three small answers",
             )
             self.served += 1

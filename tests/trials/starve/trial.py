@@ -36,7 +36,7 @@ MAX_GROWTH = 600 * MIB
 CONNECTION_BYTES = 40 << 10
 """Memory of an idle connection: buffers and objects."""
 SETTLED_WITHIN_S = 60.0
-TURNS = 20
+EXCHANGES = 20
 """Requests of the well-behaved client during each storm."""
 DESCRIPTORS_LEFT = 30
 """Files of journals and segments that were opened meanwhile."""
@@ -111,7 +111,7 @@ class Round:
             begin = storm.begin
             port, rng = self.victim.port, self.context.rng
             await asyncio.to_thread(begin, port, count, rng, stack)
-            grown = await self._watch(good, served + TURNS)
+            grown = await self._watch(good, served + EXCHANGES)
         judge(self.context, f"{count} {storm.name}", grown, count)
         await self._settled(storm.name, descriptors)
         self.context.tried(storm.name, count)
@@ -127,7 +127,7 @@ class Round:
         if good.served < until:
             missing = until - good.served
             self.context.broken(
-                f"{missing} of {TURNS} turns were not served in {SETTLED_WITHIN_S:g} s"
+                f"{missing} of {EXCHANGES} exchanges were not served in {SETTLED_WITHIN_S:g} s"
             )
         return largest
 
