@@ -15,12 +15,12 @@ from tests.kit.spark.reports import KITCHEN, kitchen, tier
 from tests.kit.spark.session import need_java
 from tests.kit.spark.topics import QUICK, Topics
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1500)]
 
 JOB, REPORTS = "tests/kit/spark/job.py", "tests/kit/spark/report_job.py"
 BUCKET = "cluster"
 URL = f"s3://{BUCKET}/tier"
-BEGINS_WITHIN_S = 200.0
+BEGINS_WITHIN_S = 500.0
 REPORTS_WITHIN_S = 540.0  # four, each of several jobs
 
 
@@ -65,7 +65,6 @@ def test_both_workers_read_and_every_row_is_read_once(
     assert found["tasks"] > 8
 
 
-@pytest.mark.timeout(900)
 def test_reports_on_the_cluster(spark_cluster: Cluster, minio: Minio) -> None:
     url = f"s3://{BUCKET}/reports"
     with pytest.MonkeyPatch.context() as patched:
