@@ -10,7 +10,7 @@ import pytest
 from kafkawire.cli.pipeline import audit as pipeline_audit
 from kafkawire.spark import session
 from kafkawire.spark.audit import through
-from kafkawire.spark.audit.through import in_process
+from tests.kit.spark.inline import in_process
 
 
 @pytest.fixture
