@@ -57,11 +57,10 @@ class Noted:
 
 class ManifestWriter(Protocol):
     """Writes the manifest (kafkawire.log.manifest.maintenance). `sequence`: the number of the last
-    delta; `attached`: deltas can follow it; `again`: how often the manifest was rebuilt."""
+    delta; `attached`: deltas can follow it."""
 
     sequence: int
     attached: bool
-    anew: int
 
     async def write(self) -> None:
         """Write all noted changes."""

@@ -11,6 +11,7 @@ import pytest
 from kafkawire.codec.batches import Record, iter_batches, records
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.manager import Log
+from kafkawire.log.manifest.maintenance import MaintainedManifest
 from kafkawire.log.manifest.service import LocalManifest
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.store.segment_store import SegmentStore
@@ -40,6 +41,13 @@ def read_local(fs: FileSystem, folder: str, known: Manifest | None = None) -> Ma
     """The manifest of a folder; `known`: an older one. NoManifest, LostManifest, FormatError."""
     get = reader(fs, folder)
     return read_manifest(get) if known is None else refresh_manifest(known, get)
+
+
+def writer_of(manifest: LocalManifest) -> MaintainedManifest | None:
+    """The writer of a local manifest; None until its module is loaded."""
+    writer = manifest.maintained
+    assert writer is None or isinstance(writer, MaintainedManifest)
+    return writer
 
 
 def offsets_of(manifest: Manifest, number: int) -> tuple[int, int]:
@@ -126,7 +134,7 @@ class ManifestWorld(LocalWorld):
 
     @property
     def _folding(self) -> bool:
-        maintained = self.manifest.maintained
+        maintained = writer_of(self.manifest)
         return maintained is not None and maintained.folding is not None
 
     async def end(self) -> None:
@@ -142,7 +150,7 @@ class ManifestWorld(LocalWorld):
     @property
     def damaged(self) -> bool:
         """Whether a fold has found that the chain cannot be read."""
-        maintained = self.manifest.maintained
+        maintained = writer_of(self.manifest)
         return maintained is not None and maintained._folder.damaged
 
     def names(self) -> list[str]:

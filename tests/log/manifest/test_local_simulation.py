@@ -36,6 +36,7 @@ from tests.kit.log.local_manifest import (
     read_local,
     reader,
     rows_of,
+    writer_of,
 )
 from tests.kit.log.logs import FOLDER, read_all
 from tests.kit.log.model import Model
@@ -218,9 +219,8 @@ def simulate(seed: int) -> ManifestModel:
             life = kind(model)
             with life.after_each_write():
                 run(life.loop, life.main())
-            model.kept += (
-                0 if life.manifest.maintained is None else life.manifest.maintained.rebuilds
-            )
+            writer = writer_of(life.manifest)
+            model.kept += 0 if writer is None else writer.rebuilds
     return model
 
 

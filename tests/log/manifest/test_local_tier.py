@@ -15,7 +15,7 @@ from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.manifest.service import LocalManifest
 from kafkawire.manifest.reader import LostManifest, NoManifest
 from kafkawire.offsets.catalog.port import LIVE
-from tests.kit.log.local_manifest import read_local
+from tests.kit.log.local_manifest import read_local, writer_of
 from tests.kit.log.logs import FOLDER
 from tests.kit.tier.crash_points import Points
 from tests.kit.tier.life import Life
@@ -107,7 +107,7 @@ def live(act: Act, fatal: int) -> Points:
     async def go_on() -> None:
         await second.start()
         await second.settle()
-        maintained = second.manifest.maintained
+        maintained = writer_of(second.manifest)
         assert maintained is not None
         assert maintained.rebuilds == bool(points.dead)
         await second.close()
