@@ -46,8 +46,9 @@ def registry() -> str:
     """The registry of messages with the versions that the declarations of requests give."""
     rows = {}
     for path in REGISTRY.parent.glob("*.py"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            for call in node.decorator_list if isinstance(node, ast.ClassDef) else ():
+        nodes = ast.parse(path.read_text(encoding="utf-8")).body
+        for node in (each for each in nodes if isinstance(each, ast.ClassDef)):
+            for call in node.decorator_list:
                 if isinstance(call, ast.Call) and ast.unparse(call.func) == "request":
                     of = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
                     name = node.name.removesuffix("Request")

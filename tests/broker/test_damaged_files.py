@@ -164,12 +164,12 @@ def stored(key: bytes, value: bytes, unpack: Callable[[bytes, bytes], object]) -
 
 
 READERS: dict[str, Case] = {
-    "segment ends": (FILE, segment_ends, (segment.FormatError,)),
-    "sparse index": (blocks(), sparse_index, (segment.FormatError,)),
+    "segment ends": (FILE, segment_ends, (FormatError,)),
+    "sparse index": (blocks(), sparse_index, (FormatError,)),
     "journal": (journal_bytes(), scanned, ()),
-    "segment directory": (directory(), segment.read_directory, (segment.FormatError,)),
-    "segment state": (states(), segment.read_state, (segment.FormatError,)),
-    "segment origin": (origin(), segment.read_origin, (segment.FormatError,)),
+    "segment directory": (directory(), segment.read_directory, (FormatError,)),
+    "segment state": (states(), segment.read_state, (FormatError,)),
+    "segment origin": (origin(), segment.read_origin, (FormatError,)),
     "leader epochs": (
         checkpoint.pack_epochs(ROW.leader_epochs), checkpoint.unpack_epochs,
         (FormatError,),

@@ -14,9 +14,10 @@ import pytest
 
 from kafkawire.codec.compile import encode
 from kafkawire.codec.compile_decode import allowed_elements
+from kafkawire.handlers.table import ApiRow
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
-from tests.broker.test_event_loop_time import NEWEST, ApiRow
+from tests.broker.test_event_loop_time import NEWEST
 from tests.kit.codec.extremes import GROUP, TOPIC, cases, frame
 from tests.kit.loop_time import MeasuredBroker, measured
 

@@ -43,6 +43,9 @@ class Caller(Connection):
     def write(self, parts: list[Buffer]) -> None:
         self.sent.append(b"".join(parts))
 
+    def unsent_bytes(self) -> int:
+        return 0
+
     def pause_reading(self) -> None:
         raise AssertionError("nothing is sent that fast")
 

@@ -59,7 +59,7 @@ async def test_every_partition_gets_its_own_result(client: Client, version: int)
 async def test_long_fetch_waits_for_first_record(server: Server, client: Client) -> None:
     await make(client, "t", MANY)
     client.send(fetch_all("t", max_wait_ms=60_000), 11)
-    await until(lambda: parked(server))
+    await until(lambda: bool(parked(server)))
     other = await Client.connect(port_of(server))
     await other.call(produce("t", batch(b"came"), index=MANY - 1), 9)
     (topic,) = (await asyncio.wait_for(client.receive(), 30)).responses
@@ -89,7 +89,7 @@ async def test_long_fetch_ends_when_client_disconnects(server: Server) -> None:
     client = await Client.connect(port_of(server))
     await make(client, "t", MANY)
     client.send(fetch_all("t", max_wait_ms=60_000), 11)
-    await until(lambda: parked(server))
+    await until(lambda: bool(parked(server)))
     await client.close()
     await until(lambda: not parked(server))
     assert not server.broker.table.named("t", 0).watchers

@@ -37,7 +37,7 @@ async def test_each_of_many_partitions_gets_its_own_result(
     topic_id = await make(client, "t", MANY - 1)  # the last index does not exist
     request = produce(topic_id if version >= 13 else "t", *[batch(b"x")] * MANY, acks=acks)
     rows = request.topic_data[0].partition_data
-    rows[3] = PartitionProduceData(3, None)  # type: ignore[arg-type]
+    rows[3] = PartitionProduceData(3, None)
     rows[4] = PartitionProduceData(4, batch(b"damaged")[:-1])
     for attempt in range(2):
         answer = await client.call(request, version)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from struct import pack, unpack
-from typing import Any
+from typing import Any, Self
 
 from kafkawire.codec.batches import build
 from kafkawire.codec.compile import decode, encode
@@ -28,7 +28,7 @@ class Client:
         self.next_id = 1
 
     @classmethod
-    async def connect(cls, port: int, client_id: str = "test") -> Client:
+    async def connect(cls, port: int, client_id: str = "test") -> Self:
         return cls(*await asyncio.open_connection("127.0.0.1", port), client_id)
 
     async def close(self) -> None:

@@ -67,8 +67,12 @@ def _self_fields(node: ast.AST, arguments: Mapping[str, str]) -> Iterator[tuple[
         for target in node.targets:
             for each in _flat(target):
                 if isinstance(each.value, ast.Name) and each.value.id == "self":
-                    known = isinstance(value, ast.Name)
-                    yield each.attr, arguments.get(value.id, "") if known else _called(value)
+                    yield each.attr, _type_of(value, arguments)
+
+
+def _type_of(value: ast.expr, arguments: Mapping[str, str]) -> str:
+    """The declared type of an assigned argument, or the called class."""
+    return arguments.get(value.id, "") if isinstance(value, ast.Name) else _called(value)
 
 
 def _flat(target: ast.expr) -> Iterator[ast.Attribute]:

@@ -110,7 +110,8 @@ def test_a_refused_file_leaves_no_thread_to_a_closed_loop(
     file.mkdir() if content is None else file.write_bytes(content)
     log, slow = logging.getLogger("aiosqlite"), SlowEnd()
     log.addHandler(slow)
-    level, _ = log.level, log.setLevel(logging.DEBUG)
+    level = log.level
+    log.setLevel(logging.DEBUG)
     failures: list[threading.ExceptHookArgs] = []
     hook, threading.excepthook = threading.excepthook, failures.append
     try:

@@ -105,8 +105,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     source = tmp_path_factory.mktemp("source") / "kafkawire"
     source.mkdir()
     ignored = shutil.ignore_patterns("__pycache__")
-    for folder in ("kafkawire", "docs"):
-        shutil.copytree(ROOT / folder, source / folder, ignore=ignored)
+    for name in ("kafkawire", "docs"):
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
     (source / "tests").mkdir()
     (source / "tests" / "test_something.py").touch()  # setuptools would take it into the sdist
     for path in ROOT.iterdir():

@@ -28,7 +28,10 @@ def test_columns_keep_requested_order_and_spelling() -> None:
     assert Selection(("valueSize",)).ddl() == "`valueSize` INT"
     assert Selection(("_value_size",)).kinds() == {"valueSize"}
     both = Selection(("_index", "_offset"))
-    assert (both.ddl(), both.kinds()) == ("`_index` BIGINT, `_offset` BIGINT", {"offset"})
+    assert (both.ddl(), both.kinds()) == (
+        "`_index` BIGINT, `_offset` BIGINT",
+        frozenset({"offset"}),
+    )
     assert Selection(()).ddl() == ""
     assert not Selection(()).arrow_schema().names
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ class Moving(TierProcess):
 
     async def fill(self, rounds: int = 4) -> None:
         """A topic whose records are in the bucket only."""
-        lag = {"tiering_max_lag_ms": "5000", "tiering_min_object_bytes": "1"}
+        lag: dict[str, Any] = {"tiering_max_lag_ms": "5000", "tiering_min_object_bytes": "1"}
         if "t" not in self.catalog.by_name:
             await self.create("t", 2, retention_ms="-1", local_retention_ms="1", **lag)
         for _ in range(rounds):

@@ -188,7 +188,7 @@ class Life(Watched):
 
     async def make_topic(self) -> None:
         rng = self.rng
-        configs = {
+        configs: dict[str, Any] = {
             "tiering_max_lag_ms": str(LAG_MS),
             "tiering_min_object_bytes": rng.choice(("1", "3000", "1000000")),
             "local_retention_ms": rng.choice(("-2", "1", "3000")),

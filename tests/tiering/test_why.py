@@ -34,7 +34,7 @@ class Asked(TierProcess):
         (found,) = (await self.ask("status"))["partitions"]
         return found
 
-    async def produce(self, **configs: str) -> None:
+    async def produce(self, **configs: Any) -> None:
         """Append records to the one partition of a topic."""
         if "t" not in self.catalog.by_name:
             await self.create("t", 1, **{**LAG, **configs})

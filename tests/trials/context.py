@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 MAX_FINDINGS = 20
 """Findings kept of one round: a broken broker fails every check, and the first findings say why."""
@@ -93,5 +94,5 @@ class Trial:
 
     name: str
     about: str
-    round: Callable[[Context], Awaitable[None]]
+    round: Callable[[Context], Coroutine[Any, Any, None]]
     weight: float = 1.0

@@ -193,7 +193,7 @@ async def test_missing_metric_of_refused_connections_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Uncounted(Counts):
-        connections_refused = property(lambda self: 0, lambda self, count: None)  # type: ignore[assignment]
+        connections_refused = property(lambda self: 0, lambda self, count: None)
 
     monkeypatch.setattr("kafkawire.broker.broker.Counts", Uncounted)
     words = "kafkawire_connections_refused_total is 0, 15 were refused"

@@ -122,13 +122,13 @@ def test_each_request_in_each_state_gets_kafkas_error_code(
         steps.heartbeat("b-b", token=7, generation=generation)
     else:
         steps.leave("b-b", token=7)
-    answers = [reply for reply in steps.decision.replies if reply.token == 7]
+    answers = steps.bodies(7)
     if code is PARKED:
         assert not answers
     elif question == "leave" and code is not GONE:
-        assert [m.error_code for m in answers[0].body.members] == [code]  # type: ignore[attr-defined]
+        assert [m.error_code for m in answers[0].members] == [code]
     else:
-        assert [reply.body.error_code for reply in answers] == [code]  # type: ignore[attr-defined]
+        assert [body.error_code for body in answers] == [code]
 
 
 @pytest.mark.parametrize("state", [GroupState.PREPARING, GroupState.COMPLETING, GroupState.STABLE])

@@ -72,8 +72,8 @@ def test_leader_receives_metadata_of_all_members() -> None:
     steps.join(token=1, client="a", fresh="1", version=3, protocols=[("range", b"A")])
     steps.join(token=2, client="b", fresh="2", version=3, protocols=[("range", b"B")])
     steps.at(3000).timer("join").at(6000).timer("join")
-    led = next(reply for reply in steps.decision.replies if reply.token == 1)
-    heard = [(m.member_id, m.metadata) for m in led.body.members]  # type: ignore[attr-defined]
+    (led,) = steps.bodies(1)
+    heard = [(m.member_id, m.metadata) for m in led.members]
     assert heard == [("a-1", b"A"), ("b-2", b"B")]
 
 
@@ -178,8 +178,8 @@ def test_group_is_empty_after_all_members_left() -> None:
     assert value is not None
     assert (value.members, value.protocol, value.leader, value.generation) == ([], None, None, 2)
     assert (value.current_state_timestamp, value.protocol_type) == (20_000, "consumer")
-    codes = [m.error_code for m in steps.decision.replies[-1].body.members]  # type: ignore[attr-defined]
-    assert codes == [NONE, UNKNOWN, NONE]
+    (left,) = steps.bodies(1)
+    assert [m.error_code for m in left.members] == [NONE, UNKNOWN, NONE]
 
 
 def test_parked_request_of_leaving_member_is_answered() -> None:

@@ -54,7 +54,8 @@ def test_old_member_id_is_fenced_after_restart() -> None:
     steps.sync("j-2", token=7, generation=1, instance="j").expect(answer(7, FENCED))
     steps.join("j-2", token=8, instance="j").expect(answer(8, FENCED, member_id="j-2"))
     steps.leave(("j-2", "j"), token=9).forget()
-    assert steps.decision.replies[0].body.members[0].error_code == FENCED  # type: ignore[attr-defined]
+    (left,) = steps.bodies(9)
+    assert left.members[0].error_code == FENCED
     assert steps.group.check_commit("j-2", "j", 1) is FENCED
     steps.heartbeat("j-2", token=10, generation=1).expect(answer(10, UNKNOWN))
 
@@ -64,13 +65,13 @@ def test_restarted_static_leader_does_not_assign_again(version: int) -> None:
     steps = pair().join(token=5, instance="i", fresh="3", version=version)
     steps.expect_state(GroupState.STABLE, 1)
     assert steps.group.leader == "i-3"
-    body = steps.decision.replies[0].body
+    (body,) = steps.bodies(5)
     if version >= 9:
-        assert (body.leader, body.skip_assignment) == ("i-3", True)  # type: ignore[attr-defined]
-        assert [m.member_id for m in body.members] == ["i-3", "j-2"]  # type: ignore[attr-defined]
+        assert (body.leader, body.skip_assignment) == ("i-3", True)
+        assert [m.member_id for m in body.members] == ["i-3", "j-2"]
     else:
-        assert (body.leader, body.skip_assignment) == ("i-1", False)  # type: ignore[attr-defined]
-        assert body.members == []  # type: ignore[attr-defined]
+        assert (body.leader, body.skip_assignment) == ("i-1", False)
+        assert body.members == []
 
 
 def test_restart_with_changed_protocol_starts_round() -> None:
@@ -127,8 +128,8 @@ def test_round_with_only_absent_static_members_stays_open() -> None:
 
 def test_tools_remove_static_members_by_instance_id() -> None:
     steps = pair().leave(("", "j"), ("", "nobody"), token=5)
-    found = steps.decision.replies[-1].body.members  # type: ignore[attr-defined]
-    assert [(m.member_id, m.group_instance_id, m.error_code) for m in found] == [
+    (left,) = steps.bodies(5)
+    assert [(m.member_id, m.group_instance_id, m.error_code) for m in left.members] == [
         ("", "j", 0),
         ("", "nobody", UNKNOWN),
     ]

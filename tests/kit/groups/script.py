@@ -223,6 +223,10 @@ class Script:
         self.effects += self.decision.effects
         return self
 
+    def bodies(self, token: int) -> list[Any]:
+        """The bodies of the last decision's replies to request `token`; a test knows their type."""
+        return [reply.body for reply in self.decision.replies if reply.token == token]
+
     def expect(self, *wanted: Answer | SetTimer | CancelTimer) -> Script:
         """Check that these effects have happened since the last `expect`, in this order, and no
         others."""

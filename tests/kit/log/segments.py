@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from kafkawire.codec.batches import build, iter_batches
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment import format as codec
 from kafkawire.codec.segment.format import (
     PartitionEntry,
@@ -116,7 +117,7 @@ def everything(data: bytes) -> Whole:
         inside = data[entry.start : entry.start + entry.length]
         bad = index.damaged(entry.start, inside)
         if bad is not None:
-            raise codec.FormatError(f"block at {bad}")
+            raise FormatError(f"block at {bad}")
         indexes.append(index)
         batches.append(split(inside))
     states, origin = codec.read_state(bodies[codec.STATE]), None

@@ -35,7 +35,7 @@ class Watched(TierProcess):
 class Life(Watched):
     """One process, and the actions on it."""
 
-    async def topic(self, name: str, partitions: int = 1, **configs: str) -> None:
+    async def topic(self, name: str, partitions: int = 1, **configs: Any) -> None:
         """Create a tiered topic whose segments are uploaded at once."""
         await self.create(
             name,

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from kafkawire.log.recovery.quarantine import Quarantine
-from kafkawire.offsets.catalog.port import STARTED, SegmentRow
+from kafkawire.offsets.catalog.port import STARTED, SegmentRow, Swap
 from tests.kit.env import memory_env
 from tests.kit.log.cutting import cut, fill, segments, started
 from tests.kit.log.fsck import scanned
@@ -112,7 +112,7 @@ async def test_files_of_interrupted_cut_are_removed(deleted: bool) -> None:
     await fill(world.find("t0"), 60)
     submit = world.storage.finish_segments
 
-    async def ends(*_: object) -> None:
+    async def ends(swap: Swap) -> None:
         raise OSError("the process ends here")
 
     world.storage.finish_segments = ends  # type: ignore[method-assign]

@@ -167,7 +167,9 @@ def test_number_of_elements_is_bounded_by_request_size() -> None:
             continue
         for attempt in (
             decode,
-            lambda *at: list(sliced_decoder(FindCoordinatorRequest, 4)(*at, [])),
+            lambda data, start, end: list(
+                sliced_decoder(FindCoordinatorRequest, 4)(data, start, end, [])
+            ),
         ):
             with pytest.raises(DecodeError, match="more elements than its size allows"):
                 attempt(data, 0, len(data))

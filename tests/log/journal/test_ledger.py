@@ -7,10 +7,12 @@ Covers: kafkawire.log.journal.directory.
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
 from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.types import Buffer
 from kafkawire.log.fsck.check import check
 from kafkawire.log.fsck.report import FsckReport
 from kafkawire.log.journal.file import index_name, journal_name
@@ -19,7 +21,7 @@ from kafkawire.log.journal.ledger_file import NAMES, RECORD_MAGIC, RECORDS_AT
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.read_plan import HotRead
 from tests.kit.env import EPOCH_MS
-from tests.kit.log.logs import FOLDER, World, batch, read_all
+from tests.kit.log.logs import FOLDER, World, batch, read_all, values
 from tests.kit.log.recovery import JOURNALS
 from tests.kit.memory_metadata import MemoryMetadata
 
@@ -33,7 +35,7 @@ async def put(world: World, partition: Partition, count: int = 1, size: int = 10
     return done.base_offset
 
 
-async def filled(records: int = 40, **settings: int) -> World:
+async def filled(records: int = 40, **settings: Any) -> World:
     """Small journals with records of three partitions, covered by a checkpoint only if a journal
     was rolled after it."""
     world = World(
@@ -97,13 +99,11 @@ async def no_offset_again(world: World, ends: dict[int, int]) -> int:
 async def read_all_from(partition: Partition, offset: int) -> int:
     """The first offset that a Fetch at `offset` gives."""
     plan = partition.plan(offset, 1, partition.high_watermark, True)
-    buffers = (
+    buffers: list[Buffer] = (
         list(partition.log.views(plan)[0])
         if isinstance(plan, HotRead)
         else await partition.log.read(plan)
     )
-    from tests.kit.log.logs import values
-
     return next(at for at, _ in values(buffers) if at >= offset)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
@@ -73,9 +74,9 @@ async def test_undamaged_journal_is_verified_once() -> None:
     jobs: list[str] = []
     run = world.env.worker.run
 
-    async def counted(job: str, *rest: object) -> object:
+    async def counted(job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
         jobs.append(job)
-        return await run(job, *rest)  # type: ignore[arg-type]
+        return await run(job, arguments, bytes_per_second)
 
     world.env.worker.run = counted  # type: ignore[method-assign]
     partition = world.find("t")
@@ -92,7 +93,7 @@ async def test_without_a_worker_journals_are_read_unverified(
     world = await closed()
     await world.start()
 
-    async def broken(job: str, *rest: object) -> object:
+    async def broken(job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
         raise WorkerError("it died")
 
     world.env.worker.run = broken  # type: ignore[method-assign]
@@ -118,7 +119,7 @@ async def test_stop_during_verification_is_not_a_failure(
     await world.start()
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def run(*_: object) -> None:
+    async def run(job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
         begun.set()
         await ended.wait()
         raise WorkerError("the worker process ended with SIGKILL during 'verify'")

@@ -11,6 +11,7 @@ from kafkawire.log.io.ports import LogError
 from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.dump import FrameShown, walk
 from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.read_plan import HotRead
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from tests.kit.env import EPOCH_MS, SettableClock
 from tests.kit.log.logs import FOLDER, World, batch, read_all
@@ -113,6 +114,7 @@ async def test_pinned_journal_is_not_recycled() -> None:
     world, partition = await started()
     await append(world, partition, 12, EPOCH_MS)
     plan = partition.plan(0, 1 << 20, 3, True)
+    assert isinstance(plan, HotRead)
     views, release = partition.log.views(plan)
     before = [bytes(view) for view in views]
     await partition.delete_records(12)

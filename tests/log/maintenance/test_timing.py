@@ -9,11 +9,13 @@ Covers: kafkawire.log.segments.cut.schedule.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from kafkawire.log.partition.partition import Partition
 from tests.kit.log.logs import FOLDER
+from tests.kit.tier.model import Row
 from tests.kit.tier.world import TierProcess, TierWorld
 
 DEFAULTS = {
@@ -50,12 +52,12 @@ async def until(process: TierProcess, condition: Callable[[], bool], most_s: flo
     return process.loop.now - begun
 
 
-async def local(process: TierProcess, **configs: str) -> Partition:
+async def local(process: TierProcess, **configs: Any) -> Partition:
     """A topic that is not tiered, with 10,000 records of 200 keys."""
     await process.create("quiet", remote_storage_enable="false")
     (partition,) = await process.create("t", remote_storage_enable="false", **configs)
     for at in range(0, 10_000, 500):
-        rows = [(b"%d" % (each % 200), b"value") for each in range(at, at + 500)]
+        rows: list[Row] = [(b"%d" % (each % 200), b"value") for each in range(at, at + 500)]
         process.send(partition, rows)
     await process.log.commit_log.committed()
     return partition
@@ -117,7 +119,11 @@ def test_segment_bytes_rolls_and_cuts_once_per_segment() -> None:
             for _ in range(40):
                 process.send(partition, [(b"k", bytes(30_000))])
                 await process.env.sleep(0.01)
-            await until(process, lambda cut=cut: partition.cut_offset > cut, 5)
+
+            def is_cut(before: int = cut) -> bool:
+                return partition.cut_offset > before
+
+            await until(process, is_cut, 5)
             assert process.log.journals.active.number == last + 1
 
     live(scenario)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ def test_whole_batches_before_damage_are_returned() -> None:
     assert whole_batches(data, 0, len(data), END, END, False) == 3 * SIZE
 
 
-async def damaged_journal(damage: bytes, at: int, **more: int) -> World:
+async def damaged_journal(damage: bytes, at: int, **more: Any) -> World:
     """Frames of a batch each; `damage` is written `at` so many bytes into the second.
 
     With hot_bytes=0 enough follow that the journal is rolled, and read from the disk.

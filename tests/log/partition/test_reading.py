@@ -16,7 +16,7 @@ from kafkawire.log.partition import index_eviction as eviction
 from kafkawire.log.partition.hot_index import HotIndex
 from kafkawire.log.partition.index_eviction import evict
 from kafkawire.log.partition.partition import Partition, Plan
-from kafkawire.log.partition.read_plan import HotRead
+from kafkawire.log.partition.read_plan import HotRead, SegmentRead
 from tests.kit.env import EPOCH_MS, InlineOffload
 from tests.kit.log.logs import World, batch, read_all, values
 from tests.kit.waiting import settle
@@ -87,6 +87,7 @@ async def test_plan_limits_frame_to_whole_batches(
         await settle()
     two = len(batch(b"a", b"b"))
     plan = partition.plan(offset, batches_of_room * two + two // 2, end, first)
+    assert not isinstance(plan, SegmentRead)
     assert isinstance(plan, HotRead) is bool(hot_bytes) or not plan.runs
     assert await fetch(partition, plan) == list(expected)
 
@@ -132,6 +133,7 @@ async def test_cold_reads_merge_adjacent_ranges_and_are_bounded() -> None:
 async def test_views_pin_their_journals_until_released() -> None:
     partition = await fill(World(), 2)
     plan = partition.plan(0, 1 << 20, 2, True)
+    assert isinstance(plan, HotRead)
     _, release = partition.log.views(plan)
     assert partition.log.journals.active.pins == 1
     release()

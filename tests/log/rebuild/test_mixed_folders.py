@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafkawire.log.fsck.check import check
+from kafkawire.log.fsck.check import check, silent
 from kafkawire.log.manager import Log
 from kafkawire.log.rebuild.evidence import gather
 from kafkawire.log.rebuild.plan import Rebuilt, rebuild
@@ -18,7 +18,7 @@ from tests.kit.log.cutting import cut, expected, fill, started
 from tests.kit.log.logs import FOLDER, World, batch, read_all
 from tests.kit.memory_metadata import MemoryDatabase
 from tests.kit.waiting import settle
-from tests.log.rebuild.test_rebuild import clean, rebuilt, silent
+from tests.log.rebuild.test_rebuild import clean, rebuilt
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ kafkawire.log.recovery.result.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -17,10 +19,10 @@ from tests.kit.log.logs import FOLDER, World, batch, read_all
 from tests.kit.log.recovery import spoil
 from tests.kit.memory_metadata import MemoryMetadata
 
-SETTINGS = {"log_flush_offset_checkpoint_interval_ms": 1 << 40}
+SETTINGS: dict[str, Any] = {"log_flush_offset_checkpoint_interval_ms": 1 << 40}
 
 
-async def three(**settings: int) -> tuple[World, list[Partition]]:
+async def three(**settings: Any) -> tuple[World, list[Partition]]:
     """Three partitions of one topic; the first ends with a frame of two batches, five records."""
     world = World(**SETTINGS, **settings)
     await world.start()

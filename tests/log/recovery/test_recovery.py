@@ -14,6 +14,7 @@ from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.file import POSITION_MASK, journal_name
 from kafkawire.log.journal.run_file import read_run, write_run
 from kafkawire.log.manager import Log
+from kafkawire.log.partition.read_plan import HotRead
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import FOLDER, World, batch, read_all
 from tests.kit.log.recovery import JOURNALS, everything, spoil, start
@@ -104,6 +105,7 @@ async def test_damage_to_acknowledged_data_is_quarantined(
     partition = world.find("t")
     assert partition.next_offset == 4
     plan = partition.plan(0, 1 << 20, 4, True)
+    assert isinstance(plan, HotRead)
     views, release = world.log.commit_log.views(plan)
     assert len(views) == 1
     release()

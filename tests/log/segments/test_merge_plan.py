@@ -68,9 +68,9 @@ def test_short_retention_is_exceeded_by_at_most_an_eighth(hours: int) -> None:
     taken: list[list[MergeCandidate]] = []
     merge = found._merge
 
-    def watched(items: list[MergeCandidate]) -> None:
-        taken.append(items)
-        merge(items)
+    def watched(found: list[MergeCandidate]) -> None:
+        taken.append(found)
+        merge(found)
 
     found._merge = watched  # type: ignore[method-assign]
     found.run(sizes(random.Random(1), 5000, 0.5, 6000))

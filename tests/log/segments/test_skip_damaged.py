@@ -22,6 +22,7 @@ from kafkawire.log.io.worker_jobs import (
     unpack_all,
 )
 from kafkawire.log.segments.file.open import read_lost_ranges
+from tests.kit.log.compaction import keyed
 from tests.kit.log.segment_jobs import (
     BadDisk,
     files_in_memory,  # noqa: F401  (a fixture, by name)
@@ -31,7 +32,7 @@ from tests.kit.log.segment_jobs import (
 )
 from tests.kit.log.segments import FOLDER, Part, batch, everything, output, read, segment, write
 from tests.kit.memfs import MemFileSystem
-from tests.log.segments.test_compact_job import Shelf, keyed, share
+from tests.log.segments.test_compact_job import Shelf, share
 
 NOW = 77
 GAPS = (44, 48), (90, 92)

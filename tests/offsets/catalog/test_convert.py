@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from kafkawire.cli.offsets import convert as command
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.metadata.checkpoint import Checkpoint
@@ -136,7 +136,7 @@ async def test_converted_broker_continues(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError("the power went")
 
     with monkeypatch.context() as patch:  # SQL has all rows, and RocksDB is not removed yet
-        patch.setattr(command.shutil, "rmtree", stopped)
+        patch.setattr(shutil, "rmtree", stopped)
         assert (await asyncio.to_thread(typed, "--data", str(data), "--to", "sql"))[0] == 1
     assert (await asyncio.to_thread(typed, "--data", str(data), "--to", "sql"))[0] == 0
     assert await produced(data, "sql", 1) == 5

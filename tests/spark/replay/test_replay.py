@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.cli.pipeline import replay as pipeline_replay
+from kafkawire.progress import Progress
 from kafkawire.spark.replay import job, record
 from kafkawire.spark.replay.choice import parse_bound, parse_partitions
 from kafkawire.spark.replay.lane import (
@@ -301,7 +302,7 @@ def test_ctrl_c_ends_after_current_batches_and_replay_continues(
 def test_interrupted_command_prints_how_to_continue(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(wish: job.ReplayRequest, progress: job.Progress) -> None:
+    def interrupted(wish: job.ReplayRequest, progress: Progress) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(job, "replay", interrupted)

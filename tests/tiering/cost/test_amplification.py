@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,7 @@ def live(process: TierProcess) -> float:
     return len(here) / max(1.0, size_bytes * SCALE / (1 << 30))
 
 
-def broker(lag_ms: int, record_bytes: int, gap_s: int, run_s: float, **topic: str) -> Found:
+def broker(lag_ms: int, record_bytes: int, gap_s: int, run_s: float, **topic: Any) -> Found:
     """Produce records all the time; return the measurements."""
     world = TierWorld(3, **WORLD)
     process = TierProcess(world)
@@ -76,7 +77,7 @@ def broker(lag_ms: int, record_bytes: int, gap_s: int, run_s: float, **topic: st
 
     async def main() -> None:
         await process.start()
-        lag = {"tiering_max_lag_ms": str(lag_ms), "tiering_min_object_bytes": "1"}
+        lag: dict[str, Any] = {"tiering_max_lag_ms": str(lag_ms), "tiering_min_object_bytes": "1"}
         (partition,) = await process.create("t", retention_ms="-1", **lag, **topic)
         begun, most = process.loop.now, 0.0
         world.bucket.calls.clear()

@@ -4,6 +4,7 @@ report."""
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def counted(
 
     async def main() -> None:
         await process.start()
-        lag = {"tiering_max_lag_ms": str(lag_ms), "tiering_min_object_bytes": "1"}
+        lag: dict[str, Any] = {"tiering_max_lag_ms": str(lag_ms), "tiering_min_object_bytes": "1"}
         await process.create("t", 4, retention_ms="-1", **lag)
         partitions = await process.partitions()
         begun, appended = process.loop.now, process.log.commit_log.appended_bytes

@@ -6,6 +6,7 @@ Covers: kafkawire.tiering.upload.offsets.
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ class Broker:
         self.catalog.add_topic(info)
         return info
 
-    def create(self, name: str, **settings: str) -> list[TopicInfo]:
+    def create(self, name: str, **settings: Any) -> list[TopicInfo]:
         return self.configs.promised([self.add(name, **settings)])
 
     def alter(self, name: str, key: str, value: str | None) -> list[TopicInfo]:
@@ -116,7 +117,7 @@ def test_commits_are_uploaded_within_lag_of_records(altered: bool) -> None:
     async def main() -> None:
         await process.start()
         (offsets,) = await process.create(OFFSETS, internal=True, cleanup_policy="compact")
-        lag = {"tiering_max_lag_ms": "5000"}
+        lag: dict[str, Any] = {"tiering_max_lag_ms": "5000"}
         await process.create("clicks", **({} if altered else lag))
         if altered:
             await process.alter("clicks", **lag)

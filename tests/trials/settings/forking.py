@@ -50,7 +50,7 @@ def ask(line: str) -> dict[str, Any]:
         if not pid:
             run(asked["words"], asked["environ"], out, err)
         _, status = os.waitpid(pid, 0)
-        found = {"code": os.waitstatus_to_exitcode(status)}
+        found: dict[str, Any] = {"code": os.waitstatus_to_exitcode(status)}
         for name, file in (("out", out), ("err", err)):
             file.seek(0)
             found[name] = file.read(SHOWN_BYTES).decode(errors="replace")
