@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from struct import Struct
+from typing import Any
 
 from crc32c import crc32c
 
@@ -126,7 +127,7 @@ def warm(size: int) -> None:
             memory[at] = 1
 
 
-def timed(run: Callable[[], object], size: int) -> tuple[float, float, object]:
+def timed(run: Callable[[], Any], size: int) -> tuple[float, float, Any]:
     """Wall seconds, CPU seconds, result of a call that writes about `size` bytes."""
     warm(size + (64 << 20))
     wall, cpu = time.perf_counter(), time.process_time()
@@ -153,7 +154,7 @@ def disk_rate(folder: str, megabytes: int) -> float:
     return rate
 
 
-def report(what: str, size: int, batches: int, outcome: tuple[float, float, object]) -> None:
+def report(what: str, size: int, batches: int, outcome: tuple[float, float, Any]) -> None:
     """One line of the report."""
     wall, cpu, _ = outcome
     print(
@@ -175,14 +176,14 @@ def measure(folder: str, megabytes: int, value: int, per_frame: int) -> None:
     ]  # fmt: skip
     outcome = timed(lambda: find_job("cut")(FS, made.cut(outputs), no_pace), size)
     result = outcome[2]
-    assert not result.damaged  # type: ignore[attr-defined]
+    assert not result.damaged
     report("cut", size, batches, outcome)
     for file in made.files:
         os.remove(file.path)
     inputs = [
         Input(part.path, part.uuid, pack(
             Keep(e.number, e.base_offset, e.end_offset, 0) for e in entries_of(part)))
-        for part in result.made  # type: ignore[attr-defined]
+        for part in result.made
     ]  # fmt: skip
     output = SegmentOutput(os.path.join(folder, "2.segment"), bytes([2]) * 16)
     arguments = RewriteArguments(1, 0, inputs, output)
@@ -190,7 +191,7 @@ def measure(folder: str, megabytes: int, value: int, per_frame: int) -> None:
     report("rewrite", size, batches, outcome)
     scrubbing = ScrubArguments(output.path)
     outcome = timed(lambda: find_job("scrub")(FS, scrubbing, no_pace), 0)
-    assert not outcome[2].problems, outcome[2].problems  # type: ignore[attr-defined]
+    assert not outcome[2].problems, outcome[2].problems
     report("scrub", size, batches, outcome)
     for name in os.listdir(folder):
         os.remove(os.path.join(folder, name))

@@ -24,7 +24,7 @@ from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.kit import simloop
 from tests.kit.groups.desk import commit_of
-from tests.kit.groups.log import Bench, fake_env
+from tests.kit.groups.log import Bench, FakeClock, fake_env
 from tests.kit.waiting import ticks, until
 
 FETCH = OffsetFetchRequestGroup(group_id="g", topics=None)
@@ -244,7 +244,8 @@ async def test_large_decision_is_split_into_batches() -> None:
 async def test_expiry_runs_periodically() -> None:
     bench = Bench(offsets_retention_check_interval_ms=5).begin()
     await bench.now(commit_of({("t", 0): 5}))
-    bench.env.clock.ms += 8 * 86_400_000  # type: ignore[attr-defined]
+    assert isinstance(bench.env.clock, FakeClock)
+    bench.env.clock.ms += 8 * 86_400_000
     bench.log.by_itself = True
     # The timer has fired and is set again; it may fire any number of times while this waits.
     await until(lambda: not bench.coordinator.shard.groups and len(bench.coordinator.timers) == 1)

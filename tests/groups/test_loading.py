@@ -19,7 +19,7 @@ from kafkawire.groups.shard import Shard
 from kafkawire.groups.snapshot import SnapshotLocation
 from tests.groups.test_coordinator import beat, join, stable_pair, sync
 from tests.kit.groups.desk import commit_of
-from tests.kit.groups.log import Bench
+from tests.kit.groups.log import Bench, FakeClock, FakeFs
 from tests.kit.groups.model import known
 from tests.kit.waiting import ticks, until
 
@@ -47,7 +47,8 @@ async def test_state_is_loaded_from_log_alone() -> None:
 
 async def test_restored_members_get_new_session() -> None:
     bench = await busy()
-    bench.env.clock.ms += 3_600_000  # type: ignore[attr-defined]
+    assert isinstance(bench.env.clock, FakeClock)
+    bench.env.clock.ms += 3_600_000
     await bench.reload()
     assert bench.ask(beat("c-1", 1)).result().error_code == 0
     assert len(bench.coordinator.timers) == 3
@@ -61,7 +62,8 @@ async def take_snapshot(bench: Bench) -> None:
 
 
 def files(bench: Bench) -> dict[str, bytearray]:
-    return bench.env.fs.files  # type: ignore[attr-defined, no-any-return]
+    assert isinstance(bench.env.fs, FakeFs)
+    return bench.env.fs.files
 
 
 async def test_state_is_loaded_from_snapshot_and_log_after_it() -> None:

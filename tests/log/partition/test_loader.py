@@ -16,6 +16,7 @@ from kafkawire.log.manager import Log
 from kafkawire.log.partition.loader import REFUSE_S, Loader, NotLoaded
 from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
+from kafkawire.metadata.checkpoint import Checkpoint
 from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.memory import MemoryStorage
 from kafkawire.offsets.catalog.port import PartitionRow
@@ -236,11 +237,11 @@ async def test_checkpoint_has_dirty_partitions_in_parts(
     saved: list[tuple[int, list[int]]] = []
     save = world.storage.save_checkpoint
 
-    async def note(checkpoint: object) -> None:
-        saved.append((checkpoint.log_position, [row.number for row in checkpoint.partitions]))  # type: ignore[attr-defined]
+    async def note(checkpoint: Checkpoint) -> None:
+        saved.append((checkpoint.log_position, [row.number for row in checkpoint.partitions]))
         if len(saved) == 2:
             raise MetadataError("just once")
-        await save(checkpoint)  # type: ignore[arg-type]
+        await save(checkpoint)
 
     monkeypatch.setattr(world.storage, "save_checkpoint", note)
     before = world.log.checkpoints.log_position

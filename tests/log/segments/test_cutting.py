@@ -20,7 +20,7 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.read_plan import SegmentRead
 from kafkawire.log.segments.cut.plan import share_of
 from kafkawire.offsets.catalog.port import LIVE, STARTED
-from tests.kit.env import EPOCH_MS, InlineOffload
+from tests.kit.env import EPOCH_MS, InlineOffload, SettableClock
 from tests.kit.log.cutting import ROOM, cut, expected, fill, segments, started
 from tests.kit.log.logs import FOLDER, World, batch, read_all, values
 from tests.kit.waiting import settle
@@ -323,9 +323,10 @@ async def test_old_small_journal_is_rolled_and_cut() -> None:
     await world.start()
     (partition,) = await world.topic("t")
     await fill(partition, 3)
-    log = world.log.segments
+    log, clock = world.log.segments, world.env.clock
+    assert isinstance(clock, SettableClock)
     for _ in range(6):
-        world.env.clock.ms += 600  # type: ignore[attr-defined]
+        clock.ms += 600
         await log.cut()
         await settle()
     assert partition.cut_offset == 3

@@ -8,7 +8,12 @@ from collections import deque
 from dataclasses import dataclass
 
 from kafkawire.messages.init_producer_id import InitProducerIdRequest
-from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from tests.trials.kill.world import Topic, World
 from tests.trials.link import Link
 from tests.trials.records import Outgoing, build
@@ -99,10 +104,10 @@ class Producer:
         data = TopicProduceData(topic_id=pending.topic.id, partition_data=rows)
         client.send(ProduceRequest(acks=self.acks, timeout_ms=30_000, topic_data=[data]), 13)
 
-    def _answered(self, answer: object) -> None:
+    def _answered(self, answer: ProduceResponse) -> None:
         """Handle the response to the oldest batch in flight."""
         pending = self.pending.popleft()
-        row = answer.responses[0].partition_responses[0]  # type: ignore[attr-defined]
+        row = answer.responses[0].partition_responses[0]
         ledger = pending.topic.ledgers[pending.partition]
         code = row.error_code
         context = self.world.context
