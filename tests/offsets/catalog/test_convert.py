@@ -1,4 +1,7 @@
-"""Offsets moved from SQL to RocksDB and back: every row, index keys, the next segment id."""
+"""Offsets moved from SQL to RocksDB and back: every row, index keys, the next segment id.
+
+Covers: kafkawire.cli.offsets.convert.
+"""
 
 from __future__ import annotations
 
