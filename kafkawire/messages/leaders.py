@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int32
 
 @struct
 class LeaderIdAndEpoch:
-    """The leader to turn to, -1 where unknown."""
+    """The leader to send requests to; -1: unknown."""
 
     leader_id: int32 = -1
     leader_epoch: int32 = -1

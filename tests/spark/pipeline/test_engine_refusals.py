@@ -203,6 +203,6 @@ def test_spark_failure_is_reported_by_its_cause() -> None:
     )
     said = "Spark's job failed: Python worker exited unexpectedly (crashed)"
     assert str(translated(RuntimeError(text))) == said
-    ours = "Traceback:\n  x\nkafkawire.spark.model.DamagedData: segments/x: damaged\n"
+    ours = "Traceback:\n  x\nkafkawire.spark.source.model.DamagedData: segments/x: damaged\n"
     assert str(translated(RuntimeError(ours))) == "segments/x: damaged"
     assert isinstance(translated(KeyboardInterrupt()), KeyboardInterrupt)

@@ -1,1 +1,1 @@
-"""Tests of kafkawire.spark.tables."""
+"""Tests of kafkawire.spark.pipeline.tables."""

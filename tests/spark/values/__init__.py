@@ -1,1 +1,1 @@
-"""Tests of kafkawire.spark.values."""
+"""Tests of kafkawire.spark.pipeline.values."""
