@@ -64,6 +64,10 @@ SNAPSHOT_LOG_BYTES = 512 * 1024
 """Log bytes to read before a snapshot is worth its write: some 8,000 commits, a tenth of a second
 of a start, five seconds if all fifty partitions have as many. A large partition waits for twice its
 snapshot size, so that snapshots are not written more than the log."""
+SNAPSHOT_MAX_AGE_MS = 6 * 3_600_000
+"""Age at which a snapshot is replaced even after little log, or a quarter of delete.retention.ms if
+that is less. Compaction removes tombstones once that time has passed: an older snapshot would
+restore the offsets that they deleted."""
 EXPIRY_SLICE = 100
 """Groups checked per event-loop iteration; each may have a thousand offsets."""
 NOT_YET = math.inf
@@ -105,6 +109,7 @@ class Coordinator:
         self.settling = Settling(commit_log, self._reply, self._settled, self._commit_failed)
         self.appender = Appender(partition)
         self.snapshot_bytes = 0
+        self._renewal_ms = 0.0  # of the snapshot, on the monotonic clock
         self.owed: dict[str, float] = {}  # deleted topics -> the batch that has their tombstones
         self._tokens = 0
         self._waiting: dict[int, UnansweredRequest[Any, Any]] = {}
@@ -275,6 +280,8 @@ class Coordinator:
                 self._carry_out(self.shard.decide_expiry(group_id, now_ms), now_ms)
             except Exception:
                 self.appender.log_defect(f"expiry of group {group_id!r}")
+        if self.snapshot_bytes and self.env.clock.monotonic() * 1000 >= self._renewal_ms:
+            self.env.spawn(self._store(least_bytes=1), f"store {self.place.path}")
         self.timers.set("", _EXPIRY, self.config.offsets_retention_check_interval_ms)
 
     def topic_deleted(self, topic: str) -> None:
@@ -341,6 +348,7 @@ class Coordinator:
         self.shard = loaded.shard
         self.appender.begin(loaded.next_offset, loaded.log_bytes)
         self.snapshot_bytes = loaded.snapshot_bytes
+        self._renewal_ms = 0.0  # the age of a loaded snapshot is not known
         self.phase = Phase.ACTIVE
         now_ms = self.env.clock.now_ms()
         # Topics deleted just before a crash, or while their offsets were not loaded.
@@ -397,6 +405,8 @@ class Coordinator:
             if life == self._life:
                 self.snapshot_bytes = await load.store(self.env, self.place, next_offset, live)
                 self.appender.snapshot_stored(covered)
+                age_ms = min(SNAPSHOT_MAX_AGE_MS, self.partition.config.delete_retention_ms // 4)
+                self._renewal_ms = self.env.clock.monotonic() * 1000 + age_ms
         except (KafkaError, OSError) as error:
             logger.warning("cannot write group snapshot %s: %s", self.place.path, error)
         finally:

@@ -152,6 +152,27 @@ async def test_snapshot_is_taken_after_enough_log(
     assert [type(record) for record in records] == [OffsetRecord]  # live records, not the log
 
 
+async def test_old_snapshot_is_replaced_before_compaction_removes_tombstones() -> None:
+    bench = Bench().begin()
+    await bench.now(commit_of({("t", 0): 1, ("u", 0): 2}))
+    await take_snapshot(bench)
+    clock: Any = bench.env.clock
+    started = clock.monotonic()
+    bench.coordinator.topic_deleted("t")
+    bench.log.commit()
+    old = bytes(files(bench)[PLACE.path])
+    await bench.coordinator._expire(bench.coordinator._life)
+    assert bytes(files(bench)[PLACE.path]) == old, "not before it is old"
+    clock.monotonic = lambda: started + coordinator_module.SNAPSHOT_MAX_AGE_MS / 1000 + 1
+    await bench.coordinator._expire(bench.coordinator._life)
+    await ticks(20)
+    assert bytes(files(bench)[PLACE.path]) != old
+    bench.partition.batches[1:-1] = []  # compaction removed the tombstone
+    await bench.reload()
+    assert bench.coordinator.shard.topics() == {"u"}
+    bench.coordinator.timers.clear()
+
+
 async def test_snapshot_has_committed_state_only() -> None:
     bench = Bench().begin()
     bench.ask(commit_of({("t", 0): 1}))
