@@ -133,6 +133,17 @@ PURE = (
     "kafkawire/groups/classic/states.py",
     "kafkawire/groups/classic/sync.py",
     "kafkawire/groups/classic/views.py",
+    "kafkawire/transactions/add_partitions.py",
+    "kafkawire/transactions/decision.py",
+    "kafkawire/transactions/end_transaction.py",
+    "kafkawire/transactions/init_producer.py",
+    "kafkawire/transactions/queries.py",
+    "kafkawire/transactions/records.py",
+    "kafkawire/transactions/request.py",
+    "kafkawire/transactions/shard.py",
+    "kafkawire/transactions/states.py",
+    "kafkawire/transactions/transaction.py",
+    "kafkawire/transactions/wire.py",
 )
 IMPURE_IMPORTS = {
     "asyncio", "socket", "ssl", "threading", "subprocess", "concurrent", "mmap", "select",

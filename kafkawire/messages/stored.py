@@ -1,8 +1,10 @@
-"""Keys and values of `__consumer_offsets`, and what consumers put into group metadata.
+"""Keys and values of `__consumer_offsets` and `__transaction_state`, and the group metadata of
+consumers.
 
 The formats are Kafka's own, so that its tools read our topics. A key or value on disk starts with
 its version as int16: `codec.compile.encode_versioned` and `decode_versioned`. For keys the version
-is the kind of record: 0 and 1 an offset (0 is only read), 2 a group. A null value is a tombstone.
+is the kind of record: 0 and 1 an offset (0 is only read), 2 a group; in `__transaction_state` 0 a
+transactional id. A null value is a tombstone.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kafkawire.codec.schema import ignorable, since, stored, struct, tag, until
-from kafkawire.codec.types import ZERO_UUID, UnknownTags, int32, int64, uuid
+from kafkawire.codec.types import ZERO_UUID, UnknownTags, int8, int16, int32, int64, uuid
 
 
 @stored(versions=(0, 1))
@@ -109,3 +111,41 @@ class ConsumerProtocolAssignment:
 
     assigned_partitions: list[TopicPartition] = []
     user_data: bytes | None = None
+
+
+@stored(versions=(0, 0))
+class TransactionLogKey:
+    """The transactional id that the value describes."""
+
+    transactional_id: str = ""
+
+
+@struct
+class TransactionLogPartitions:
+    """Partitions of one topic in a transaction."""
+
+    topic: str = ""
+    partition_ids: list[int32] = []
+    unknown_tags: UnknownTags = None
+
+
+@stored(versions=(0, 1), flexible_from=1)
+class TransactionLogValue:
+    """The state of a transactional id (Kafka: TransactionLogValue.json).
+
+    v1 is flexible (KIP-915, KIP-890); the producer ids before and after a change of id and the
+    version of the client's protocol are tags of it. `next_producer_epoch` is never written.
+    """
+
+    producer_id: int64 = 0
+    previous_producer_id: Annotated[int64, since(1), tag(0), ignorable] = -1
+    next_producer_id: Annotated[int64, since(1), tag(1), ignorable] = -1
+    producer_epoch: int16 = 0
+    transaction_timeout_ms: int32 = 0
+    transaction_status: int8 = 0
+    transaction_partitions: list[TransactionLogPartitions] | None = []
+    transaction_last_update_timestamp_ms: int64 = 0
+    transaction_start_timestamp_ms: int64 = 0
+    client_transaction_version: Annotated[int16, since(1), tag(2), ignorable] = 0
+    next_producer_epoch: Annotated[int16, since(1), tag(3), ignorable] = -1
+    unknown_tags: UnknownTags = None

@@ -1,0 +1,88 @@
+"""InitProducerId for a transactional id: checks, epoch bumps, new producer ids (KIP-98, KIP-360).
+
+Kafka: TransactionCoordinator.handleInitProducerId. Pure; called by kafkawire.transactions.shard.
+"""
+
+from __future__ import annotations
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.transactions.records import fits
+from kafkawire.transactions.request import Answer, InitProducer, Settings
+from kafkawire.transactions.states import ONGOING
+from kafkawire.transactions.transaction import (
+    EXHAUSTED_FROM,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMEOUT_MS,
+    Transaction,
+    initialized,
+    rotated,
+)
+
+
+def check_request(ask: InitProducer, settings: Settings) -> ErrorCode:
+    """The error of a request that is wrong whatever the state of its id."""
+    if (ask.producer_id == NO_PRODUCER_ID) != (ask.producer_epoch == NO_EPOCH):
+        return ErrorCode.INVALID_REQUEST
+    if not ask.transactional_id or not fits(ask.transactional_id):
+        return ErrorCode.INVALID_REQUEST
+    if ask.two_phase_commit and not settings.transaction_two_phase_commit_enable:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if ask.keep_prepared:  # KIP-939: Kafka 4.3 has not got it either
+        return ErrorCode.UNSUPPORTED_VERSION
+    if not ask.two_phase_commit and not _valid_timeout(ask.timeout_ms, settings):
+        return ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    return ErrorCode.NONE
+
+
+def _valid_timeout(timeout_ms: int, settings: Settings) -> bool:
+    return 0 < timeout_ms <= settings.transaction_max_timeout_ms
+
+
+def check_producer(at: Transaction, ask: InitProducer) -> ErrorCode:
+    """PRODUCER_FENCED if the client's producer id is not one this id has or had. The id before
+    counts only for a producer that had no epoch left: the answer with the new one may be lost."""
+    if ask.producer_id in (NO_PRODUCER_ID, at.producer_id):
+        return ErrorCode.NONE
+    if ask.producer_id == at.previous_producer_id and ask.producer_epoch >= EXHAUSTED_FROM:
+        return ErrorCode.NONE
+    return ErrorCode.PRODUCER_FENCED
+
+
+def needs_producer_id(at: Transaction | None, ask: InitProducer, transaction_version: int) -> bool:
+    """True if `initialize`, or fencing an open transaction, takes a fresh producer id."""
+    if at is None:
+        return True
+    if not at.exhausted:
+        return False
+    if at.state is ONGOING:
+        return transaction_version >= 2
+    return ask.producer_id == NO_PRODUCER_ID or ask.producer_epoch == at.producer_epoch
+
+
+def initialize(
+    at: Transaction | None, ask: InitProducer, fresh_id: int, now_ms: int
+) -> Transaction | ErrorCode:
+    """The id after the request, where no transaction is open and none is being ended; or why it is
+    refused. `fresh_id` is used where `needs_producer_id` says so."""
+    timeout_ms = NO_TIMEOUT_MS if ask.two_phase_commit else ask.timeout_ms
+    if at is None:
+        first = Transaction(fresh_id, NO_EPOCH, timeout_ms)
+        return initialized(first, 0, NO_EPOCH, timeout_ms, now_ms)
+    known = ask.producer_id != NO_PRODUCER_ID
+    current = not known or ask.producer_epoch == at.producer_epoch
+    last_epoch = at.producer_epoch if known else NO_EPOCH
+    if at.exhausted:
+        if not current:  # Kafka answers an IllegalStateException so
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        return rotated(at, fresh_id, last_epoch, timeout_ms, now_ms)
+    if current:
+        return initialized(at, at.producer_epoch + 1, last_epoch, timeout_ms, now_ms)
+    if ask.producer_epoch == at.last_producer_epoch:  # its answer was lost: no second bump
+        return initialized(at, at.producer_epoch, at.last_producer_epoch, timeout_ms, now_ms)
+    return ErrorCode.PRODUCER_FENCED
+
+
+def answer_of(after: Transaction) -> Answer:
+    """The answer with the producer id and epoch to use from now on."""
+    return Answer(ErrorCode.NONE, after.producer_id, after.producer_epoch)

@@ -1,0 +1,68 @@
+"""ListTransactions and DescribeTransactions over one coordinator partition (KIP-664, 994, 1152).
+
+Kafka: TransactionStateManager.listTransactionStates, TransactionCoordinator.
+handleDescribeTransactions. Pure.
+"""
+
+from __future__ import annotations
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages import describe_transactions as described
+from kafkawire.messages import list_transactions as listed
+from kafkawire.transactions.request import ListFilter
+from kafkawire.transactions.shard import Shard
+from kafkawire.transactions.states import STATE_NAMES
+from kafkawire.transactions.transaction import Transaction
+
+
+def unknown_states(names: list[str]) -> list[str]:
+    """The names that are no state of a transaction, as they were given; case matters."""
+    return [name for name in names if name not in STATE_NAMES]
+
+
+def list_transactions(
+    shard: Shard, wanted: ListFilter, now_ms: int
+) -> list[listed.TransactionState]:
+    """The ids that pass all filters. A state that no id can be in matches none."""
+    return [
+        listed.TransactionState(
+            transactional_id=transactional_id,
+            producer_id=at.producer_id,
+            transaction_state=at.state.label,
+        )
+        for transactional_id, at in shard.transactions.items()
+        if _passes(transactional_id, at, wanted, now_ms)
+    ]
+
+
+def _passes(transactional_id: str, at: Transaction, wanted: ListFilter, now_ms: int) -> bool:
+    if wanted.states and at.state.label not in wanted.states:
+        return False
+    if wanted.producer_ids and at.producer_id not in wanted.producer_ids:
+        return False
+    # Without a transaction the start is -1, so that every age is exceeded, as in Kafka.
+    if wanted.duration_ms >= 0 and now_ms - at.started_ms <= wanted.duration_ms:
+        return False
+    return wanted.matches is None or wanted.matches(transactional_id)
+
+
+def describe_transaction(shard: Shard, transactional_id: str) -> described.TransactionState:
+    """One id. Of a decided transaction, the partitions are those still without a marker."""
+    at = shard.transactions.get(transactional_id)
+    if not transactional_id or at is None:
+        code = (
+            ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST
+        )
+        return described.TransactionState(error_code=int(code), transactional_id=transactional_id)
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(shard.pending.get(transactional_id, at.partitions)):
+        topics.setdefault(topic, []).append(index)
+    return described.TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=at.state.label,
+        transaction_timeout_ms=at.timeout_ms,
+        transaction_start_time_ms=at.started_ms,
+        producer_id=at.producer_id,
+        producer_epoch=at.producer_epoch,
+        topics=[described.TopicData(topic, indexes) for topic, indexes in topics.items()],
+    )

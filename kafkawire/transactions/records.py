@@ -1,0 +1,147 @@
+"""The records of `__transaction_state`: what they mean here, and their bytes as Kafka has them.
+
+A key begins with its type, 0 for a transactional id, and a value with its version, int16 each; a
+null value is a tombstone. Written: value version 1, or 0 while the feature transaction.version is
+0. Kafka's TransactionLogMessageFormatter prints both. Read: both; keys of another type decode to
+None and stay in the log.
+
+Pure; used by the machine (which speaks in these classes) and by those who move the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kafkawire.codec.batches import HEAD_BYTES, build
+from kafkawire.codec.compile import decode_versioned, encode_versioned, version_of
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.types import Buffer, DecodeError
+from kafkawire.messages.stored import (
+    TransactionLogKey,
+    TransactionLogPartitions,
+    TransactionLogValue,
+)
+from kafkawire.transactions.states import EMPTY, TransactionState
+from kafkawire.transactions.transaction import TopicPartition, Transaction
+
+KEY_TYPE = 0
+FLEXIBLE_VALUE = 1
+FLEXIBLE_VALUES_FROM = 1
+"""The level of transaction.version from which on value version 1 is written (KIP-890 part 1)."""
+
+STRING_BYTES = 32_767
+"""The longest transactional id of a record: its length is an int16. A flexible request can carry a
+longer one, so the length is checked before anything is stored."""
+RECORD_OVERHEAD_BYTES = 32
+"""Most bytes of a record in a batch besides key and value: seven varints and an attribute."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRecord:
+    """A transactional id after a step; None: there is no such id any more."""
+
+    transactional_id: str
+    value: Transaction | None
+
+
+def fits(transactional_id: str) -> bool:
+    """True if a record can hold this id."""
+    return (
+        len(transactional_id) * 4 <= STRING_BYTES or len(transactional_id.encode()) <= STRING_BYTES
+    )
+
+
+def encode_record(
+    record: TransactionRecord, transaction_version: int
+) -> tuple[bytes, bytes | None]:
+    """Key and value for the log. `transaction_version`: the level of the cluster's feature."""
+    key = encode_versioned(TransactionLogKey(record.transactional_id), KEY_TYPE)
+    at = record.value
+    if at is None:
+        return key, None
+    stored = TransactionLogValue(
+        producer_id=at.producer_id,
+        previous_producer_id=at.previous_producer_id,
+        next_producer_id=at.next_producer_id,
+        producer_epoch=at.producer_epoch,
+        transaction_timeout_ms=at.timeout_ms,
+        transaction_status=int(at.state),
+        transaction_partitions=None if at.state is EMPTY else _by_topic(at.partitions),
+        transaction_last_update_timestamp_ms=at.updated_ms,
+        transaction_start_timestamp_ms=at.started_ms,
+        client_transaction_version=at.client_version,
+    )
+    version = FLEXIBLE_VALUE if transaction_version >= FLEXIBLE_VALUES_FROM else 0
+    return key, encode_versioned(stored, version)
+
+
+def _by_topic(partitions: frozenset[TopicPartition]) -> list[TransactionLogPartitions]:
+    """Partitions by topic, sorted: the same state is the same bytes."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        topics.setdefault(topic, []).append(index)
+    return [TransactionLogPartitions(topic, indexes) for topic, indexes in topics.items()]
+
+
+def decode_record(key: Buffer | None, value: Buffer | None) -> TransactionRecord | None:
+    """The record, or None if its key is of a type that this program does not know.
+
+    Raises DecodeError for a missing key, an unknown value version or status, and damaged bytes.
+    """
+    if key is None:
+        raise DecodeError("no key")
+    if version_of(key) != KEY_TYPE:
+        return None
+    transactional_id = decode_versioned(TransactionLogKey, key).transactional_id
+    if value is None:
+        return TransactionRecord(transactional_id, None)
+    stored = decode_versioned(TransactionLogValue, value)
+    try:
+        state = TransactionState(stored.transaction_status)
+    except ValueError:
+        raise DecodeError(f"transaction status {stored.transaction_status}") from None
+    partitions = frozenset(
+        (topic.topic, index)
+        for topic in stored.transaction_partitions or ()
+        for index in topic.partition_ids
+    )
+    found = Transaction(
+        producer_id=stored.producer_id,
+        producer_epoch=stored.producer_epoch,
+        timeout_ms=stored.transaction_timeout_ms,
+        state=state,
+        partitions=partitions,
+        started_ms=stored.transaction_start_timestamp_ms,
+        updated_ms=stored.transaction_last_update_timestamp_ms,
+        previous_producer_id=stored.previous_producer_id,
+        next_producer_id=stored.next_producer_id,
+        client_version=stored.client_transaction_version,
+    )
+    return TransactionRecord(transactional_id, found)
+
+
+def batches_of(
+    records: Sequence[TransactionRecord], limit_bytes: int, transaction_version: int, now_ms: int
+) -> list[bytearray]:
+    """The records as few batches of at most `limit_bytes` each. Raises MESSAGE_TOO_LARGE for a
+    record that fits into none."""
+    batches: list[bytearray] = []
+    part: list[tuple[bytes | None, bytes | None]] = []
+    size_bytes = HEAD_BYTES
+    for record in records:
+        key, value = encode_record(record, transaction_version)
+        more = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+        if part and size_bytes + more > limit_bytes:
+            batches.append(build(part, timestamp_ms=now_ms))
+            part, size_bytes = [], HEAD_BYTES
+        part.append((key, value))
+        size_bytes += more
+    if part:
+        batches.append(build(part, timestamp_ms=now_ms))
+    if max(map(len, batches), default=0) > limit_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            "The record of the transaction is larger than the largest batch.",
+        )
+    return batches

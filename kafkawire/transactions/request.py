@@ -1,0 +1,116 @@
+"""Requests to the transaction machine and their answers, free of wire versions, and its settings.
+
+A request is about one transactional id: AddPartitionsToTxn 4 and 5 carry several, and are split by
+kafkawire.transactions.wire, which also turns answers into responses of a version. Codes are those
+that the newest version knows. Produce and TxnOffsetCommit of this broker ask in these classes too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+
+class Settings(Protocol):
+    """The settings of the broker that transactions obey, read at each use; names are Kafka's.
+    `transaction_version` is the level of the finalized feature transaction.version."""
+
+    @property
+    def transaction_version(self) -> int: ...
+    @property
+    def transaction_max_timeout_ms(self) -> int: ...
+    @property
+    def transaction_two_phase_commit_enable(self) -> bool: ...
+    @property
+    def transactional_id_expiration_ms(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducer:
+    """InitProducerId with a transactional id. Producer id and epoch are those the client had, or
+    both -1."""
+
+    transactional_id: str
+    timeout_ms: int
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    two_phase_commit: bool = False
+    keep_prepared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitions:
+    """AddPartitionsToTxn for one id, or AddOffsetsToTxn with the group's partition of
+    `__consumer_offsets`. `transaction_version`: 2 for AddPartitionsToTxn 4 and later, else 0."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: frozenset[TopicPartition]
+    transaction_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyPartitions:
+    """Whether partitions are part of the open transaction (AddPartitionsToTxn 4 and later,
+    verify-only)."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransaction:
+    """EndTxn. `transaction_version`: 2 for EndTxn 5 and later, else 0."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    transaction_version: int = 0
+
+
+Request = InitProducer | AddPartitions | EndTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of a request. Producer id and epoch are those to go on with, after InitProducerId
+    and after EndTxn under transaction version 2; -1 where there are none."""
+
+    code: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class ListFilter:
+    """What ListTransactions asks for: states and producer ids (empty: all), the least age in ms of
+    a transaction (-1: any) and a test of the transactional id (None: all)."""
+
+    states: frozenset[str] = frozenset()
+    producer_ids: frozenset[int] = frozenset()
+    duration_ms: int = -1
+    matches: Callable[[str], bool] | None = None
+
+
+def append_error(code: ErrorCode) -> ErrorCode:
+    """Map an append error to the code a producer expects of its coordinator (Kafka:
+    TransactionStateManager.appendTransactionToLog); others are our own fault."""
+    return _APPEND.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+_APPEND = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+}

@@ -1,0 +1,182 @@
+"""The state of one transactional id as an immutable value, and the steps from one to the next.
+
+A step returns the next value and changes nothing; the coordinator appends it to
+`__transaction_state` and makes it current by `Shard.apply`. Steps assume that the decision has
+checked the request (Kafka: TransactionMetadata.prepare*). Times are milliseconds since 1970.
+
+`previous_producer_id` is the producer id before the last step, of whatever kind, so that it is
+mostly equal to `producer_id`: it differs after a step that changed the id, which is how a repeated
+request with the old id is recognized. `last_producer_epoch` is not in the log: after a reload it is
+-1, and an InitProducerId that repeats the epoch before is fenced (KIP-360). Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kafkawire.transactions.states import (
+    AT_REST,
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    TransactionState,
+)
+
+TopicPartition = tuple[str, int]
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+NO_TIME = -1
+
+LAST_EPOCH = 32_767
+"""Never given to a client: kept so that the producer with the highest epoch can be fenced."""
+EXHAUSTED_FROM = LAST_EPOCH - 1
+"""The highest epoch of a client: after it a new producer id is needed."""
+NO_TIMEOUT_MS = 2**31 - 1
+"""Timeout of a transaction under two-phase commit, which never times out (KIP-939)."""
+
+EPOCH_BUMPS_FROM = 2
+"""The transaction version that raises the epoch with each transaction (KIP-890 part 2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transactional id between two records of the log.
+
+    `producer_epoch` is -1 before the first record. `started_ms` is -1 if no transaction was begun
+    since InitProducerId. `client_version`: the transaction version of the request that last changed
+    the transaction; it is sent with the markers.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState = EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    started_ms: int = NO_TIME
+    updated_ms: int = NO_TIME
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    client_version: int = 0
+    last_producer_epoch: int = NO_EPOCH
+
+    @property
+    def exhausted(self) -> bool:
+        """True if no epoch is left that a client may own."""
+        return self.producer_epoch >= EXHAUSTED_FROM
+
+    @property
+    def commits(self) -> bool:
+        """True if the outcome of the transaction is a commit."""
+        return self.state in (PREPARE_COMMIT, COMPLETE_COMMIT)
+
+
+def initialized(
+    before: Transaction, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
+) -> Transaction:
+    """The id after InitProducerId: Empty, at `epoch` of the same producer id."""
+    return replace(
+        before,
+        producer_epoch=epoch,
+        last_producer_epoch=last_epoch,
+        timeout_ms=timeout_ms,
+        state=EMPTY,
+        partitions=frozenset(),
+        started_ms=NO_TIME,
+        updated_ms=now_ms,
+        previous_producer_id=before.producer_id,
+    )
+
+
+def rotated(
+    before: Transaction, producer_id: int, last_epoch: int, timeout_ms: int, now_ms: int
+) -> Transaction:
+    """The id after InitProducerId with a new producer id, whose first epoch is 0."""
+    after = initialized(before, 0, last_epoch, timeout_ms, now_ms)
+    return replace(after, producer_id=producer_id)
+
+
+def with_partitions(
+    before: Transaction, added: frozenset[TopicPartition], client_version: int, now_ms: int
+) -> Transaction:
+    """The id with an open transaction that has these partitions too."""
+    begins = before.state in AT_REST
+    return replace(
+        before,
+        state=ONGOING,
+        partitions=before.partitions | added,
+        started_ms=now_ms if begins else before.started_ms,
+        updated_ms=now_ms,
+        previous_producer_id=before.producer_id,
+        client_version=client_version,
+    )
+
+
+def ended(
+    before: Transaction, *, commit: bool, client_version: int, next_producer_id: int, now_ms: int
+) -> Transaction:
+    """The id with the outcome decided, by EndTxn.
+
+    From transaction version 2 on the epoch rises, so that a late request of this transaction cannot
+    reach the next one. `next_producer_id` is the id to go on with where no epoch is left, else -1.
+    A transaction that was never begun starts now.
+    """
+    bumps = client_version >= EPOCH_BUMPS_FROM
+    return replace(
+        before,
+        state=PREPARE_COMMIT if commit else PREPARE_ABORT,
+        producer_epoch=_bumped(before.producer_epoch) if bumps else before.producer_epoch,
+        last_producer_epoch=before.producer_epoch if bumps else before.last_producer_epoch,
+        started_ms=now_ms if before.state in AT_REST else before.started_ms,
+        updated_ms=now_ms,
+        previous_producer_id=before.producer_id,
+        next_producer_id=next_producer_id,
+        client_version=client_version,
+    )
+
+
+def fenced(
+    before: Transaction, *, transaction_version: int, next_producer_id: int, now_ms: int
+) -> Transaction:
+    """The id with its transaction aborted by the broker, and its producer fenced: one bump.
+
+    `transaction_version` is the cluster's. Below 2 the epoch before is forgotten, so the producer
+    cannot go on; from 2 on it can, with InitProducerId and its epoch.
+    """
+    bumps = transaction_version >= EPOCH_BUMPS_FROM
+    aborted = ended(
+        before,
+        commit=False,
+        client_version=transaction_version if bumps else 0,
+        next_producer_id=next_producer_id if bumps else NO_PRODUCER_ID,
+        now_ms=now_ms,
+    )
+    if bumps:
+        return aborted
+    return replace(
+        aborted, producer_epoch=_bumped(before.producer_epoch), last_producer_epoch=NO_EPOCH
+    )
+
+
+def completed(before: Transaction, now_ms: int) -> Transaction:
+    """The id after all markers were written. Goes on with the next producer id, if it has one."""
+    rolls = before.client_version >= EPOCH_BUMPS_FROM and before.next_producer_id != NO_PRODUCER_ID
+    return replace(
+        before,
+        state=COMPLETE_COMMIT if before.commits else COMPLETE_ABORT,
+        partitions=frozenset(),
+        producer_id=before.next_producer_id if rolls else before.producer_id,
+        producer_epoch=0 if rolls else before.producer_epoch,
+        previous_producer_id=before.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+        updated_ms=now_ms,
+    )
+
+
+def _bumped(epoch: int) -> int:
+    """The next epoch. It never passes the last one: an id that got there by an old defect must
+    still be able to abort (KAFKA-20090)."""
+    return min(epoch + 1, LAST_EPOCH)

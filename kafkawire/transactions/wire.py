@@ -1,0 +1,194 @@
+"""Requests of the wire as requests to the machine, and its answers as responses of a version.
+
+A producer that was replaced hears PRODUCER_FENCED in versions that have it, and
+INVALID_PRODUCER_EPOCH in those before. Which version of the transaction protocol a request speaks
+follows from its own version, not from the cluster's feature (Kafka: TransactionVersion). Pure;
+called by the handlers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kafkawire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+)
+from kafkawire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafkawire.transactions.request import (
+    AddPartitions,
+    Answer,
+    EndTransaction,
+    InitProducer,
+    VerifyPartitions,
+)
+from kafkawire.transactions.transaction import TopicPartition
+
+FENCED_FROM_INIT_PRODUCER_ID = 4
+FENCED_FROM_ADD_PARTITIONS = 2
+FENCED_FROM_ADD_OFFSETS = 2
+FENCED_FROM_END_TXN = 2
+"""The first version of each API that answers PRODUCER_FENCED."""
+
+BATCHED_FROM = 4
+"""AddPartitionsToTxn has many transactions from this version on, and speaks version 2."""
+ENDS_BY_BUMP_FROM = 5
+"""EndTxn speaks version 2 of the protocol from this version on."""
+VERSION_2 = 2
+VERSION_1 = 0
+"""The levels of transaction.version that a request speaks; Kafka calls the old one 0."""
+
+
+def fenced_code(code: ErrorCode, version: int, known_from: int) -> ErrorCode:
+    """The code for a client of `version`."""
+    if code is ErrorCode.PRODUCER_FENCED and version < known_from:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
+
+# -- InitProducerId -------------------------------------------------------------------------
+
+
+def init_producer_of(request: InitProducerIdRequest) -> InitProducer:
+    """An InitProducerId that has a transactional id."""
+    return InitProducer(
+        request.transactional_id or "",
+        request.transaction_timeout_ms,
+        request.producer_id,
+        request.producer_epoch,
+        request.enable2pc,
+        request.keep_prepared_txn,
+    )
+
+
+def init_producer_response(answer: Answer, version: int) -> InitProducerIdResponse:
+    """The response of InitProducerId."""
+    code = fenced_code(answer.code, version, FENCED_FROM_INIT_PRODUCER_ID)
+    return InitProducerIdResponse(
+        error_code=int(code), producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
+    )
+
+
+# -- AddPartitionsToTxn, AddOffsetsToTxn ----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsOfOne:
+    """What an AddPartitionsToTxn asks about one transactional id; `order`: partitions as sent."""
+
+    ask: AddPartitions | VerifyPartitions
+    order: tuple[TopicPartition, ...]
+
+    def all_with(self, code: ErrorCode) -> dict[TopicPartition, ErrorCode]:
+        """The same code for every partition."""
+        return dict.fromkeys(self.order, code)
+
+    def refused(
+        self, check: Callable[[TopicPartition], ErrorCode]
+    ) -> dict[TopicPartition, ErrorCode] | None:
+        """The codes if `check` (does the partition exist, may the client write to it) refuses one:
+        that partition gets its error, the others OPERATION_NOT_ATTEMPTED. Else None."""
+        codes = {partition: check(partition) for partition in self.order}
+        if not any(codes.values()):
+            return None
+        return {
+            partition: code or ErrorCode.OPERATION_NOT_ATTEMPTED
+            for partition, code in codes.items()
+        }
+
+
+def partitions_of(request: AddPartitionsToTxnRequest, version: int) -> list[PartitionsOfOne]:
+    """An AddPartitionsToTxn as requests about one id each."""
+    if version < BATCHED_FROM:
+        order = _order(request.v3_and_below_topics)
+        ask = AddPartitions(
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+            frozenset(order),
+            VERSION_1,
+        )
+        return [PartitionsOfOne(ask, order)]
+    found = []
+    for each in request.transactions:
+        order = _order(each.topics)
+        who = each.transactional_id, each.producer_id, each.producer_epoch
+        if each.verify_only:
+            found.append(PartitionsOfOne(VerifyPartitions(*who, frozenset(order)), order))
+        else:
+            found.append(PartitionsOfOne(AddPartitions(*who, frozenset(order), VERSION_2), order))
+    return found
+
+
+def _order(topics: Sequence[AddPartitionsToTxnTopic]) -> tuple[TopicPartition, ...]:
+    return tuple(
+        dict.fromkeys((topic.name, index) for topic in topics for index in topic.partitions)
+    )
+
+
+def partitions_response(
+    results: Sequence[tuple[str, Mapping[TopicPartition, ErrorCode]]], version: int
+) -> AddPartitionsToTxnResponse:
+    """The response from the codes of each id; before version 4 there is one."""
+    if version < BATCHED_FROM:
+        ((_, codes),) = results
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(codes, version))
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(transactional_id, _by_topic(codes, version))
+            for transactional_id, codes in results
+        ]
+    )
+
+
+def _by_topic(
+    codes: Mapping[TopicPartition, ErrorCode], version: int
+) -> list[AddPartitionsToTxnTopicResult]:
+    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for (topic, index), code in codes.items():
+        sent = fenced_code(code, version, FENCED_FROM_ADD_PARTITIONS)
+        topics.setdefault(topic, []).append(AddPartitionsToTxnPartitionResult(index, int(sent)))
+    return [AddPartitionsToTxnTopicResult(topic, each) for topic, each in topics.items()]
+
+
+def add_offsets_of(request: AddOffsetsToTxnRequest, partition: TopicPartition) -> AddPartitions:
+    """An AddOffsetsToTxn: it adds `partition`, the one of `__consumer_offsets` with the group."""
+    return AddPartitions(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        frozenset({partition}),
+        VERSION_1,
+    )
+
+
+# -- EndTxn ---------------------------------------------------------------------------------
+
+
+def end_of(request: EndTxnRequest, version: int) -> EndTransaction:
+    """An EndTxn."""
+    return EndTransaction(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.committed,
+        VERSION_2 if version >= ENDS_BY_BUMP_FROM else VERSION_1,
+    )
+
+
+def end_response(answer: Answer, version: int) -> EndTxnResponse:
+    """The response of EndTxn; versions before 5 have no producer id and epoch."""
+    code = int(fenced_code(answer.code, version, FENCED_FROM_END_TXN))
+    if version < ENDS_BY_BUMP_FROM:
+        return EndTxnResponse(error_code=code)
+    return EndTxnResponse(
+        error_code=code, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
+    )
