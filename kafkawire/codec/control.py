@@ -27,7 +27,7 @@ _VALUE = Struct(">hi")
 
 
 @dataclass(frozen=True, slots=True)
-class Marker:
+class TransactionMarker:
     """The end of a transaction in one partition."""
 
     producer_id: int
@@ -36,7 +36,7 @@ class Marker:
     coordinator_epoch: int
 
 
-def marker_batch(marker: Marker, timestamp_ms: int) -> bytearray:
+def marker_batch(marker: TransactionMarker, timestamp_ms: int) -> bytearray:
     """Return the control batch of a marker, 78 bytes; the partition sets the base offset."""
     key = _KEY.pack(0, COMMIT if marker.commit else ABORT)
     value = _VALUE.pack(0, marker.coordinator_epoch)
@@ -49,7 +49,7 @@ def marker_batch(marker: Marker, timestamp_ms: int) -> bytearray:
     )
 
 
-def read_marker(batch: Buffer, position: int = 0) -> Marker | None:
+def read_marker(batch: Buffer, position: int = 0) -> TransactionMarker | None:
     """Return the marker in the control batch at `position`; None for other control records and for
     the empty batch that the log cleaner leaves. Raises KafkaError(CORRUPT_MESSAGE)."""
     head = read_head(batch, position)
@@ -64,4 +64,4 @@ def read_marker(batch: Buffer, position: int = 0) -> Marker | None:
     epoch = NO_COORDINATOR_EPOCH
     if record.value is not None and len(record.value) >= _VALUE.size:
         epoch = _VALUE.unpack_from(record.value)[1]
-    return Marker(head.producer_id, head.producer_epoch, kind == COMMIT, epoch)
+    return TransactionMarker(head.producer_id, head.producer_epoch, kind == COMMIT, epoch)

@@ -30,7 +30,7 @@ Step = TransactionRecord | MarkersWritten
 @dataclass(frozen=True, slots=True)
 class SendMarkers:
     """Write the marker of a decided transaction to `partitions`, wherever they are led, and report
-    the results to `Shard.decide_markers`.
+    the results to `TransactionShard.decide_markers`.
 
     Its other fields identify the work: a result for work that is not the current one of its id is
     ignored. `transaction_version` is the one of WriteTxnMarkers 2 (KIP-1228).
@@ -58,10 +58,10 @@ Effect = SendMarkers | DropMarkers
 
 
 @dataclass(slots=True)
-class Decision:
+class TransactionDecision:
     """Steps, effects and the answer of one request or task.
 
-    With `needs_producer_id` there is nothing else: decide again with an id nobody has had.
+    With `needs_producer_id` there is nothing else: decide again with a fresh id.
     """
 
     answer: Answer | None = None

@@ -32,7 +32,7 @@ from kafkawire.transactions.transaction import (
 
 
 class Outcome(Enum):
-    """What an EndTxn that passed the checks of producer id and epoch leads to."""
+    """The effect of an EndTxn that passed the checks of producer id and epoch."""
 
     END = "end the transaction"
     DONE = "it ended so before"

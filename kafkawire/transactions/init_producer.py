@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.transactions.records import fits
-from kafkawire.transactions.request import Answer, InitProducer, Settings
+from kafkawire.transactions.request import Answer, InitProducer, TransactionConfig
 from kafkawire.transactions.states import ONGOING
 from kafkawire.transactions.transaction import (
     EXHAUSTED_FROM,
@@ -20,7 +20,7 @@ from kafkawire.transactions.transaction import (
 )
 
 
-def check_request(ask: InitProducer, settings: Settings) -> ErrorCode:
+def check_request(ask: InitProducer, settings: TransactionConfig) -> ErrorCode:
     """The error of a request that is wrong whatever the state of its id."""
     if (ask.producer_id == NO_PRODUCER_ID) != (ask.producer_epoch == NO_EPOCH):
         return ErrorCode.INVALID_REQUEST
@@ -35,7 +35,7 @@ def check_request(ask: InitProducer, settings: Settings) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _valid_timeout(timeout_ms: int, settings: Settings) -> bool:
+def _valid_timeout(timeout_ms: int, settings: TransactionConfig) -> bool:
     return 0 < timeout_ms <= settings.transaction_max_timeout_ms
 
 

@@ -10,7 +10,7 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages import describe_transactions as described
 from kafkawire.messages import list_transactions as listed
 from kafkawire.transactions.request import ListFilter
-from kafkawire.transactions.shard import Shard
+from kafkawire.transactions.shard import TransactionShard
 from kafkawire.transactions.states import STATE_NAMES
 from kafkawire.transactions.transaction import Transaction
 
@@ -21,7 +21,7 @@ def unknown_states(names: list[str]) -> list[str]:
 
 
 def list_transactions(
-    shard: Shard, wanted: ListFilter, now_ms: int
+    shard: TransactionShard, wanted: ListFilter, now_ms: int
 ) -> list[listed.TransactionState]:
     """The ids that pass all filters. A state that no id can be in matches none."""
     return [
@@ -46,7 +46,9 @@ def _passes(transactional_id: str, at: Transaction, wanted: ListFilter, now_ms: 
     return wanted.matches is None or wanted.matches(transactional_id)
 
 
-def describe_transaction(shard: Shard, transactional_id: str) -> described.TransactionState:
+def describe_transaction(
+    shard: TransactionShard, transactional_id: str
+) -> described.TransactionState:
     """One id. Of a decided transaction, the partitions are those still without a marker."""
     at = shard.transactions.get(transactional_id)
     if not transactional_id or at is None:

@@ -15,7 +15,7 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 
-class Settings(Protocol):
+class TransactionConfig(Protocol):
     """The settings of the broker that transactions obey, read at each use; names are Kafka's.
     `transaction_version` is the level of the finalized feature transaction.version."""
 
@@ -91,7 +91,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ListFilter:
-    """What ListTransactions asks for: states and producer ids (empty: all), the least age in ms of
+    """The filters of ListTransactions: states and producer ids (empty: all), the least age in ms of
     a transaction (-1: any) and a test of the transactional id (None: all)."""
 
     states: frozenset[str] = frozenset()

@@ -21,12 +21,12 @@ from kafkawire.transactions import end_transaction as ending
 from kafkawire.transactions import init_producer as initializing
 from kafkawire.transactions.add_partitions import verify
 from kafkawire.transactions.decision import (
-    Decision,
     DropMarkers,
     Effect,
     MarkersWritten,
     SendMarkers,
     Step,
+    TransactionDecision,
 )
 from kafkawire.transactions.records import TransactionRecord
 from kafkawire.transactions.request import (
@@ -35,7 +35,7 @@ from kafkawire.transactions.request import (
     EndTransaction,
     InitProducer,
     Request,
-    Settings,
+    TransactionConfig,
     VerifyPartitions,
 )
 from kafkawire.transactions.states import AT_REST, EMPTY, ONGOING, PREPARED, may_follow
@@ -51,7 +51,7 @@ from kafkawire.transactions.transaction import (
     with_partitions,
 )
 
-_NEEDS_PRODUCER_ID = Decision(needs_producer_id=True)
+_NEEDS_PRODUCER_ID = TransactionDecision(needs_producer_id=True)
 
 WRITTEN = frozenset(
     {
@@ -67,13 +67,13 @@ FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COOR
 rest, which would leave the transaction open until a restart."""
 
 
-class Shard:
+class TransactionShard:
     """The transactional ids of one partition of `__transaction_state`. `coordinator_epoch` is the
     leader epoch of that partition; markers carry it."""
 
     __slots__ = ("coordinator_epoch", "pending", "settings", "transactions")
 
-    def __init__(self, settings: Settings, coordinator_epoch: int) -> None:
+    def __init__(self, settings: TransactionConfig, coordinator_epoch: int) -> None:
         self.settings = settings
         self.coordinator_epoch = coordinator_epoch
         self.transactions: dict[str, Transaction] = {}
@@ -81,16 +81,18 @@ class Shard:
 
     # -- requests -------------------------------------------------------------------------
 
-    def decide(self, ask: Request, now_ms: int, fresh_id: int | None = None) -> Decision:
-        """The answer to one request. Changes nothing. `fresh_id`: a producer id nobody has had, to
-        be given when a decision without one needs it; it may then turn out not to be used."""
+    def decide(self, ask: Request, now_ms: int, fresh_id: int | None = None) -> TransactionDecision:
+        """The answer to one request. Changes nothing. `fresh_id`: a producer id that was never used,
+        given when a decision without one needs it; it may then turn out not to be used."""
         if isinstance(ask, InitProducer):
             return self._init_producer(ask, now_ms, fresh_id)
         if isinstance(ask, AddPartitions):
             return self._add_partitions(ask, now_ms)
         return self._end(ask, now_ms, fresh_id)
 
-    def _init_producer(self, ask: InitProducer, now_ms: int, fresh_id: int | None) -> Decision:
+    def _init_producer(
+        self, ask: InitProducer, now_ms: int, fresh_id: int | None
+    ) -> TransactionDecision:
         at = self.transactions.get(ask.transactional_id)
         code = initializing.check_request(ask, self.settings)
         if code is ErrorCode.NONE and ask.transactional_id in self.pending:
@@ -100,7 +102,7 @@ class Shard:
             if code is ErrorCode.NONE and at.state in PREPARED:
                 code = ErrorCode.CONCURRENT_TRANSACTIONS
         if code is not ErrorCode.NONE:
-            return Decision(Answer(code))
+            return TransactionDecision(Answer(code))
         if fresh_id is None and initializing.needs_producer_id(
             at, ask, self.settings.transaction_version
         ):
@@ -115,30 +117,30 @@ class Shard:
             at, ask, NO_PRODUCER_ID if fresh_id is None else fresh_id, now_ms
         )
         if isinstance(after, ErrorCode):
-            return Decision(Answer(after))
+            return TransactionDecision(Answer(after))
         step = _step(ask.transactional_id, at, after)
-        return Decision(initializing.answer_of(after), [step])
+        return TransactionDecision(initializing.answer_of(after), [step])
 
-    def _add_partitions(self, ask: AddPartitions, now_ms: int) -> Decision:
+    def _add_partitions(self, ask: AddPartitions, now_ms: int) -> TransactionDecision:
         at = self.transactions.get(ask.transactional_id)
         code = adding.check_add(at, ask, pending=ask.transactional_id in self.pending)
         if at is None or code is not ErrorCode.NONE or adding.contains_all(at, ask):
-            return Decision(Answer(code))
+            return TransactionDecision(Answer(code))
         after = with_partitions(at, ask.partitions, ask.transaction_version, now_ms)
-        return Decision(Answer(code), [_step(ask.transactional_id, at, after)])
+        return TransactionDecision(Answer(code), [_step(ask.transactional_id, at, after)])
 
     def verify(self, ask: VerifyPartitions) -> dict[TopicPartition, ErrorCode]:
         """A code per partition: whether it is part of the open transaction (KIP-890 part 1)."""
         return verify(self.transactions.get(ask.transactional_id), ask)
 
-    def _end(self, ask: EndTransaction, now_ms: int, fresh_id: int | None) -> Decision:
+    def _end(self, ask: EndTransaction, now_ms: int, fresh_id: int | None) -> TransactionDecision:
         at = self.transactions.get(ask.transactional_id)
         found = ending.check(at, ask, pending=ask.transactional_id in self.pending)
         if isinstance(found, ErrorCode):
-            return Decision(Answer(found))
+            return TransactionDecision(Answer(found))
         assert at is not None, "an unknown id has been refused"
         if found is ending.DONE:
-            return Decision(Answer(ErrorCode.NONE, at.producer_id, at.producer_epoch))
+            return TransactionDecision(Answer(ErrorCode.NONE, at.producer_id, at.producer_epoch))
         next_id = NO_PRODUCER_ID
         if ending.needs_producer_id(at, ask):
             if fresh_id is None:
@@ -162,7 +164,7 @@ class Shard:
 
     def _fence(
         self, transactional_id: str, at: Transaction, now_ms: int, fresh_id: int | None
-    ) -> Decision:
+    ) -> TransactionDecision:
         """Abort an open transaction and fence its producer."""
         after = fenced(
             at,
@@ -174,9 +176,9 @@ class Shard:
 
     def _prepared(
         self, transactional_id: str, before: Transaction, after: Transaction, now_ms: int
-    ) -> Decision:
+    ) -> TransactionDecision:
         """Store a decided outcome; then send markers, or complete it if none are needed."""
-        decision = Decision(steps=[_step(transactional_id, before, after)])
+        decision = TransactionDecision(steps=[_step(transactional_id, before, after)])
         if after.partitions:
             decision.effects.append(self._work(transactional_id, after, after.partitions))
         else:
@@ -198,11 +200,11 @@ class Shard:
 
     def decide_markers(
         self, work: SendMarkers, results: Mapping[TopicPartition, ErrorCode | None], now_ms: int
-    ) -> Decision:
+    ) -> TransactionDecision:
         """Decide on results of `work`, some or all of its partitions. None: the partition has no
         leader in the metadata, so its topic is gone. A result may come twice, and from an earlier
         life of the coordinator; the id is complete when every partition has had its marker."""
-        decision = Decision()
+        decision = TransactionDecision()
         at = self.transactions.get(work.transactional_id)
         remaining = self.pending.get(work.transactional_id)
         if at is None or remaining is None:
@@ -238,11 +240,11 @@ class Shard:
 
     def decide_timeout(
         self, transactional_id: str, now_ms: int, fresh_id: int | None = None
-    ) -> Decision:
+    ) -> TransactionDecision:
         """Abort the transaction of an id if it is overdue, and fence its producer."""
         at = self.transactions.get(transactional_id)
         if at is None or not _is_overdue(at, now_ms):
-            return Decision()
+            return TransactionDecision()
         bumps = self.settings.transaction_version >= EPOCH_BUMPS_FROM
         if bumps and at.exhausted and fresh_id is None:
             return _NEEDS_PRODUCER_ID
@@ -257,7 +259,7 @@ class Shard:
             if _is_expired(at, oldest_ms)
         ]
 
-    def decide_expiry(self, transactional_ids: Iterable[str], now_ms: int) -> Decision:
+    def decide_expiry(self, transactional_ids: Iterable[str], now_ms: int) -> TransactionDecision:
         """Forget those of the ids that have expired."""
         oldest_ms = now_ms - self.settings.transactional_id_expiration_ms
         steps: list[Step] = [
@@ -265,18 +267,20 @@ class Shard:
             for transactional_id in transactional_ids
             if (at := self.transactions.get(transactional_id)) and _is_expired(at, oldest_ms)
         ]
-        return Decision(steps=steps)
+        return TransactionDecision(steps=steps)
 
-    def decide_loaded(self, now_ms: int) -> Iterator[Decision]:
+    def decide_loaded(self, now_ms: int) -> Iterator[TransactionDecision]:
         """Decide what each id with a decided outcome needs after loading, one decision per id: its
         markers again, with the epoch of this coordinator."""
         for transactional_id, partitions in list(self.pending.items()):
             at = self.transactions[transactional_id]
             if partitions:
                 effects: list[Effect] = [self._work(transactional_id, at, frozenset(partitions))]
-                yield Decision(effects=effects)
+                yield TransactionDecision(effects=effects)
             else:
-                yield Decision(steps=[_step(transactional_id, at, completed(at, now_ms))])
+                yield TransactionDecision(
+                    steps=[_step(transactional_id, at, completed(at, now_ms))]
+                )
 
     # -- steps ----------------------------------------------------------------------------
 

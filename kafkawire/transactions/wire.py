@@ -82,7 +82,7 @@ def init_producer_response(answer: Answer, version: int) -> InitProducerIdRespon
 
 @dataclass(frozen=True, slots=True)
 class PartitionsOfOne:
-    """What an AddPartitionsToTxn asks about one transactional id; `order`: partitions as sent."""
+    """The part of an AddPartitionsToTxn about one transactional id; `order`: partitions as sent."""
 
     ask: AddPartitions | VerifyPartitions
     order: tuple[TopicPartition, ...]

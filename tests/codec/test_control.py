@@ -9,13 +9,13 @@ import pytest
 
 from kafkawire.codec.batches import CONTROL, build, empty_batches, pack, read_head, resum
 from kafkawire.codec.batches import Record as BatchRecord
-from kafkawire.codec.control import Marker, marker_batch, read_marker
+from kafkawire.codec.control import TransactionMarker, marker_batch, read_marker
 from kafkawire.codec.errors import KafkaError
 
 
 @pytest.mark.parametrize(("commit", "kind"), [(False, 0), (True, 1)])
 def test_a_marker_is_78_bytes_of_kafkas(commit: bool, kind: int) -> None:
-    batch = marker_batch(Marker(4_000_000_001, 32_767, commit, 9), 1_700_000_000_000)
+    batch = marker_batch(TransactionMarker(4_000_000_001, 32_767, commit, 9), 1_700_000_000_000)
     record = (
         b"\x00"  # attributes
         + b"\x00\x00"  # timestamp and offset delta
@@ -36,7 +36,7 @@ def test_a_marker_is_78_bytes_of_kafkas(commit: bool, kind: int) -> None:
     )
     assert bytes(batch) == expected
     assert len(batch) == 78
-    assert read_marker(batch) == Marker(4_000_000_001, 32_767, commit, 9)
+    assert read_marker(batch) == TransactionMarker(4_000_000_001, 32_767, commit, 9)
 
 
 def control(key: bytes | None, value: bytes | None) -> bytearray:
@@ -46,10 +46,14 @@ def control(key: bytes | None, value: bytes | None) -> bytearray:
 @pytest.mark.parametrize(
     ("key", "value", "found"),
     [
-        (b"\0\3\0\1", b"\0\4\0\0\0\2", Marker(5, 6, True, 2)),  # higher versions: read as 0
-        (b"\0\0\0\0more", b"\0\0\0\0\0\2more", Marker(5, 6, False, 2)),
-        (b"\0\0\0\1", None, Marker(5, 6, True, -1)),
-        (b"\0\0\0\1", b"\0\0\0", Marker(5, 6, True, -1)),
+        (
+            b"\0\3\0\1",
+            b"\0\4\0\0\0\2",
+            TransactionMarker(5, 6, True, 2),
+        ),  # higher versions: read as 0
+        (b"\0\0\0\0more", b"\0\0\0\0\0\2more", TransactionMarker(5, 6, False, 2)),
+        (b"\0\0\0\1", None, TransactionMarker(5, 6, True, -1)),
+        (b"\0\0\0\1", b"\0\0\0", TransactionMarker(5, 6, True, -1)),
         (b"\0\0\0\2", b"\0\0\0\0\0\0", None),  # KRaft's
         (b"\0\0\0", b"\0\0\0\0\0\0", None),
         (None, b"\0\0\0\0\0\0", None),
@@ -70,8 +74,8 @@ def test_data_and_empty_batches_are_no_markers() -> None:
 
 def test_a_marker_is_found_where_it_is() -> None:
     first = pack([BatchRecord(0, 1, b"k", b"v")])
-    marker = marker_batch(Marker(1, 2, True, 3), 4)
-    assert read_marker(first + marker, len(first)) == Marker(1, 2, True, 3)
+    marker = marker_batch(TransactionMarker(1, 2, True, 3), 4)
+    assert read_marker(first + marker, len(first)) == TransactionMarker(1, 2, True, 3)
     with pytest.raises(KafkaError):
         read_marker(marker[:60])
     with pytest.raises(KafkaError):

@@ -1,4 +1,4 @@
-"""What the coordinator does by itself: markers, timeouts, expiry, loading. Rows of section 1.6."""
+"""Actions of the coordinator itself: markers, timeouts, expiry, loading. Rows of section 1.6."""
 
 from __future__ import annotations
 

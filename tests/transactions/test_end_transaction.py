@@ -1,5 +1,7 @@
 """EndTxn in every state, under both transaction versions: the tables of Kafka's matrix.
 
+Covers: kafkawire.transactions.end_transaction.
+
 The expectations are written out here, state by state, and not taken from the tables of the code.
 """
 

@@ -1,4 +1,7 @@
-"""InitProducerId in every state: the rows of Kafka's matrix, in the order of its checks."""
+"""InitProducerId in every state: the rows of Kafka's matrix, in the order of its checks.
+
+Covers: kafkawire.transactions.init_producer.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.transactions import add_partitions, shard, states, transaction
-from kafkawire.transactions.shard import Shard
+from kafkawire.transactions.shard import TransactionShard
 from kafkawire.transactions.transaction import Transaction
 from tests.kit.seeds import AT_ONCE, run_seeds
 from tests.kit.transactions.simulation import Simulation
@@ -65,7 +65,7 @@ def ignore_pending(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_markers_at_load(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Shard, "decide_loaded", lambda self, now_ms: iter(()))
+    patch.setattr(TransactionShard, "decide_loaded", lambda self, now_ms: iter(()))
 
 
 def forget_the_outcome(patch: pytest.MonkeyPatch) -> None:

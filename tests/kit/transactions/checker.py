@@ -1,4 +1,4 @@
-"""What must be true of transactions when everything has settled."""
+"""The promises of transactions, checked when everything has settled."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.decision import Decision, SendMarkers
+from kafkawire.transactions.decision import SendMarkers, TransactionDecision
 from kafkawire.transactions.records import TransactionRecord, decode_record, encode_record
 from kafkawire.transactions.request import (
     AddPartitions,
@@ -15,7 +15,7 @@ from kafkawire.transactions.request import (
     Request,
     VerifyPartitions,
 )
-from kafkawire.transactions.shard import Shard
+from kafkawire.transactions.shard import TransactionShard
 from kafkawire.transactions.states import EMPTY, ONGOING, PREPARED, TransactionState
 from kafkawire.transactions.transaction import TopicPartition, Transaction
 
@@ -74,10 +74,10 @@ class Desk:
     next_pid: int = NEXT_PID
     appended: list[TransactionRecord] = field(default_factory=list)
     work: list[SendMarkers] = field(default_factory=list)
-    decision: Decision = field(default_factory=Decision)
+    decision: TransactionDecision = field(default_factory=TransactionDecision)
 
     def __post_init__(self) -> None:
-        self.shard = Shard(self.settings, coordinator_epoch=7)
+        self.shard = TransactionShard(self.settings, coordinator_epoch=7)
 
     def has(self, at: Transaction, *, pending: bool | None = None) -> Desk:
         """The id T is `at`, as read from the log. `pending` False: no markers are under way, which
@@ -104,7 +104,7 @@ class Desk:
             decision = self.shard.decide(request, self.now_ms, self.next_pid - 1)
         return self.carry_out(decision)
 
-    def carry_out(self, decision: Decision) -> Answer | None:
+    def carry_out(self, decision: TransactionDecision) -> Answer | None:
         assert not decision.needs_producer_id
         self.decision = decision
         self.appended += decision.records
@@ -156,7 +156,7 @@ class Desk:
     def reload(self) -> Desk:
         """Another coordinator over the records, by way of their bytes, at the next epoch."""
         records = self.appended
-        self.shard = Shard(self.settings, self.shard.coordinator_epoch + 1)
+        self.shard = TransactionShard(self.settings, self.shard.coordinator_epoch + 1)
         self.work = []
         for record in records:
             version = self.settings.transaction_version

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from kafkawire.codec.batches import iter_batches, records
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.decision import Decision, SendMarkers
+from kafkawire.transactions.decision import SendMarkers, TransactionDecision
 from kafkawire.transactions.records import TransactionRecord, batches_of, decode_record
 from kafkawire.transactions.request import (
     AddPartitions,
@@ -24,7 +24,7 @@ from kafkawire.transactions.request import (
     Request,
     VerifyPartitions,
 )
-from kafkawire.transactions.shard import Shard
+from kafkawire.transactions.shard import TransactionShard
 from kafkawire.transactions.transaction import TopicPartition, Transaction
 from tests.kit.transactions.desk import TransactionSettings
 from tests.kit.transactions.partitions import PartitionModel
@@ -48,7 +48,7 @@ class Entry:
 
 
 class World:
-    """See the module. `early` is a defect: answers and markers leave before the commit."""
+    """The broker and its log. `early` is a defect: answers and markers leave before the commit."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class World:
         self.producer_ids = 1000
         self.crashes = 0
         self.broker_acts: dict[str, int] = {}
-        self.shard = Shard(settings, self.epoch)
+        self.shard = TransactionShard(settings, self.epoch)
 
     # -- the coordinator ------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class World:
     def _count_act(self, transactional_id: str) -> None:
         self.broker_acts[transactional_id] = self.broker_acts.get(transactional_id, 0) + 1
 
-    def _decided(self, decide: Callable[[int | None], Decision]) -> Decision:
+    def _decided(self, decide: Callable[[int | None], TransactionDecision]) -> TransactionDecision:
         decision = decide(None)
         if decision.needs_producer_id:
             self.producer_ids += 1
@@ -99,7 +99,7 @@ class World:
         assert not decision.needs_producer_id
         return decision
 
-    def _carry_out(self, decision: Decision, reply: Reply | None = None) -> None:
+    def _carry_out(self, decision: TransactionDecision, reply: Reply | None = None) -> None:
         leaving: list[Callable[[], None]] = []
         if reply is not None and decision.answer is not None:
             answer, to = decision.answer, reply
@@ -184,7 +184,7 @@ class World:
         self.open_entries, self.work, self.results, self.replies = [], [], [], []
         self.crashes += 1
         self.epoch += 1
-        self.shard = Shard(self.settings, self.epoch)
+        self.shard = TransactionShard(self.settings, self.epoch)
         for record in self.stored():
             self.shard.apply(record)
         at, self.at = self.at, lambda name: None  # loading itself can be repeated
