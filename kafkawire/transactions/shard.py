@@ -82,8 +82,8 @@ class TransactionShard:
     # -- requests -------------------------------------------------------------------------
 
     def decide(self, ask: Request, now_ms: int, fresh_id: int | None = None) -> TransactionDecision:
-        """The answer to one request. Changes nothing. `fresh_id`: a producer id that was never used,
-        given when a decision without one needs it; it may then turn out not to be used."""
+        """The answer to one request. Changes nothing. `fresh_id`: a producer id that was never
+        used, given when a decision without one needs it; it may then turn out not to be used."""
         if isinstance(ask, InitProducer):
             return self._init_producer(ask, now_ms, fresh_id)
         if isinstance(ask, AddPartitions):

@@ -1,8 +1,9 @@
 """The state of one transactional id as an immutable value, and the steps from one to the next.
 
 A step returns the next value and changes nothing; the coordinator appends it to
-`__transaction_state` and makes it current by `TransactionShard.apply`. Steps assume that the decision has
-checked the request (Kafka: TransactionMetadata.prepare*). Times are milliseconds since 1970.
+`__transaction_state` and makes it current by `TransactionShard.apply`. Steps assume that the
+decision has checked the request (Kafka: TransactionMetadata.prepare*). Times are milliseconds since
+1970.
 
 `previous_producer_id` is the producer id before the last step, of whatever kind, so that it is
 mostly equal to `producer_id`: it differs after a step that changed the id, which is how a repeated

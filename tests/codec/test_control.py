@@ -50,7 +50,7 @@ def control(key: bytes | None, value: bytes | None) -> bytearray:
             b"\0\3\0\1",
             b"\0\4\0\0\0\2",
             TransactionMarker(5, 6, True, 2),
-        ),  # higher versions: read as 0
+        ),  # newer versions
         (b"\0\0\0\0more", b"\0\0\0\0\0\2more", TransactionMarker(5, 6, False, 2)),
         (b"\0\0\0\1", None, TransactionMarker(5, 6, True, -1)),
         (b"\0\0\0\1", b"\0\0\0", TransactionMarker(5, 6, True, -1)),

@@ -123,7 +123,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from(["current", "rolled"]), commit=st.booleans(), tv=versions)
     def whole_transaction(self, kind: str, commit: bool, tv: int) -> None:
-        """The usual requests of a producer; this leads to the states that single requests seldom reach."""
+        """The usual requests of a producer; they lead to states that single ones seldom reach."""
         self.add("current", {0, 1}, tv)
         self.end("current", commit, tv)
         self.all_markers()

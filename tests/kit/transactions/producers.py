@@ -39,7 +39,7 @@ class Fenced(Exception):
 
 @dataclass
 class History:
-    """The knowledge of all producers. `known`: how a transaction ended, as its producer was answered;
+    """The knowledge of all producers. `known`: how a transaction ended, by the answers;
     `inits`: the instance whose InitProducerId last changed an id; `given`: the instance that got a
     producer id and epoch."""
 
