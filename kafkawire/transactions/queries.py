@@ -6,6 +6,8 @@ handleDescribeTransactions. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages import describe_transactions as described
 from kafkawire.messages import list_transactions as listed
@@ -22,17 +24,24 @@ def unknown_states(names: list[str]) -> list[str]:
 
 def list_transactions(
     shard: TransactionShard, wanted: ListFilter, now_ms: int
-) -> list[listed.TransactionState]:
-    """The ids that pass all filters. A state that no id can be in matches none."""
-    return [
-        listed.TransactionState(
-            transactional_id=transactional_id,
-            producer_id=at.producer_id,
-            transaction_state=at.state.label,
-        )
-        for transactional_id, at in shard.transactions.items()
-        if _passes(transactional_id, at, wanted, now_ms)
-    ]
+) -> Iterator[listed.TransactionState | None]:
+    """The ids that pass all filters, as of now; None for each of the others, so that the caller can
+    let other work go on. A state that no id can be in matches none."""
+    return _listed(list(shard.transactions.items()), wanted, now_ms)
+
+
+def _listed(
+    items: list[tuple[str, Transaction]], wanted: ListFilter, now_ms: int
+) -> Iterator[listed.TransactionState | None]:
+    for transactional_id, at in items:
+        if _passes(transactional_id, at, wanted, now_ms):
+            yield listed.TransactionState(
+                transactional_id=transactional_id,
+                producer_id=at.producer_id,
+                transaction_state=at.state.label,
+            )
+        else:
+            yield None
 
 
 def _passes(transactional_id: str, at: Transaction, wanted: ListFilter, now_ms: int) -> bool:

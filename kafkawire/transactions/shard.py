@@ -22,7 +22,6 @@ from kafkawire.transactions import init_producer as initializing
 from kafkawire.transactions.add_partitions import verify
 from kafkawire.transactions.decision import (
     DropMarkers,
-    Effect,
     MarkersWritten,
     SendMarkers,
     Step,
@@ -230,12 +229,13 @@ class TransactionShard:
 
     # -- tasks ----------------------------------------------------------------------------
 
-    def timed_out(self, now_ms: int) -> list[str]:
-        """The ids whose transaction has been open for longer than its timeout."""
+    def timed_out(self, now_ms: int, among: Iterable[str] | None = None) -> list[str]:
+        """The ids (of all, or `among` some) whose transaction is open for longer than its
+        timeout."""
         return [
             transactional_id
-            for transactional_id, at in self.transactions.items()
-            if _is_overdue(at, now_ms)
+            for transactional_id in (self.transactions if among is None else among)
+            if (at := self.transactions.get(transactional_id)) and _is_overdue(at, now_ms)
         ]
 
     def decide_timeout(
@@ -250,17 +250,9 @@ class TransactionShard:
             return _NEEDS_PRODUCER_ID
         return self._fence(transactional_id, at, now_ms, fresh_id)
 
-    def expired(self, now_ms: int) -> list[str]:
-        """The ids that no request has changed for transactional.id.expiration.ms."""
-        oldest_ms = now_ms - self.settings.transactional_id_expiration_ms
-        return [
-            transactional_id
-            for transactional_id, at in self.transactions.items()
-            if _is_expired(at, oldest_ms)
-        ]
-
     def decide_expiry(self, transactional_ids: Iterable[str], now_ms: int) -> TransactionDecision:
-        """Forget those of the ids that have expired."""
+        """Forget those of the ids that no request has changed for
+        transactional.id.expiration.ms."""
         oldest_ms = now_ms - self.settings.transactional_id_expiration_ms
         steps: list[Step] = [
             TransactionRecord(transactional_id, None)
@@ -269,18 +261,17 @@ class TransactionShard:
         ]
         return TransactionDecision(steps=steps)
 
-    def decide_loaded(self, now_ms: int) -> Iterator[TransactionDecision]:
-        """Decide what each id with a decided outcome needs after loading, one decision per id: its
-        markers again, with the epoch of this coordinator."""
-        for transactional_id, partitions in list(self.pending.items()):
-            at = self.transactions[transactional_id]
-            if partitions:
-                effects: list[Effect] = [self._work(transactional_id, at, frozenset(partitions))]
-                yield TransactionDecision(effects=effects)
-            else:
-                yield TransactionDecision(
-                    steps=[_step(transactional_id, at, completed(at, now_ms))]
-                )
+    def decide_resumed(self, transactional_id: str, now_ms: int) -> TransactionDecision:
+        """Decide what an id that is in `pending` after loading needs: its markers again, with the
+        epoch of this coordinator. To be called once: a marker that is sent twice may be written
+        after the next transaction has begun, and end that one (transaction version 1)."""
+        at = self.transactions[transactional_id]
+        remaining = self.pending[transactional_id]
+        if remaining:
+            return TransactionDecision(
+                effects=[self._work(transactional_id, at, frozenset(remaining))]
+            )
+        return TransactionDecision(steps=[_step(transactional_id, at, completed(at, now_ms))])
 
     # -- steps ----------------------------------------------------------------------------
 

@@ -39,8 +39,7 @@ BOTH = frozenset({T0, T1})
 def prepared(state: TransactionState = PREPARE_COMMIT) -> Desk:
     """A decided transaction of two partitions, its markers queued."""
     desk = Desk().has(some(state, partitions=BOTH))
-    for decision in desk.shard.decide_loaded(NOW_MS):
-        desk.carry_out(decision)
+    desk.carry_out(desk.shard.decide_resumed(ID, NOW_MS))
     return desk
 
 
@@ -225,10 +224,8 @@ def test_ids_at_rest_expire(state: TransactionState) -> None:
     """Row: expiry, at lastUpdateTs <= now - transactional.id.expiration.ms."""
     desk = Desk(TransactionSettings(transactional_id_expiration_ms=500))
     desk.has(some(state, updated_ms=NOW_MS))
-    assert desk.shard.expired(NOW_MS + 499) == []
     assert desk.shard.decide_expiry([ID, "gone"], NOW_MS + 499).steps == []
     due = [ID] if state in AT_REST else []
-    assert desk.shard.expired(NOW_MS + 500) == due
     desk.carry_out(desk.shard.decide_expiry([ID], NOW_MS + 500))
     assert desk.appended == ([TransactionRecord(ID, None)] if due else [])
     assert (ID in desk.shard.transactions) == (not due)

@@ -146,7 +146,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.desk.time_out()
         if model.state in ("E", "CC", "CA") and model.updated <= now - EXPIRY_MS:
             self.model = Model(model.cluster, pid=model.pid, epoch=model.epoch)
-        self.desk.carry_out(self.desk.shard.decide_expiry(self.desk.shard.expired(now), now))
+        self.desk.carry_out(self.desk.shard.decide_expiry([ID], now))
 
     @rule()
     def crash(self) -> None:

@@ -42,7 +42,7 @@ def all_states() -> Desk:
 
 
 def listed(desk: Desk, wanted: ListFilter) -> set[str]:
-    found = list_transactions(desk.shard, wanted, NOW_MS)
+    found = [each for each in list_transactions(desk.shard, wanted, NOW_MS) if each]
     assert all(each.transactional_id == each.transaction_state for each in found)
     assert all(each.producer_id == TransactionState[_name(each)].value for each in found)
     return {each.transactional_id for each in found}

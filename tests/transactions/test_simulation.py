@@ -18,6 +18,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.transactions import add_partitions, shard, states, transaction
+from kafkawire.transactions.decision import TransactionDecision
 from kafkawire.transactions.shard import TransactionShard
 from kafkawire.transactions.transaction import Transaction
 from tests.kit.seeds import AT_ONCE, run_seeds
@@ -65,7 +66,8 @@ def ignore_pending(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_markers_at_load(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TransactionShard, "decide_loaded", lambda self, now_ms: iter(()))
+    nothing = TransactionDecision()
+    patch.setattr(TransactionShard, "decide_resumed", lambda self, id_, now_ms: nothing)
 
 
 def forget_the_outcome(patch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,6 @@ class Desk:
             found = decode_record(*encode_record(record, version))
             assert found is not None
             self.shard.apply(found)
-        for decision in self.shard.decide_loaded(self.now_ms):
-            self.carry_out(decision)
+        for transactional_id in list(self.shard.pending):
+            self.carry_out(self.shard.decide_resumed(transactional_id, self.now_ms))
         return self

@@ -172,7 +172,7 @@ class World:
                     )
                 )
             )
-        expired = self.shard.decide_expiry(self.shard.expired(self.now_ms), self.now_ms)
+        expired = self.shard.decide_expiry(list(self.shard.transactions), self.now_ms)
         for record in expired.records:
             self._count_act(record.transactional_id)
         self._carry_out(expired)
@@ -188,8 +188,8 @@ class World:
         for record in self.stored():
             self.shard.apply(record)
         at, self.at = self.at, lambda name: None  # loading itself can be repeated
-        for decision in self.shard.decide_loaded(self.now_ms):
-            self._carry_out(decision)
+        for transactional_id in list(self.shard.pending):
+            self._carry_out(self.shard.decide_resumed(transactional_id, self.now_ms))
         self.at = at
         waiting, self.waiting = self.waiting, []
         for reply in waiting:

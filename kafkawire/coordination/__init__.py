@@ -1,0 +1,4 @@
+"""Parts of every coordinator: answers that wait for commits, and snapshots of its records.
+
+Used by kafkawire.transactions.
+"""

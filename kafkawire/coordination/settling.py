@@ -1,0 +1,77 @@
+"""Effects that wait: each leaves after the commit that covers all that was applied before it.
+
+A coordinator says what it has appended and which effects (answers, markers) belong to it; commits
+settle these in order. An effect without an append of its own joins the last one that is not
+settled, so that no client is notified of state that could still be lost; with nothing unsettled it
+leaves at once. Shell; one per coordinator.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
+
+Effect = Callable[[], None]
+
+
+class CommitQueue:
+    """The appends of one coordinator that wait for their commits, with their effects.
+
+    `done` is called after each settled append, `failed` once when a write or a commit failed: by
+    then everything unsettled has been forgotten.
+    """
+
+    __slots__ = ("_commit_log", "_done", "_failed", "_life", "unsettled")
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        done: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._commit_log = commit_log
+        self._done = done
+        self._failed = failed
+        self.unsettled: deque[list[Effect]] = deque()
+        self._life = 0  # one more each time it is cleared: commits of an earlier life do nothing
+
+    def release(self, effects: list[Effect], *, appended: bool) -> None:
+        """Perform `effects` when everything appended so far is committed. `appended`: something has
+        just been; if there are no effects it may wait for a commit that others ask for."""
+        if appended and effects:
+            self.unsettled.append(effects)
+            self._commit_log.after_commit(partial(self._committed, self._life))
+        elif appended:
+            self._commit_log.after_write(partial(self._written, self._life))
+        elif self.unsettled:
+            self.unsettled[-1].extend(effects)
+        else:
+            for effect in effects:
+                effect()
+
+    def clear(self) -> None:
+        """Forget what is unsettled."""
+        self._life += 1
+        self.unsettled.clear()
+
+    def _written(self, life: int, failure: BaseException | None) -> None:
+        if life != self._life:
+            return
+        if failure is None:
+            self._done()
+        else:
+            self.clear()
+            self._failed(failure)
+
+    def _committed(self, life: int, failure: BaseException | None) -> None:
+        if life != self._life or failure is not None:
+            self._written(life, failure)
+            return
+        for effect in self.unsettled.popleft():
+            effect()
+        self._done()

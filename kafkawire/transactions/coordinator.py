@@ -1,0 +1,434 @@
+"""One coordinator partition at work: decides, appends, applies; answers and sends markers later.
+
+1. The shard decides; nothing has changed. A decision that needs a fresh producer id is made again
+   when there is one.
+2. The records of the decision are appended. If that fails, the request is answered with the error
+   and nothing is applied.
+3. All steps are applied at once: the next request sees them.
+4. The answer leaves, and markers are sent, after the commit that covers everything applied before.
+If a commit fails, what was applied may be wrong: the partition is unloaded, every client that waits
+is answered NOT_COORDINATOR, and the partition is loaded from what is committed.
+
+The record of a completed transaction waits for no commit of its own: its outcome was fixed by the
+record before, and if a crash takes it, the markers are written again.
+
+Shell; one per led partition of `__transaction_state`, held by kafkawire.transactions.service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.coordination.settling import CommitQueue
+from kafkawire.log.io.ports import Env
+from kafkawire.transactions import load as loading
+from kafkawire.transactions.append import TransactionAppender
+from kafkawire.transactions.decision import DropMarkers, Effect, SendMarkers, TransactionDecision
+from kafkawire.transactions.marker_sender import MarkerSender, Results
+from kafkawire.transactions.request import Answer, Request, TransactionConfig, VerifyPartitions
+from kafkawire.transactions.shard import TransactionShard
+from kafkawire.transactions.transaction import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.partition.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 1000
+"""When a decision of the broker's own could not be appended, or a load failed: disks recover in
+seconds."""
+MARKER_RETRY_MS = 100
+"""When markers that a partition refused are sent again (Kafka: retry.backoff.ms)."""
+DEFECT_RETRY_MS = 10_000
+"""When loading is tried again after an exception that no disk explains."""
+SNAPSHOT_LOG_BYTES = 512 * 1024
+"""Log to read before a snapshot is worth its write: some 4,000 records, a tenth of a second of a
+start. A large partition waits for twice its snapshot, so that it is not written more than the
+log."""
+CHECKED_AT_ONCE = 500
+"""Ids checked for a timeout or expiry between other work: the tombstones of all of them take a few
+milliseconds."""
+
+T = TypeVar("T")
+Decide = Callable[[int, "int | None"], TransactionDecision]
+"""A decision at a time, with a fresh producer id if one was needed."""
+TakeProducerId = Callable[[], Awaitable[int]]
+
+
+class CoordinatorPhase(Enum):
+    """Whether requests can be decided."""
+
+    LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    ACTIVE = ErrorCode.NONE
+    CLOSED = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class TransactionCoordinator:
+    """The coordinator of the transactional ids of one partition; `start` or `begin_empty` it
+    once."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: TransactionConfig,
+        partition: Partition,
+        commit_log: CommitLog,
+        folder: str,
+        sender: MarkerSender,
+        take_producer_id: TakeProducerId,
+    ) -> None:
+        self.env = env
+        self.config = config
+        self.partition = partition
+        self.commit_log = commit_log
+        self.place = loading.snapshot_place(folder, partition)
+        self.sender = sender
+        self.take_producer_id = take_producer_id
+        self.shard = TransactionShard(config, partition.leader_epoch)
+        self.phase = CoordinatorPhase.LOADING
+        self.commits = CommitQueue(commit_log, self._settled, self._commit_failed)
+        self.appender = TransactionAppender(partition)
+        self.snapshot_bytes = 0
+        self._waiting: dict[asyncio.Future[Answer], None] = {}
+        self._life = 0  # one more at each unload: tasks of an earlier life do nothing
+        self._storing = False
+        self._loading: asyncio.Task[None] | None = None
+
+    # -- requests -------------------------------------------------------------------------
+
+    def ask(self, request: Request) -> asyncio.Future[Answer]:
+        """Decide a request now; the future gets its answer when it is due."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        if self.phase is not CoordinatorPhase.ACTIVE:
+            future.set_result(Answer(self.phase.value))
+            return future
+        self._waiting[future] = None
+        what = f"{type(request).__name__} of {request.transactional_id!r}"
+        decide: Decide = lambda now_ms, fresh_id: self.shard.decide(request, now_ms, fresh_id)  # noqa: E731
+        if self._decide(decide, what, partial(self._answer, future)):
+            self.env.spawn(self._decide_with_id(decide, what, future), "take a producer id")
+        return future
+
+    async def verify(self, request: VerifyPartitions) -> dict[TopicPartition, ErrorCode]:
+        """Whether partitions are part of the open transaction, as of what is committed."""
+        try:
+            return await self.read(partial(self.shard.verify, request))
+        except KafkaError as error:
+            return dict.fromkeys(request.partitions, error.code)
+
+    async def read(self, query: Callable[[], T]) -> T:
+        """The result of a query now, when everything it can have seen is committed. Raises
+        NOT_COORDINATOR if that failed, and the error of the phase."""
+        if self.phase is not CoordinatorPhase.ACTIVE:
+            raise KafkaError(self.phase.value)
+        found = query()
+        if self.commits.unsettled:
+            seen: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            self._waiting[seen] = None
+            answer = partial(self._answer, seen, Answer(ErrorCode.NONE))
+            self.commits.release([answer], appended=False)
+            if code := (await seen).code:
+                raise KafkaError(code)
+        return found
+
+    def _answer(self, future: asyncio.Future[Answer], answer: Answer) -> None:
+        self._waiting.pop(future, None)
+        if not future.done():  # the connection may have gone
+            future.set_result(answer)
+
+    async def _decide_with_id(
+        self, decide: Decide, what: str, future: asyncio.Future[Answer]
+    ) -> None:
+        """Decide again with a fresh producer id, unless the answer was given meanwhile."""
+        try:
+            fresh_id = await self.take_producer_id()
+        except KafkaError as error:
+            self._answer(future, Answer(error.code))
+            return
+        except Exception:
+            self.appender.log_defect(f"a producer id for {what}")
+            self._answer(future, Answer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
+        if future in self._waiting:
+            self._decide(decide, what, partial(self._answer, future), fresh_id)
+
+    # -- decisions ------------------------------------------------------------------------
+
+    def _decide(
+        self,
+        decide: Decide,
+        what: str,
+        answer: Callable[[Answer], None],
+        fresh_id: int | None = None,
+    ) -> bool:
+        """Decide and carry out. True: nothing was done, a fresh producer id is needed."""
+        now_ms = self.env.clock.now_ms()
+        try:
+            decision = decide(now_ms, fresh_id)
+        except Exception:  # a defect: this client gets an error, all others go on
+            self.appender.log_defect(what)
+            answer(Answer(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return False
+        if decision.needs_producer_id:
+            return True
+        failure = self._carry_out(decision, now_ms, answer)
+        if failure is not None:
+            answer(Answer(failure))
+        return False
+
+    def _carry_out(
+        self,
+        decision: TransactionDecision,
+        now_ms: int,
+        answer: Callable[[Answer], None] | None = None,
+    ) -> ErrorCode | None:
+        """Steps 2 to 4. The error, if the records could not be appended: nothing was done."""
+        records = decision.records
+        if records:
+            version = self.config.transaction_version
+            failure = self.appender.append(records, version, now_ms)
+            if failure is not None:
+                return failure
+        try:
+            for step in decision.steps:
+                self.shard.apply(step)
+        except Exception:
+            self.appender.log_defect(f"applying {decision.steps}")
+            self._reload(delay_ms=DEFECT_RETRY_MS)
+            return None
+        effects = [partial(self._perform, effect) for effect in decision.effects]
+        if answer is not None and decision.answer is not None:
+            effects.append(partial(answer, decision.answer))
+        self.commits.release([*effects], appended=bool(records))
+        return None
+
+    def _perform(self, effect: Effect) -> None:
+        if isinstance(effect, SendMarkers):
+            self.sender.send(effect, self.markers_done)
+            return
+        logger.error(
+            "%s-%d: transactional id %s: partitions %s have seen a newer producer or coordinator "
+            "epoch than %d and %d; no more markers are sent, its state remains until the "
+            "coordinator is loaded again",
+            self.partition.topic, self.partition.index, effect.work.transactional_id,
+            sorted(effect.partitions), effect.work.producer_epoch, effect.work.coordinator_epoch,
+        )  # fmt: skip
+
+    # -- markers --------------------------------------------------------------------------
+
+    def markers_done(self, work: SendMarkers, results: Results) -> None:
+        """Take results of markers; those that failed are sent again after a while."""
+        if self.phase is not CoordinatorPhase.ACTIVE:
+            return
+        now_ms = self.env.clock.now_ms()
+        try:
+            decision = self.shard.decide_markers(work, results, now_ms)
+        except Exception:
+            self.appender.log_defect(f"markers of {work.transactional_id!r}")
+            return
+        again = [effect for effect in decision.effects if isinstance(effect, SendMarkers)]
+        decision.effects = [each for each in decision.effects if isinstance(each, DropMarkers)]
+        if self._carry_out(decision, now_ms) is not None:
+            self._later(RETRY_MS, self.markers_done, work, results)
+            return
+        for effect in again:
+            self._later(MARKER_RETRY_MS, self._perform, effect)
+
+    def _later(self, delay_ms: int, fn: Callable[..., None], *args: object) -> None:
+        self.env.call_later(delay_ms / 1000, self._if_alive, self._life, fn, *args)
+
+    def _if_alive(self, life: int, fn: Callable[..., None], *args: object) -> None:
+        if life == self._life and self.phase is CoordinatorPhase.ACTIVE:
+            fn(*args)
+
+    # -- tasks ----------------------------------------------------------------------------
+
+    async def abort_overdue(self) -> None:
+        """Abort the transactions that are open for longer than their timeout. Called every
+        transaction.abort.timed.out.transaction.cleanup.interval.ms."""
+        life = self._life
+        if self.phase is not CoordinatorPhase.ACTIVE:
+            return
+        for transactional_id in await self._overdue():
+            decide = partial(self._timeout, transactional_id)
+            what = f"timeout of {transactional_id!r}"
+            if self._decide(decide, what, _not_answered):
+                try:
+                    fresh_id = await self.take_producer_id()
+                except KafkaError as error:
+                    logger.warning("%s: no producer id, tried again later: %s", what, error)
+                    continue
+                if life != self._life:
+                    return
+                self._decide(decide, what, _not_answered, fresh_id)
+            await self.env.slices.give_way()
+            if life != self._life or self.phase is not CoordinatorPhase.ACTIVE:
+                return
+
+    async def _overdue(self) -> list[str]:
+        found: list[str] = []
+        for part in self._portions():
+            found += self.shard.timed_out(self.env.clock.now_ms(), part)
+            await self.env.slices.give_way()
+        return found
+
+    def _portions(self) -> Iterator[list[str]]:
+        """All ids there are now, in portions that take well under a millisecond to check."""
+        ids = list(self.shard.transactions)
+        for start in range(0, len(ids), CHECKED_AT_ONCE):
+            yield ids[start : start + CHECKED_AT_ONCE]
+
+    def _timeout(
+        self, transactional_id: str, now_ms: int, fresh_id: int | None
+    ) -> TransactionDecision:
+        return self.shard.decide_timeout(transactional_id, now_ms, fresh_id)
+
+    async def expire(self) -> None:
+        """Forget the ids without a change for transactional.id.expiration.ms. Called every
+        transaction.remove.expired.transaction.cleanup.interval.ms."""
+        life = self._life
+        if self.phase is not CoordinatorPhase.ACTIVE:
+            return
+        for part in self._portions():
+            if life != self._life or self.phase is not CoordinatorPhase.ACTIVE:
+                return
+            now_ms = self.env.clock.now_ms()
+            decision = self.shard.decide_expiry(part, now_ms)
+            if self._carry_out(decision, now_ms) is not None:
+                return  # the log takes nothing; the next round comes
+            await self.env.sleep(0)
+
+    # -- loading and ending ---------------------------------------------------------------
+
+    def start(self, delay_ms: int = 0) -> None:
+        """Load in the background, after a delay."""
+        self._loading = self.env.spawn(self.load(delay_ms), f"load {self.place.path}")
+
+    def _reload(self, delay_ms: int = 0) -> None:
+        self._unload()
+        self.start(delay_ms)
+
+    async def load(self, delay_ms: int = 0) -> None:
+        """Fill the shard and begin to answer. Tries again while the log cannot be read."""
+        life = self._life
+        logged = False
+        while life == self._life and self.phase is CoordinatorPhase.LOADING:
+            if delay_ms:
+                await self.env.sleep(delay_ms / 1000)
+            try:
+                loaded = await loading.load(
+                    self.env, self.config, self.partition, self.commit_log, self.place
+                )
+                if life == self._life and self.phase is CoordinatorPhase.LOADING:
+                    self._begin(loaded)
+            except (KafkaError, OSError) as failure:
+                if not logged:  # the disk or the remote tier may stay away for hours
+                    logger.error(
+                        "loading transactions from %s-%d failed, it is tried again every second: "
+                        "%s",
+                        self.partition.topic, self.partition.index, failure,
+                    )  # fmt: skip
+                logged = True
+                delay_ms = RETRY_MS
+            except Exception:
+                self.appender.log_defect(f"loading {self.place.path}")
+                if life == self._life:
+                    self._reload(DEFECT_RETRY_MS)
+
+    def begin_empty(self) -> None:
+        """Begin without loading: the partition has just been made."""
+        shard = TransactionShard(self.config, self.partition.leader_epoch)
+        self._begin(loading.LoadedShard(shard, 0))
+
+    def _begin(self, loaded: loading.LoadedShard) -> None:
+        self.shard = loaded.shard
+        self.appender.begin(loaded.next_offset, loaded.log_bytes)
+        self.snapshot_bytes = loaded.snapshot_bytes
+        self.phase = CoordinatorPhase.ACTIVE
+        decided = list(self.shard.pending)  # now: requests will add others, with their markers
+        if decided:
+            self.env.spawn(self._resume(decided, self._life), f"resume {self.place.path}")
+
+    async def _resume(self, decided: list[str], life: int) -> None:
+        """Send the markers of transactions that were decided before the load."""
+        for transactional_id in decided:
+            now_ms = self.env.clock.now_ms()
+            decision = self.shard.decide_resumed(transactional_id, now_ms)
+            if self._carry_out(decision, now_ms) is not None:
+                self._reload(RETRY_MS)  # else an id would stay prepared, with no marker to come
+            await self.env.slices.give_way()
+            if life != self._life:
+                return
+
+    def _unload(self) -> None:
+        """Forget everything and answer every client that waits."""
+        self._life += 1
+        self.phase = CoordinatorPhase.LOADING
+        self.shard = TransactionShard(self.config, self.partition.leader_epoch)
+        self.commits.clear()
+        self.sender.forget(self.markers_done)
+        for future in list(self._waiting):
+            self._answer(future, Answer(ErrorCode.NOT_COORDINATOR))
+
+    def _commit_failed(self, failure: BaseException) -> None:
+        logger.error(
+            "%s-%d: appending to the log failed, loading the transactions again: %s",
+            self.partition.topic, self.partition.index, failure,
+        )  # fmt: skip
+        self._reload()
+
+    async def close(self) -> None:
+        """Answer what can be answered, and leave a snapshot if that saves the next start
+        something. Markers that wait are sent by the next coordinator."""
+        if self.phase is CoordinatorPhase.ACTIVE:
+            try:
+                await self.commit_log.committed()
+            except KafkaError as error:
+                logger.warning("transactions were not written to the log at shutdown: %s", error)
+            else:
+                await self._store(least_bytes=SNAPSHOT_LOG_BYTES // 8)
+        if self._loading is not None:
+            self._loading.cancel()
+        self._unload()
+        self.phase = CoordinatorPhase.CLOSED
+
+    # -- snapshots ------------------------------------------------------------------------
+
+    def _settled(self) -> None:
+        if self.commits.unsettled:
+            return
+        least = max(SNAPSHOT_LOG_BYTES, 2 * self.snapshot_bytes)
+        if self.appender.log_bytes >= least and not self._storing:
+            self.env.spawn(self._store(least), f"store {self.place.path}")
+
+    async def _store(self, least_bytes: int) -> None:
+        """Write a snapshot of the current state, once that is committed."""
+        if self.appender.log_bytes < least_bytes or self._storing:
+            return
+        self._storing = True
+        life, covered = self._life, self.appender.log_bytes
+        next_offset, live = self.appender.next_offset, list(self.shard.records())
+        try:
+            await self.commit_log.committed()
+            if life == self._life:
+                self.snapshot_bytes = await loading.store(
+                    self.env, self.place, next_offset, self.config.transaction_version, live
+                )
+                self.appender.snapshot_stored(covered)
+        except (KafkaError, OSError) as error:
+            logger.warning("cannot write snapshot %s: %s", self.place.path, error)
+        finally:
+            self._storing = False
+
+
+def _not_answered(answer: Answer) -> None:
+    """Take the answer of a decision that no client asked for."""
+    if answer.code:
+        logger.warning("a transaction could not be aborted: %s", answer.code.name)

@@ -1,0 +1,179 @@
+"""Markers on their way to the partitions: a queue per broker, one request at a time each.
+
+A coordinator gives work (SendMarkers) and a function that takes results, some partitions at a time.
+Each partition goes to the queue of the broker that leads it now; a partition without a leader is
+reported so at once. All that waits for a broker goes in one request, up to a bound. After a failed
+request the queue of that broker waits, longer each time; what failed is reported, and comes back
+with the coordinator's next decision, for a leader that may have changed meanwhile. One request at a
+time also keeps markers in order: one that is sent again after a reload is written after the first,
+and never into the transaction after.
+
+The way to a broker is the port MarkerPort: for this broker a call, for others a WriteTxnMarkers
+request. Shell; one per broker process, held by kafkawire.transactions.service.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.io.ports import Env
+from kafkawire.objectstore.backoff import wait_s
+from kafkawire.transactions.decision import SendMarkers
+from kafkawire.transactions.transaction import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+MAX_MARKERS_AT_ONCE = 500
+"""Partitions in one request: their markers are appended within one event-loop iteration, 500 of 78
+bytes take a few milliseconds."""
+MAX_WAIT_S = 5.0
+"""Longest wait after failures: a broker that restarts should not be noticed much later."""
+
+Results = Mapping[TopicPartition, ErrorCode | None]
+Report = Callable[[SendMarkers, Results], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads a partition, and since which leader epoch."""
+
+    broker: int
+    epoch: int
+
+
+class MarkerPort(Protocol):
+    """The cluster, as far as markers need it."""
+
+    def leader_of(self, partition: TopicPartition) -> Leader | None:
+        """The leader in the metadata; None if there is no such partition (any more)."""
+        ...
+
+    async def write_markers(self, broker: int, work: Sequence[SendMarkers]) -> Sequence[Results]:
+        """Have `broker` write these markers; for each work, the codes of its partitions (a missing
+        one counts as NETWORK_EXCEPTION). Returns when the markers are durable there, and pending
+        offsets materialized. Raises KafkaError or OSError if the outcome is unknown."""
+        ...
+
+
+@dataclass(slots=True)
+class _Queued:
+    """Partitions of one work that one broker leads, since `leader.epoch`."""
+
+    work: SendMarkers
+    report: Report
+    leader: Leader
+
+
+class MarkerSender:
+    """All markers of this broker's coordinators. The queues are bounded by what coordinators hold
+    in memory: each partition of a decided transaction is in at most one."""
+
+    __slots__ = ("_closed", "_env", "_failures", "_port", "_queues", "_sending")
+
+    def __init__(self, env: Env, port: MarkerPort) -> None:
+        self._env = env
+        self._port = port
+        self._queues: dict[int, deque[_Queued]] = {}
+        self._failures: dict[int, int] = {}
+        self._sending: set[int] = set()
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Partitions that wait for a request."""
+        return sum(len(each.work.partitions) for queue in self._queues.values() for each in queue)
+
+    def send(self, work: SendMarkers, report: Report) -> None:
+        """Queue the markers of `work`. `report` is called from the event loop, never from here but
+        for partitions without a leader."""
+        by_leader: dict[Leader, list[TopicPartition]] = {}
+        gone: dict[TopicPartition, ErrorCode | None] = {}
+        for partition in sorted(work.partitions):
+            leader = self._port.leader_of(partition)
+            if leader is None:
+                gone[partition] = None
+            else:
+                by_leader.setdefault(leader, []).append(partition)
+        for leader, partitions in by_leader.items():
+            queue = self._queues.setdefault(leader.broker, deque())
+            for start in range(0, len(partitions), MAX_MARKERS_AT_ONCE):
+                portion = frozenset(partitions[start : start + MAX_MARKERS_AT_ONCE])
+                queue.append(_Queued(replace(work, partitions=portion), report, leader))
+            self._wake(leader.broker)
+        if gone:
+            logger.warning(
+                "transactional id %s: %d partitions of its transaction are gone, no markers are "
+                "written to them: %s",
+                work.transactional_id, len(gone), sorted(gone)[:5],
+            )  # fmt: skip
+            report(work, gone)
+
+    def forget(self, report: Report) -> None:
+        """Drop what is queued for a coordinator that is unloaded; `report` is the one it gave."""
+        for queue in self._queues.values():
+            kept = [each for each in queue if each.report != report]
+            queue.clear()
+            queue.extend(kept)
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self._closed = True
+        self._queues.clear()
+
+    # -- one broker -----------------------------------------------------------------------
+
+    def _wake(self, broker: int) -> None:
+        if broker not in self._sending and not self._closed:
+            self._sending.add(broker)
+            self._env.spawn(self._drain(broker), f"markers to broker {broker}")
+
+    async def _drain(self, broker: int) -> None:
+        """Send until nothing waits for this broker."""
+        try:
+            while self._queues.get(broker):
+                failures = self._failures.get(broker, 0)
+                if failures:
+                    await self._env.sleep(wait_s(failures, MAX_WAIT_S, self._env.random.random()))
+                await self._send_some(broker)
+        finally:
+            self._sending.discard(broker)
+
+    async def _send_some(self, broker: int) -> None:
+        sent = self._take(broker)
+        if not sent:
+            return
+        try:
+            results = await self._port.write_markers(broker, [each.work for each in sent])
+        except (KafkaError, OSError) as error:
+            self._failures[broker] = self._failures.get(broker, 0) + 1
+            logger.warning(
+                "broker %d did not answer %d transaction markers, they are sent again: %s",
+                broker, len(sent), error,
+            )  # fmt: skip
+            results = [{} for _ in sent]
+        else:
+            self._failures.pop(broker, None)
+        for each, codes in zip(sent, results, strict=True):
+            lost = dict.fromkeys(each.work.partitions, ErrorCode.NETWORK_EXCEPTION)
+            each.report(each.work, {**lost, **codes})
+
+    def _take(self, broker: int) -> list[_Queued]:
+        """What goes into the next request. What a leader of an earlier epoch should have got is
+        reported back: its partition may be led elsewhere by now."""
+        queue = self._queues.get(broker, deque())
+        taken: list[_Queued] = []
+        count = 0
+        while queue and (not taken or count + len(queue[0].work.partitions) <= MAX_MARKERS_AT_ONCE):
+            each = queue.popleft()
+            if any(self._port.leader_of(at) != each.leader for at in each.work.partitions):
+                moved = dict.fromkeys(each.work.partitions, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                each.report(each.work, moved)
+                continue
+            taken.append(each)
+            count += len(each.work.partitions)
+        return taken

@@ -1,0 +1,246 @@
+"""The transaction service: finds the coordinator of a transactional id and asks it.
+
+An id belongs to one partition of `__transaction_state`, by the hash of its id; each partition led
+by this broker has a TransactionCoordinator. The topic is made when a client first searches for a
+coordinator. After a start its partitions load in the background, and requests are answered
+COORDINATOR_LOAD_IN_PROGRESS until theirs has; ids of partitions led elsewhere are answered
+NOT_COORDINATOR. Two tasks abort overdue transactions and forget expired ids.
+
+Requests decide before they return. To be called by the handlers, by way of kafkawire.transactions.
+wire, and by Produce and TxnOffsetCommit to verify partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.java_hash import partition_of
+from kafkawire.log.io.ports import Env
+from kafkawire.messages import describe_transactions as described
+from kafkawire.messages import list_transactions as listed
+from kafkawire.transactions.coordinator import (
+    CoordinatorPhase,
+    TakeProducerId,
+    TransactionCoordinator,
+)
+from kafkawire.transactions.init_producer import check_request
+from kafkawire.transactions.marker_sender import MarkerPort, MarkerSender
+from kafkawire.transactions.queries import describe_transaction, list_transactions
+from kafkawire.transactions.request import (
+    Answer,
+    InitProducer,
+    ListFilter,
+    Request,
+    TransactionConfig,
+    VerifyPartitions,
+)
+from kafkawire.transactions.transaction import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.partition.partition import Partition
+    from kafkawire.metadata.catalog import Catalog, PartitionInfo
+
+STATE_TOPIC = "__transaction_state"
+
+StatePartitions = Callable[[], Awaitable[Sequence["Partition | None"]]]
+
+
+class ServiceConfig(TransactionConfig, Protocol):
+    """The settings of the machine, and how often its tasks run; names are Kafka's."""
+
+    @property
+    def transaction_abort_timed_out_transaction_cleanup_interval_ms(self) -> int: ...
+    @property
+    def transaction_remove_expired_transaction_cleanup_interval_ms(self) -> int: ...
+
+
+class TransactionService:
+    """All transactions this broker coordinates. `internal` gives the partitions of the topic,
+    making it if need be; None = led elsewhere."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: ServiceConfig,
+        folder: str,
+        commit_log: CommitLog,
+        internal: StatePartitions,
+        catalog: Catalog,
+        port: MarkerPort,
+        take_producer_id: TakeProducerId,
+    ) -> None:
+        self.env = env
+        self.config = config
+        self.folder = f"{folder}/transactions"
+        self.commit_log = commit_log
+        self.catalog = catalog
+        self.sender = MarkerSender(env, port)
+        self.coordinators: list[TransactionCoordinator | None] = []
+        self._take_producer_id = take_producer_id
+        self._internal = internal
+        self._opening = asyncio.Lock()
+        self._closed = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # -- life -----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to load what there is; returns at once, loading goes on in the background."""
+        if STATE_TOPIC in self.catalog.by_name:
+            await self.open()
+
+    async def open(self) -> None:
+        """Make the topic if it is not there and have a coordinator for each partition. Raises
+        KafkaError if the topic cannot be made."""
+        if self.coordinators or self._closed:
+            return
+        async with self._opening:
+            if self.coordinators or self._closed:
+                return
+            existed = STATE_TOPIC in self.catalog.by_name
+            found = [
+                None if partition is None else self._coordinator(partition)
+                for partition in await self._internal()
+            ]
+            for coordinator in found:
+                if coordinator is None:
+                    continue
+                if existed:
+                    coordinator.start()
+                else:
+                    coordinator.begin_empty()
+            self.coordinators = found
+            self._tasks = [
+                self.env.spawn(self._abort_overdue(), "abort overdue transactions"),
+                self.env.spawn(self._expire(), "forget expired transactional ids"),
+            ]
+
+    def _coordinator(self, partition: Partition) -> TransactionCoordinator:
+        return TransactionCoordinator(
+            self.env,
+            self.config,
+            partition,
+            self.commit_log,
+            self.folder,
+            self.sender,
+            self._take_producer_id,
+        )
+
+    async def close(self) -> None:
+        """Answer everything that waits; transactions can be loaded again from here. To be called
+        while the log still takes writes. Calling it again does nothing."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        self.sender.close()
+        for coordinator in self.led():
+            await coordinator.close()
+
+    async def coordinator_of(self, transactional_id: str) -> PartitionInfo:
+        """The partition that coordinates an id; its `leader` is the coordinator's node id. Makes
+        the topic if need be. Raises KafkaError if that cannot be done."""
+        await self.open()
+        partitions = self.catalog.by_name[STATE_TOPIC].partitions
+        return partitions[partition_of(transactional_id, len(partitions))]
+
+    def led(self) -> list[TransactionCoordinator]:
+        """The coordinators of the partitions this broker leads."""
+        return [coordinator for coordinator in self.coordinators if coordinator is not None]
+
+    # -- tasks ----------------------------------------------------------------------------
+
+    async def _abort_overdue(self) -> None:
+        config = self.config
+        while True:
+            delay_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+            await self.env.sleep(delay_ms / 1000)
+            for coordinator in self.led():
+                await coordinator.abort_overdue()
+
+    async def _expire(self) -> None:
+        config = self.config
+        while True:
+            delay_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
+            await self.env.sleep(delay_ms / 1000)
+            for coordinator in self.led():
+                await coordinator.expire()
+
+    # -- requests -------------------------------------------------------------------------
+
+    def ask(self, request: Request) -> asyncio.Future[Answer]:
+        """The answer of the coordinator of an id. What is wrong with a request whatever the state
+        of its id is answered without a coordinator too, as in Kafka."""
+        code = self._check(request)
+        coordinator = self._find(request.transactional_id)
+        if code is ErrorCode.NONE and coordinator is not None:
+            return coordinator.ask(request)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future.set_result(Answer(code or self._absence()))
+        return future
+
+    def _check(self, request: Request) -> ErrorCode:
+        if isinstance(request, InitProducer):
+            return check_request(request, self.config)
+        return ErrorCode.NONE if request.transactional_id else ErrorCode.INVALID_REQUEST
+
+    async def init_producer(self, request: InitProducer | None) -> Answer:
+        """InitProducerId; None: without a transactional id, which takes a fresh producer id."""
+        if request is not None:
+            return await self.ask(request)
+        try:
+            return Answer(ErrorCode.NONE, await self._take_producer_id(), 0)
+        except KafkaError as error:
+            return Answer(error.code)
+
+    async def verify(self, request: VerifyPartitions) -> dict[TopicPartition, ErrorCode]:
+        """A code per partition: whether it is part of the open transaction."""
+        coordinator = self._find(request.transactional_id)
+        if coordinator is None:
+            return dict.fromkeys(request.partitions, self._absence())
+        return await coordinator.verify(request)
+
+    # -- operators ------------------------------------------------------------------------
+
+    async def describe(self, transactional_id: str) -> described.TransactionState:
+        """One id, with an error of its own."""
+        coordinator = self._find(transactional_id)
+        try:
+            if not transactional_id:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            if coordinator is None:
+                raise KafkaError(self._absence())
+            return await coordinator.read(
+                partial(describe_transaction, coordinator.shard, transactional_id)
+            )
+        except KafkaError as error:
+            return described.TransactionState(
+                error_code=int(error.code), transactional_id=transactional_id
+            )
+
+    async def list(self, wanted: ListFilter) -> list[listed.TransactionState]:
+        """The ids of every partition led here that pass the filters. Raises KafkaError while one of
+        them is loading."""
+        found: list[listed.TransactionState] = []
+        for coordinator in self.led():
+            now_ms = self.env.clock.now_ms()
+            shown = await coordinator.read(
+                partial(list_transactions, coordinator.shard, wanted, now_ms)
+            )
+            for each in shown:
+                if each is not None:
+                    found.append(each)
+                await self.env.slices.give_way()
+        return found
+
+    def _find(self, transactional_id: str) -> TransactionCoordinator | None:
+        if not self.coordinators:
+            return None
+        return self.coordinators[partition_of(transactional_id, len(self.coordinators))]
+
+    def _absence(self) -> ErrorCode:
+        return CoordinatorPhase.CLOSED.value if self._closed else ErrorCode.NOT_COORDINATOR
