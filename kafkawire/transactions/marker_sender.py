@@ -91,6 +91,8 @@ class MarkerSender:
     def send(self, work: SendMarkers, report: Report) -> None:
         """Queue the markers of `work`. `report` is called from the event loop, never from here but
         for partitions without a leader."""
+        if self._closed:
+            return
         by_leader: dict[Leader, list[TopicPartition]] = {}
         gone: dict[TopicPartition, ErrorCode | None] = {}
         for partition in sorted(work.partitions):
@@ -128,7 +130,7 @@ class MarkerSender:
     # -- one broker -----------------------------------------------------------------------
 
     def _wake(self, broker: int) -> None:
-        if broker not in self._sending and not self._closed:
+        if broker not in self._sending:
             self._sending.add(broker)
             self._env.spawn(self._drain(broker), f"markers to broker {broker}")
 

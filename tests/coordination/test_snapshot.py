@@ -1,0 +1,69 @@
+"""Snapshots of coordinators: their bytes, and files that cannot be used."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+
+import crc32c
+import pytest
+
+from kafkawire.coordination.snapshot import RecordSnapshot, read, remove, write
+from tests.kit.memfs import MemFileSystem
+
+PLACE = RecordSnapshot("/folder", b"t" * 16, 3, b"KWTRANSA", "transactions")
+PAIRS = [(b"key", b"value"), (b"", b""), (b"k" * 70_000, b"v")]
+
+
+def test_the_bytes() -> None:
+    fs = MemFileSystem()
+    size = write(fs, PLACE, 42, [(b"key", b"value")])
+    file = fs.open("/folder/transactions-3.snapshot")
+    data = file.pread(file.size(), 0)
+    body = (
+        struct.pack(">8sH16siqI", b"KWTRANSA", 1, b"t" * 16, 3, 42, 1)
+        + struct.pack(">I3sI5s", 3, b"key", 5, b"value")
+    )  # fmt: skip
+    assert data == body + struct.pack(">I", crc32c.crc32c(body))
+    assert size == len(data)
+    assert read(fs, PLACE) == (42, [(b"key", b"value")])
+
+
+def test_a_snapshot_replaces_the_one_before() -> None:
+    fs = MemFileSystem()
+    assert read(fs, PLACE) is None
+    write(fs, PLACE, 1, PAIRS[:1])
+    write(fs, PLACE, 2, PAIRS)
+    assert read(fs, PLACE) == (2, PAIRS)
+    remove(fs, PLACE)
+    assert read(fs, PLACE) is None
+
+
+@pytest.mark.parametrize(
+    "change", [{"magic": b"KWGROUPS"}, {"topic_id": b"u" * 16}, {"partition": 4}]
+)
+def test_a_snapshot_of_something_else(
+    change: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    fs = MemFileSystem()
+    write(fs, PLACE, 1, PAIRS)
+    other = dataclasses.replace(PLACE, **change)  # type: ignore[arg-type]
+    fs.rename(PLACE.path, other.path)
+    assert read(fs, other) is None
+    assert "ignoring snapshot" in caplog.text
+
+
+def test_every_damaged_byte_is_noticed() -> None:
+    fs = MemFileSystem()
+    size = write(fs, PLACE, 1, PAIRS[:2])
+    file = fs.open(PLACE.path)
+    whole = file.pread(size, 0)
+    for at in range(size):
+        file.pwritev([bytes([whole[at] ^ 0x41])], at)
+        assert read(fs, PLACE) is None
+        file.pwritev([whole[at : at + 1]], at)
+    for length in range(size):
+        file.truncate(length)
+        assert read(fs, PLACE) is None
+        file.pwritev([whole], 0)
+    assert read(fs, PLACE) == (1, PAIRS[:2])

@@ -1,0 +1,254 @@
+"""Loading: a snapshot and the log after it, an old or damaged one, none at all, a damaged log."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from kafkawire.codec.batches import CRC_AT, build
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.transactions import coordinator as coordinator_module
+from kafkawire.transactions import load as loading
+from kafkawire.transactions.records import TransactionRecord, batches_of
+from kafkawire.transactions.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
+from kafkawire.transactions.transaction import Transaction
+from tests.kit.env import EPOCH_MS
+from tests.kit.log.logs import World, batch
+from tests.kit.log.recovery import spoil
+from tests.kit.transactions.bench import TransactionBench
+from tests.kit.transactions.desk import T0, T1, TransactionSettings, some
+
+PATH = "/transactions/transactions-0.snapshot"
+TOPIC = "__transaction_state"
+
+
+def known(bench: TransactionBench) -> dict[str, Transaction]:
+    return dict(bench.coordinator.shard.transactions)
+
+
+def files(bench: TransactionBench) -> dict[str, bytearray]:
+    fs: Any = bench.env.fs
+    found: dict[str, bytearray] = fs.files
+    return found
+
+
+async def busy() -> TransactionBench:
+    """A coordinator with a life behind it: ids in all states at rest, one with a transaction."""
+    bench = TransactionBench().begin()
+    for number in range(40):
+        await bench.init(f"id-{number % 7}")
+    await bench.now_ended()
+    at = await bench.init()
+    assert (await bench.add(at, T1)).code == 0
+    await bench.settle()
+    return bench
+
+
+async def test_the_log_alone_is_enough() -> None:
+    bench = await busy()
+    before = known(bench)
+    await bench.reload()
+    assert known(bench) == before
+    assert not files(bench)
+
+
+async def test_a_snapshot_and_the_log_after_it() -> None:
+    bench = await busy()
+    await bench.coordinator._store(0)
+    assert PATH in files(bench)
+    await bench.init("after")
+    before = known(bench)
+    for each in bench.partition.batches[:-1]:
+        each[CRC_AT] ^= 1  # they are not read
+        each[16] = 0
+    await bench.reload()
+    assert known(bench) == before
+
+
+@pytest.mark.parametrize("damage", ["bytes", "length", "magic", "version", "topic"])
+async def test_a_snapshot_that_cannot_be_used_only_costs_time(
+    damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = await busy()
+    await bench.coordinator._store(0)
+    before = known(bench)
+    data = files(bench)[PATH]
+    match damage:
+        case "bytes":
+            data[60] ^= 1
+        case "length":
+            del data[-9:]
+        case "magic":
+            data[:8] = b"KWGROUPS"
+        case "version":
+            data[9] = 2
+        case "topic":
+            bench.partition.topic_id = b"u" * 16
+    await bench.reload()
+    assert known(bench) == before
+    assert f"ignoring snapshot {PATH}" in caplog.text
+
+
+async def test_a_snapshot_ahead_of_the_log_is_removed(caplog: pytest.LogCaptureFixture) -> None:
+    bench = await busy()
+    await bench.coordinator._store(0)
+    bench.partition.batches.pop()
+    bench.partition.high_watermark -= 1
+    await bench.reload()
+    assert PATH not in files(bench)
+    assert "it is ahead of the log" in caplog.text
+
+
+async def test_snapshots_are_written_when_enough_log_has_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coordinator_module, "SNAPSHOT_LOG_BYTES", 3000)
+    bench = TransactionBench().begin()
+    for number in range(60):
+        await bench.init(f"id-{number % 3}")
+        await bench.settle()
+    assert PATH in files(bench)
+    assert bench.coordinator.appender.log_bytes < 3500
+    before = known(bench)
+    await bench.reload()
+    assert known(bench) == before
+
+
+async def test_closing_leaves_a_snapshot_if_it_is_worth_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for least, kept in [(1 << 20, False), (1000, True)]:
+        monkeypatch.setattr(coordinator_module, "SNAPSHOT_LOG_BYTES", least)
+        bench = TransactionBench().begin()
+        bench.log.by_itself = True
+        for number in range(5):
+            await bench.init(f"id-{number}")
+        await bench.coordinator.close()
+        assert (PATH in files(bench)) == kept
+
+
+async def test_a_full_disk_leaves_no_snapshot(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = await busy()
+
+    def full(*_: object) -> int:
+        raise OSError("no space")
+
+    monkeypatch.setattr(loading.snapshot, "write", full)
+    await bench.coordinator._store(0)
+    assert "cannot write snapshot" in caplog.text
+    monkeypatch.undo()
+    await bench.coordinator._store(0)
+    assert PATH in files(bench)
+
+
+async def test_a_decided_transaction_is_resumed_after_loading() -> None:
+    """Crash point 10: answered, no marker; with the epoch of the new coordinator."""
+    bench = TransactionBench().begin()
+    bench.cluster.failing = KafkaError(ErrorCode.NETWORK_EXCEPTION)
+    at = await bench.open(T0, T1)
+    assert (await bench.now_end(at)).code == 0
+    await bench.settle()
+    assert bench.state is PREPARE_COMMIT
+    bench.cluster.failing = None
+    bench.cluster.sent.clear()
+    await bench.reload()
+    assert bench.state is PREPARE_COMMIT
+    await bench.until(lambda: bench.state is COMPLETE_COMMIT)
+    (sent,) = bench.cluster.sent
+    assert (sent[1].coordinator_epoch, sent[1].partitions) == (8, {T0, T1})
+
+
+async def test_records_that_do_not_parse_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    bench = await busy()
+    before = known(bench)
+    for pair in [(b"\0\1\0\1x", b""), (b"\0\0\0\1x", b"\0\7"), (None, b""), (b"\0", None)]:
+        bench.partition.append(memoryview(build([pair], timestamp_ms=1)), 1)
+    bench.log.commit()
+    await bench.reload()
+    assert known(bench) == before
+    assert caplog.text.count("skipping a record of __transaction_state") == 3
+
+
+async def test_a_log_that_cannot_be_read_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(coordinator_module, "RETRY_MS", 0)
+    bench = await busy()
+    before = known(bench)
+    plan = bench.partition.plan
+    failures = [KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "gone"), OSError("gone")]
+
+    def broken(*args: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return plan(*args)
+
+    bench.partition.plan = broken  # type: ignore[method-assign]
+    await bench.reload()
+    assert known(bench) == before
+    assert caplog.text.count("it is tried again every second") == 1
+
+
+async def test_thousands_of_open_transactions_load() -> None:
+    bench = TransactionBench().begin()
+    items = [TransactionRecord(f"id-{n}", some(ONGOING)) for n in range(3000)]
+    for made in batches_of(items, 1 << 18, 2, 0):
+        bench.partition.append(memoryview(made), 0)
+    bench.log.commit()
+    await bench.reload()
+    assert len(known(bench)) == 3000
+    assert {at.state for at in known(bench).values()} == {ONGOING}
+
+
+# -- a damaged log --------------------------------------------------------------------------
+
+
+async def test_ids_with_damaged_records_are_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    """Its outcome may have been decided there: an older state must not decide it again."""
+    world = World(log_flush_offset_checkpoint_interval_ms=1 << 40)
+    await world.start()
+    (other,) = await world.topic("t")
+    (partition,) = await world.topic(TOPIC, cleanup_policy="compact")
+
+    async def store(**states: Transaction) -> None:
+        items = [TransactionRecord(name, at) for name, at in states.items()]
+        (made,) = batches_of(items, 1 << 20, 2, EPOCH_MS)
+        partition.append(memoryview(made), EPOCH_MS)
+        await world.log.commit_log.committed()
+
+    await store(a=some(ONGOING), b=some(ONGOING), c=some(EMPTY))
+    await store(a=some(PREPARE_COMMIT), d=some(EMPTY))
+    position = partition.rows.place[-1]
+    await store(d=some(ONGOING))
+    other.append(batch(b"x"), EPOCH_MS)
+    await world.log.commit_log.committed()
+    spoil(world, position + CRC_AT)
+    await world.crash()
+    partition = world.find(TOPIC)
+    place = loading.snapshot_place("/transactions", partition)
+    with caplog.at_level(logging.CRITICAL):
+        loaded = await loading.load(
+            world.env, TransactionSettings(), partition, world.log.commit_log, place
+        )
+    assert "2 transactional ids with records there are forgotten" in caplog.text
+    assert {name: at.state for name, at in loaded.shard.transactions.items()} == {
+        "b": ONGOING,
+        "c": EMPTY,
+        "d": ONGOING,
+    }
+    assert loaded.next_offset == partition.next_offset
+    assert not loaded.shard.pending
+
+
+def test_ids_are_read_up_to_the_damage() -> None:
+    items = [TransactionRecord(name, some(EMPTY)) for name in ("one", "two", "three")]
+    (made,) = batches_of(items, 1 << 20, 2, 0)
+    assert loading.stored_ids(made) == {"one", "two", "three"}
+    made[made.index(b"two") - 5] = 0x7F  # a length within the second record's key
+    assert "one" in loading.stored_ids(made)
+    assert loading.stored_ids(bytes(100)) == set()
+    assert loading.stored_ids(b"\xff" * 100) == set()
