@@ -107,25 +107,19 @@ def read(fs: FileSystem, place: RecordSnapshot) -> tuple[int, list[Pair]] | None
     except FileNotFoundError:
         return None
     except OSError as error:
-        logger.warning(
-            "cannot open snapshot %s, replaying the log instead: %s", place.path, error
-        )
+        logger.warning("cannot open snapshot %s, replaying the log instead: %s", place.path, error)
         return None
     try:
         data = file.pread(file.size(), 0)
     except OSError as error:
-        logger.warning(
-            "cannot read snapshot %s, replaying the log instead: %s", place.path, error
-        )
+        logger.warning("cannot read snapshot %s, replaying the log instead: %s", place.path, error)
         return None
     finally:
         file.close()
     try:
         return _parse(data, place)
     except (struct.error, ValueError) as error:
-        logger.warning(
-            "ignoring snapshot %s, replaying the log instead: %s", place.path, error
-        )
+        logger.warning("ignoring snapshot %s, replaying the log instead: %s", place.path, error)
         return None
 
 

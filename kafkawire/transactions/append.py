@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.transactions.records import TransactionRecord, batches_of
 from kafkawire.transactions.request import append_error
+from kafkawire.transactions.states import ONGOING
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
+
+SPARE_BYTES = 64
+"""Left free in the record of an open transaction: the record that ends it has the same partitions
+and may have a producer id more, and must always fit."""
 
 
 class TransactionAppender:
@@ -46,10 +51,11 @@ class TransactionAppender:
         Records that cannot be encoded are a defect: it is logged and answered with
         UNKNOWN_SERVER_ERROR."""
         partition = self._partition
+        limit_bytes = partition.config.max_message_bytes
+        if any(record.value and record.value.state is ONGOING for record in records):
+            limit_bytes -= SPARE_BYTES
         try:
-            batches = batches_of(
-                records, partition.config.max_message_bytes, transaction_version, now_ms
-            )
+            batches = batches_of(records, limit_bytes, transaction_version, now_ms)
         except KafkaError as error:
             return self._refused(error)
         except Exception:

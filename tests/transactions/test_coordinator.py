@@ -6,6 +6,7 @@ Covers: kafkawire.transactions.append.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -108,6 +109,26 @@ async def test_a_failed_append_changes_nothing(refused: ErrorCode, code: ErrorCo
     assert bench.state is ONGOING
     bench.partition.refuse = None
     assert (await bench.add(at, T1)).code == 0
+
+
+async def test_a_transaction_that_could_be_stored_can_be_ended() -> None:
+    """Row: too large -> -1; the record of the end is larger, and is always taken."""
+    taken = 0
+    for limit in range(130, 250):
+        bench = TransactionBench().begin()
+        await bench.init()
+        shard = bench.coordinator.shard
+        shard.transactions[ID] = dataclasses.replace(shard.transactions[ID], producer_epoch=32_766)
+        bench.partition.config.max_message_bytes = limit
+        at = Answer(ErrorCode.NONE, 1000, 32_766)
+        added = await bench.add(at, T0)
+        if added.code:
+            assert added.code is ErrorCode.UNKNOWN_SERVER_ERROR
+            assert bench.state is EMPTY
+            continue
+        taken += 1
+        assert (await bench.now_end(at)) == Answer(ErrorCode.NONE, 1001, 0), limit
+    assert 0 < taken < 120
 
 
 async def test_a_failed_commit_loads_again() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kafkawire.transactions.records import TransactionRecord
 from kafkawire.transactions.states import (
     AT_REST,
@@ -10,7 +12,8 @@ from kafkawire.transactions.states import (
     PREPARED,
     TransactionState,
 )
-from kafkawire.transactions.transaction import Transaction
+from kafkawire.transactions.transaction import TopicPartition, Transaction
+from tests.kit.transactions.partitions import PartitionModel
 from tests.kit.transactions.producers import ABORTED, COMMITTED, UNKNOWN, History
 from tests.kit.transactions.world import World
 
@@ -21,8 +24,8 @@ class Violation(AssertionError):
 
 def check(world: World, history: History) -> None:
     """Raises Violation. The world has settled: nothing waits, and no client asks any more."""
-    _check_outcomes(world, history)
-    _check_log(world.stored(), world.settings.transaction_version)
+    check_outcomes(world.partitions, history)
+    check_log(world.stored())
     if history.fenced:
         raise Violation(f"fenced without a reason: {history.fenced}")
     for transactional_id, at in world.shard.transactions.items():
@@ -30,10 +33,10 @@ def check(world: World, history: History) -> None:
             raise Violation(f"{transactional_id} is {at.state.label} for ever")
 
 
-def _check_outcomes(world: World, history: History) -> None:
+def check_outcomes(partitions: Mapping[TopicPartition, PartitionModel], history: History) -> None:
     """One outcome per transaction, the same in every partition, the one that was answered."""
     outcomes: dict[tuple[int, int], set[bool]] = {}
-    for name, partition in world.partitions.items():
+    for name, partition in partitions.items():
         for key, ends in partition.ends.items():
             if not ends or any(at.open for at in partition.producers.values()):
                 raise Violation(f"{key} hangs in {name}")
@@ -47,7 +50,7 @@ def _check_outcomes(world: World, history: History) -> None:
             raise Violation(f"{key} was answered {known}, consumers see commit={found}")
 
 
-def _check_log(records: list[TransactionRecord], transaction_version: int) -> None:
+def check_log(records: list[TransactionRecord]) -> None:
     """Each record follows the one before it of its id, by the rules of epochs."""
     last: dict[str, Transaction] = {}
     for record in records:

@@ -25,7 +25,12 @@ from tests.kit.transactions.world import Reply, World
 Call = Callable[[Reply], None]
 Script = Generator[Call, "Answer | None", None]
 
-RETRIED = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR)
+RETRIED = (
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)
 COMMITTED, ABORTED, UNKNOWN = "committed", "aborted", "unknown"
 
 
@@ -190,16 +195,12 @@ class Producer:
     def end(self, key: Key, commit: bool) -> Script:
         """EndTxn until it is answered; an answer that is lost leaves the outcome open."""
         ask = EndTransaction(self.id, self.pid, self.epoch, commit, self.tv)
-        lost = False
         while True:
             answer = yield lambda reply: self._ask(ask, reply)
-            if answer is None:
-                lost = True
-                self.history.known[key] = UNKNOWN if commit else ABORTED
-            elif answer.code not in RETRIED:
+            if commit and (answer is None or answer.code is ErrorCode.NOT_COORDINATOR):
+                self.history.known[key] = UNKNOWN  # it may be done
+            if answer is not None and answer.code not in RETRIED:
                 break
-            else:
-                lost = lost or answer.code is ErrorCode.NOT_COORDINATOR
         if answer.code is ErrorCode.NONE:
             self.history.known[key] = COMMITTED if commit else ABORTED
             if self.tv:
