@@ -6,7 +6,7 @@ handleDescribeTransactions. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages import describe_transactions as described
@@ -32,9 +32,12 @@ def list_transactions(
 
 def _listed(
     items: list[tuple[str, Transaction]], wanted: ListFilter, now_ms: int
-) -> Iterator[listed.TransactionState | None]:
+) -> Generator[listed.TransactionState | None, None, None]:
     for transactional_id, at in items:
-        if _passes(transactional_id, at, wanted, now_ms):
+        passes = _passes(at, wanted, now_ms)
+        if passes and wanted.matches is not None:
+            passes = yield from wanted.matches(transactional_id)
+        if passes:
             yield listed.TransactionState(
                 transactional_id=transactional_id,
                 producer_id=at.producer_id,
@@ -44,15 +47,13 @@ def _listed(
             yield None
 
 
-def _passes(transactional_id: str, at: Transaction, wanted: ListFilter, now_ms: int) -> bool:
+def _passes(at: Transaction, wanted: ListFilter, now_ms: int) -> bool:
     if wanted.states and at.state.label not in wanted.states:
         return False
     if wanted.producer_ids and at.producer_id not in wanted.producer_ids:
         return False
     # Without a transaction the start is -1, so that every age is exceeded, as in Kafka.
-    if wanted.duration_ms >= 0 and now_ms - at.started_ms <= wanted.duration_ms:
-        return False
-    return wanted.matches is None or wanted.matches(transactional_id)
+    return wanted.duration_ms < 0 or now_ms - at.started_ms > wanted.duration_ms
 
 
 def describe_transaction(

@@ -7,7 +7,7 @@ that the newest version knows. Produce and TxnOffsetCommit of this broker ask in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -92,12 +92,13 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class ListFilter:
     """The filters of ListTransactions: states and producer ids (empty: all), the least age in ms of
-    a transaction (-1: any) and a test of the transactional id (None: all)."""
+    a transaction (-1: any) and a test of the transactional id (None: all), which yields while it runs
+    (kafkawire.transactions.pattern)."""
 
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()
     duration_ms: int = -1
-    matches: Callable[[str], bool] | None = None
+    matches: Callable[[str], Generator[None, None, bool]] | None = None
 
 
 def append_error(code: ErrorCode) -> ErrorCode:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafkawire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -23,11 +23,14 @@ from kafkawire.messages.add_partitions_to_txn import (
 )
 from kafkawire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafkawire.messages.list_transactions import ListTransactionsRequest
+from kafkawire.transactions.pattern import IdPattern, PatternError
 from kafkawire.transactions.request import (
     AddPartitions,
     Answer,
     EndTransaction,
     InitProducer,
+    ListFilter,
     VerifyPartitions,
 )
 from kafkawire.transactions.transaction import TopicPartition
@@ -167,6 +170,25 @@ def add_offsets_of(request: AddOffsetsToTxnRequest, partition: TopicPartition) -
         request.producer_epoch,
         frozenset({partition}),
         VERSION_1,
+    )
+
+
+# -- ListTransactions -----------------------------------------------------------------------
+
+
+def filter_of(request: ListTransactionsRequest) -> ListFilter:
+    """The filters of a ListTransactions; a null or empty pattern is none. Raises
+    INVALID_REGULAR_EXPRESSION."""
+    pattern = request.transactional_id_pattern
+    try:
+        matches = IdPattern(pattern).matches if pattern else None
+    except PatternError as error:
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
+    return ListFilter(
+        frozenset(request.state_filters),
+        frozenset(request.producer_id_filters),
+        request.duration_filter,
+        matches,
     )
 
 

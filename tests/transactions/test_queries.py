@@ -8,6 +8,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.transactions.decision import MarkersWritten
+from kafkawire.transactions.pattern import IdPattern
 from kafkawire.transactions.queries import (
     describe_transaction,
     list_transactions,
@@ -70,7 +71,7 @@ ALL = {state.label for state in STATES}
         ("duration off", ListFilter(duration_ms=-1), ALL),
         ("duration: longer than, strictly", ListFilter(duration_ms=99), ALL),
         ("Empty has no start and always passes", ListFilter(duration_ms=100), {"Empty"}),
-        ("a test of the id", ListFilter(matches=lambda name: name.startswith("P")),
+        ("a test of the id", ListFilter(matches=IdPattern("P.*").matches),
          {"PrepareCommit", "PrepareAbort"}),
     ],
 )  # fmt: skip
