@@ -137,6 +137,8 @@ PURE = (
     "kafkawire/transactions/decision.py",
     "kafkawire/transactions/end_transaction.py",
     "kafkawire/transactions/init_producer.py",
+    "kafkawire/transactions/pattern.py",
+    "kafkawire/transactions/pattern_syntax.py",
     "kafkawire/transactions/queries.py",
     "kafkawire/transactions/records.py",
     "kafkawire/transactions/request.py",

@@ -165,8 +165,8 @@ class MarkerSender:
             each.report(each.work, {**lost, **codes})
 
     def _take(self, broker: int) -> list[_Queued]:
-        """What goes into the next request. What a leader of an earlier epoch should have got is
-        reported back: its partition may be led elsewhere by now."""
+        """Take the work of the next request. Work for a leader of an earlier epoch is reported
+        back: its partition may be led elsewhere by now."""
         queue = self._queues.get(broker, deque())
         taken: list[_Queued] = []
         count = 0

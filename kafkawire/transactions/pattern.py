@@ -17,7 +17,7 @@ from kafkawire.transactions.pattern_syntax import (
     CharTest,
     Node,
     PatternError,
-    Repeat,
+    Repetition,
     Sequence,
     is_word,
     parse,
@@ -110,11 +110,11 @@ class IdPattern:
             return self._add(_State(_SPLIT, [self._compile(part, then) for part in node.parts]))
         if isinstance(node, Assertion):
             return self._add(_State(_ASSERT, [then], assertion=node.kind))
-        if isinstance(node, Repeat):
+        if isinstance(node, Repetition):
             return self._repeat(node, then)
         return self._add(_State(_TEST, [then], test=node))
 
-    def _repeat(self, node: Repeat, then: int) -> int:
+    def _repeat(self, node: Repetition, then: int) -> int:
         if node.most is None:
             loop = self._add(_State(_SPLIT, [then]))
             self._states[loop].next.append(self._compile(node.part, loop))

@@ -57,7 +57,7 @@ class Alternatives:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class Repetition:
     """A part `least` to `most` times; None: without end."""
 
     part: Node
@@ -72,7 +72,7 @@ class Assertion:
     kind: str
 
 
-Node = Sequence | Alternatives | Repeat | Assertion | CharTest
+Node = Sequence | Alternatives | Repetition | Assertion | CharTest
 
 
 def is_word(char: str) -> bool:
@@ -151,7 +151,7 @@ class _Parser:
         self.accept("?")  # lazy: the same for a whole match
         if self._bounds() is not None:
             raise PatternError(f"The pattern repeats a repetition: {self.text[start : self.at]}")
-        return Repeat(part, *bounds)
+        return Repetition(part, *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):

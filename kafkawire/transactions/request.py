@@ -92,8 +92,8 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class ListFilter:
     """The filters of ListTransactions: states and producer ids (empty: all), the least age in ms of
-    a transaction (-1: any) and a test of the transactional id (None: all), which yields while it runs
-    (kafkawire.transactions.pattern)."""
+    a transaction (-1: any) and a test of the transactional id (None: all), which yields now and
+    then (kafkawire.transactions.pattern)."""
 
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()
