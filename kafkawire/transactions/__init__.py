@@ -1,10 +1,9 @@
-"""Transactions: the pure state machine of the coordinator, and its log (KIP-98, 360, 447, 890).
+"""Transactions: the coordinator, its log and its markers (KIP-98, 360, 447, 890).
 
-A coordinator belongs to one partition of `__transaction_state`. For each request: `shard` decides
-(records, effects, an answer; nothing changes yet), the records are appended, the steps are applied,
-and after the commit that covers them the answer leaves and markers are sent. `transaction` has the
-steps of one transactional id, `end_transaction`, `add_partitions` and `init_producer` the checks of
-each request, `records` the bytes, `queries` what operators ask, `wire` the versions of the APIs.
+A coordinator belongs to one partition of `__transaction_state`. For each request the pure machine
+decides (records, effects, an answer; nothing changes yet), `append` writes the records, the steps
+are applied, and after the commit that covers them the answer leaves and `marker_sender` sends
+markers. `load` fills a machine from a snapshot and the log after it.
 
 Easy to get wrong:
 

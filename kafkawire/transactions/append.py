@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.transactions.records import TransactionRecord, batches_of
-from kafkawire.transactions.request import append_error
-from kafkawire.transactions.states import ONGOING
+from kafkawire.transactions.machine.records import TransactionRecord, batches_of
+from kafkawire.transactions.machine.request import append_error
+from kafkawire.transactions.machine.states import ONGOING
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition

@@ -29,11 +29,21 @@ from kafkawire.coordination.settling import CommitQueue
 from kafkawire.log.io.ports import Env
 from kafkawire.transactions import load as loading
 from kafkawire.transactions.append import TransactionAppender
-from kafkawire.transactions.decision import DropMarkers, Effect, SendMarkers, TransactionDecision
+from kafkawire.transactions.machine.decision import (
+    DropMarkers,
+    Effect,
+    SendMarkers,
+    TransactionDecision,
+)
+from kafkawire.transactions.machine.request import (
+    Answer,
+    Request,
+    TransactionConfig,
+    VerifyPartitions,
+)
+from kafkawire.transactions.machine.shard import TransactionShard
+from kafkawire.transactions.machine.transaction import TopicPartition
 from kafkawire.transactions.marker_sender import MarkerSender, Results
-from kafkawire.transactions.request import Answer, Request, TransactionConfig, VerifyPartitions
-from kafkawire.transactions.shard import TransactionShard
-from kafkawire.transactions.transaction import TopicPartition
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
@@ -303,7 +313,7 @@ class TransactionCoordinator:
             decision = self.shard.decide_expiry(part, now_ms)
             if self._carry_out(decision, now_ms) is not None:
                 return  # the log takes nothing; the next round comes
-            await self.env.sleep(0)
+            await self.env.slices.pause()
 
     # -- loading and ending ---------------------------------------------------------------
 

@@ -24,9 +24,9 @@ from kafkawire.codec.types import Buffer, DecodeError
 from kafkawire.coordination import snapshot
 from kafkawire.coordination.snapshot import RecordSnapshot
 from kafkawire.log.io.ports import Env
-from kafkawire.transactions.records import TransactionRecord, decode_record, encode_record
-from kafkawire.transactions.request import TransactionConfig
-from kafkawire.transactions.shard import TransactionShard
+from kafkawire.transactions.machine.records import TransactionRecord, decode_record, encode_record
+from kafkawire.transactions.machine.request import TransactionConfig
+from kafkawire.transactions.machine.shard import TransactionShard
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
@@ -145,7 +145,7 @@ async def _load_snapshot(env: Env, loaded: LoadedShard, place: RecordSnapshot, e
     for start in range(0, len(pairs), SLICE_RECORDS):
         for key, value in pairs[start : start + SLICE_RECORDS]:
             _load_record(loaded.shard, key, value)
-        await env.sleep(0)
+        await env.slices.pause()
     loaded.next_offset = max(next_offset, loaded.next_offset)
     loaded.snapshot_bytes = sum(len(key) + len(value) for key, value in pairs)
 
@@ -193,5 +193,5 @@ async def store(
         assert value is not None, "tombstones are not live"
         pairs.append((key, value))
         if number % SLICE_RECORDS == SLICE_RECORDS - 1:
-            await env.sleep(0)
+            await env.slices.pause()
     return await env.offload.submit("files", snapshot.write, env.fs, place, next_offset, pairs)

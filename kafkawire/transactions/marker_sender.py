@@ -23,8 +23,8 @@ from typing import Protocol
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.ports import Env
 from kafkawire.objectstore.backoff import wait_s
-from kafkawire.transactions.decision import SendMarkers
-from kafkawire.transactions.transaction import TopicPartition
+from kafkawire.transactions.machine.decision import SendMarkers
+from kafkawire.transactions.machine.transaction import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -27,10 +27,9 @@ from kafkawire.transactions.coordinator import (
     TakeProducerId,
     TransactionCoordinator,
 )
-from kafkawire.transactions.init_producer import check_request
-from kafkawire.transactions.marker_sender import MarkerPort, MarkerSender
-from kafkawire.transactions.queries import describe_transaction, list_transactions
-from kafkawire.transactions.request import (
+from kafkawire.transactions.machine.init_producer import check_request
+from kafkawire.transactions.machine.queries import describe_transaction, list_transactions
+from kafkawire.transactions.machine.request import (
     Answer,
     InitProducer,
     ListFilter,
@@ -38,7 +37,8 @@ from kafkawire.transactions.request import (
     TransactionConfig,
     VerifyPartitions,
 )
-from kafkawire.transactions.transaction import TopicPartition
+from kafkawire.transactions.machine.transaction import TopicPartition
+from kafkawire.transactions.marker_sender import MarkerPort, MarkerSender
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog

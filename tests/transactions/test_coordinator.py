@@ -12,10 +12,10 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.transactions import coordinator as coordinator_module
-from kafkawire.transactions.queries import describe_transaction
-from kafkawire.transactions.request import Answer, InitProducer, VerifyPartitions
-from kafkawire.transactions.shard import TransactionShard
-from kafkawire.transactions.states import (
+from kafkawire.transactions.machine.queries import describe_transaction
+from kafkawire.transactions.machine.request import Answer, InitProducer, VerifyPartitions
+from kafkawire.transactions.machine.shard import TransactionShard
+from kafkawire.transactions.machine.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,

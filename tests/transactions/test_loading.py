@@ -11,9 +11,9 @@ from kafkawire.codec.batches import CRC_AT, build
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.transactions import coordinator as coordinator_module
 from kafkawire.transactions import load as loading
-from kafkawire.transactions.records import TransactionRecord, batches_of
-from kafkawire.transactions.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
-from kafkawire.transactions.transaction import Transaction
+from kafkawire.transactions.machine.records import TransactionRecord, batches_of
+from kafkawire.transactions.machine.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
+from kafkawire.transactions.machine.transaction import Transaction
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import World, batch
 from tests.kit.log.recovery import spoil
@@ -35,7 +35,7 @@ def files(bench: TransactionBench) -> dict[str, bytearray]:
 
 
 async def busy() -> TransactionBench:
-    """A coordinator with a life behind it: ids in all states at rest, one with a transaction."""
+    """A coordinator that has worked: ids in all states at rest, one with a transaction."""
     bench = TransactionBench().begin()
     for number in range(40):
         await bench.init(f"id-{number % 7}")
@@ -222,7 +222,7 @@ async def test_ids_with_damaged_records_are_forgotten(caplog: pytest.LogCaptureF
 
     await store(a=some(ONGOING), b=some(ONGOING), c=some(EMPTY))
     await store(a=some(PREPARE_COMMIT), d=some(EMPTY))
-    position = partition.rows.place[-1]
+    position = partition.rows.log_position[-1]
     await store(d=some(ONGOING))
     other.append(batch(b"x"), EPOCH_MS)
     await world.log.commit_log.committed()

@@ -11,9 +11,9 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.transactions import marker_sender
-from kafkawire.transactions.decision import SendMarkers
+from kafkawire.transactions.machine.decision import SendMarkers
+from kafkawire.transactions.machine.transaction import TopicPartition
 from kafkawire.transactions.marker_sender import Leader, MarkerSender, Results
-from kafkawire.transactions.transaction import TopicPartition
 from tests.kit.env import sim_env
 from tests.kit.groups.log import fake_env
 from tests.kit.memfs import MemFileSystem

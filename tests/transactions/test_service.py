@@ -10,7 +10,7 @@ import pytest
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.java_hash import partition_of
 from kafkawire.metadata.catalog import BrokerInfo, Catalog, PartitionInfo, TopicInfo
-from kafkawire.transactions.request import (
+from kafkawire.transactions.machine.request import (
     AddPartitions,
     Answer,
     EndTransaction,
@@ -18,8 +18,8 @@ from kafkawire.transactions.request import (
     ListFilter,
     VerifyPartitions,
 )
+from kafkawire.transactions.machine.states import COMPLETE_COMMIT
 from kafkawire.transactions.service import STATE_TOPIC, TransactionService
-from kafkawire.transactions.states import COMPLETE_COMMIT
 from tests.kit.groups.log import fake_env
 from tests.kit.transactions.bench import FakeCluster, StatePartition, TransactionLog
 from tests.kit.transactions.desk import T0, TransactionSettings

@@ -8,18 +8,18 @@ from typing import Any
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.transactions.coordinator import CoordinatorPhase, TransactionCoordinator
-from kafkawire.transactions.decision import SendMarkers
-from kafkawire.transactions.marker_sender import Leader, MarkerSender, Results
-from kafkawire.transactions.records import TransactionRecord, decode_record
-from kafkawire.transactions.request import (
+from kafkawire.transactions.machine.decision import SendMarkers
+from kafkawire.transactions.machine.records import TransactionRecord, decode_record
+from kafkawire.transactions.machine.request import (
     AddPartitions,
     Answer,
     EndTransaction,
     InitProducer,
     Request,
 )
-from kafkawire.transactions.states import TransactionState
-from kafkawire.transactions.transaction import TopicPartition
+from kafkawire.transactions.machine.states import TransactionState
+from kafkawire.transactions.machine.transaction import TopicPartition
+from kafkawire.transactions.marker_sender import Leader, MarkerSender, Results
 from tests.kit.groups.log import FakeCommitLog, FakePartition, fake_env
 from tests.kit.transactions.desk import ID, T0, TransactionSettings
 

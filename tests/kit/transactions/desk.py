@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.decision import SendMarkers, TransactionDecision
-from kafkawire.transactions.records import TransactionRecord, decode_record, encode_record
-from kafkawire.transactions.request import (
+from kafkawire.transactions.machine.decision import SendMarkers, TransactionDecision
+from kafkawire.transactions.machine.records import TransactionRecord, decode_record, encode_record
+from kafkawire.transactions.machine.request import (
     AddPartitions,
     Answer,
     EndTransaction,
@@ -15,9 +15,9 @@ from kafkawire.transactions.request import (
     Request,
     VerifyPartitions,
 )
-from kafkawire.transactions.shard import TransactionShard
-from kafkawire.transactions.states import EMPTY, ONGOING, PREPARED, TransactionState
-from kafkawire.transactions.transaction import TopicPartition, Transaction
+from kafkawire.transactions.machine.shard import TransactionShard
+from kafkawire.transactions.machine.states import EMPTY, ONGOING, PREPARED, TransactionState
+from kafkawire.transactions.machine.transaction import TopicPartition, Transaction
 
 ID = "T"
 PID = 1000

@@ -17,13 +17,13 @@ from kafkawire.codec.batches import iter_batches, records
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.manager import Log
 from kafkawire.metadata.catalog import NewTopic, TopicInfo
-from kafkawire.transactions.decision import SendMarkers
+from kafkawire.transactions.machine.decision import SendMarkers
+from kafkawire.transactions.machine.records import TransactionRecord, decode_record
+from kafkawire.transactions.machine.request import AddPartitions, Answer, Request, VerifyPartitions
+from kafkawire.transactions.machine.states import AT_REST
+from kafkawire.transactions.machine.transaction import TopicPartition
 from kafkawire.transactions.marker_sender import Leader, Results
-from kafkawire.transactions.records import TransactionRecord, decode_record
-from kafkawire.transactions.request import AddPartitions, Answer, Request, VerifyPartitions
 from kafkawire.transactions.service import STATE_TOPIC, TransactionService
-from kafkawire.transactions.states import AT_REST
-from kafkawire.transactions.transaction import TopicPartition
 from tests.kit.env import sim_env
 from tests.kit.log.life import die
 from tests.kit.log.logs import FOLDER, settings

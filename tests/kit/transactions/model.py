@@ -168,6 +168,7 @@ class Model:
 
     def reload(self) -> None:
         self.last = -1
-        self.without_marker = set(self.partitions)
+        if self.state in ("PC", "PA"):
+            self.without_marker = set(self.partitions)
         if self.cluster == 0:
             self.prev, self.next, self.client = -1, -1, 0

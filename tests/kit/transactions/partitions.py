@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.decision import SendMarkers
+from kafkawire.transactions.machine.decision import SendMarkers
 
 Key = tuple[int, int]
 """A transaction as its client knows it: number of the producer instance, number of the

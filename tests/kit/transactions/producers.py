@@ -11,14 +11,14 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.request import (
+from kafkawire.transactions.machine.request import (
     AddPartitions,
     Answer,
     EndTransaction,
     InitProducer,
 )
-from kafkawire.transactions.states import EMPTY
-from kafkawire.transactions.transaction import EXHAUSTED_FROM
+from kafkawire.transactions.machine.states import EMPTY
+from kafkawire.transactions.machine.transaction import EXHAUSTED_FROM
 from tests.kit.transactions.partitions import Key
 from tests.kit.transactions.world import Reply, World
 

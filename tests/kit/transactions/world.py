@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 
 from kafkawire.codec.batches import iter_batches, records
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.decision import SendMarkers, TransactionDecision
-from kafkawire.transactions.records import TransactionRecord, batches_of, decode_record
-from kafkawire.transactions.request import (
+from kafkawire.transactions.machine.decision import SendMarkers, TransactionDecision
+from kafkawire.transactions.machine.records import TransactionRecord, batches_of, decode_record
+from kafkawire.transactions.machine.request import (
     AddPartitions,
     Answer,
     InitProducer,
     Request,
     VerifyPartitions,
 )
-from kafkawire.transactions.shard import TransactionShard
-from kafkawire.transactions.transaction import TopicPartition, Transaction
+from kafkawire.transactions.machine.shard import TransactionShard
+from kafkawire.transactions.machine.transaction import TopicPartition, Transaction
 from tests.kit.transactions.desk import TransactionSettings
 from tests.kit.transactions.partitions import PartitionModel
 

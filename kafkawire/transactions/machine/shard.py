@@ -16,19 +16,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions import add_partitions as adding
-from kafkawire.transactions import end_transaction as ending
-from kafkawire.transactions import init_producer as initializing
-from kafkawire.transactions.add_partitions import verify
-from kafkawire.transactions.decision import (
+from kafkawire.transactions.machine import add_partitions as adding
+from kafkawire.transactions.machine import end_transaction as ending
+from kafkawire.transactions.machine import init_producer as initializing
+from kafkawire.transactions.machine.add_partitions import verify
+from kafkawire.transactions.machine.decision import (
     DropMarkers,
     MarkersWritten,
     SendMarkers,
     Step,
     TransactionDecision,
 )
-from kafkawire.transactions.records import TransactionRecord
-from kafkawire.transactions.request import (
+from kafkawire.transactions.machine.records import TransactionRecord
+from kafkawire.transactions.machine.request import (
     AddPartitions,
     Answer,
     EndTransaction,
@@ -37,8 +37,8 @@ from kafkawire.transactions.request import (
     TransactionConfig,
     VerifyPartitions,
 )
-from kafkawire.transactions.states import AT_REST, EMPTY, ONGOING, PREPARED, may_follow
-from kafkawire.transactions.transaction import (
+from kafkawire.transactions.machine.states import AT_REST, EMPTY, ONGOING, PREPARED, may_follow
+from kafkawire.transactions.machine.transaction import (
     EPOCH_BUMPS_FROM,
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,

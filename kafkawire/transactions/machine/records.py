@@ -22,8 +22,8 @@ from kafkawire.messages.stored import (
     TransactionLogPartitions,
     TransactionLogValue,
 )
-from kafkawire.transactions.states import EMPTY, TransactionState
-from kafkawire.transactions.transaction import TopicPartition, Transaction
+from kafkawire.transactions.machine.states import EMPTY, TransactionState
+from kafkawire.transactions.machine.transaction import TopicPartition, Transaction
 
 KEY_TYPE = 0
 FLEXIBLE_VALUE = 1

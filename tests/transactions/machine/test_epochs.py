@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING
+from kafkawire.transactions.machine.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING
 from tests.kit.transactions.desk import (
     EPOCH,
     ID,

@@ -11,10 +11,10 @@ from collections.abc import Generator, Iterator
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages import describe_transactions as described
 from kafkawire.messages import list_transactions as listed
-from kafkawire.transactions.request import ListFilter
-from kafkawire.transactions.shard import TransactionShard
-from kafkawire.transactions.states import STATE_NAMES
-from kafkawire.transactions.transaction import Transaction
+from kafkawire.transactions.machine.request import ListFilter
+from kafkawire.transactions.machine.shard import TransactionShard
+from kafkawire.transactions.machine.states import STATE_NAMES
+from kafkawire.transactions.machine.transaction import Transaction
 
 
 def unknown_states(names: list[str]) -> list[str]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kafkawire.transactions.records import TransactionRecord
-from kafkawire.transactions.request import Answer
-from kafkawire.transactions.transaction import TopicPartition
+from kafkawire.transactions.machine.records import TransactionRecord
+from kafkawire.transactions.machine.request import Answer
+from kafkawire.transactions.machine.transaction import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.decision import DropMarkers, MarkersWritten, SendMarkers
-from kafkawire.transactions.records import TransactionRecord
-from kafkawire.transactions.states import (
+from kafkawire.transactions.machine.decision import DropMarkers, MarkersWritten, SendMarkers
+from kafkawire.transactions.machine.records import TransactionRecord
+from kafkawire.transactions.machine.states import (
     AT_REST,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -19,7 +19,7 @@ from kafkawire.transactions.states import (
     PREPARED,
     TransactionState,
 )
-from kafkawire.transactions.transaction import NO_TIMEOUT_MS
+from kafkawire.transactions.machine.transaction import NO_TIMEOUT_MS
 from tests.kit.transactions.desk import (
     EPOCH,
     ID,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
-from kafkawire.transactions.pattern_syntax import (
+from kafkawire.transactions.machine.pattern_syntax import (
     Alternatives,
     Assertion,
     CharTest,

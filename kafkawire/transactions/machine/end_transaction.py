@@ -3,7 +3,7 @@
 Under version 2 (EndTxn 5, KIP-890) each transaction has its own epoch, so a repeated request is
 recognized: its epoch is one below the stored one, or it has the producer id before and the last
 epoch of it. Kafka: TransactionCoordinator.endTransaction. Pure; called by
-kafkawire.transactions.shard.
+kafkawire.transactions.machine.shard.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from enum import Enum
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.request import EndTransaction
-from kafkawire.transactions.states import (
+from kafkawire.transactions.machine.request import EndTransaction
+from kafkawire.transactions.machine.states import (
     AT_REST,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -23,7 +23,7 @@ from kafkawire.transactions.states import (
     PREPARED,
     TransactionState,
 )
-from kafkawire.transactions.transaction import (
+from kafkawire.transactions.machine.transaction import (
     EPOCH_BUMPS_FROM,
     EXHAUSTED_FROM,
     LAST_EPOCH,
@@ -31,7 +31,7 @@ from kafkawire.transactions.transaction import (
 )
 
 
-class Outcome(Enum):
+class EndOutcome(Enum):
     """The effect of an EndTxn that passed the checks of producer id and epoch."""
 
     END = "end the transaction"
@@ -40,7 +40,7 @@ class Outcome(Enum):
     REFUSE = "the state does not allow it"
 
 
-END, DONE, WAIT, REFUSE = Outcome.END, Outcome.DONE, Outcome.WAIT, Outcome.REFUSE
+END, DONE, WAIT, REFUSE = EndOutcome.END, EndOutcome.DONE, EndOutcome.WAIT, EndOutcome.REFUSE
 
 _CODES = {
     DONE: ErrorCode.NONE,
@@ -49,7 +49,7 @@ _CODES = {
 }
 
 # state -> (commit, abort)
-VERSION_1: dict[TransactionState, tuple[Outcome, Outcome]] = {
+VERSION_1: dict[TransactionState, tuple[EndOutcome, EndOutcome]] = {
     EMPTY: (REFUSE, REFUSE),
     ONGOING: (END, END),
     PREPARE_COMMIT: (WAIT, REFUSE),
@@ -58,14 +58,14 @@ VERSION_1: dict[TransactionState, tuple[Outcome, Outcome]] = {
     COMPLETE_ABORT: (REFUSE, DONE),
 }
 # state -> (commit, abort) with the current epoch; an abort without a transaction only bumps it
-VERSION_2_CURRENT: dict[TransactionState, tuple[Outcome, Outcome]] = {
+VERSION_2_CURRENT: dict[TransactionState, tuple[EndOutcome, EndOutcome]] = {
     EMPTY: (REFUSE, END),
     ONGOING: (END, END),
     COMPLETE_COMMIT: (REFUSE, END),
     COMPLETE_ABORT: (REFUSE, END),
 }
 # state -> (commit, abort) with the epoch, or the producer id, before
-VERSION_2_RETRY: dict[TransactionState, tuple[Outcome, Outcome]] = {
+VERSION_2_RETRY: dict[TransactionState, tuple[EndOutcome, EndOutcome]] = {
     PREPARE_COMMIT: (WAIT, REFUSE),
     PREPARE_ABORT: (REFUSE, WAIT),
     COMPLETE_COMMIT: (DONE, REFUSE),
@@ -73,7 +73,7 @@ VERSION_2_RETRY: dict[TransactionState, tuple[Outcome, Outcome]] = {
 }
 
 
-def check(at: Transaction | None, ask: EndTransaction, *, pending: bool) -> ErrorCode | Outcome:
+def check(at: Transaction | None, ask: EndTransaction, *, pending: bool) -> ErrorCode | EndOutcome:
     """END, DONE, or the error of an EndTxn. `pending`: markers of this id are under way."""
     if not ask.transactional_id:
         return ErrorCode.INVALID_REQUEST
@@ -88,7 +88,7 @@ def check(at: Transaction | None, ask: EndTransaction, *, pending: bool) -> Erro
     return _CODES[found]
 
 
-def _check_version_1(at: Transaction, ask: EndTransaction, pending: bool) -> ErrorCode | Outcome:
+def _check_version_1(at: Transaction, ask: EndTransaction, pending: bool) -> ErrorCode | EndOutcome:
     if ask.producer_id != at.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if ask.producer_epoch != at.producer_epoch:
@@ -98,7 +98,7 @@ def _check_version_1(at: Transaction, ask: EndTransaction, pending: bool) -> Err
     return VERSION_1[at.state][0 if ask.commit else 1]
 
 
-def _check_version_2(at: Transaction, ask: EndTransaction, pending: bool) -> ErrorCode | Outcome:
+def _check_version_2(at: Transaction, ask: EndTransaction, pending: bool) -> ErrorCode | EndOutcome:
     # First of all: while a new producer id is about to take over, the old one is still stored, and
     # the client that has got the new one must not be fenced (KAFKA-18464).
     if pending:

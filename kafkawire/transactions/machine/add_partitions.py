@@ -1,15 +1,15 @@
 """AddPartitionsToTxn, AddOffsetsToTxn and the check whether partitions belong to a transaction.
 
 Kafka: TransactionCoordinator.handleAddPartitionsToTransaction and
-handleVerifyPartitionsInTransaction. Pure; called by kafkawire.transactions.shard.
+handleVerifyPartitionsInTransaction. Pure; called by kafkawire.transactions.machine.shard.
 """
 
 from __future__ import annotations
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.request import AddPartitions, VerifyPartitions
-from kafkawire.transactions.states import ONGOING, PREPARED
-from kafkawire.transactions.transaction import TopicPartition, Transaction
+from kafkawire.transactions.machine.request import AddPartitions, VerifyPartitions
+from kafkawire.transactions.machine.states import ONGOING, PREPARED
+from kafkawire.transactions.machine.transaction import TopicPartition, Transaction
 
 
 def check_add(at: Transaction | None, ask: AddPartitions, *, pending: bool) -> ErrorCode:

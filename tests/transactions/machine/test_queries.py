@@ -7,16 +7,16 @@ import re
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.decision import MarkersWritten
-from kafkawire.transactions.pattern import IdPattern
-from kafkawire.transactions.queries import (
+from kafkawire.transactions.machine.decision import MarkersWritten
+from kafkawire.transactions.machine.pattern import IdPattern
+from kafkawire.transactions.machine.queries import (
     describe_transaction,
     list_transactions,
     unknown_states,
 )
-from kafkawire.transactions.records import TransactionRecord
-from kafkawire.transactions.request import ListFilter, append_error
-from kafkawire.transactions.states import (
+from kafkawire.transactions.machine.records import TransactionRecord
+from kafkawire.transactions.machine.request import ListFilter, append_error
+from kafkawire.transactions.machine.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,

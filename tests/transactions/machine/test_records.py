@@ -14,21 +14,21 @@ from hypothesis import strategies as st
 from kafkawire.codec.batches import HEAD_BYTES, iter_batches, read_head, records
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import DecodeError
-from kafkawire.transactions.records import (
+from kafkawire.transactions.machine.records import (
     TransactionRecord,
     batches_of,
     decode_record,
     encode_record,
     fits,
 )
-from kafkawire.transactions.states import (
+from kafkawire.transactions.machine.states import (
     COMPLETE_COMMIT,
     EMPTY,
     ONGOING,
     PREPARE_ABORT,
     TransactionState,
 )
-from kafkawire.transactions.transaction import Transaction
+from kafkawire.transactions.machine.transaction import Transaction
 
 NO_TAGS = b"\0"
 

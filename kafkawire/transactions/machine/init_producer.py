@@ -1,15 +1,15 @@
 """InitProducerId for a transactional id: checks, epoch bumps, new producer ids (KIP-98, KIP-360).
 
-Kafka: TransactionCoordinator.handleInitProducerId. Pure; called by kafkawire.transactions.shard.
+Kafka: TransactionCoordinator.handleInitProducerId. Pure; called by `shard`.
 """
 
 from __future__ import annotations
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.records import fits
-from kafkawire.transactions.request import Answer, InitProducer, TransactionConfig
-from kafkawire.transactions.states import ONGOING
-from kafkawire.transactions.transaction import (
+from kafkawire.transactions.machine.records import fits
+from kafkawire.transactions.machine.request import Answer, InitProducer, TransactionConfig
+from kafkawire.transactions.machine.states import ONGOING
+from kafkawire.transactions.machine.transaction import (
     EXHAUSTED_FROM,
     NO_EPOCH,
     NO_PRODUCER_ID,

@@ -1,4 +1,4 @@
-"""The syntax of RE2 as a tree: what kafkawire.transactions.pattern compiles. Pure."""
+"""The syntax of RE2 as a tree: what kafkawire.transactions.machine.pattern compiles. Pure."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ from collections.abc import Callable
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions import add_partitions, shard, states, transaction
-from kafkawire.transactions.decision import TransactionDecision
-from kafkawire.transactions.shard import TransactionShard
-from kafkawire.transactions.transaction import Transaction
+from kafkawire.transactions.machine import add_partitions, shard, states, transaction
+from kafkawire.transactions.machine.decision import TransactionDecision
+from kafkawire.transactions.machine.shard import TransactionShard
+from kafkawire.transactions.machine.transaction import Transaction
 from tests.kit.seeds import AT_ONCE, run_seeds
 from tests.kit.transactions.simulation import Simulation
 

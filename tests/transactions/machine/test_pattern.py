@@ -3,7 +3,7 @@
 Which patterns are valid is what RE2J 1.8, the library of Kafka 4.3, says of them; matches are
 compared with those of Python's `re`, where that has the same syntax.
 
-Covers: kafkawire.transactions.pattern_syntax.
+Covers: kafkawire.transactions.machine.pattern_syntax.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.messages.list_transactions import ListTransactionsRequest
-from kafkawire.transactions.pattern import IdPattern, PatternError
-from kafkawire.transactions.wire import filter_of
+from kafkawire.transactions.machine.pattern import IdPattern, PatternError
+from kafkawire.transactions.machine.wire import filter_of
 
 TEXTS = [
     "", "a", "b", "ab", "aab", "abc", "aaa", "A", "Ab", "a.b", "a-b", "a b", "a\nb", "\n", "1",

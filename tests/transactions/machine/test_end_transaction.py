@@ -1,6 +1,6 @@
 """EndTxn in every state, under both transaction versions: the tables of Kafka's matrix.
 
-Covers: kafkawire.transactions.end_transaction.
+Covers: kafkawire.transactions.machine.end_transaction.
 
 The expectations are written out here, state by state, and not taken from the tables of the code.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkawire.transactions.states import (
+from kafkawire.transactions.machine.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,

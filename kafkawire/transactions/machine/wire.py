@@ -24,8 +24,8 @@ from kafkawire.messages.add_partitions_to_txn import (
 from kafkawire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafkawire.messages.list_transactions import ListTransactionsRequest
-from kafkawire.transactions.pattern import IdPattern, PatternError
-from kafkawire.transactions.request import (
+from kafkawire.transactions.machine.pattern import IdPattern, PatternError
+from kafkawire.transactions.machine.request import (
     AddPartitions,
     Answer,
     EndTransaction,
@@ -33,7 +33,7 @@ from kafkawire.transactions.request import (
     ListFilter,
     VerifyPartitions,
 )
-from kafkawire.transactions.transaction import TopicPartition
+from kafkawire.transactions.machine.transaction import TopicPartition
 
 FENCED_FROM_INIT_PRODUCER_ID = 4
 FENCED_FROM_ADD_PARTITIONS = 2

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.records import TransactionRecord
-from kafkawire.transactions.request import AddPartitions, VerifyPartitions
-from kafkawire.transactions.states import EMPTY, PREPARED
-from kafkawire.transactions.transaction import Transaction
+from kafkawire.transactions.machine.records import TransactionRecord
+from kafkawire.transactions.machine.request import AddPartitions, VerifyPartitions
+from kafkawire.transactions.machine.states import EMPTY, PREPARED
+from kafkawire.transactions.machine.transaction import Transaction
 from tests.kit.transactions.desk import ID, Desk, TransactionSettings
 from tests.kit.transactions.model import Model
 

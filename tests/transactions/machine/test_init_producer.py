@@ -1,6 +1,6 @@
 """InitProducerId in every state: the rows of Kafka's matrix, in the order of its checks.
 
-Covers: kafkawire.transactions.init_producer.
+Covers: kafkawire.transactions.machine.init_producer.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.records import STRING_BYTES
-from kafkawire.transactions.states import (
+from kafkawire.transactions.machine.records import STRING_BYTES
+from kafkawire.transactions.machine.states import (
     AT_REST,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -19,7 +19,7 @@ from kafkawire.transactions.states import (
     PREPARED,
     TransactionState,
 )
-from kafkawire.transactions.transaction import NO_TIMEOUT_MS, Transaction
+from kafkawire.transactions.machine.transaction import NO_TIMEOUT_MS, Transaction
 from tests.kit.transactions.desk import (
     EPOCH,
     ID,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kafkawire.transactions.states import (
+from kafkawire.transactions.machine.states import (
     AT_REST,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,

@@ -1,8 +1,9 @@
 """Requests to the transaction machine and their answers, free of wire versions, and its settings.
 
 A request is about one transactional id: AddPartitionsToTxn 4 and 5 carry several, and are split by
-kafkawire.transactions.wire, which also turns answers into responses of a version. Codes are those
-that the newest version knows. Produce and TxnOffsetCommit of this broker ask in these classes too.
+kafkawire.transactions.machine.wire, which also turns answers into responses of a version. Codes are
+those that the newest version knows. Produce and TxnOffsetCommit of this broker ask in these classes
+too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
+from kafkawire.transactions.machine.transaction import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 
 class TransactionConfig(Protocol):
@@ -93,7 +94,7 @@ class Answer:
 class ListFilter:
     """The filters of ListTransactions: states and producer ids (empty: all), the least age in ms of
     a transaction (-1: any) and a test of the transactional id (None: all), which yields now and
-    then (kafkawire.transactions.pattern)."""
+    then (kafkawire.transactions.machine.pattern)."""
 
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()

@@ -14,15 +14,15 @@ from kafkawire.messages.add_partitions_to_txn import (
 )
 from kafkawire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafkawire.transactions import wire
-from kafkawire.transactions.request import (
+from kafkawire.transactions.machine import wire
+from kafkawire.transactions.machine.request import (
     AddPartitions,
     Answer,
     EndTransaction,
     InitProducer,
     VerifyPartitions,
 )
-from kafkawire.transactions.transaction import TopicPartition
+from kafkawire.transactions.machine.transaction import TopicPartition
 
 FENCED = ErrorCode.PRODUCER_FENCED
 OK = ErrorCode.NONE
