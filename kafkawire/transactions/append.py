@@ -73,7 +73,7 @@ class TransactionAppender:
     def log_defect(self, what: str) -> None:
         """Log the exception that is being handled, with the work that it stopped."""
         where = f"{self._partition.topic}-{self._partition.index}"
-        logger.exception("%s: %s failed, its producer receives an error", where, what)
+        logger.exception("%s: %s failed; producers that wait for it receive an error", where, what)
 
     def _refused(self, error: KafkaError) -> ErrorCode:
         logger.warning(

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 STATE_TOPIC = "__transaction_state"
 
+CoordinatorTask = Callable[[TransactionCoordinator], Awaitable[None]]
 StatePartitions = Callable[[], Awaitable[Sequence["Partition | None"]]]
 
 
@@ -159,16 +160,22 @@ class TransactionService:
         while True:
             delay_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
             await self.env.sleep(delay_ms / 1000)
-            for coordinator in self.led():
-                await coordinator.abort_overdue()
+            await self._each("aborting overdue transactions", TransactionCoordinator.abort_overdue)
 
     async def _expire(self) -> None:
         config = self.config
         while True:
             delay_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
             await self.env.sleep(delay_ms / 1000)
-            for coordinator in self.led():
-                await coordinator.expire()
+            await self._each("forgetting expired transactional ids", TransactionCoordinator.expire)
+
+    async def _each(self, what: str, act: CoordinatorTask) -> None:
+        """Do it for each coordinator; a defect in one must not end the task of all."""
+        for coordinator in self.led():
+            try:
+                await act(coordinator)
+            except Exception:
+                coordinator.appender.log_defect(what)
 
     # -- requests -------------------------------------------------------------------------
 
@@ -222,7 +229,7 @@ class TransactionService:
                 error_code=int(error.code), transactional_id=transactional_id
             )
 
-    async def list(self, wanted: ListFilter) -> list[listed.TransactionState]:
+    async def find(self, wanted: ListFilter) -> list[listed.TransactionState]:
         """The ids of every partition led here that pass the filters. Raises KafkaError while one of
         them is loading."""
         found: list[listed.TransactionState] = []

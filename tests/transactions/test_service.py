@@ -10,6 +10,7 @@ import pytest
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.java_hash import partition_of
 from kafkawire.metadata.catalog import BrokerInfo, Catalog, PartitionInfo, TopicInfo
+from kafkawire.transactions.coordinator import TransactionCoordinator
 from kafkawire.transactions.machine.request import (
     AddPartitions,
     Answer,
@@ -172,7 +173,7 @@ async def test_a_restart_loads(place: Place) -> None:
     loading = await place.service.ask(InitProducer(HERE, 60_000))
     assert loading.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     with pytest.raises(KafkaError) as error:
-        await place.service.list(ListFilter())
+        await place.service.find(ListFilter())
     assert error.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     await spin()
     assert await place.service.ask(InitProducer(HERE, 60_000)) == Answer(ErrorCode.NONE, 1000, 2)
@@ -182,9 +183,9 @@ async def test_queries_of_operators(place: Place) -> None:
     await place.service.open()
     await transact(place)
     await transact(place, id_at(0))
-    found = await place.service.list(ListFilter())
+    found = await place.service.find(ListFilter())
     assert {each.transactional_id for each in found} == {HERE, id_at(0)}
-    assert await place.service.list(ListFilter(frozenset({"Ongoing"}))) == []
+    assert await place.service.find(ListFilter(frozenset({"Ongoing"}))) == []
     assert (await place.service.describe(HERE)).transaction_state == "CompleteCommit"
     assert (await place.service.describe("")).error_code == ErrorCode.INVALID_REQUEST
     unknown = next(f"x{n}" for n in range(99) if partition_of(f"x{n}", PARTITIONS) == 0)
@@ -214,6 +215,25 @@ async def test_tasks_abort_and_expire() -> None:
         await asyncio.sleep(0.005)
     assert states() == {"CompleteAbort"}  # and the other one has expired
     await place.service.close()
+
+
+async def test_a_defect_does_not_end_the_tasks(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await place.service.open()
+    calls: list[int] = []
+
+    async def broken(coordinator: TransactionCoordinator) -> None:
+        calls.append(coordinator.partition.index)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(TransactionCoordinator, "abort_overdue", broken)
+    for _ in range(200):
+        if len(calls) >= 6:
+            break
+        await asyncio.sleep(0.005)
+    assert calls[:6] == [0, 1, 3, 0, 1, 3]
+    assert "aborting overdue transactions failed" in caplog.text
 
 
 async def test_after_the_end(place: Place) -> None:
