@@ -3,7 +3,7 @@
 A coordinator says what it has appended and which effects (answers, markers) belong to it; commits
 settle these in order. An effect without an append of its own joins the last one that is not
 settled, so that no client is notified of state that could still be lost; with nothing unsettled it
-leaves at once. Shell; one per coordinator.
+leaves at once. Each coordinator has one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CommitQueue:
         self._done = done
         self._failed = failed
         self.unsettled: deque[list[Effect]] = deque()
-        self._life = 0  # one more each time it is cleared: commits of an earlier life do nothing
+        self._life = 0  # one more each time it is cleared: commits from before that do nothing
 
     def release(self, effects: list[Effect], *, appended: bool) -> None:
         """Perform `effects` when everything appended so far is committed. `appended`: something has

@@ -7,7 +7,7 @@ markers. `load` fills a machine from a snapshot and the log after it.
 
 Easy to get wrong:
 
-- CONCURRENT_TRANSACTIONS while markers are under way comes before every check of the producer:
+- CONCURRENT_TRANSACTIONS while markers are outstanding comes before every check of the producer:
   where a new producer id is about to take over, the old one is still stored.
 - A marker must not leave before its outcome is durable: a partition that is committed while the
   coordinator's record is lost would be committed alone.

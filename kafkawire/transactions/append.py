@@ -1,6 +1,6 @@
 """Appending the records of decisions to one partition of `__transaction_state`: all or nothing.
 
-Counts what has been appended. Shell; owned by kafkawire.transactions.coordinator.
+Counts what has been appended. Owned by kafkawire.transactions.coordinator.
 """
 
 from __future__ import annotations

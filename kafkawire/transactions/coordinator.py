@@ -12,7 +12,7 @@ is answered NOT_COORDINATOR, and the partition is loaded from what is committed.
 The record of a completed transaction waits for no commit of its own: its outcome was fixed by the
 record before, and if a crash takes it, the markers are written again.
 
-Shell; one per led partition of `__transaction_state`, held by kafkawire.transactions.service.
+One per led partition of `__transaction_state`, held by kafkawire.transactions.service.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class TransactionCoordinator:
         self.appender = TransactionAppender(partition)
         self.snapshot_bytes = 0
         self._waiting: dict[asyncio.Future[Answer], None] = {}
-        self._life = 0  # one more at each unload: tasks of an earlier life do nothing
+        self._life = 0  # one more at each unload: tasks from before that do nothing
         self._storing = False
         self._loading: asyncio.Task[None] | None = None
 
@@ -182,7 +182,7 @@ class TransactionCoordinator:
         now_ms = self.env.clock.now_ms()
         try:
             decision = decide(now_ms, fresh_id)
-        except Exception:  # a defect: this client gets an error, all others go on
+        except Exception:  # a defect: this client gets an error, all others continue
             self.appender.log_defect(what)
             answer(Answer(ErrorCode.UNKNOWN_SERVER_ERROR))
             return False

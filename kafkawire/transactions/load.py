@@ -4,10 +4,11 @@ Loading reads the newest usable snapshot, then the committed part of the log fro
 slices small enough for other work of the event loop. Records that do not parse are skipped with a
 warning, as are records of unknown types. Damaged ranges of the log are passed over: an id whose
 newest record was in one is forgotten, because its outcome may have been decided there, and an older
-state would decide it again. Its producer hears INVALID_PRODUCER_ID_MAPPING and has to begin again;
-data of an open transaction stays open until an operator ends it (kafka-transactions find-hanging).
+state would decide it again. Its producer is answered INVALID_PRODUCER_ID_MAPPING and has to begin
+again; data of an open transaction stays open until an operator ends it (kafka-transactions
+find-hanging).
 
-Shell; called by kafkawire.transactions.coordinator.
+Called by kafkawire.transactions.coordinator.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ async def load(
 
 
 async def _pass_damage(loaded: LoadedShard, partition: Partition, end: int) -> None:
-    """Go on at `end`, after a damaged range; forget the ids that had records in it."""
+    """Continue at `end`, after a damaged range; forget the ids that had records in it."""
     first = loaded.next_offset
     payloads = await partition.damaged_payloads(first, end)
     lost = sorted({name for payload in payloads for name in stored_ids(payload)})

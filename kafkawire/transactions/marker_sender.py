@@ -9,7 +9,7 @@ time also keeps markers in order: one that is sent again after a reload is writt
 and never into the transaction after.
 
 The way to a broker is the port MarkerPort: for this broker a call, for others a WriteTxnMarkers
-request. Shell; one per broker process, held by kafkawire.transactions.service.
+request. One per broker process, held by kafkawire.transactions.service.
 """
 
 from __future__ import annotations

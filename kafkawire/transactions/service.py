@@ -91,7 +91,7 @@ class TransactionService:
     # -- life -----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to load what there is; returns at once, loading goes on in the background."""
+        """Begin to load what there is; returns at once, loading continues in the background."""
         if STATE_TOPIC in self.catalog.by_name:
             await self.open()
 

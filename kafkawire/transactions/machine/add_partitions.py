@@ -13,8 +13,8 @@ from kafkawire.transactions.machine.transaction import TopicPartition, Transacti
 
 
 def check_add(at: Transaction | None, ask: AddPartitions, *, pending: bool) -> ErrorCode:
-    """The error of adding partitions, or NONE. `pending`: markers of this id are under way; that is
-    checked before the producer, whose id may be about to change."""
+    """The error of adding partitions, or NONE. `pending`: markers of this id are outstanding; that
+    is checked before the producer, whose id may be about to change."""
     if not ask.transactional_id:
         return ErrorCode.INVALID_REQUEST
     if at is None:
@@ -41,7 +41,7 @@ def contains_all(at: Transaction, ask: AddPartitions) -> bool:
 
 def verify(at: Transaction | None, ask: VerifyPartitions) -> dict[TopicPartition, ErrorCode]:
     """A code per partition: NONE if it is in the transaction, TRANSACTION_ABORTABLE if it is not;
-    an error of the producer is that of every partition. Markers under way do not matter here."""
+    an error of the producer is that of every partition. Outstanding markers do not matter here."""
     if not ask.transactional_id:
         code = ErrorCode.INVALID_REQUEST
     elif at is None:

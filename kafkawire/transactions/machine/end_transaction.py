@@ -74,7 +74,7 @@ VERSION_2_RETRY: dict[TransactionState, tuple[EndOutcome, EndOutcome]] = {
 
 
 def check(at: Transaction | None, ask: EndTransaction, *, pending: bool) -> ErrorCode | EndOutcome:
-    """END, DONE, or the error of an EndTxn. `pending`: markers of this id are under way."""
+    """END, DONE, or the error of an EndTxn. `pending`: markers of this id are outstanding."""
     if not ask.transactional_id:
         return ErrorCode.INVALID_REQUEST
     if at is None:

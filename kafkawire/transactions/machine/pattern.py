@@ -58,7 +58,7 @@ class IdPattern:
         self._chars_at_once = max(1, STEPS_AT_ONCE // len(self._states))
 
     def matches(self, text: str) -> Generator[None, None, bool]:
-        """Return whether the whole text matches; yields now and then."""
+        """Return whether the whole text matches; yields between portions of work."""
         current = self._closure([self._first], "", text[:1])
         for at, char in enumerate(text):
             after = [

@@ -26,7 +26,7 @@ def list_transactions(
     shard: TransactionShard, wanted: ListFilter, now_ms: int
 ) -> Iterator[listed.TransactionState | None]:
     """The ids that pass all filters, as of now; None for each of the others, so that the caller can
-    let other work go on. A state that no id can be in matches none."""
+    let other work run. A state that no id can be in matches none."""
     return _listed(list(shard.transactions.items()), wanted, now_ms)
 
 

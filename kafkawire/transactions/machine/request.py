@@ -82,8 +82,8 @@ Request = InitProducer | AddPartitions | EndTransaction
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a request. Producer id and epoch are those to go on with, after InitProducerId
-    and after EndTxn under transaction version 2; -1 where there are none."""
+    """The result of a request. Producer id and epoch are those to continue with, after
+    InitProducerId and after EndTxn under transaction version 2; -1 where there are none."""
 
     code: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -93,8 +93,8 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class ListFilter:
     """The filters of ListTransactions: states and producer ids (empty: all), the least age in ms of
-    a transaction (-1: any) and a test of the transactional id (None: all), which yields now and
-    then (kafkawire.transactions.machine.pattern)."""
+    a transaction (-1: any) and a test of the transactional id (None: all), which yields between
+    portions of work (kafkawire.transactions.machine.pattern)."""
 
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()

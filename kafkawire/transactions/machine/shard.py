@@ -201,8 +201,8 @@ class TransactionShard:
         self, work: SendMarkers, results: Mapping[TopicPartition, ErrorCode | None], now_ms: int
     ) -> TransactionDecision:
         """Decide on results of `work`, some or all of its partitions. None: the partition has no
-        leader in the metadata, so its topic is gone. A result may come twice, and from an earlier
-        life of the coordinator; the id is complete when every partition has had its marker."""
+        leader in the metadata, so its topic is gone. A result may come twice, and from before the
+        coordinator was loaded; the id is complete when every partition has had its marker."""
         decision = TransactionDecision()
         at = self.transactions.get(work.transactional_id)
         remaining = self.pending.get(work.transactional_id)

@@ -122,7 +122,7 @@ def ended(
     """The id with the outcome decided, by EndTxn.
 
     From transaction version 2 on the epoch rises, so that a late request of this transaction cannot
-    reach the next one. `next_producer_id` is the id to go on with where no epoch is left, else -1.
+    reach the next one. `next_producer_id` is the id to continue with where no epoch is left, or -1.
     A transaction that was never begun starts now.
     """
     bumps = client_version >= EPOCH_BUMPS_FROM
@@ -145,7 +145,7 @@ def fenced(
     """The id with its transaction aborted by the broker, and its producer fenced: one bump.
 
     `transaction_version` is the cluster's. Below 2 the epoch before is forgotten, so the producer
-    cannot go on; from 2 on it can, with InitProducerId and its epoch.
+    cannot continue; from 2 on it can, with InitProducerId and its epoch.
     """
     bumps = transaction_version >= EPOCH_BUMPS_FROM
     aborted = ended(
@@ -163,7 +163,7 @@ def fenced(
 
 
 def completed(before: Transaction, now_ms: int) -> Transaction:
-    """The id after all markers were written. Goes on with the next producer id, if it has one."""
+    """The id after all markers were written. Continues with the next producer id, if it has one."""
     rolls = before.client_version >= EPOCH_BUMPS_FROM and before.next_producer_id != NO_PRODUCER_ID
     return replace(
         before,

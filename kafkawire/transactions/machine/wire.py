@@ -1,6 +1,6 @@
 """Requests of the wire as requests to the machine, and its answers as responses of a version.
 
-A producer that was replaced hears PRODUCER_FENCED in versions that have it, and
+A producer that was replaced is answered PRODUCER_FENCED in versions that have it, and
 INVALID_PRODUCER_EPOCH in those before. Which version of the transaction protocol a request speaks
 follows from its own version, not from the cluster's feature (Kafka: TransactionVersion). Pure;
 called by the handlers.
