@@ -1,67 +1,74 @@
-"""Control batches that end a transaction in a partition: building and reading markers (KIP-98).
+"""Control batches: the markers that end transactions (KIP-98), one record in a batch of 78 bytes.
 
-    attributes    transactional | control, no compression; base sequence -1, one record
-    key           version int16 0, type int16: 0 ABORT, 1 COMMIT (2 and more: KRaft's)
-    value         version int16 0, coordinator epoch int32
+    key    i16 version, i16 type: 0 abort, 1 commit (Kafka: ControlRecordType)
+    value  i16 version, i32 coordinator epoch (Kafka: EndTransactionMarker)
 
-A key or value of a newer version is read as version 0. A marker takes 78 bytes.
-
-Pure; the partition's half of transactions appends and reads these.
+Higher versions are read as version 0, as Kafka does. Pure. Called by the log; tests write with it
+what a coordinator will write.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple, TypeAlias
 
-from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, build, read_head, records
+from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, Record, pack, records
+from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer
 
-ABORT, COMMIT = 0, 1
-"""Types of control records that end a transaction (Kafka: ControlRecordType)."""
+ABORT, COMMIT, OTHER, EMPTY = 0, 1, -1, -2
+"""Types of control batches: the end of a transaction (Kafka: ControlRecordType), another type that
+is ignored, or a batch whose record compaction has removed."""
 
-NO_COORDINATOR_EPOCH = -1
+NO_COORDINATOR = -1
+"""The coordinator epoch where none is known."""
+
+Aborted: TypeAlias = tuple[int, int, int]
+"""An aborted transaction with records in a partition: producer ID, offset of its first record,
+offset of its marker."""
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionMarker:
-    """The end of a transaction in one partition."""
+class ControlContent(NamedTuple):
+    """The content of a control batch: ABORT, COMMIT, OTHER or EMPTY, and the epoch of the
+    coordinator that wrote it."""
 
-    producer_id: int
-    producer_epoch: int
-    commit: bool
+    kind: int
     coordinator_epoch: int
 
 
-def marker_batch(marker: TransactionMarker, timestamp_ms: int) -> bytearray:
-    """Return the control batch of a marker, 78 bytes; the partition sets the base offset."""
-    key = _KEY.pack(0, COMMIT if marker.commit else ABORT)
-    value = _VALUE.pack(0, marker.coordinator_epoch)
-    return build(
-        [(key, value)],
-        timestamp_ms=timestamp_ms,
-        producer_id=marker.producer_id,
-        producer_epoch=marker.producer_epoch,
+def pack_marker(
+    producer_id: int, epoch: int, coordinator_epoch: int, kind: int, timestamp_ms: int
+) -> bytearray:
+    """Return the control batch that ends a transaction with ABORT or COMMIT."""
+    assert kind in (ABORT, COMMIT), kind
+    key, value = _KEY.pack(0, kind), _VALUE.pack(0, coordinator_epoch)
+    return pack(
+        [Record(0, timestamp_ms, key, value)],
+        producer_id=producer_id,
+        producer_epoch=epoch,
         attributes=TRANSACTIONAL | CONTROL,
     )
 
 
-def read_marker(batch: Buffer, position: int = 0) -> TransactionMarker | None:
-    """Return the marker in the control batch at `position`; None for other control records and for
-    the empty batch that the log cleaner leaves. Raises KafkaError(CORRUPT_MESSAGE)."""
-    head = read_head(batch, position)
-    if not head.attributes & CONTROL or not head.count:
-        return None
-    record = next(records(batch, position))
-    if record.key is None or len(record.key) < _KEY.size:
-        return None
-    kind: int = _KEY.unpack_from(record.key)[1]
+def read_marker(buf: Buffer, pos: int, head: BatchHead) -> ControlContent:
+    """Return the content of the control batch at `pos`, whose head is `head`. A batch that cannot
+    be decoded is OTHER; recovery must not fail because of it."""
+    if not head.count:
+        return ControlContent(EMPTY, NO_COORDINATOR)
+    try:
+        record = next(records(buf, pos))
+    except KafkaError:
+        return ControlContent(OTHER, NO_COORDINATOR)
+    key, value = record.key, record.value
+    if key is None or len(key) < _KEY.size:
+        return ControlContent(OTHER, NO_COORDINATOR)
+    kind: int = _KEY.unpack_from(key)[1]
     if kind not in (ABORT, COMMIT):
-        return None
-    epoch = NO_COORDINATOR_EPOCH
-    if record.value is not None and len(record.value) >= _VALUE.size:
-        epoch = _VALUE.unpack_from(record.value)[1]
-    return TransactionMarker(head.producer_id, head.producer_epoch, kind == COMMIT, epoch)
+        return ControlContent(OTHER, NO_COORDINATOR)
+    epoch = NO_COORDINATOR
+    if value is not None and len(value) >= _VALUE.size:
+        epoch = _VALUE.unpack_from(value)[1]
+    return ControlContent(kind, epoch)

@@ -9,6 +9,7 @@ Sources: FetchRequest.json, FetchResponse.json (v4-18); KIP-227, KIP-320, KIP-39
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import Struct, error
 
@@ -59,6 +60,8 @@ class FetchResult:
     size_bytes: int = 0
     diverging: tuple[int, int] | None = None
     """(epoch, end offset) where the client's log left ours (KIP-595)."""
+    aborted: Sequence[tuple[int, int]] = ()
+    """(producer ID, first offset) of the aborted transactions that touch the records."""
 
 
 _SHORT = Struct(">h")
@@ -214,6 +217,9 @@ _RESULT_V4 = Struct(">ihqqii")
 _RESULT_V5 = Struct(">ihqqqii")
 _RESULT_V11 = Struct(">ihqqqiii")
 _RESULT_V12 = Struct(">ihqqqBi")  # aborted, preferred; the length follows as a varint
+_ENDS = Struct(">ihqq")  # index, error, high watermark, last stable
+_LONG = Struct(">q")
+_ABORTED = Struct(">qq")  # producer id, first offset
 _EPOCH_END = Struct(">iqB")
 _THROTTLE = bytes(4)
 
@@ -228,8 +234,7 @@ def write_response(
 ) -> list[Buffer]:
     """Encode the response body as buffers, records uncopied. Results of one topic are adjacent.
 
-    Aborted transactions are null for read_uncommitted and empty for read_committed, as in Kafka's
-    responses without aborted transactions.
+    Aborted transactions are null for read_uncommitted, as in Kafka's responses.
     """
     parts: list[Buffer] = []
     head = bytearray(_THROTTLE)
@@ -243,7 +248,7 @@ def write_response(
         _put_count(head, stop - first, flexible)
         for result in results[first:stop]:
             if flexible:
-                _put_flexible(head, result, read_committed)
+                _put_flexible(head, result, version, read_committed)
             else:
                 _put_plain(head, result, version, 0 if read_committed else -1)
             if result.records:
@@ -292,7 +297,9 @@ def _put_topic(head: bytearray, topic: Topic, flexible: bool) -> None:
 
 def _put_plain(head: bytearray, r: FetchResult, version: int, aborted: int) -> None:
     size = r.size_bytes
-    if version >= 11:
+    if r.aborted and aborted >= 0:
+        _put_with_aborted(head, r, version, flexible=False)
+    elif version >= 11:
         head += _RESULT_V11.pack(
             r.index, r.error_code, r.high_watermark, r.last_stable_offset, r.log_start_offset,
             aborted, -1, size,
@@ -308,12 +315,33 @@ def _put_plain(head: bytearray, r: FetchResult, version: int, aborted: int) -> N
         )
 
 
-def _put_flexible(head: bytearray, r: FetchResult, read_committed: bool) -> None:
+def _put_flexible(head: bytearray, r: FetchResult, version: int, read_committed: bool) -> None:
+    if r.aborted and read_committed:
+        _put_with_aborted(head, r, version, flexible=True)
+        return
     head += _RESULT_V12.pack(
         r.index, r.error_code, r.high_watermark, r.last_stable_offset, r.log_start_offset,
         1 if read_committed else 0, -1,
     )  # fmt: skip
     put_uvarint(head, r.size_bytes + 1)
+
+
+def _put_with_aborted(head: bytearray, r: FetchResult, version: int, *, flexible: bool) -> None:
+    """As `_put_plain` and `_put_flexible`, with aborted transactions, which are rare."""
+    head += _ENDS.pack(r.index, r.error_code, r.high_watermark, r.last_stable_offset)
+    if version >= 5:
+        head += _LONG.pack(r.log_start_offset)
+    _put_count(head, len(r.aborted), flexible)
+    for producer_id, first_offset in r.aborted:
+        head += _ABORTED.pack(producer_id, first_offset)
+        if flexible:
+            head.append(0)
+    if version >= 11:
+        head += _INT.pack(-1)
+    if flexible:
+        put_uvarint(head, r.size_bytes + 1)
+    else:
+        head += _INT.pack(r.size_bytes)
 
 
 def _put_diverging(head: bytearray, r: FetchResult) -> None:

@@ -72,7 +72,7 @@ _LONG_BYTES_MAX = HEAD_BYTES + 2 + (1 << 13) - 1
 _unpack_short = Struct(HEAD.format + "BxHBB").unpack_from
 _unpack_long = Struct(HEAD.format + "HxHBB").unpack_from
 _LEAD_BYTES = HEAD_BYTES + RECORD_BYTES_MIN
-_REFUSED = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+_REFUSED = LOG_APPEND_TIME | CONTROL
 
 
 class LongBatch(Exception):
@@ -101,7 +101,7 @@ def check_batch(buf: memoryview, max_message_bytes: int, zstd: bool = True) -> H
         or size > max_message_bytes
         or crc32c(buf[CRC_FROM:]) != crc
         or not 0 <= last_delta == count - 1
-        or (attributes and attributes & _REFUSED)
+        or (attributes and (attributes & _REFUSED or (attributes & TRANSACTIONAL and producer < 0)))
         or (producer >= 0 and sequence < 0)
     ):
         _refuse(buf, max_message_bytes, zstd)
@@ -154,8 +154,8 @@ def _refuse_fields(head: Head, size_bytes: int) -> NoReturn:
         raise _invalid("only the broker writes control batches")
     if sequence < 0 <= producer:
         raise _invalid(f"producer {producer} sent the sequence number {sequence}")
-    if attributes & TRANSACTIONAL:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet")
+    if attributes & TRANSACTIONAL and producer < 0:
+        raise _invalid("a transactional batch without a producer ID")
     if attributes & LOG_APPEND_TIME:
         text = "only the broker sets the timestamp type LogAppendTime"
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)

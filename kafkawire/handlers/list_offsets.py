@@ -35,6 +35,8 @@ _SINCE = {  # the version that brought each special timestamp
     EARLIEST_PENDING_UPLOAD: 11,  # KIP-1023
 }
 UNKNOWN = -1
+READ_COMMITTED = 1
+"""The isolation level of a reader of committed records."""
 
 LOOKUPS_AT_ONCE = 16
 """Concurrent lookups by time of one request: each may wait for object storage."""
@@ -51,12 +53,13 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
     lookups; v11 -6 (earliest to be uploaded). Results that depend on the log end wait for the
     commit that covers it, so that a client reads its own writes. Lookups that read data run
     concurrently, within that timeout (`remote.list.offsets.request.timeout.ms` if the client sends
-    none): REQUEST_TIMED_OUT for partitions without a result by then. Not done: transactions (the
-    last stable offset is the high watermark).
+    none): REQUEST_TIMED_OUT for partitions without a result by then. Readers of
+    committed records get the last stable offset as the end, and nothing that is not below it.
     """
     twice = await ctx.duplicates(_keys(req))
     await ctx.broker.table.load(_keys(req))
     uncommitted = await _commit(ctx, req)
+    committed = req.isolation_level == READ_COMMITTED
     topics: list[ListOffsetsTopicResponse] = []
     readings: list[Lookup] = []
     for topic in req.topics:
@@ -66,7 +69,7 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
             if (topic.name, asked.partition_index) in twice:
                 error = ErrorCode.INVALID_REQUEST
             rows.append(ListOffsetsPartitionResponse(partition_index=asked.partition_index))
-            look_up = Lookup(ctx, topic.name, asked, error, rows[-1])
+            look_up = Lookup(ctx, topic.name, asked, error, rows[-1], committed=committed)
             if _reads(asked.timestamp):
                 readings.append(look_up)
             else:
@@ -89,7 +92,7 @@ def _keys(req: ListOffsetsRequest) -> Iterator[tuple[str, int]]:
 class Lookup:
     """One partition of a request, and its row in the response."""
 
-    __slots__ = ("_asked", "_ctx", "_error", "_topic", "done", "row")
+    __slots__ = ("_asked", "_committed", "_ctx", "_error", "_topic", "done", "row")
 
     def __init__(
         self,
@@ -98,13 +101,21 @@ class Lookup:
         asked: ListOffsetsPartition,
         error: ErrorCode,
         row: ListOffsetsPartitionResponse,
+        *,
+        committed: bool,
     ) -> None:
+        """`committed`: for a reader of committed records."""
         self._ctx = ctx
         self._topic = topic
         self._asked = asked
         self._error = error
+        self._committed = committed
         self.row = row
         self.done = False
+
+    def _end(self, partition: Partition) -> int:
+        """The end of what the reader may see."""
+        return partition.last_stable_offset if self._committed else partition.high_watermark
 
     async def answer(self) -> None:
         """Look it up; errors are set in the row."""
@@ -118,7 +129,9 @@ class Lookup:
             partition = ctx.broker.table.find(
                 self._topic, asked.partition_index, asked.current_leader_epoch
             )
-            row.offset, row.timestamp, epoch = await _find(ctx, partition, asked.timestamp)
+            row.offset, row.timestamp, epoch = await _find(
+                ctx, partition, asked.timestamp, self._end(partition)
+            )
             if ctx.version >= 4:
                 row.leader_epoch = epoch
         except (KafkaError, OSError) as refused:
@@ -195,9 +208,9 @@ def _reads(timestamp: int) -> bool:
     return timestamp == MAX_TIMESTAMP or timestamp >= 0
 
 
-async def _find(ctx: RequestContext, partition: Partition, timestamp: int) -> Found:
+async def _find(ctx: RequestContext, partition: Partition, timestamp: int, end: int) -> Found:
     if timestamp == LATEST:
-        return partition.high_watermark, UNKNOWN, partition.leader_epoch
+        return end, UNKNOWN, partition.leader_epoch
     if timestamp == EARLIEST:
         return _place(partition, readable_log_start(partition, ctx.broker.log.segments.store))
     if timestamp == EARLIEST_LOCAL:
@@ -216,7 +229,7 @@ async def _find(ctx: RequestContext, partition: Partition, timestamp: int) -> Fo
             return _NOTHING
         offset, found_timestamp = found
     # Uncommitted records may be lost, and their offsets assigned again.
-    if offset < 0 or offset >= partition.high_watermark:
+    if offset < 0 or offset >= end:
         return _NOTHING
     return offset, found_timestamp, _epoch_at(partition, offset)
 

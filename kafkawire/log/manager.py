@@ -37,7 +37,7 @@ from kafkawire.log.maintenance.retention import Retention
 from kafkawire.log.maintenance.unloader import Unloader
 from kafkawire.log.partition.damaged_ranges import lost_ranges
 from kafkawire.log.partition.hooks import Hooks
-from kafkawire.log.partition.index_eviction import rows_in
+from kafkawire.log.partition.index_eviction import rows_in, transactions_in
 from kafkawire.log.partition.loader import Loader
 from kafkawire.log.partition.row_version import RowVersion
 from kafkawire.log.recovery.given_up import read_given_up
@@ -414,7 +414,8 @@ class Log:
         extent = Extent(active.end, self.commit_log.run, active.end_log_position, active.entries)
         if active.end:
             rows = rows_in(active, self.partitions)
-            write(self.env.fs, self.journals.folder, active.number, extent, rows)
+            found = transactions_in(active, self.partitions)
+            write(self.env.fs, self.journals.folder, active.number, extent, rows, found)
         self.commit_log.ledger.finish()
         run = RunState(self.start, active.end_log_position, self.config.flush)
         write_run(self.env.fs, self.folder, run)

@@ -9,17 +9,28 @@ import pytest
 
 from kafkawire.codec.batches import CONTROL, build, empty_batches, pack, read_head, resum
 from kafkawire.codec.batches import Record as BatchRecord
-from kafkawire.codec.control import TransactionMarker, marker_batch, read_marker
-from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.control import (
+    ABORT,
+    COMMIT,
+    EMPTY,
+    OTHER,
+    ControlContent,
+    pack_marker,
+    read_marker,
+)
 
 
-@pytest.mark.parametrize(("commit", "kind"), [(False, 0), (True, 1)])
-def test_a_marker_is_78_bytes_of_kafkas(commit: bool, kind: int) -> None:
-    batch = marker_batch(TransactionMarker(4_000_000_001, 32_767, commit, 9), 1_700_000_000_000)
+def read(batch: bytearray, position: int = 0) -> ControlContent:
+    return read_marker(batch, position, read_head(batch, position))
+
+
+@pytest.mark.parametrize(("kind", "code"), [(ABORT, 0), (COMMIT, 1)])
+def test_a_marker_has_the_78_bytes_of_kafka(kind: int, code: int) -> None:
+    batch = pack_marker(4_000_000_001, 32_767, 9, kind, 1_700_000_000_000)
     record = (
         b"\x00"  # attributes
         + b"\x00\x00"  # timestamp and offset delta
-        + b"\x08" + struct.pack(">hh", 0, kind)
+        + b"\x08" + struct.pack(">hh", 0, code)
         + b"\x0c" + struct.pack(">hi", 0, 9)
         + b"\x00"  # headers
     )  # fmt: skip
@@ -36,7 +47,9 @@ def test_a_marker_is_78_bytes_of_kafkas(commit: bool, kind: int) -> None:
     )
     assert bytes(batch) == expected
     assert len(batch) == 78
-    assert read_marker(batch) == TransactionMarker(4_000_000_001, 32_767, commit, 9)
+    head = read_head(batch)
+    assert (head.producer_id, head.producer_epoch) == (4_000_000_001, 32_767)
+    assert read(batch) == ControlContent(kind, 9)
 
 
 def control(key: bytes | None, value: bytes | None) -> bytearray:
@@ -46,37 +59,32 @@ def control(key: bytes | None, value: bytes | None) -> bytearray:
 @pytest.mark.parametrize(
     ("key", "value", "found"),
     [
-        (
-            b"\0\3\0\1",
-            b"\0\4\0\0\0\2",
-            TransactionMarker(5, 6, True, 2),
-        ),  # newer versions
-        (b"\0\0\0\0more", b"\0\0\0\0\0\2more", TransactionMarker(5, 6, False, 2)),
-        (b"\0\0\0\1", None, TransactionMarker(5, 6, True, -1)),
-        (b"\0\0\0\1", b"\0\0\0", TransactionMarker(5, 6, True, -1)),
-        (b"\0\0\0\2", b"\0\0\0\0\0\0", None),  # KRaft's
-        (b"\0\0\0", b"\0\0\0\0\0\0", None),
-        (None, b"\0\0\0\0\0\0", None),
+        (b"\0\3\0\1", b"\0\4\0\0\0\2", (COMMIT, 2)),  # newer versions
+        (b"\0\0\0\0more", b"\0\0\0\0\0\2more", (ABORT, 2)),
+        (b"\0\0\0\1", None, (COMMIT, -1)),
+        (b"\0\0\0\1", b"\0\0\0", (COMMIT, -1)),
+        (b"\0\0\0\2", b"\0\0\0\0\0\0", (OTHER, -1)),  # KRaft's
+        (b"\0\0\0", b"\0\0\0\0\0\0", (OTHER, -1)),
+        (None, b"\0\0\0\0\0\0", (OTHER, -1)),
     ],
 )
-def test_other_control_records(key: bytes | None, value: bytes | None, found: object) -> None:
-    assert read_marker(control(key, value)) == found
+def test_other_control_records(
+    key: bytes | None, value: bytes | None, found: tuple[int, int]
+) -> None:
+    assert read(control(key, value)) == found
 
 
-def test_data_and_empty_batches_are_no_markers() -> None:
-    assert read_marker(build([(b"\0\0\0\1", None)], timestamp_ms=1)) is None
+def test_an_empty_batch_is_no_marker() -> None:
     empty = empty_batches(0, 1)
     struct.pack_into(">h", empty, 21, CONTROL)
     resum(empty, 0, len(empty))
     assert read_head(empty).count == 0
-    assert read_marker(empty) is None
+    assert read(empty) == (EMPTY, -1)
 
 
-def test_a_marker_is_found_where_it_is() -> None:
+def test_a_marker_is_found_at_its_position() -> None:
     first = pack([BatchRecord(0, 1, b"k", b"v")])
-    marker = marker_batch(TransactionMarker(1, 2, True, 3), 4)
-    assert read_marker(first + marker, len(first)) == TransactionMarker(1, 2, True, 3)
-    with pytest.raises(KafkaError):
-        read_marker(marker[:60])
-    with pytest.raises(KafkaError):
-        read_marker(marker[:-1])
+    batches = first + pack_marker(1, 2, 3, COMMIT, 4)
+    assert read(batches, len(first)) == (COMMIT, 3)
+    cut = batches[: len(first) + 60]
+    assert read(cut, len(first)) == (OTHER, -1)

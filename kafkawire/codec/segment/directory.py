@@ -52,7 +52,8 @@ class PartitionState:
     """State of a partition at its end offset in this segment, for readers without SQL.
 
     `leader_epochs` and `producers` are packed as in kafkawire.metadata.checkpoint; `aborted` are
-    (producer id, first offset, last offset) of aborted transactions, sorted by last offset.
+    the aborted transactions that overlap the offsets of the partition in this segment, sorted by
+    the offset of their marker, which may lie in a later segment: no other file has to be read.
     `lost`: offsets that were given up, sorted; they have a separate section.
     """
 

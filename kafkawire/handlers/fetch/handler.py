@@ -14,7 +14,7 @@ the response was sent; while others hold it a Fetch is answered with less, or wa
 has one Fetch at a time, as in Kafka: pipelined ones start one after another.
 
 Not done: sessions (session id 0 is always answered, so clients send full requests, which KIP-227
-allows), reading from a follower, transactions (last stable offset = high watermark).
+allows), reading from a follower.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ import logging
 from asyncio import Future, get_running_loop
 from typing import TYPE_CHECKING
 
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.codec.fetch import FLEXIBLE_FROM, FetchResult, read_request, write_response
 from kafkawire.codec.produce import ManyItems
 from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.handlers.fetch.long import FULL, LongFetch
-from kafkawire.handlers.fetch.request import MEMORY_PATIENCE_S, Attempt, fill
+from kafkawire.handlers.fetch.request import MEMORY_PATIENCE_S, Attempt, fill, listed
 from kafkawire.log.segments.store.remote_port import readable_log_start
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class Fetch:
     def describe(self, result: FetchResult, partition: Partition) -> None:
         """Set the log start and the end offsets of the partition."""
         result.high_watermark = partition.high_watermark
-        result.last_stable_offset = partition.high_watermark
+        result.last_stable_offset = partition.last_stable_offset
         result.log_start_offset = readable_log_start(partition, self.segments)
 
     @staticmethod
@@ -138,11 +139,22 @@ class Fetch:
             return True
         return False
 
-    async def read(self, result: FetchResult, plan: Plan, patience_s: float | None = None) -> None:
-        """Read the records of the plans, or set their error."""
+    async def read(
+        self,
+        result: FetchResult,
+        plan: Plan,
+        patience_s: float | None = None,
+        *,
+        committed: bool,
+    ) -> None:
+        """Read the records of the plan, or set their error; for a reader of `committed` records
+        with the aborted transactions."""
+        aborted: list[Aborted] | None = [] if committed else None
         try:
-            buffers = await self.commit_log.read(plan, patience_s)
+            buffers = await self.commit_log.read(plan, patience_s, aborted)
             fill(result, buffers, sum(map(len, buffers)))
+            if aborted:
+                result.aborted = listed(aborted)
         except Exception as failure:
             name, index = plan.partition.topic, plan.partition.index
             result.error_code = self.code_of(failure, name, index, plan.offset)

@@ -21,9 +21,11 @@ from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.codec.fetch import TOPIC_IDS_FROM, FetchAsk, FetchItem, FetchResult
 from kafkawire.codec.produce import Topic
 from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory, Pinned
+from kafkawire.handlers.fetch.request import READ_COMMITTED, listed
 from kafkawire.handlers.slices import decoded, encoded, released
-from kafkawire.log.partition.read_plan import HotRead
+from kafkawire.log.partition.read_plan import HotRead, aborted_in
 from kafkawire.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -173,10 +175,12 @@ class LongFetch:
         if last_epoch >= 0 and handler.diverged(result, partition, last_epoch, offset):
             self._last = True
             return False
-        end = partition.high_watermark
+        committed = self._ask.isolation == READ_COMMITTED
+        end = partition.last_stable_offset if committed else partition.high_watermark
         if offset != end:
             first = self._size_bytes == 0
             plan = partition.plan(offset, min(most, max(0, room)), end, first)
+            self._last = self._last or (committed and offset > end)  # as Kafka: it is not parked
             if plan.size_bytes:
                 self._take(result, plan)
         return partition.next_offset > partition.high_watermark
@@ -186,6 +190,8 @@ class LongFetch:
         if not isinstance(plan, HotRead):
             self._cold.append((result, plan))
             return
+        if self._ask.isolation == READ_COMMITTED and (aborted := aborted_in(plan)):
+            result.aborted = listed(aborted)
         views, release = self._handler.commit_log.views(plan)
         result.records = [b"".join(views)] if len(views) > 1 else [*views]
         result.size_bytes = plan.size_bytes
@@ -242,7 +248,9 @@ class LongFetch:
         cold = await self._with_memory(self._cold)
         for at in range(0, len(cold), READS_AT_ONCE):
             some = cold[at : at + READS_AT_ONCE]
-            await gather(*[self._handler.read(result, plan) for result, plan in some])
+            committed = self._ask.isolation == READ_COMMITTED
+            reads = [self._handler.read(*each, committed=committed) for each in some]
+            await gather(*reads)
         answer = [FetchResponse()]
         for result in self._results:
             self._add(answer[0], result)
@@ -295,7 +303,9 @@ class LongFetch:
                 last_stable_offset=result.last_stable_offset,
                 log_start_offset=result.log_start_offset,
                 diverging_epoch=EpochEndOffset(*result.diverging) if result.diverging else None,
-                aborted_transactions=[] if self._ask.isolation == 1 else None,
+                aborted_transactions=[AbortedTransaction(*each) for each in result.aborted]
+                if self._ask.isolation == READ_COMMITTED
+                else None,
                 records=result.records,
             )
         )

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.partitions import NotLoaded
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.fetch import FetchAsk, FetchResult, write_response
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory
-from kafkawire.log.partition.read_plan import HotRead
+from kafkawire.log.partition.read_plan import HotRead, aborted_in
 
 if TYPE_CHECKING:
     from kafkawire.handlers.fetch.handler import Fetch
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Plans = list[tuple["FetchResult", "Plan"]]
+
+READ_COMMITTED = 1
+"""The isolation level of a reader that leaves out the records of aborted transactions."""
 
 JOIN_VIEWS_FROM = 64
 """From this number of views of one partition on, copying them into one buffer is faster than
@@ -83,6 +87,7 @@ class Attempt:
         partitions: list[Partition] = []
         size = 0
         behind = False
+        committed = ask.isolation == READ_COMMITTED
         missing: list[int] = []
         for item in ask.items:
             topic, index, epoch, offset, last_epoch, most = item
@@ -94,11 +99,12 @@ class Attempt:
                 if last_epoch >= 0 and handler.diverged(result, partition, last_epoch, offset):
                     last = True
                     continue
-                end = partition.high_watermark
+                end = partition.last_stable_offset if committed else partition.high_watermark
                 if offset == end:
                     plan = None  # a reader at the end, like most waiting ones
                 else:
                     plan = partition.plan(offset, min(most, room), end, size == 0)
+                    last = last or (committed and offset > end)  # as Kafka: it is not parked
             except NotLoaded as absent:
                 missing += absent.numbers
                 continue
@@ -136,11 +142,14 @@ class Attempt:
         if copied > self.granted and not self._take_memory(results, plans, copied):
             return  # planned again within the grant, or waiting
         self._give_back(keep_bytes=copied)
+        committed = self.ask.isolation == READ_COMMITTED
         hot = [(result, plan) for result, plan in plans if isinstance(plan, HotRead)]
         if len(hot) == len(plans):
             releases: list[Callable[[], None]] = []
             for result, plan in hot:
                 self.cost += plan.size_bytes
+                if committed and (aborted := aborted_in(plan)):
+                    result.aborted = listed(aborted)
                 views, release = self.handler.commit_log.views(plan)
                 if len(views) >= JOIN_VIEWS_FROM:
                     fill(result, [b"".join(views)], plan.size_bytes)
@@ -156,14 +165,16 @@ class Attempt:
         """Read data that is not mapped, of all partitions concurrently; then continue with the
         response."""
         hot = sum(plan.size_bytes for _, plan in plans if isinstance(plan, HotRead))
-        patience_s = self.handler.config.remote_fetch_max_wait_ms / 1000
+        handler, committed = self.handler, self.ask.isolation == READ_COMMITTED
+        patience_s = handler.config.remote_fetch_max_wait_ms / 1000
         if hot and hot >= self.ask.min_bytes:
             patience_s = min(patience_s, CONCURRENT_HOT_S)
         try:
             if len(plans) == 1:
-                await self.handler.read(*plans[0], patience_s)
+                await handler.read(*plans[0], patience_s, committed=committed)
             else:
-                await gather(*[self.handler.read(*each, patience_s) for each in plans])
+                reads = [handler.read(*each, patience_s, committed=committed) for each in plans]
+                await gather(*reads)
             await self.handler.commit_log.reader.lane.wait()
             copied = sum(result.size_bytes for result in results)
             if copied > self.granted:  # one batch is read whatever its size
@@ -180,7 +191,8 @@ class Attempt:
             counts.fetched_bytes += result.size_bytes
             if result.error_code:
                 counts.failed("Fetch", result.error_code)
-        body = write_response(results, exchange.version, read_committed=self.ask.isolation == 1)
+        committed = self.ask.isolation == READ_COMMITTED
+        body = write_response(results, exchange.version, read_committed=committed)
         release: Callable[[], None] | None = None
         if len(releases) == 1:
             release = releases[0]
@@ -296,6 +308,17 @@ class Attempt:
         """The client's maximum wait is over."""
         if not self.done:
             self.try_answer(last=True)
+
+
+def listed(aborted: list[Aborted]) -> list[tuple[int, int]]:
+    """(producer ID, first offset) of aborted transactions, each once, in the order of their
+    markers. Where two parts of an answer know one, the segment's first offset is the true one."""
+    firsts: dict[tuple[int, int], int] = {}
+    for producer_id, first, last in aborted:
+        known = firsts.setdefault((last, producer_id), first)
+        if first < known:
+            firsts[last, producer_id] = first
+    return [(producer_id, firsts[last, producer_id]) for last, producer_id in sorted(firsts)]
 
 
 def fill(result: FetchResult, records: list[Buffer], size_bytes: int) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.group_commit import Commits, call, called
@@ -196,10 +197,13 @@ class CommitLog:
         """Return views of a hot plan's bytes, and the function to call when they have been sent."""
         return self.reader.views(plan)
 
-    async def read(self, plan: Plan, patience_s: float | None = None) -> list[Buffer]:
+    async def read(
+        self, plan: Plan, patience_s: float | None = None, aborted: list[Aborted] | None = None
+    ) -> list[Buffer]:
         """Return the bytes of any plan, whole batches. `patience_s`: how long to wait for a remote
-        tier; None: as long as it takes."""
-        return await self.reader.read(plan, patience_s)
+        tier; None: as long as it takes. `aborted` is extended by the aborted transactions that
+        touch them."""
+        return await self.reader.read(plan, patience_s, aborted)
 
     def append_catalog(self, kind: int, payload: bytes) -> Frame:
         """Queue a catalog frame; once it is written the Frame knows its log position."""

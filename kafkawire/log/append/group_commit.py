@@ -108,7 +108,7 @@ class Commits:
             moved, self.touched = self.touched, []
             for partition in moved:
                 partition.touched = False
-                partition.high_watermark = partition.next_offset
+                partition.advance(partition.next_offset)
                 if partition.watchers:
                     partition.moved()
         elif watched:
@@ -232,7 +232,7 @@ class Commits:
         meanwhile."""
         for partition, end in zip(touched, ends, strict=True):
             if end > partition.high_watermark:
-                partition.high_watermark = end
+                partition.advance(end)
                 if partition.watchers:
                     partition.moved()
         callbacks, self._covered_callbacks = self._covered_callbacks, []

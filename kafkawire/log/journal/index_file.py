@@ -3,15 +3,22 @@
     0  magic 8s "KWINDEX\\0"     8  format version u32    12  checksum u32 (everything from 16)
     16 journal number u64      24  end position u64     32  greatest run u64
     40 greatest committed log position claimed u64      48  rows u32   52  partitions u32
-    56 frames u32              60  zeros
+    56 frames u32              60  bytes of the section transactions u32
     64 directory, sorted by number: (partition number u64, first row u32, rows u32) * partitions
     .. base offset u64 * rows | log position u64 * rows | newest timestamp i64 * rows
     .. length u32 * rows      | offset count u32 * rows
+    .. transactions: aborted u32, open u32, then (partition number u64, producer id i64, first
+       offset i64, offset of the marker i64) of each aborted one whose marker is in the journal,
+       then (partition number u64, producer id i64, first offset i64) of each that is open at its
+       end and was not committed since
 
 Integers are little-endian, so that columns are used in place, without copying. Recovery reads the
 file instead of scanning its journal up to `end`; readers bisect it when the rows are no longer in
-memory. It can be rebuilt from the journal at any time: damage costs time, not data. Format version
-1.
+memory. It can be rebuilt from the journal at any time: damage costs time, not data.
+
+Format version 1 has no transactions, nor has version 2 where their bytes are 2^32-1: the file was
+made from the journal alone, and recovery scans that. Where the partitions of a journal have no
+transactions version 1 is written.
 """
 
 from __future__ import annotations
@@ -37,10 +44,15 @@ from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import index_name
 from kafkawire.log.journal.format import JournalFormatError
 from kafkawire.log.journal.index_columns import MAX_RUNS, IndexColumns
+from kafkawire.log.journal.index_transactions import (
+    JournalTransactions,
+    pack_transactions,
+    read_transactions,
+)
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"KWINDEX\0"
 HEADER_BYTES = 64
 _HEADER = Struct("<8sIIQQQQIIII")
@@ -52,6 +64,8 @@ _COLUMNS: tuple[tuple[Literal["q", "I"], int], ...] = (
     ("I", 4),  # length
     ("I", 4),  # offset count
 )
+
+_UNKNOWN = (1 << 32) - 1
 
 CACHED_INDEXES = 4
 """Index files kept open for lookups: consumers of old data read forward, each within one journal at
@@ -68,7 +82,16 @@ class Extent:
     frames: int
 
 
-def pack_index(number: int, extent: Extent, rows: Mapping[int, IndexColumns]) -> bytes:
+def pack_index(
+    number: int,
+    extent: Extent,
+    rows: Mapping[int, IndexColumns],
+    transactions: JournalTransactions | None = None,
+    *,
+    complete: bool = True,
+) -> bytes:
+    """The bytes of an index file. `transactions` None: its partitions have none. Not `complete`:
+    there are some, which are not known."""
     directory = bytearray()
     columns: list[array[int]] = [array(code) for code, _ in _COLUMNS]
     for partition in sorted(rows):
@@ -85,9 +108,11 @@ def pack_index(number: int, extent: Extent, rows: Mapping[int, IndexColumns]) ->
             column.byteswap()
     total = len(columns[0])
     body = directory + b"".join(column.tobytes() for column in columns)
+    section = b"" if transactions is None else pack_transactions(transactions)
+    body += section
     front = _HEADER.pack(
         MAGIC,
-        VERSION,
+        VERSION if section or not complete else 1,
         0,
         number,
         extent.end,
@@ -96,30 +121,41 @@ def pack_index(number: int, extent: Extent, rows: Mapping[int, IndexColumns]) ->
         total,
         len(rows),
         extent.frames,
-        0,
+        len(section) if complete else _UNKNOWN,
     )
     checksum = crc32c(body, crc32c(front[16:]))
     return front[:12] + checksum.to_bytes(4, "little") + front[16:] + body
 
 
 class JournalIndex:
-    """An index file, used in place in memory; raises JournalFormatError if it is not one."""
+    """An index file, used in place in memory; raises JournalFormatError if it is not one.
 
-    __slots__ = ("_columns", "_firsts", "_numbers", "_sizes", "extent", "number")
+    `transactions`: None in version 1. `complete`: False if transactions are left out.
+    """
+
+    __slots__ = (
+        "_columns", "_firsts", "_numbers", "_sizes", "complete", "extent", "number", "transactions",
+    )  # fmt: skip
 
     def __init__(self, data: memoryview, number: int) -> None:
         if len(data) < HEADER_BYTES or data[:8] != MAGIC:
             raise JournalFormatError("no index file")
-        _, version, checksum, found, end, run, claimed, rows, partitions, frames, _ = (
+        _, version, checksum, found, end, run, claimed, rows, partitions, frames, more = (
             _HEADER.unpack_from(data)
         )
         if version > VERSION:
             raise JournalFormatError(f"index format {version} is newer than {VERSION}")
-        size = HEADER_BYTES + partitions * _ENTRY.size + rows * sum(w for _, w in _COLUMNS)
+        more = more if version >= 2 else 0
+        self.complete = more != _UNKNOWN
+        columns_end = HEADER_BYTES + partitions * _ENTRY.size + rows * sum(w for _, w in _COLUMNS)
+        size = columns_end + (more if self.complete else 0)
         if found != number or size > len(data) or crc32c(data[16:size]) != checksum:
             raise JournalFormatError("damaged index file")
         self.number = number
         self.extent = Extent(end, run, claimed, frames)
+        self.transactions: JournalTransactions | None = None
+        if size > columns_end:
+            self.transactions = read_transactions(data[columns_end:size])
         at = HEADER_BYTES + partitions * _ENTRY.size
         directory = data[HEADER_BYTES:at]
         self._numbers: Sequence[int]

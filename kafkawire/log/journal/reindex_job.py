@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os.path
 
+from kafkawire.codec.batches import TRANSACTIONAL
 from kafkawire.log.io.mapped_file import MappedFile
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import JournalFile, Pace
@@ -28,6 +29,10 @@ def run(fs: FileSystem, arguments: JournalFile, pace: Pace) -> int:
         journal.close()
     claimed = arguments.number << POSITION_BITS | arguments.end  # a rolled journal is durable
     extent = Extent(arguments.end, found.run, claimed, found.frames)
-    data = pack_index(arguments.number, extent, found.rows)
+    # Where its transactions began may be known from the journals before it alone.
+    complete = not any(
+        fact[1][5] & TRANSACTIONAL for facts in found.facts.values() for fact in facts
+    )
+    data = pack_index(arguments.number, extent, found.rows, complete=complete)
     write_index(fs, os.path.dirname(arguments.path), arguments.number, data)
     return found.frames

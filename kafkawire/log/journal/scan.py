@@ -13,7 +13,8 @@ from typing import Any
 
 from crc32c import crc32c
 
-from kafkawire.codec.batches import CRC_AT, CRC_FROM, HEAD
+from kafkawire.codec.batches import CONTROL, CRC_AT, CRC_FROM, HEAD, BatchHead
+from kafkawire.codec.control import ControlContent, read_marker
 from kafkawire.log.journal.file import POSITION_BITS
 from kafkawire.log.journal.format import (
     BATCH_HEAD_BYTES,
@@ -34,8 +35,9 @@ from kafkawire.log.journal.format import (
 from kafkawire.log.journal.index_columns import IndexColumns, empty_columns
 from kafkawire.log.journal.salvage import offsets_of
 
-Fact = tuple[int, tuple[Any, ...]]
-"""The log position of a frame, and the fields of the head of a batch in it (batches.HEAD)."""
+Fact = tuple[int, tuple[Any, ...], ControlContent | None]
+"""The log position of a frame, the fields of the head of a batch in it (batches.HEAD), and the content of
+a control batch."""
 
 
 @dataclass(slots=True)
@@ -70,7 +72,7 @@ class Scanned:
     `rows` per partition number, `named` the first naming frame of each with its position, `claimed`
     the greatest committed log position any frame knew of; `end` the position after the last valid
     frame, `run` the greatest run number, `frames` their count without naming frames. `facts` per
-    partition number: the batches of idempotent producers, and those whose leader epoch is not that
+    partition number: the batches of producers with an ID, the content of markers, and those whose leader epoch is not that
     of the batch before (`epochs`: of its last one).
     """
 
@@ -181,7 +183,8 @@ def _take_batches(  # noqa: C901 (hot: no calls)
             newest = fields[8]
         if fields[9] >= 0 or fields[2] != epoch:
             epoch = fields[2]
-            facts.append((head.log_position, fields))
+            marker = marker_of(buf, at, fields) if fields[5] & CONTROL else None
+            facts.append((head.log_position, fields, marker))
         at = stop
     if checksum != head.checksum or batches != head.batches:
         return False
@@ -204,6 +207,11 @@ def _take_batches(  # noqa: C901 (hot: no calls)
         result.epochs[head.number] = facts[-1][1][2]
         result.facts.setdefault(head.number, []).extend(facts)
     return True
+
+
+def marker_of(buf: memoryview, at: int, fields: tuple[Any, ...]) -> ControlContent | None:
+    """The content of the batch at `at`, whose head has these fields, if it is a control batch."""
+    return read_marker(buf, at, BatchHead(fields)) if fields[5] & CONTROL else None
 
 
 assert CRC_AT + 4 == CRC_FROM, "a batch's CRC ends where what it covers begins"

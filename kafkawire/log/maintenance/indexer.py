@@ -15,8 +15,14 @@ from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.index_columns import IndexColumns
 from kafkawire.log.journal.index_file import Extent, pack_index, write_index
+from kafkawire.log.journal.index_transactions import JournalTransactions
 from kafkawire.log.maintenance.checkpoints import Checkpoints
-from kafkawire.log.partition.index_eviction import close_extents, evict, rows_in
+from kafkawire.log.partition.index_eviction import (
+    close_extents,
+    evict,
+    rows_in,
+    transactions_in,
+)
 from kafkawire.log.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -82,12 +88,20 @@ class Indexer:
             return  # recycled meanwhile
         env = self._commit_log.env
         rows = rows_in(journal, self._partitions) if rows is None else rows
-        await env.offload.submit("files", write, env.fs, journals.folder, number, extent, rows)
+        found = transactions_in(journal, self._partitions)
+        await env.offload.submit(
+            "files", write, env.fs, journals.folder, number, extent, rows, found
+        )
         journal.indexed = True
 
 
 def write(
-    fs: FileSystem, folder: str, number: int, extent: Extent, rows: Mapping[int, IndexColumns]
+    fs: FileSystem,
+    folder: str,
+    number: int,
+    extent: Extent,
+    rows: Mapping[int, IndexColumns],
+    transactions: JournalTransactions | None,
 ) -> None:
     """Pack and write one index file. Runs in a thread, or blocks."""
-    write_index(fs, folder, number, pack_index(number, extent, rows))
+    write_index(fs, folder, number, pack_index(number, extent, rows, transactions))

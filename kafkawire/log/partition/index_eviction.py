@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.index_columns import ROW_BYTES, IndexColumns
+from kafkawire.log.journal.index_transactions import JournalTransactions
 from kafkawire.log.partition.partition import Partition
 
 MAX_INDEX_BYTES = 64 << 20
@@ -39,6 +40,33 @@ def rows_in(journal: Journal, partitions: Mapping[int, Partition]) -> dict[int, 
         if stop > start:
             columns[number] = partition.rows.slice(start, stop)
     return columns
+
+
+def transactions_in(
+    journal: Journal, partitions: Mapping[int, Partition]
+) -> JournalTransactions | None:
+    """Transactions that the index file of a rolled journal must have; None if there are none.
+
+    One that was open at its end and committed since is left out: no one has to know it any more.
+    """
+    found: JournalTransactions | None = None
+    for number in journal.numbers:
+        partition = partitions.get(number)
+        transactions = partition.producers.transactions if partition is not None else None
+        if partition is None or transactions is None:
+            continue
+        found = JournalTransactions() if found is None else found
+        rows = partition.rows
+        start, stop = rows.row_at(journal.log_position), rows.row_at(journal.end_log_position)
+        if stop <= start:
+            continue
+        end = rows.end_offset(stop - 1)
+        later = transactions.aborted.overlapping(end, end)
+        opened = {producer_id: first for producer_id, first, _ in later}
+        opened.update(pair for pair in transactions.open.items() if pair[1] < end)
+        found.aborted[number] = transactions.aborted.ended_in(rows.base[start], end)
+        found.opened[number] = opened
+    return found
 
 
 def add_extent(journal: Journal, partition: Partition, rows: IndexColumns) -> None:

@@ -14,18 +14,25 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkawire.codec.batches import CODEC_MASK, stamp
+from kafkawire.codec.batches import CODEC_MASK, TRANSACTIONAL, stamp
 from kafkawire.codec.configs.settings import TopicConfig
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.validate import Head, LongBatch, check_batch, convert, walk
 from kafkawire.log.journal.format import MAX_FRAME_PAYLOAD
 from kafkawire.log.journal.write_batch import Frame
-from kafkawire.log.partition import damaged_ranges, time_lookup, truncate
+from kafkawire.log.partition import damaged_ranges, markers, time_lookup, truncate
 from kafkawire.log.partition.hot_index import HotIndex
 from kafkawire.log.partition.journal_extents import JournalExtents
-from kafkawire.log.partition.producers import Producers, last_sequence
+from kafkawire.log.partition.producers import (
+    ProducerBatch,
+    Producers,
+    TransactionMarker,
+    last_sequence,
+)
 from kafkawire.log.partition.read_plan import Plan, make_plan
 from kafkawire.log.partition.segment_extents import SegmentRows
+from kafkawire.log.partition.verification import Guard
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
 from kafkawire.offsets.manager import PartitionOffsetManager
 
@@ -70,7 +77,8 @@ class Inspected(NamedTuple):
 
 class Partition:
     """One partition of the log. `next_offset` is the applied end, `high_watermark` what readers may
-    see.
+    see, `last_stable_offset` what readers of committed records may see: it is lower while a
+    transaction is open, or its marker not committed.
 
     `frame` collects the batches of the current write batch; `named_in` is the journal that has its
     naming frame; `touched`: it waits for the next commit; `dirty`: the next checkpoint must contain
@@ -94,6 +102,7 @@ class Partition:
         "high_watermark",
         "index",
         "journal_extents",
+        "last_stable_offset",
         "leader_epoch",
         "log",
         "log_start",
@@ -135,6 +144,7 @@ class Partition:
         self.log_start = 0
         self.next_offset = 0
         self.high_watermark = 0
+        self.last_stable_offset = 0
         self.size_bytes = 0
         self.removed = False
         self.watchers: set[Callable[[Partition], None]] = set()
@@ -153,10 +163,14 @@ class Partition:
         self.bound = 0
         self.reserve = 0
 
-    @property
-    def last_stable_offset(self) -> int:
-        """The last stable offset: the high watermark, as long as there are no transactions."""
-        return self.high_watermark
+    def advance(self, high_watermark: int) -> None:
+        """Raise the high watermark, and the last stable offset with it. Hot."""
+        self.high_watermark = high_watermark
+        transactions = self.producers.transactions
+        if transactions is None:
+            self.last_stable_offset = high_watermark
+        else:
+            self.last_stable_offset = max(self.log_start, transactions.stable(high_watermark))
 
     def append(self, batch: memoryview, now_ms: int) -> Appended:
         """Append a batch of the broker, which is known to be valid; see `queue`."""
@@ -167,7 +181,11 @@ class Partition:
             return Appended(*self.queue(batch, now_ms, Inspected(newest, None)))
 
     def queue(  # noqa: C901 (hot: no calls)
-        self, batch: memoryview, now_ms: int, inspected: Inspected | None = None
+        self,
+        batch: memoryview,
+        now_ms: int,
+        inspected: Inspected | None = None,
+        guard: Guard | None = None,
     ) -> tuple[int, int, int]:
         """Check one batch, give it offsets, patch them into `batch` and queue it. Hot.
 
@@ -176,12 +194,13 @@ class Partition:
         producer the original's offset is returned and nothing is queued. Returns the fields of an
         Appended. Raises LongBatch if its records cannot be checked at once: then
         kafkawire.log.append.long_batch does so first and its result is passed as `inspected`.
+        `guard`: the one of `begin_verification`, which the first batch of a transaction needs.
         """
         config = self.config
         log = self.log
         head = check_batch(batch, config.max_message_bytes)
         if log.failed is not None or self.removed:
-            raise self._refusal()
+            raise self.refusal()
         count = head[12]
         append_time = -1
         newest = head[8]
@@ -193,7 +212,13 @@ class Partition:
         if producer_id >= 0:
             sequence = head[11]
             last = last_sequence(sequence, count)
-            original = self.producers.check(producer_id, head[10], sequence, last)
+            transactional = head[5] & TRANSACTIONAL
+            if transactional:
+                original = self.producers.check_transactional(
+                    producer_id, head[10], sequence, last, guard
+                )
+            else:
+                original = self.producers.check(producer_id, head[10], sequence, last)
             if original is not None:
                 time = original[1] if config.timestamp_type else -1
                 return original[0], time, self.log_start
@@ -204,7 +229,11 @@ class Partition:
                 batch, newest, append_time = self.stored_form(batch, head, newest, now_ms)
         base = self.offsets.assign(count)
         if producer_id >= 0:
-            self.producers.queue(producer_id, head[10], sequence, last, base, now_ms)
+            if transactional:
+                entry = ProducerBatch(producer_id, head[10], sequence, last, newest)
+                self.producers.queue_transactional(entry, base, now_ms)
+            else:
+                self.producers.queue(producer_id, head[10], sequence, last, base, now_ms)
         size = len(batch)
         _patch(batch, 0, base, size - _OVERHEAD, self.leader_epoch)
         frame = self.frame
@@ -256,14 +285,39 @@ class Partition:
             return batch, newest, -1
         return batch, append_time, append_time
 
-    def _refusal(self) -> KafkaError:
+    def refusal(self) -> KafkaError:
+        """The error for what cannot be appended because the log has failed, or the partition is
+        not here any more."""
         if self.removed:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.log.failed)
 
+    def append_marker(self, ending: TransactionMarker, now_ms: int) -> Appended:
+        """Append the marker that ends a transaction; see
+        kafkawire.log.partition.markers.append_marker."""
+        return Appended(*markers.append_marker(self, ending, now_ms))
+
+    def append_offsets(self, batch: memoryview, guard: Guard | None, now_ms: int) -> Appended:
+        """Append a batch of TxnOffsetCommit; see
+        kafkawire.log.partition.markers.append_offsets."""
+        return Appended(*markers.append_offsets(self, batch, guard, now_ms))
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, adds: bool
+    ) -> Guard | None:
+        """Return the guard that the first batch of a transaction needs, or None where nothing is
+        to be verified; see Producers.begin_verification."""
+        return self.producers.begin_verification(producer_id, epoch, sequence, now_ms, adds=adds)
+
+    def aborted(self, start: int, end: int) -> list[Aborted]:
+        """Aborted transactions with a marker in the journals at or after `start`, and a first
+        offset below `end`."""
+        transactions = self.producers.transactions
+        return transactions.aborted.overlapping(start, end) if transactions is not None else []
+
     def moved(self) -> None:
-        """Notify the watchers that the high watermark or the log start moved, or that the partition
-        is removed."""
+        """Notify the watchers that the high watermark, the last stable offset or the log start
+        moved, or that the partition is removed."""
         for watcher in tuple(self.watchers):
             try:
                 watcher(self)

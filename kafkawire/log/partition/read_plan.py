@@ -13,6 +13,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from kafkawire.codec.batches import HEAD_BYTES, PREFIX_BYTES
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.log.io.ports import Buffer
 from kafkawire.log.journal.index_columns import MAX_RUNS
@@ -167,6 +168,25 @@ def make_plan(partition: Partition, offset: int, max_bytes: int, end: int, first
     if row < 0 or offset >= index.base[row] + index.count[row]:
         raise damaged(partition, offset)
     return _plan_rows(partition, offset, max_bytes, end, first, row)
+
+
+def aborted_in(plan: HotRead | JournalRead) -> list[Aborted]:
+    """The aborted transactions that touch the bytes of a plan in the journals. Those from the last
+    row's end on are left out; one that only touches its unread part may be among them, which does
+    no harm: its marker is not below the plan's offset."""
+    partition = plan.partition
+    transactions = partition.producers.transactions
+    if transactions is None or not plan.size_bytes:
+        return []
+    end = plan.end
+    if plan.runs:
+        place = plan.runs[-1][0]
+        row = bisect_right(partition.rows.log_position, place) - 1
+        if row >= 0:
+            end = min(end, partition.rows.end_offset(row))
+    elif isinstance(plan, JournalRead):
+        end = min(end, partition.journal_extents.end[partition.journal_extents.find(plan.offset)])
+    return transactions.aborted.overlapping(plan.offset, end)
 
 
 def damaged(partition: Partition, offset: int) -> DamagedOffsets:

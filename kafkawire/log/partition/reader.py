@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.ports import Buffer, Env
@@ -25,6 +26,7 @@ from kafkawire.log.partition.read_plan import (
     JournalRead,
     Plan,
     SegmentRead,
+    aborted_in,
     make_plan,
     skip_before,
     whole_batches,
@@ -50,14 +52,25 @@ Group = tuple[Journal, list[tuple[int, int]]]
 """A journal and the (position, length) of runs in it."""
 
 
-ReadPlan = Callable[[Plan], Awaitable[list[Buffer]]]
+class ReadPlan(Protocol):
+    """Reads the bytes of a plan; see Reader.read."""
+
+    def __call__(
+        self, plan: Plan, patience_s: float | None = None, aborted: list[Aborted] | None = None
+    ) -> Awaitable[list[Buffer]]:
+        """Return them, whole batches."""
+        ...
 
 
 class SegmentReads(Protocol):
     """The port through which a Reader reads segments (kafkawire.log.segments.store.warm_reader)."""
 
     async def read(
-        self, plan: SegmentRead, read_journals: ReadPlan, patience_s: float | None
+        self,
+        plan: SegmentRead,
+        read_journals: ReadPlan,
+        patience_s: float | None,
+        aborted: list[Aborted] | None = None,
     ) -> list[Buffer]:
         """Return the bytes of a plan that begins in a segment; see WarmReader.read."""
 
@@ -112,15 +125,25 @@ class PartitionReader:
             views.append(view[position : position + length])
         return views, pins
 
-    async def read(self, plan: Plan, patience_s: float | None = None) -> list[Buffer]:
+    async def read(
+        self, plan: Plan, patience_s: float | None = None, aborted: list[Aborted] | None = None
+    ) -> list[Buffer]:
         """Return the bytes of a plan, cut to the whole batches it covers.
 
-        `patience_s`: how long to wait for a remote tier; None: as long as it takes. Raises OSError
-        from the disk, and KafkaError where the plan's journals have been recycled since, or with
-        CORRUPT_MESSAGE where they do not contain whole batches at the plan's offset.
+        `patience_s`: how long to wait for a remote tier; None: as long as it takes. `aborted`, if
+        given, is extended by the aborted transactions that touch the bytes. Raises OSError from the
+        disk, and KafkaError where the plan's journals have been recycled since, or with CORRUPT_MESSAGE
+        where they do not contain whole batches at the plan's offset.
         """
         if isinstance(plan, SegmentRead):
-            return await self.segments.read(plan, self.read, patience_s)
+            return await self.segments.read(plan, self.read, patience_s, aborted)
+        if aborted is not None:
+            # Since the plan was made the journals may have been cut: what lies below the cut is
+            # known to the segments alone.
+            if plan.offset < max(plan.partition.cut_offset, plan.partition.log_start):
+                again = make_plan(plan.partition, plan.offset, plan.max_bytes, plan.end, plan.first)
+                return await self.read(again, patience_s, aborted)
+            aborted += aborted_in(plan)
         indexed_in = plan.journal if isinstance(plan, JournalRead) else None
         numbers = [indexed_in] if indexed_in is not None else []
         numbers += [log_position >> POSITION_BITS for log_position, _ in plan.runs]
@@ -129,7 +152,7 @@ class PartitionReader:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             # Recycled since the plan was made: cut into segments, or below the log start.
             again = make_plan(plan.partition, plan.offset, plan.max_bytes, plan.end, plan.first)
-            return await self.read(again, patience_s)
+            return await self.read(again, patience_s, aborted)
         runs = plan.runs if indexed_in is None else await self._look_up(plan, indexed_in)
         groups = self._by_journal(runs)
         pins = Pins()

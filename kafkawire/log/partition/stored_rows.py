@@ -53,7 +53,8 @@ def finish(partition: Partition) -> None:
     partition.size_bytes = sum(rows.length) + sum(extents.size[: partition.evicted])
     partition.size_bytes += sum(partition.segments.length)
     partition.offsets = PartitionOffsetManager(partition.next_offset)
-    partition.high_watermark = partition.bound = partition.next_offset
+    partition.bound = partition.next_offset
+    partition.advance(partition.next_offset)
     dirty, partition.dirty = partition.dirty, True
     if log_start:
         partition.start_at(log_start)  # which SQL has, so nothing becomes dirty

@@ -23,6 +23,7 @@ def move_log_start(partition: Partition, offset: int) -> list[int]:
         "the log start moves within the log"
     )
     partition.log_start = offset
+    partition.last_stable_offset = max(partition.last_stable_offset, offset)
     segments = partition.segments
     if gone := segments.find(offset):
         partition.size_bytes -= segments.drop_front(gone)
@@ -76,6 +77,8 @@ def replace(
 def drop_journals(partition: Partition, offset: int) -> list[int]:
     """Forget the batches in the journals below an offset; return the numbers of the journals that
     contain nothing of this partition any more."""
+    if (transactions := partition.producers.transactions) is not None:
+        transactions.aborted.drop_below(max(partition.cut_offset, partition.log_start))
     extents = partition.journal_extents
     gone = extents.below(offset)
     partition.size_bytes -= sum(extents.size[: min(gone, partition.evicted)])

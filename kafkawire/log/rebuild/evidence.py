@@ -11,7 +11,7 @@ from __future__ import annotations
 import os.path
 from dataclasses import replace
 
-from kafkawire.codec.batches import HEAD
+from kafkawire.codec.batches import HEAD, TRANSACTIONAL
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment.format import ORIGIN, PartitionState, read_header, read_origin
 from kafkawire.codec.types import uuid_parse
@@ -31,14 +31,14 @@ from kafkawire.log.journal.format import (
 )
 from kafkawire.log.journal.ledger import bounds_of, read_ledger
 from kafkawire.log.journal.run_file import read_run
-from kafkawire.log.partition.producers import last_sequence
+from kafkawire.log.journal.scan import marker_of
 from kafkawire.log.rebuild.findings import Evidence, PartitionSeen, SegmentSeen, SegmentShare
 from kafkawire.log.rebuild.local_manifest import add_local_manifest
 from kafkawire.log.recovery.recover import recover
 from kafkawire.log.recovery.result import RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import frames
 from kafkawire.log.segments.file.open import SUFFIX, SegmentFile
-from kafkawire.metadata.checkpoint import ProducerEntry, unpack_epochs, unpack_producers
+from kafkawire.metadata.checkpoint import producers_at, unpack_epochs, unpack_producers
 
 NEWEST = 1 << 62
 """As a time: a catalog frame has none, and that of a segment comes first."""
@@ -142,12 +142,8 @@ def _begin(partition: PartitionSeen, end: int, state: PartitionState) -> None:
     never have been committed, and committed batches are replayed."""
     partition.epochs = [pair for pair in unpack_epochs(state.leader_epochs) if pair[1] < end]
     partition.epoch = max((epoch for epoch, _ in partition.epochs), default=0)
-    kept = []
-    for entry in unpack_producers(state.producers):
-        batches = [batch for batch in entry.batches if batch[2] < end]
-        if batches:
-            kept.append(ProducerEntry(entry.producer_id, entry.epoch, batches))
-    partition.producers.load(kept)
+    partition.producers.load(producers_at(unpack_producers(state.producers), end))
+    partition.replay_from = end
 
 
 def _journal(env: Env, found: RecoveredJournal, seen: Evidence) -> None:
@@ -194,6 +190,5 @@ def _batches(view: memoryview, partition: PartitionSeen, starts: list[int], seen
             partition.epochs.append((epoch, base))
         if fields[9] >= 0:
             seen.last_producer_id = max(seen.last_producer_id, fields[9])
-            if fields[11] >= 0:
-                last = last_sequence(fields[11], fields[12])
-                partition.producers.replay(fields[9], fields[10], fields[11], last, base, fields[8])
+            if base >= partition.replay_from or not fields[5] & TRANSACTIONAL:
+                partition.producers.replay(fields, marker_of(view, position, fields))

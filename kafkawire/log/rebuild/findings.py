@@ -41,7 +41,8 @@ class SegmentSeen:
 class PartitionSeen:
     """One partition number of one topic. `ranges`: [first, end) in the journals, in their order,
     joined; `next_offset`, `log_start`: the greatest found anywhere; `epochs`: the history of
-    epochs.
+    epochs; `replay_from`: the end of the newest segment, whose state has the transactions before
+    it.
     """
 
     number: int
@@ -53,6 +54,7 @@ class PartitionSeen:
     epoch: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=list)
     producers: Producers = field(default_factory=Producers)
+    replay_from: int = 0
     ranges: list[tuple[int, int]] = field(default_factory=list)
     shares: list[SegmentShare] = field(default_factory=list)
 

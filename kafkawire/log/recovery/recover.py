@@ -146,7 +146,7 @@ def _list(env: Env, folder: str, result: Recovered, listed: Mapping[int, int]) -
         )
         if index is not None and index.extent.end > journal.capacity:
             found.least_end = max(found.least_end, index.extent.end)  # it was cut short
-        elif index is not None:
+        elif index is not None and index.complete:
             found.covered, found.indexed = index.extent, set(index.numbers())
             journal.cool()
         result.found.append(found)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from kafkawire.codec.batches import HEAD
 from kafkawire.log.io.ports import FileSystem
@@ -17,11 +16,12 @@ from kafkawire.log.journal.file import POSITION_MASK, Journal
 from kafkawire.log.journal.format import batch_starts
 from kafkawire.log.journal.index_columns import ROW_BYTES, IndexColumns
 from kafkawire.log.journal.losses import Loss
+from kafkawire.log.journal.scan import Fact, marker_of
 from kafkawire.log.partition.index_eviction import MAX_INDEX_BYTES, add_extent
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.partition.producers import last_sequence
 from kafkawire.log.partition.stored_rows import finish, take_row
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
+from kafkawire.log.recovery.transactions import TransactionHistory
 from kafkawire.offsets.catalog.port import PartitionRow
 
 logger = logging.getLogger(__name__)
@@ -45,9 +45,10 @@ def load_partitions(
         if row.number in partitions:
             take_row(partitions[row.number], row)
     written: set[int] = set()
+    history = TransactionHistory()
     loaded_from = _first_loaded(recovered.found)
     for at, found in enumerate(recovered.found):
-        _load_journal(fs, partitions, found, log_position, at >= loaded_from, written)
+        _load_journal(fs, partitions, found, log_position, at >= loaded_from, written, history)
     for number, naming in recovered.namings.items():
         if number in partitions:
             partition = partitions[number]
@@ -56,6 +57,7 @@ def load_partitions(
     written.update(loss.number for loss in losses)
     for partition in partitions.values():
         finish(partition)
+        history.give(partition)
     return written, losses
 
 
@@ -82,11 +84,16 @@ def _load_journal(
     log_position: int,
     in_memory: bool,
     written: set[int],
+    history: TransactionHistory,
 ) -> None:
     """Take the rows of one journal; add the partitions with rows at or after `log_position` to
     `written`."""
     index = found.index(fs)
     journal = found.journal
+    if index is not None and index.transactions is not None:
+        history.take_index(index.transactions)
+    for number, facts in found.scanned.facts.items():
+        history.take_facts(number, facts)
     numbers: Iterable[int]
     if (
         index is not None
@@ -168,37 +175,33 @@ def _load(partition: Partition, journal: Journal, rows: IndexColumns, in_memory:
         partition.evicted = len(partition.journal_extents)
 
 
-def _replay(
-    partition: Partition, heads: Iterable[tuple[int, tuple[Any, ...]]], log_position: int
-) -> None:
+def _replay(partition: Partition, facts: Iterable[Fact], log_position: int) -> None:
     """Apply the batches after a checkpoint to the producers and the leader epochs."""
     known_end = partition.next_offset
-    for at, fields in heads:
+    for at, fields, marker in facts:
         base, epoch = fields[0], fields[2]
         if at < log_position or base < known_end:
             continue  # the row in SQL may be ahead of the checkpoint's log position
         if epoch > partition.epochs[-1][0]:
             partition.epochs.append((epoch, base))
-        if fields[9] >= 0 and fields[11] >= 0:
-            last = last_sequence(fields[11], fields[12])
-            partition.producers.replay(fields[9], fields[10], fields[11], last, base, fields[8])
+        if fields[9] >= 0:
+            partition.producers.replay(fields, marker)
 
 
 def _heads(
     fs: FileSystem, found: RecoveredJournal, number: int, rows: IndexColumns, log_position: int
-) -> Iterable[tuple[int, tuple[Any, ...]]]:
-    """Return (log position of its frame, head) of the batches after `log_position`: those the scan
-    has noted, or all of them where the rows come from an index file."""
+) -> Iterable[Fact]:
+    """Return the batches after `log_position`: those the scan has noted, or all of them where the
+    rows come from an index file."""
     if rows is found.scanned.rows.get(number):
         return found.scanned.facts.get(number, ())
     return _read_heads(found.journal.warm(fs), rows, log_position)
 
 
-def _read_heads(
-    view: memoryview, rows: IndexColumns, log_position: int
-) -> Iterator[tuple[int, tuple[Any, ...]]]:
+def _read_heads(view: memoryview, rows: IndexColumns, log_position: int) -> Iterator[Fact]:
     for at, length in zip(rows.log_position, rows.length, strict=True):
         if at >= log_position:
             start = at & POSITION_MASK
             for position in batch_starts(view, start, start + length) or ():
-                yield at, HEAD.unpack_from(view, position)
+                fields = HEAD.unpack_from(view, position)
+                yield at, fields, marker_of(view, position, fields)

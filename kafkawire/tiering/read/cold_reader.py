@@ -33,6 +33,7 @@ from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
 from kafkawire.log.segments.store.warm_reader import SLACK_BYTES
 from kafkawire.objectstore.errors import NoSuchObject, Refused, StoreError
 from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRange, SegmentRow
+from kafkawire.tiering.read.aborted import AbortedLoads
 from kafkawire.tiering.read.batch_stream import Stretch
 from kafkawire.tiering.read.block_cache import BLOCK_BYTES, BlockCache, BlockKey
 from kafkawire.tiering.read.blocks import blocks_of
@@ -111,6 +112,7 @@ class ColdReader:
         self._block_bytes = block_bytes
         self._report = report
         self._tiers: dict[int, Tier] = {}
+        self._aborted = AbortedLoads(env, indexes.aborted)
         self._indexing: dict[Key, asyncio.Task[WarmIndex]] = {}
         self._troubled: dict[Key, StoreError] = {}
         self._lane = lane
@@ -186,6 +188,8 @@ class ColdReader:
     ) -> Taken | None:
         tier, target = self.tier(row.tier), Object(row.object, row.size_bytes)
         self._check_refused(row)
+        if request.committed:
+            self._aborted.want(mapping.segment_id, tier.requests, target)
         warm = self._indexes.find((mapping.segment_id, mapping.number))
         if warm is None:
             self._foresee(tier.loads, target, mapping, request)
@@ -204,6 +208,12 @@ class ColdReader:
         if taken is not None:
             now = self._env.clock.monotonic()
             tier.ahead.went(window, request.offset, taken.next_offset, now)
+        if taken is not None and request.committed:
+            left = tier.loads.left(deadline)
+            if not await self._aborted.add(
+                taken, mapping, request.offset, tier.requests, target, left
+            ):
+                return None
         return taken
 
     def _go_on(

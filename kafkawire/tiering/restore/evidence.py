@@ -19,7 +19,7 @@ from kafkawire.manifest.columns import Entry
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import OWNER, SEGMENTS, segment_key, segment_uuid
 from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest_async
-from kafkawire.metadata.checkpoint import ProducerEntry, unpack_epochs, unpack_producers
+from kafkawire.metadata.checkpoint import producers_at, unpack_epochs, unpack_producers
 from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord
 from kafkawire.tiering.restore.findings import (
@@ -278,10 +278,6 @@ class _Gathering:
         partition.epoch = max(partition.epoch, *(epoch for epoch, _ in epochs), 0)
         if not self._seen.has_manifest:
             partition.epochs = [pair for pair in epochs if pair[1] < end]
-        kept = []
-        for entry in producers:
-            batches = [batch for batch in entry.batches if batch[2] < end]
-            if batches:
-                kept.append(ProducerEntry(entry.producer_id, entry.epoch, batches))
-            self._seen.last_producer_id = max(self._seen.last_producer_id, entry.producer_id)
-        partition.producers = kept
+        ids = [entry.producer_id for entry in producers]
+        self._seen.last_producer_id = max([self._seen.last_producer_id, *ids])
+        partition.producers = producers_at(producers, end)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafkawire.codec.batches import CONTROL, BatchHead, Record, build, pack, read_head, records
+from kafkawire.codec.control import ABORT, COMMIT, Aborted
 from kafkawire.log.segments.compact.offset_map import OffsetMap
 from kafkawire.log.segments.compact.retain import (
     OFFSET_MAX,
@@ -15,7 +16,6 @@ from kafkawire.log.segments.compact.retain import (
     Scanner,
     UnknownFate,
 )
-from kafkawire.log.segments.compact.transactions import ABORT, COMMIT, Aborted
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000

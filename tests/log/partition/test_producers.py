@@ -24,6 +24,13 @@ def stored(producers: Producers, *firsts: int, epoch: int = 0) -> None:
         producers.apply()
 
 
+def head(first: int, count: int, base_offset: int) -> tuple[int, ...]:
+    """The head of a batch of the producer in the log."""
+    return (
+        base_offset, 0, 0, 2, 0, 0, count - 1, EPOCH_MS, EPOCH_MS, PRODUCER, 0, first, count,
+    )  # fmt: skip
+
+
 def refused(producers: Producers, epoch: int, first: int, last: int) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
         producers.check(PRODUCER, epoch, first, last)
@@ -107,9 +114,9 @@ def test_replay_of_checkpointed_batches_changes_nothing() -> None:
     producers = Producers()
     stored(producers, 0, 2)
     before = dict(producers.states)
-    producers.replay(PRODUCER, 0, 0, 1, 0, EPOCH_MS)
+    producers.replay(head(0, 2, 0))
     assert producers.states == before
-    producers.replay(PRODUCER, 0, 4, 5, 40, EPOCH_MS)
+    producers.replay(head(4, 2, 40))
     assert producers.check(PRODUCER, 0, 6, 6) is None
 
 

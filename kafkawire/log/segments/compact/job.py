@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from struct import Struct
 
 from kafkawire.codec.batches import HEAD_BYTES, LENGTH_AT, PREFIX_BYTES
+from kafkawire.codec.control import Aborted
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import DamagedBatch
 from kafkawire.codec.segment.lost import LostRange, merged
 from kafkawire.log.io.ports import File, FileSystem
@@ -36,8 +38,11 @@ from kafkawire.log.segments.compact.retain import (
     UnknownFate,
     head_at,
 )
-from kafkawire.log.segments.compact.transactions import Aborted
-from kafkawire.log.segments.file.open import LostRanges, read_lost_ranges
+from kafkawire.log.segments.file.open import (
+    LostRanges,
+    read_aborted_of,
+    read_lost_ranges,
+)
 from kafkawire.metadata.checkpoint import unpack_producers
 
 PIECE_BYTES = 1 << 20
@@ -87,6 +92,7 @@ class _Cleaning:
         self._share = share
         self._pace = pace
         self._opened: dict[str, File] = {}
+        self._transactional = False
         self._dirty = [source for source in share.sources if source.base_offset >= share.dirty_from]
         self._reading = share.sources[0], 0  # and the position of the current piece
 
@@ -108,8 +114,7 @@ class _Cleaning:
         share.state.lost = self._lost()
         outputs.begin(share, cleaner.cleaned.kept)
         if touched_end > clean_end:
-            later = [item for item in aborted if item[2] >= clean_end]
-            outputs.begin_rest(share, clean_end, later)
+            outputs.begin_rest(share, clean_end, self._aborted_after(clean_end, aborted))
             for rest in self._rest(clean_end):
                 outputs.write_rest(rest)
         for piece, end in self._pieces(share.sources):
@@ -126,6 +131,7 @@ class _Cleaning:
         try:
             self._index_as(None, OFFSET_MAX)
         except UnknownFate:
+            self._transactional = True
             scanner = Scanner()
             for piece, end in self._pieces(self._dirty):
                 scanner.scan(piece, end)
@@ -155,6 +161,22 @@ class _Cleaning:
             entry.producer_id: (entry.epoch, entry.batches[-1][2] if entry.batches else -1)
             for entry in entries
         }
+
+    def _aborted_after(self, offset: int, scanned: list[Aborted]) -> list[Aborted]:
+        """The aborted transactions that readers of the source with this offset have to know, and
+        that end at or after it. A marker may lie after all sources, so the source's state knows
+        more than the scan. DamagedBatch if it cannot be read: without it aborted records would be
+        returned to readers of committed ones."""
+        found = {(entry[0], entry[2]): entry for entry in scanned}
+        for source in self._share.sources if self._transactional else ():
+            if source.base_offset <= offset < source.end_offset:
+                try:
+                    entries = read_aborted_of(self._fs, source.path).get(self._share.number, [])
+                except (FormatError, OSError) as failure:
+                    raise DamagedBatch(0, 0, source.base_offset) from failure
+                found.update({(entry[0], entry[2]): entry for entry in entries})
+        later = [entry for entry in found.values() if entry[2] >= offset]
+        return sorted(later, key=lambda entry: entry[2])
 
     def _lost(self) -> list[LostRange]:
         """Return the lost ranges of the partition listed in the sources; none if they cannot be

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import Made, SegmentOutput
 from kafkawire.log.segments.compact.messages import CompactArguments, PartitionToClean
-from kafkawire.log.segments.compact.transactions import Aborted
 from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
 
 

@@ -38,6 +38,7 @@ from kafkawire.codec.batches import (
     unpacked_limit,
 )
 from kafkawire.codec.compression import compress, decompress
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment.format import DamagedBatch
 from kafkawire.log.segments.compact.messages import Stats
@@ -49,7 +50,7 @@ from kafkawire.log.segments.compact.record_spans import (
     read_spans,
     times,
 )
-from kafkawire.log.segments.compact.transactions import Aborted, Cleaned, Fates
+from kafkawire.log.segments.compact.transactions import Cleaned, Fates
 
 OFFSET_MAX = _INT64_MAX = (1 << 63) - 1
 

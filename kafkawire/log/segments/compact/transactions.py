@@ -9,34 +9,10 @@ transaction was found any more. Pure.
 from __future__ import annotations
 
 from heapq import heapify, heappop
-from struct import Struct
 
-from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, records
-from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead
+from kafkawire.codec.control import ABORT, COMMIT, EMPTY, Aborted, read_marker
 from kafkawire.codec.types import Buffer
-
-ABORT, COMMIT, OTHER, EMPTY = 0, 1, -1, -2
-"""Types of control batches: the end of a transaction (Kafka: ControlRecordType), something else, or
-nothing any more."""
-
-_KEY = Struct(">hh")  # version, type
-
-Aborted = tuple[int, int, int]
-"""Producer id, first offset of the transaction, offset of its marker."""
-
-
-def control_type(data: Buffer, at: int, head: BatchHead) -> int:
-    """Return the type of the control batch at `at`; OTHER if it cannot be decoded."""
-    if not head.count:
-        return EMPTY
-    try:
-        key = next(records(data, at)).key
-    except KafkaError:
-        return OTHER
-    if key is None or len(key) < _KEY.size:
-        return OTHER
-    kind: int = _KEY.unpack_from(key)[1]
-    return kind if kind in (ABORT, COMMIT) else OTHER
 
 
 class Fates:
@@ -52,7 +28,7 @@ class Fates:
     def scan(self, data: Buffer, at: int, head: BatchHead) -> None:
         """Add the next batch."""
         if head.attributes & CONTROL:
-            kind = control_type(data, at, head)
+            kind = read_marker(data, at, head).kind
             if kind >= 0:
                 first = self.opened.pop(head.producer_id, None)
                 if first is not None and kind == ABORT:
@@ -94,7 +70,7 @@ class Cleaned:
     def control(self, data: Buffer, at: int, head: BatchHead) -> bool:
         """Return whether no data of a control batch's transaction is left before it."""
         self._reach(head.last_offset)
-        kind = control_type(data, at, head)
+        kind = read_marker(data, at, head).kind
         producer_id = head.producer_id
         if kind == ABORT:
             aborted = self._aborted.pop(producer_id, None)

@@ -244,7 +244,7 @@ class Cutter:
             partition.log_start,
             pack_epochs(partition.epochs),
             pack_producers(partition.producers.entries()),
-            [],
+            partition.aborted(share.start, share.end),
             clipped(self._given_up_of(partition), share.start, share.end),
         )
         return PartitionToCut(

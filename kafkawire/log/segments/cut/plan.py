@@ -76,7 +76,7 @@ def share_of(
             break
     if given_up and not _holds_from(partition, end):
         end = max(end, min(passed(given_up, end), stable))
-    end = _within(partition, start, end)
+    end = _within(partition, start, _frame_border(partition, end))
     if end <= start:
         return None
     return CutShare(partition, start, end, size, retention_class(partition.config))
@@ -116,6 +116,20 @@ def _whole_until(partition: Partition, start: int, end: int) -> int:
     while row + 1 < stop and rows.base[row + 1] == rows.end_offset(row):
         row += 1
     return max(start, rows.end_offset(row))
+
+
+def _frame_border(partition: Partition, offset: int) -> int:
+    """The last offset up to `offset` at which no frame is divided: the last stable offset may lie
+    within one, the high watermark never does."""
+    rows = partition.rows
+    row = rows.find(offset - 1)
+    if row >= 0:
+        return rows.base[row] if rows.base[row] < offset < rows.end_offset(row) else offset
+    portions = partition.journal_extents
+    at = portions.find(offset - 1)
+    if at < 0 or at >= partition.evicted or portions.end[at] <= offset:
+        return offset
+    return portions.first[at]  # its rows are not in memory: all of it waits
 
 
 def _within(partition: Partition, start: int, end: int) -> int:

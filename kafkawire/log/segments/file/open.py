@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from crc32c import crc32c
 
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment.format import (
@@ -128,6 +129,26 @@ def read_lost_ranges(fs: FileSystem, path: str) -> LostRanges:
     except (FormatError, OSError) as failure:
         logger.warning("%s: cannot read the list of its lost offsets: %s", path, failure)
         return {}
+    finally:
+        file.close()
+
+
+def read_aborted(file: File) -> dict[int, list[Aborted]]:
+    """The aborted transactions of each partition that has some in a segment. May block.
+    FormatError if its state cannot be read, OSError from the disk."""
+    section = _read_ends(file, b"").optional(STATE)
+    if section is None:
+        return {}
+    data = file.pread(section.stop - section.start, section.start)
+    states = read_state(section_body(section, data))
+    return {number: state.aborted for number, state in states.items() if state.aborted}
+
+
+def read_aborted_of(fs: FileSystem, path: str) -> dict[int, list[Aborted]]:
+    """As `read_aborted`, of the segment at a path."""
+    file = fs.open(path)
+    try:
+        return read_aborted(file)
     finally:
         file.close()
 

@@ -10,6 +10,7 @@ from kafkawire.codec.damage import BadBatches, sound_run
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import SparseIndex
 from kafkawire.codec.types import Buffer
+from kafkawire.log.segments.store.aborted_cache import AbortedCache
 from kafkawire.offsets.catalog.port import SegmentRange
 
 MAX_INDEX_BYTES = 16 << 20
@@ -64,11 +65,13 @@ class WarmIndex:
 
 
 class WarmIndexes:
-    """A least-recently-used cache of sparse indexes with a bound on their bytes."""
+    """A least-recently-used cache of sparse indexes with a bound on their bytes. `aborted`: the
+    aborted transactions of the same segments."""
 
-    __slots__ = ("_kept", "size_bytes")
+    __slots__ = ("_kept", "aborted", "size_bytes")
 
     def __init__(self) -> None:
+        self.aborted = AbortedCache()
         self._kept: dict[Key, WarmIndex] = {}  # in the order of last use
         self.size_bytes = 0
 

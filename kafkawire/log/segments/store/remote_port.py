@@ -6,10 +6,11 @@ kafkawire.log.segments.store.remote_tier.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafkawire.codec.configs.settings import TierLevel
+from kafkawire.codec.control import Aborted
 from kafkawire.offsets.catalog.port import SegmentRange
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 class RemoteReadRequest(NamedTuple):
     """A request for whole batches of a partition from `offset` on, below `end`, at most `room`
     bytes; with `first` one batch whatever its size. `patience_s`: how long to wait for a remote
-    tier; None: until it answers or has failed for good, 0: take what is in memory."""
+    tier; None: until it answers or has failed for good, 0: take what is in memory. `committed`:
+    the reader leaves out the records of aborted transactions and has to know these."""
 
     partition: Partition
     offset: int
@@ -28,16 +30,19 @@ class RemoteReadRequest(NamedTuple):
     room: int
     first: bool
     patience_s: float | None
+    committed: bool = False
 
 
 @dataclass(slots=True)
 class Taken:
     """The result of reading one row: the next offset, and whether it is the row's end. Each of the
-    views in `batches` has whole batches."""
+    views in `batches` has whole batches. `aborted`: the aborted transactions that touch them, for
+    readers of committed records."""
 
     batches: list[memoryview]
     next_offset: int
     whole: bool
+    aborted: list[Aborted] = field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:

@@ -15,7 +15,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs.settings import TierLevel
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError, code_of
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.ports import Buffer, Env, File
 from kafkawire.log.partition.read_plan import (
@@ -25,6 +27,8 @@ from kafkawire.log.partition.read_plan import (
     skip_before,
     whole_batches,
 )
+from kafkawire.log.segments.file.open import read_aborted
+from kafkawire.log.segments.store.aborted_cache import SegmentAborted, has_transactions
 from kafkawire.log.segments.store.index_cache import (
     DamagedSegment,
     WarmIndex,
@@ -85,10 +89,15 @@ class WarmReader:
         self.fallbacks = 0
 
     async def read(
-        self, plan: SegmentRead, read_journals: ReadPlan, patience_s: float | None
+        self,
+        plan: SegmentRead,
+        read_journals: ReadPlan,
+        patience_s: float | None,
+        aborted: list[Aborted] | None = None,
     ) -> list[Buffer]:
         """Return the bytes of a plan that begins in a segment, cut to the whole batches it covers.
-        `read_journals` reads what follows in the journals.
+        `read_journals` reads what follows in the journals. `aborted`, if given, is extended by the
+        aborted transactions that touch what is read.
 
         Raises OSError from the disk, CORRUPT_MESSAGE for damage, and KAFKA_STORAGE_ERROR for what a
         remote tier cannot deliver. Returns nothing if that does not respond within `patience_s`; a
@@ -96,6 +105,7 @@ class WarmReader:
         """
         partition = plan.partition
         kept: list[Buffer] = []
+        found: list[Aborted] = [] if aborted is None else aborted
         offset, size = plan.offset, 0
         while offset < min(plan.end, partition.cut_offset):
             room = plan.max_bytes - size
@@ -105,13 +115,16 @@ class WarmReader:
             wait_s = 0.0 if kept else patience_s
             try:
                 taken = await self._take(
-                    RemoteReadRequest(partition, offset, plan.end, room, first, wait_s)
+                    RemoteReadRequest(
+                        partition, offset, plan.end, room, first, wait_s, aborted is not None
+                    )
                 )
             except (KafkaError, OSError):
                 if kept:
                     break  # reported when the reader gets there
                 raise
             kept += taken.batches
+            found += taken.aborted
             size += taken.size_bytes
             offset = taken.next_offset
             if not taken.whole:
@@ -119,7 +132,7 @@ class WarmReader:
         if partition.cut_offset <= offset < plan.end:
             rest = rest_of(plan, offset, size)
             try:
-                more = await read_journals(rest) if rest.size_bytes else []
+                more = await read_journals(rest, None, aborted) if rest.size_bytes else []
             except (KafkaError, OSError):
                 if not kept:
                     raise
@@ -237,13 +250,30 @@ class WarmReader:
             async with self._opened(mapping, request.partition) as (segment, file):
                 warm = await self._index(segment, file, mapping, request.partition)
                 try:
-                    return await self._env.offload.submit(
+                    taken = await self._env.offload.submit(
                         "warm", take, file, warm, mapping, request
                     )
+                    if request.committed:
+                        await self._add_aborted(taken, file, mapping, request.offset)
                 except DamagedSegment as damage:
                     raise self._damaged(segment, request.partition, damage) from damage
+                return taken
         finally:
             self._in_flight.give(size)
+
+    async def _add_aborted(
+        self, taken: Taken, file: File, mapping: SegmentRange, offset: int
+    ) -> None:
+        """Add the aborted transactions that touch what was read. DamagedSegment if there are
+        transactions and the segment's state, which says which were aborted, is damaged."""
+        known = self.indexes.aborted.find(mapping.segment_id)
+        if known is None:
+            known = await self._env.offload.submit("warm", load_aborted, file)
+            if known.damaged is None:
+                known = self.indexes.aborted.keep(mapping.segment_id, known)
+        if known.damaged is not None and has_transactions(taken.batches):
+            raise DamagedSegment(offset, taken.next_offset, known.damaged)
+        taken.aborted = known.overlapping(mapping.number, offset, taken.next_offset)
 
     async def _index(
         self, segment: Segment, file: File, mapping: SegmentRange, partition: Partition
@@ -294,6 +324,14 @@ class WarmReader:
 def load_index(file: File, mapping: SegmentRange) -> WarmIndex:
     """Read an index; runs in a thread. DamagedSegment if the checksum is wrong."""
     return read_index(file.pread(mapping.index_length, mapping.index_start), mapping)
+
+
+def load_aborted(file: File) -> SegmentAborted:
+    """Read the aborted transactions of a segment; runs in a thread. OSError from the disk."""
+    try:
+        return SegmentAborted(read_aborted(file))
+    except FormatError as failure:
+        return SegmentAborted({}, f"which transactions were aborted cannot be read: {failure}")
 
 
 def take(file: File, warm: WarmIndex, mapping: SegmentRange, request: RemoteReadRequest) -> Taken:
