@@ -140,9 +140,9 @@ def unpack_producers(packed: bytes) -> list[ProducerEntry]:
 
 
 def producers_at(entries: Iterable[ProducerEntry], end: int) -> list[ProducerEntry]:
-    """What entries say of producers at the offset `end`, which may be older than they are: without
-    the batches and the open transactions from `end` on. A producer that had only such batches is
-    left out, so that a retry of a lost one is accepted."""
+    """The entries as of the offset `end`, which may be older than they are: without the batches and
+    the open transactions from `end` on. A producer that had only such batches is left out, so that
+    a retry of a lost one is accepted."""
     kept = []
     for entry in entries:
         batches = [batch for batch in entry.batches if batch[2] < end]

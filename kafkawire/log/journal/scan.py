@@ -36,8 +36,8 @@ from kafkawire.log.journal.index_columns import IndexColumns, empty_columns
 from kafkawire.log.journal.salvage import offsets_of
 
 Fact = tuple[int, tuple[Any, ...], ControlContent | None]
-"""The log position of a frame, the fields of the head of a batch in it (batches.HEAD), and the content of
-a control batch."""
+"""The log position of a frame, the fields of the head of a batch in it (batches.HEAD), and the
+content of a control batch."""
 
 
 @dataclass(slots=True)
@@ -72,8 +72,8 @@ class Scanned:
     `rows` per partition number, `named` the first naming frame of each with its position, `claimed`
     the greatest committed log position any frame knew of; `end` the position after the last valid
     frame, `run` the greatest run number, `frames` their count without naming frames. `facts` per
-    partition number: the batches of producers with an ID, the content of markers, and those whose leader epoch is not that
-    of the batch before (`epochs`: of its last one).
+    partition number: the batches of producers with an ID, markers among them, and those whose
+    leader epoch is not that of the batch before (`epochs`: of its last one).
     """
 
     number: int

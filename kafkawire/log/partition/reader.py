@@ -132,8 +132,8 @@ class PartitionReader:
 
         `patience_s`: how long to wait for a remote tier; None: as long as it takes. `aborted`, if
         given, is extended by the aborted transactions that touch the bytes. Raises OSError from the
-        disk, and KafkaError where the plan's journals have been recycled since, or with CORRUPT_MESSAGE
-        where they do not contain whole batches at the plan's offset.
+        disk, and KafkaError where the plan's journals have been recycled since, or with
+        CORRUPT_MESSAGE where they do not contain whole batches at the plan's offset.
         """
         if isinstance(plan, SegmentRead):
             return await self.segments.read(plan, self.read, patience_s, aborted)

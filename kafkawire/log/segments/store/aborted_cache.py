@@ -40,7 +40,7 @@ class SegmentAborted:
 
 
 class AbortedCache:
-    """What is known of segments, by segment ID, least recently used first."""
+    """The aborted transactions of segments, by segment ID, least recently used first."""
 
     __slots__ = ("_kept", "size_bytes")
 
@@ -49,14 +49,15 @@ class AbortedCache:
         self.size_bytes = 0
 
     def find(self, segment_id: int) -> SegmentAborted | None:
-        """What is known of a segment, if it is in memory."""
+        """Return those of a segment, if they are in memory."""
         known = self._kept.pop(segment_id, None)
         if known is not None:
             self._kept[segment_id] = known
         return known
 
     def keep(self, segment_id: int, known: SegmentAborted) -> SegmentAborted:
-        """Keep what was loaded; the one to use, which another reader may have brought."""
+        """Keep those that were loaded; return the ones to use, which another reader may have
+        loaded before."""
         there = self.find(segment_id)
         if there is not None:
             return there
