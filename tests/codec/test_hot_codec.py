@@ -13,6 +13,7 @@ from kafkawire.codec import fetch as flat_fetch
 from kafkawire.codec import produce as flat_produce
 from kafkawire.codec.compile import DecodeError, decode, encode
 from kafkawire.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -220,6 +221,7 @@ def fetch_results(draw: st.DrawFn, version: int) -> list[flat_fetch.FetchResult]
             result.log_start_offset = draw(int64) if version >= 5 else -1
             result.records = list(draw(st.lists(st.binary(min_size=1, max_size=99), max_size=3)))
             result.size_bytes = sum(map(len, result.records))
+            result.aborted = draw(st.lists(st.tuples(int64, int64), max_size=3))
             if version >= 12 and draw(st.booleans()):
                 result.diverging = (draw(st.integers(0, 99)), draw(st.integers(0, 2**40)))
             results.append(result)
@@ -246,7 +248,8 @@ def test_fetch_responses_are_encoded_the_same(
         row = PartitionData(result.index, result.error_code, result.high_watermark)
         row.last_stable_offset = result.last_stable_offset
         row.log_start_offset = result.log_start_offset
-        row.aborted_transactions = [] if committed else None
+        aborted = [AbortedTransaction(*each) for each in result.aborted]
+        row.aborted_transactions = aborted if committed else None
         row.records = b"".join(result.records)
         if result.diverging is not None:
             row.diverging_epoch = EpochEndOffset(*result.diverging)
