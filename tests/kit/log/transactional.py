@@ -3,9 +3,10 @@ read back as consumers do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, iter_batches, records
+from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, build, iter_batches, records
 from kafkawire.codec.control import ABORT, COMMIT, Aborted, read_marker
 from kafkawire.codec.types import Buffer
 from kafkawire.log.partition.partition import Partition
@@ -13,10 +14,15 @@ from kafkawire.log.partition.producers import TransactionMarker
 from kafkawire.log.partition.read_plan import HotRead, aborted_in
 from kafkawire.log.partition.verification import NOT_VERIFIED
 from tests.kit.env import EPOCH_MS
-from tests.kit.log.logs import batch
 
 Read = tuple[int, bytes | None]
 """Offset and value of a record."""
+
+
+def packed(values: Sequence[bytes], keyed: bool, **more: Any) -> memoryview:
+    """A batch; `keyed`: each value is its key too, as a compacted topic needs one."""
+    pairs = [(value if keyed else None, value) for value in values]
+    return memoryview(build(pairs, timestamp_ms=EPOCH_MS, **more))
 
 
 class Producer:
@@ -27,12 +33,13 @@ class Producer:
         self.epoch = epoch
         self.sequences: dict[int, int] = {}
 
-    def send(self, partition: Partition, *values: bytes) -> int:
+    def send(self, partition: Partition, *values: bytes, keyed: bool = False) -> int:
         """Append a batch to its open transaction, or open one; the base offset."""
         sequence = self.sequences.get(partition.number, 0)
         self.sequences[partition.number] = sequence + len(values)
-        data = batch(
-            *values,
+        data = packed(
+            values,
+            keyed,
             producer_id=self.id,
             producer_epoch=self.epoch,
             base_sequence=sequence,
