@@ -149,8 +149,10 @@ class Simulation:
             await log.segments.cut()
             await log.checkpoint()
             await log.retention.reclaim()
-        if what == 3:
-            await log.segments.clean()
+        if what > 2 and self.kind == "compact":
+            await log.segments.cleaner.run()
+        if what == 3 and self.kind != "compact":
+            await log.segments.tend()
         if what == 4 and self.kind == "remote":
             local = [each for each in self.world.segments() if each.row.local]
             await self.world.remote(local[: self.rng.randrange(len(local) + 1)])
