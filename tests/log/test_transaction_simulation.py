@@ -40,7 +40,7 @@ class Model:
         return min((first for _, first in self.opened.values()), default=len(self.records))
 
     def committed(self, start: int) -> list[tuple[int, bytes | None]]:
-        """What a reader of committed records gets from `start` on."""
+        """The records that a reader of committed ones gets from `start` on."""
         return [
             (at, found[0])
             for at, found in enumerate(self.records[: self.stable])
@@ -63,7 +63,7 @@ class Simulation:
         return self.world.find("t")
 
     async def run(self) -> None:
-        """All steps, and a look at everything after each few."""
+        """Do all steps, and check everything after each few."""
         await self.world.start()
         configs = {"cleanup_policy": "compact"} if self.kind == "compact" else {}
         configs |= {"min_cleanable_dirty_ratio": "0"} if configs else {}

@@ -85,8 +85,8 @@ async def committed_records(
 def consume(
     buffers: Iterable[Buffer], offset: int, aborted: Iterable[tuple[int, int]]
 ) -> tuple[list[Read], int]:
-    """What a Java consumer makes of an answer (CompletedFetch.nextFetchedRecord), and where it goes
-    on."""
+    """Return the records that a Java consumer takes from an answer
+    (CompletedFetch.nextFetchedRecord), and the offset where it continues."""
     waiting = sorted((first, producer_id) for producer_id, first in aborted)
     dropping: set[int] = set()
     found: list[Read] = []

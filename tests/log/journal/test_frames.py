@@ -171,6 +171,6 @@ async def test_scan_collects_replay_data_of_valid_frames_only() -> None:
         if spoiled is not None:
             data[(one.rows.log_position[spoiled] & 0xFFFFFFFF) + BATCH_HEAD] ^= 1
         found = scan(memoryview(data), 1, HEADER_BYTES, len(data), 0)
-        noted = [(fields[0], fields[2]) for _, fields in found.facts[one.number]]
+        noted = [(fields[0], fields[2]) for _, fields, _ in found.facts[one.number]]
         assert noted == [(0, 3), (2 if spoiled is None else 3, 4), (4, 4), (5, 4)]
         assert [gap.first for gap in found.gaps] == ([] if spoiled is None else [spoiled])
