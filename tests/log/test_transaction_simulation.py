@@ -8,6 +8,7 @@ kafkawire.tiering.read.aborted.
 
 from __future__ import annotations
 
+import copy
 import random
 from dataclasses import dataclass, field
 
@@ -161,6 +162,12 @@ class Simulation:
     async def end_process(self) -> None:
         """A crash of some kind or a clean end, sometimes without index files after it."""
         how = self.rng.randrange(4)
+        states = [self.state()]
+        for _ in range(self.rng.randrange(4) if how else 0):
+            self.append()
+            states.append(self.state())
+            if self.rng.random() < 0.5:
+                await settle()  # written, not synced
         if how == 0:
             await self.world.log.close()
         else:
@@ -175,6 +182,12 @@ class Simulation:
                     self.world.fs.remove(f"{JOURNALS}/{name}")
         await self.world.start()
         self.open_tier()
+        end = self.partition.next_offset
+        self.model, self.producers = next(state for state in states if len(state[0].records) == end)
+
+    def state(self) -> tuple[Model, list[Producer]]:
+        """A copy of all that a crash may take back."""
+        return copy.deepcopy(self.model), copy.deepcopy(self.producers)
 
     async def check(self) -> None:
         """Compare what a reader gets with the model, from random offsets on."""
