@@ -68,7 +68,7 @@ class Simulation:
         await self.world.start()
         configs = {"cleanup_policy": "compact"} if self.kind == "compact" else {}
         configs |= {"min_cleanable_dirty_ratio": "0"} if configs else {}
-        await self.world.topic("t", **configs)
+        await self.world.topic("t", 1, **configs)
         self.open_tier()
         for step in range(STEPS):
             await self.step()

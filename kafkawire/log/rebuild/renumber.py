@@ -18,6 +18,7 @@ from crc32c import crc32c
 
 from kafkawire.codec.batches import CRC_FROM, HEAD
 from kafkawire.codec.configs.settings import TopicConfig
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.segment.format import PartitionEntry, PartitionState, TopicOrigin
 from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env, LogError
@@ -33,6 +34,7 @@ from kafkawire.log.journal.format import (
     read_naming,
 )
 from kafkawire.log.journal.ledger_file import NAMES as LEDGERS
+from kafkawire.log.partition.transactions import AbortedIndex
 from kafkawire.log.rebuild.findings import Evidence, SegmentSeen, SegmentShare
 from kafkawire.log.rebuild.plan import Rebuilt, used_files
 from kafkawire.log.recovery.quarantine import Quarantine
@@ -54,12 +56,13 @@ Batches = list[memoryview]
 @dataclass(slots=True)
 class SegmentPart:
     """The part of a new segment that belongs to one partition: whole batches that cover [first,
-    end)."""
+    end). `aborted`: the aborted transactions that the old segment listed; None: of journals."""
 
     number: int
     first: int
     end: int
     batches: Batches = field(default_factory=list)
+    aborted: list[Aborted] | None = None
 
 
 class Conversion:
@@ -78,6 +81,9 @@ class Conversion:
         self._topics = {p.number: (t, p.index) for t in rebuilt.topics for p in t.partitions}
         self._numbers = {(t.id, index): number for number, (t, index) in self._topics.items()}
         self._states = {each.number: each for each in rebuilt.checkpoints}
+        self._transactions = {
+            each.number: each.producers.transactions for each in seen.partitions.values()
+        }
         topics = [_origin(topic) for topic in rebuilt.topics]
         self._origin = JobOrigin(cluster_id, pack(topics)) if cluster_id else None
         self._made: list[str] = []
@@ -154,7 +160,9 @@ class Conversion:
         entry = share.entry
         view = file.need(entry.start, entry.start + entry.length, lambda _: None)
         starts = batch_starts(view, 0, len(view)) or []
-        return SegmentPart(number, entry.base_offset, entry.end_offset, self._sound(view, starts))
+        known = file.states().get(entry.number) or PartitionState()
+        sound = self._sound(view, starts)
+        return SegmentPart(number, entry.base_offset, entry.end_offset, sound, known.aborted)
 
     def _sound(self, view: memoryview, starts: list[int]) -> Batches:
         """Return the batches with correct checksums."""
@@ -241,7 +249,7 @@ class Conversion:
         with SegmentWriter(self._env.fs, output, self._node_id, now_ms, origins) as writer:
             for part in parts:
                 topic, index = self._topics[part.number]
-                state = self._state(part.number)
+                state = self._state(part)
                 writer.begin(part.number, (topic.id, topic.name, index), part.first, state)
                 writer.write(part.batches)
                 writer.end(part.end)
@@ -250,11 +258,14 @@ class Conversion:
         entries: list[PartitionEntry] = list(entries_of(made))
         return {entry.number: SegmentShare(file, entry) for entry in entries}
 
-    def _state(self, number: int) -> PartitionState:
-        known = self._states[number]
-        return PartitionState(
-            known.log_start, pack_epochs(known.leader_epochs), pack_producers(known.producers)
-        )
+    def _state(self, part: SegmentPart) -> PartitionState:
+        known, aborted = self._states[part.number], part.aborted
+        if aborted is None:
+            transactions = self._transactions.get(part.number)
+            found = transactions.aborted if transactions is not None else AbortedIndex()
+            aborted = found.overlapping(part.first, part.end)
+        epochs, producers = pack_epochs(known.leader_epochs), pack_producers(known.producers)
+        return PartitionState(known.log_start, epochs, producers, aborted)
 
 
 def _size(view: memoryview, at: int) -> int:

@@ -41,7 +41,7 @@ class Known:
 
 @dataclass
 class Model:
-    """What is known after each batch, and the log."""
+    """The producers after each batch, and the log."""
 
     producers: dict[int, Known] = field(default_factory=dict)
     aborted: list[Aborted] = field(default_factory=list)

@@ -31,6 +31,7 @@ from tests.kit.cli import Typed, produce
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.cutting import cut, expected, fill, started
 from tests.kit.log.logs import FOLDER, World, batch, read_all
+from tests.kit.log.transactional import Producer, committed_records
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.waiting import settle, wait_until
 
@@ -170,6 +171,48 @@ async def test_producer_state_is_restored() -> None:
     assert partition.producers.check(4000, 0, 60, 60) is None
     with pytest.raises(KafkaError):
         partition.producers.check(4000, 0, 62, 62)
+
+
+@pytest.mark.parametrize("power", [None, True])
+async def test_transactions_are_restored(power: bool | None) -> None:
+    world = await started(1)
+    partition = world.find("t0")
+    one, two, three = Producer(1), Producer(2), Producer(3)
+    one.send(partition, b"aborted")
+    await world.log.commit_log.committed()
+    await fill(partition, 60)
+    one.send(partition, b"aborted")
+    one.end(partition, commit=False)
+    await world.log.commit_log.committed()
+    await fill(partition, 20)
+    await cut(world)
+    assert partition.cut_offset > 0
+    two.send(partition, b"aborted")
+    two.end(partition, commit=False, version=2)
+    three.send(partition, b"open")
+    await world.log.commit_log.committed()
+    await fill(partition, 30)
+    before = partition.last_stable_offset, partition.producers.entries()
+    records = await committed_records(partition)
+    assert len(records) == 80
+    if power is None:
+        await world.log.close()
+    else:
+        await world.abandon()
+        world.fs.crash()
+    await rebuilt(world)
+    await clean(world)
+    await world.start()
+    partition = world.find("t0")
+    stable, entries = before
+    assert partition.last_stable_offset == stable
+    fields = [(each.producer_id, each.epoch, each.open_offset) for each in entries]
+    again = partition.producers.entries()
+    assert [(each.producer_id, each.epoch, each.open_offset) for each in again] == fields
+    assert await committed_records(partition) == records
+    three.end(partition, commit=False)
+    await world.log.commit_log.committed()
+    assert await committed_records(partition) == records + expected(86, 116)
 
 
 async def test_topics_are_written_to_journals_of_restored_folder() -> None:

@@ -114,7 +114,7 @@ class WarmReader:
                 break
             wait_s = 0.0 if kept else patience_s
             try:
-                taken = await self._take(
+                taken = await self._take_row(
                     RemoteReadRequest(
                         partition, offset, plan.end, room, first, wait_s, aborted is not None
                     )
@@ -156,6 +156,14 @@ class WarmReader:
         if position is None:
             return mapping.end_offset
         return max(mapping.base_offset, index.block(index.find(position))[2])
+
+    async def _take_row(self, request: RemoteReadRequest) -> Taken:
+        """As `_take`; with the aborted transactions whose markers are in the journals, for a
+        rebuild of mixed folders puts open transactions into segments."""
+        taken = await self._take(request)
+        if request.committed:
+            taken.aborted += request.partition.aborted(request.offset, taken.next_offset)
+        return taken
 
     async def _take(self, request: RemoteReadRequest) -> Taken:
         """Read batches out of the row that covers the offset."""
