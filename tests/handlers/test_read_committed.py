@@ -106,6 +106,25 @@ async def test_committed_records_are_read(
     assert len(consume([bytes(row.records)], 0, [])[0]) == 5
 
 
+async def test_many_partitions_at_once(client: Client, partition: Partition) -> None:
+    """A long Fetch, which is served in slices."""
+    await filled(partition)
+    rows = [FetchPartition(at, fetch_offset=0, partition_max_bytes=1 << 20) for at in range(200)]
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=1,
+        topics=[FetchTopic(topic="t", partitions=rows)],
+    )
+    answer = (await client.call(request, 11)).responses[0].partitions
+    assert len(answer) == 200
+    row = answer[0]
+    assert (row.high_watermark, row.last_stable_offset) == (7, 5)
+    assert [(each.producer_id, each.first_offset) for each in row.aborted_transactions] == [(1, 0)]
+    assert read(row, 0) == [(1, b"yes")]
+
+
 async def test_a_fetch_above_the_last_stable_offset_is_answered_at_once(
     client: Client, partition: Partition
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from kafkawire.manifest.keys import SEGMENTS
 from kafkawire.tiering.admin.why import LocalOnlyRange, merged
 from kafkawire.tiering.upload.scheduler import Reason, Why
+from tests.kit.log.transactional import Producer
 from tests.kit.tier.fake_bucket import StoreFaults
 from tests.kit.tier.faults import CALM
 from tests.kit.tier.world import TierProcess, TierWorld
@@ -85,6 +86,26 @@ def test_reasons_of_small_segment_until_uploaded() -> None:
         assert (row["commit"], row["dispatch"], row["lag_s"]) == (3, 3, 0.0)
         (whole,) = (await process.ask("why", all=True, topic="t"))["pieces"]
         assert (whole["reason"], whole["to"]) == ("uploaded", 3)
+
+    live(TierWorld(1), act)
+
+
+def test_open_transaction_is_reported_as_reason() -> None:
+    async def act(process: Asked) -> None:
+        await process.produce(tiering_min_object_bytes="1")
+        (partition,) = await process.partitions()
+        producer = Producer(7)
+        producer.send(partition, b"open")
+        await process.log.commit_log.committed()
+        text = "producer 7 has a transaction open since offset 3"
+        assert await process.reasons() == [("active", ""), ("transaction open", text)]
+        await process.env.sleep(60)
+        (piece,) = (await process.ask("why"))["pieces"]
+        assert (piece["from"], piece["to"], piece["detail"]) == (3, 4, text)
+        producer.end(partition, commit=True)
+        await process.log.commit_log.committed()
+        await process.env.sleep(60)
+        assert await process.reasons() == []
 
     live(TierWorld(1), act)
 

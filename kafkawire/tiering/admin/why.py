@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class PartitionTiering:
     """Tiering state of a partition, in memory or not. `rows`: (base, end, segment id, bytes) by
-    offset; `journal_bytes`: the bytes after them; `journals`: their journal numbers."""
+    offset; `journal_bytes`: the bytes after them; `journals`: their journal numbers; `opened`:
+    producer ID and first offset of the oldest open transaction."""
 
     number: int
     config: TopicConfig
@@ -41,6 +42,7 @@ class PartitionTiering:
     rows: Sequence[tuple[int, int, int, int]]
     journal_bytes: int = 0
     journals: Sequence[int] = ()
+    opened: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,13 @@ def shape_of(tiering: Tiering, partition: Partition) -> PartitionTiering:
         rows=list(zip(rows.base, rows.end, rows.segment, rows.length, strict=True)),
         journal_bytes=max(0, partition.size_bytes - sum(rows.length)),
         journals=journals,
+        opened=_oldest_transaction(partition),
     )
+
+
+def _oldest_transaction(partition: Partition) -> tuple[int, int] | None:
+    transactions = partition.producers.transactions
+    return None if transactions is None else next(iter(transactions.open.items()), None)
 
 
 def stored_shape(tiering: Tiering, row: PartitionRow, config: TopicConfig) -> PartitionTiering:
@@ -118,10 +126,26 @@ def pieces(tiering: Tiering, shape: PartitionTiering) -> list[LocalOnlyRange]:
         why = _not_wanted(shape.config) or _of_journals(tiering, shape)
         since = min((tiering.log.segments.cutter.timing.held_since(n) for n in shape.journals),
                     default=NEVER)  # fmt: skip
-        found.append(
-            LocalOnlyRange(start, shape.high_watermark, shape.journal_bytes, why, since, 0)
-        )
+        found += _in_journals(shape, start, why, since)
     return merged(found)
+
+
+def _in_journals(
+    shape: PartitionTiering, start: int, why: Why, since: float
+) -> list[LocalOnlyRange]:
+    """Return the ranges that are only in the journals: what waits for an open transaction apart
+    from what is before it. Their bytes are estimated by their offsets."""
+    end, size = shape.high_watermark, shape.journal_bytes
+    border = end
+    if shape.opened is not None and why.reason is Reason.ACTIVE:
+        border = min(max(start, shape.opened[1]), end)
+    before = size * (border - start) // (end - start)
+    found = [LocalOnlyRange(start, border, before, why, since, 0)] if border > start else []
+    if border < end and shape.opened is not None:
+        text = f"producer {shape.opened[0]} has a transaction open since offset {shape.opened[1]}"
+        open_now = Why(Reason.TRANSACTION, detail=text)
+        found.append(LocalOnlyRange(border, end, size - before, open_now, since, 0))
+    return found
 
 
 def merged(found: Iterable[LocalOnlyRange]) -> list[LocalOnlyRange]:

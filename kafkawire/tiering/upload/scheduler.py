@@ -41,6 +41,7 @@ class Reason(Enum):
     """Reasons why something is not in the remote tier."""
 
     ACTIVE = "active"
+    TRANSACTION = "transaction open"
     WAIT_AGE = "waiting for age"
     QUEUED = "queued"
     UPLOADING = "uploading"
