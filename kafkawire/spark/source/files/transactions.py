@@ -1,8 +1,8 @@
 """Aborted transactions of a partition, from the state of its segments.
 
-A segment's state has the transactions whose marker is in it, which may be in a later segment than
-the records; so all segments from a range's first one on are read. Read only if there is a
-transactional batch.
+A segment's state has those that overlap it, so the segments of a range have all that touch it. The
+segments after the range are read too, which is not necessary. Read only if there is a transactional
+batch.
 """
 
 from __future__ import annotations
