@@ -119,7 +119,8 @@ class Upkeep:
         for at, partition in enumerate(list(producing)):
             if partition.producers.expire(before_ms):
                 partition.mark_dirty()
-            if partition.removed or not partition.producers.states:
+            producers = partition.producers
+            if partition.removed or not (producers.states or producers.verifying):
                 producing.discard(partition)
             if at % SLICE == SLICE - 1:
                 await self._env.slices.pause()

@@ -34,6 +34,7 @@ def is_idle(partition: Partition) -> bool:
         or len(partition.rows)
         or len(partition.journal_extents)
         or partition.producers.states
+        or partition.producers.verifying
         or partition.high_watermark != partition.next_offset
         or partition.offsets.pending != partition.next_offset
         or partition.removed

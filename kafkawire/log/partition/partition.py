@@ -307,6 +307,7 @@ class Partition:
     ) -> Guard | None:
         """Return the guard that the first batch of a transaction needs, or None where nothing is
         to be verified; see Producers.begin_verification."""
+        self.log.producing.add(self)  # for guards expire with producers
         return self.producers.begin_verification(producer_id, epoch, sequence, now_ms, adds=adds)
 
     def aborted(self, start: int, end: int) -> list[Aborted]:

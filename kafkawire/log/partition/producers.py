@@ -148,6 +148,16 @@ class Producers:
             self._guards = Guards()
         return self._guards.begin(producer_id, epoch, sequence, now_ms, adds=adds)
 
+    @property
+    def verifying(self) -> bool:
+        """Whether a question to the coordinator is not used up."""
+        return self._guards is not None and len(self._guards) > 0
+
+    def drop_guard(self, producer_id: int, guard: Guard) -> None:
+        """Drop a guard whose question the coordinator has refused for good."""
+        if self._guards is not None and self._guards.find(producer_id) is guard:
+            self._guards.use(producer_id)
+
     def check_transactional(
         self, producer_id: int, epoch: int, first: int, last: int, guard: Guard | None
     ) -> tuple[int, int] | None:

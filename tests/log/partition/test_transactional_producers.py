@@ -262,6 +262,18 @@ def test_guards_are_bounded_and_expire() -> None:
     assert len(guards) == 1
 
 
+def test_a_refused_guard_is_dropped(bench: Bench) -> None:
+    guard = bench.ask()
+    assert guard is not None
+    assert bench.producers.verifying
+    bench.producers.drop_guard(P, Guard(0, 0, NOW_MS, adds=False))
+    assert bench.producers.verifying, "another question's"
+    bench.producers.drop_guard(P, guard)
+    assert not bench.producers.verifying
+    with refused(STATE):
+        bench.send(0, guard=guard)
+
+
 def test_a_newer_epoch_sets_the_lowest_sequence() -> None:
     guard = Guard(1, 5, NOW_MS, adds=False)
     guard.ask(0, 1)
