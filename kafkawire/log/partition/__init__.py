@@ -16,8 +16,8 @@ Easy to get wrong:
 - The offset index and the segments never contain the same batch: a cut moves a partition's border,
   its segment rows and its index rows in one step.
 - An aborted transaction is known in memory while its marker lies in the journals, and in the state
-  of every segment that it overlaps. Both are taken with the batches that are read, never afterwards:
-  a cut or a compaction in between would lose them.
+  of every segment that it overlaps. Both are taken with the batches that are read, never
+  afterwards: a cut or a compaction in between would lose them.
 - The last stable offset may lie within a frame, the high watermark never does.
 - A verification guard is used up by the first batch it lets in, and dropped by a marker: an answer
   of the coordinator that is older than the marker must not open a transaction.
