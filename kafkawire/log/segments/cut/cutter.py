@@ -50,6 +50,8 @@ JOB_SLICE = 64
 """Partitions whose state is packed per event-loop iteration."""
 STUCK_S = 30.0
 """Seconds until a journal of which nothing could be cut is checked again."""
+OPEN_S = 1.0
+"""The same where a transaction is open: it may end soon, and tiered topics must not wait longer."""
 
 
 class Cutter:
@@ -68,6 +70,7 @@ class Cutter:
         "_stuck",
         "_swapper",
         "_taken",
+        "_transaction_open",
         "damaged",
         "timing",
     )
@@ -97,6 +100,7 @@ class Cutter:
         self._stuck: dict[int, float] = {}
         self.damaged: dict[int, int] = {}  # number -> offset of a damaged batch
         self._taken: set[int] = set()
+        self._transaction_open = False  # which kept something of the last plan in the journals
 
     async def run(self) -> bool:
         """Roll old journals and cut all that are due; return whether anything was cut."""
@@ -150,7 +154,8 @@ class Cutter:
             if shares:
                 await self._cut(shares, pins)
             else:
-                until = self._env.clock.monotonic() + STUCK_S
+                wait_s = OPEN_S if self._transaction_open else STUCK_S
+                until = self._env.clock.monotonic() + wait_s
                 self._stuck.update({journal.number: until for journal in journals})
         finally:
             pins.release()
@@ -160,6 +165,7 @@ class Cutter:
         last = journals[-1].number if journals else 0
         shares: dict[int, CutShare] = {}
         scanned = 0
+        self._transaction_open = False
         # A range at the end of a partition may be in no journal.
         for numbers in [*(each.numbers for each in journals), self._given_up.ranges]:
             for number in list(numbers):
@@ -169,6 +175,8 @@ class Cutter:
                 share = share_of(partition, last, self._given_up_of(partition))
                 if share is not None and share.start > self.damaged.get(number, -1):
                     shares[number] = share
+                elif partition.last_stable_offset < partition.high_watermark:
+                    self._transaction_open = True
                 scanned += 1
                 if scanned % SLICE == 0:
                     await self._env.slices.pause()
