@@ -125,11 +125,11 @@ def _frame_border(partition: Partition, offset: int) -> int:
     row = rows.find(offset - 1)
     if row >= 0:
         return rows.base[row] if rows.base[row] < offset < rows.end_offset(row) else offset
-    portions = partition.journal_extents
-    at = portions.find(offset - 1)
-    if at < 0 or at >= partition.evicted or portions.end[at] <= offset:
+    extents = partition.journal_extents
+    at = extents.find(offset - 1)
+    if at < 0 or at >= partition.evicted or extents.end[at] <= offset:
         return offset
-    return portions.first[at]  # its rows are not in memory: all of it waits
+    return extents.first[at]  # its rows are not in memory: all of it waits
 
 
 def _within(partition: Partition, start: int, end: int) -> int:
