@@ -155,7 +155,8 @@ def _refuse_fields(head: Head, size_bytes: int) -> NoReturn:
     if sequence < 0 <= producer:
         raise _invalid(f"producer {producer} sent the sequence number {sequence}")
     if attributes & TRANSACTIONAL and producer < 0:
-        raise _invalid("a transactional batch without a producer ID")
+        text = "a transactional batch must have a producer ID"
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
     if attributes & LOG_APPEND_TIME:
         text = "only the broker sets the timestamp type LogAppendTime"
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)

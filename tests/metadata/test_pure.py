@@ -82,7 +82,7 @@ def test_garbage_raises_only_format_error(garbage: bytes) -> None:
         assert garbage[0] == 1
 
 
-@pytest.mark.parametrize("packed", [b"", b"\x00", b"\x02" + bytes(12)])
+@pytest.mark.parametrize("packed", [b"", b"\x00", b"\x03" + bytes(12)])
 def test_unknown_format_is_refused(packed: bytes) -> None:
     for unpack in (unpack_epochs, unpack_producers):
         with pytest.raises(FormatError, match="does not know"):
