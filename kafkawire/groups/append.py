@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups.records import Record, batches_of
 from kafkawire.groups.request import append_error
+from kafkawire.groups.transactional import (
+    PendingBatch,
+    TransactionLog,
+    TransactionStep,
+    encode_batch,
+)
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
+
+MARKER_BYTES = 78
+"""Size of a control batch with a marker."""
 
 LOGGED_CHARS = 500
 """Maximum length of group names in one log line: a batch may have hundreds of groups."""
@@ -24,12 +33,14 @@ LOGGED_CHARS = 500
 
 class Appender:
     """Appends to one partition. `next_offset`: the end of appended records; `log_bytes`: bytes
-    appended or read since the last snapshot."""
+    appended or read since the last snapshot. `transactions` appends to the same partition; None:
+    transactions are not served."""
 
-    __slots__ = ("_partition", "log_bytes", "next_offset")
+    __slots__ = ("_partition", "_transactions", "log_bytes", "next_offset")
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, transactions: TransactionLog | None = None) -> None:
         self._partition = partition
+        self._transactions = transactions
         self.next_offset = 0
         self.log_bytes = 0
 
@@ -61,6 +72,24 @@ class Appender:
         except KafkaError as error:
             return self._refused(error)
         self.next_offset += len(records)
+        return None
+
+    def append_transactional(self, step: TransactionStep, now_ms: int) -> ErrorCode | None:
+        """Append the batch of a transaction's step; like `append`."""
+        if self._transactions is None:
+            return ErrorCode.INVALID_TXN_STATE
+        try:
+            if not isinstance(step, PendingBatch):
+                self._transactions.append_marker(step, now_ms)
+                self.log_bytes += MARKER_BYTES
+                self.next_offset += 1
+                return None
+            batch = encode_batch(step, now_ms)
+            self._transactions.append_offsets(memoryview(batch), step.guard, now_ms)
+        except KafkaError as error:
+            return self._refused(error)
+        self.log_bytes += len(batch)
+        self.next_offset += len(step.records)
         return None
 
     def log_defect(self, what: str) -> None:

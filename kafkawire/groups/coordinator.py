@@ -11,7 +11,8 @@ The order that makes group state safe :
    retry, and the partition is loaded again from committed records.
 
 OffsetCommits that arrive in one event-loop iteration share a batch. Decisions about groups never
-depend on offsets, so only requests that read or delete offsets append the batch first.
+depend on offsets, so only requests that read or delete offsets append the batch first. So do those
+of transactions: a TxnOffsetCommit and a marker are batches of their own, in order of arrival.
 
 One per led partition of `__consumer_offsets`, owned by kafkawire.groups.service.
 """
@@ -29,7 +30,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups import load
 from kafkawire.groups.append import Appender, names_of
 from kafkawire.groups.decision import CancelTimer, Decision, Reply, SetTimer, session
-from kafkawire.groups.load import Loaded
+from kafkawire.groups.load import LiveState, Loaded
 from kafkawire.groups.replies import Settling, UnansweredRequest
 from kafkawire.groups.request import (
     Client,
@@ -44,6 +45,7 @@ from kafkawire.groups.request import (
 from kafkawire.groups.shard import Shard
 from kafkawire.groups.snapshot import SnapshotLocation
 from kafkawire.groups.timers import Timers
+from kafkawire.groups.transactional import TransactionLog
 from kafkawire.log.io.ports import Env
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.offset_commit import OffsetCommitRequest
@@ -96,6 +98,7 @@ class Coordinator:
         commit_log: CommitLog,
         folder: str,
         topics: Container[str],
+        transactions: TransactionLog | None = None,
     ) -> None:
         self.env = env
         self.config = config
@@ -107,7 +110,7 @@ class Coordinator:
         self.phase = Phase.LOADING
         self.timers = Timers(env, self._timer_due)
         self.settling = Settling(commit_log, self._reply, self._settled, self._commit_failed)
-        self.appender = Appender(partition)
+        self.appender = Appender(partition, transactions)
         self.snapshot_bytes = 0
         self._renewal_ms = 0.0  # of the snapshot, on the monotonic clock
         self.owed: dict[str, float] = {}  # deleted topics -> the batch that has their tombstones
@@ -185,13 +188,17 @@ class Coordinator:
     def _carry_out(self, decision: Decision, now_ms: int) -> ErrorCode | None:
         """Execute steps 2 to 4. Return the error if the records could not be appended; then nothing
         was changed."""
-        records = decision.records
-        if records:
+        records, transactional = decision.records, decision.transactional
+        failure: ErrorCode | None = None
+        if transactional is not None:
+            failure = self.appender.append_transactional(transactional, now_ms)
+        elif records:
             failure = self.appender.append(records, now_ms)
-            if failure is not None:
-                return failure
+        if failure is not None:
+            return failure
         if self._apply([decision], now_ms):
-            self.settling.release(decision.replies, appended=bool(records))
+            appended = bool(records) or transactional is not None
+            self.settling.release(decision.replies, appended=appended)
         return None
 
     def _apply(self, decisions: Sequence[Decision], now_ms: int) -> bool:
@@ -399,11 +406,15 @@ class Coordinator:
             return  # a snapshot would lose the damaged commits, which would be -1 from then on
         self._storing = True
         life, covered = self._life, self.appender.log_bytes
-        next_offset, live = self.appender.next_offset, list(self.shard.records())
+        live = LiveState(
+            self.appender.next_offset,
+            list(self.shard.records()),
+            list(self.shard.offsets.pending.records()),
+        )
         try:
             await self.commit_log.committed()
             if life == self._life:
-                self.snapshot_bytes = await load.store(self.env, self.place, next_offset, live)
+                self.snapshot_bytes = await load.store(self.env, self.place, live)
                 self.appender.snapshot_stored(covered)
                 age_ms = min(SNAPSHOT_MAX_AGE_MS, self.partition.config.delete_retention_ms // 4)
                 self._renewal_ms = self.env.clock.monotonic() * 1000 + age_ms

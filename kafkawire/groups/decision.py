@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from kafkawire.groups.classic.changes import Change
 from kafkawire.groups.records import GroupRecord, OffsetRecord, Record
 from kafkawire.groups.request import Response
+from kafkawire.groups.transactional import PendingBatch, TransactionEnded, TransactionStep
 
-Step = Record | Change
+Step = Record | TransactionStep | Change
 
 # State machines know a parked request only by a number.
 Token = int
@@ -82,6 +83,12 @@ class Decision:
     def records(self) -> list[Record]:
         """The steps to append to the log, in order."""
         return [step for step in self.steps if isinstance(step, GroupRecord | OffsetRecord)]
+
+    @property
+    def transactional(self) -> TransactionStep | None:
+        """The step that is a batch of its own, of a transaction; then there are no others."""
+        step = self.steps[0] if self.steps else None
+        return step if isinstance(step, PendingBatch | TransactionEnded) else None
 
     @property
     def replies(self) -> list[Reply]:

@@ -10,18 +10,27 @@ answered as never committed. Other failures of the log are errors, because they 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.batches import CONTROL, iter_batches, records
+from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, iter_batches, records
+from kafkawire.codec.control import ABORT, COMMIT, read_marker
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer, DecodeError
 from kafkawire.groups import snapshot
-from kafkawire.groups.records import Record, committed_keys, decode_record, encode_record
+from kafkawire.groups.pending import PendingRecord
+from kafkawire.groups.records import (
+    OffsetRecord,
+    Record,
+    committed_keys,
+    decode_record,
+    encode_record,
+    ended_producers,
+)
 from kafkawire.groups.request import Settings
 from kafkawire.groups.shard import Shard
-from kafkawire.groups.snapshot import SnapshotLocation
+from kafkawire.groups.snapshot import Contents, PendingPair, SnapshotLocation
+from kafkawire.groups.transactional import PendingBatch, TransactionEnded
 from kafkawire.log.io.ports import Env
 
 if TYPE_CHECKING:
@@ -45,6 +54,15 @@ class Loaded:
     next_offset: int
     log_bytes: int
     snapshot_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveState:
+    """The state that a snapshot stores: that of the records below `next_offset`."""
+
+    next_offset: int
+    records: list[Record]
+    pending: list[PendingRecord]
 
 
 async def load(
@@ -98,7 +116,9 @@ async def _pass_damage(loaded: Loaded, partition: Partition, last: int) -> None:
     where = f"{partition.topic}-{partition.index}"
     logger.critical("%s: offsets %d-%d and the group state stored there are lost: %s",
                     where, first, last - 1, what)  # fmt: skip
+    ended = {producer_id for payload in payloads for producer_id in ended_producers(payload)}
     loaded.shard.offsets.lose(lost)
+    loaded.shard.lose_transactions(ended)
     loaded.next_offset = last
 
 
@@ -106,7 +126,7 @@ async def _load_snapshot(env: Env, loaded: Loaded, place: SnapshotLocation, end:
     found = await env.offload.submit("files", snapshot.read, env.fs, place)
     if found is None:
         return
-    next_offset, pairs = found
+    next_offset, pairs = found.next_offset, found.pairs
     if next_offset > end:
         # With flush=os a crash can lose records that a snapshot has. Their offsets will be assigned
         # again, so the file must be deleted before that.
@@ -117,6 +137,8 @@ async def _load_snapshot(env: Env, loaded: Loaded, place: SnapshotLocation, end:
         for key, value in pairs[start : start + SLICE_RECORDS]:
             _load_record(loaded.shard, key, value)
         await env.slices.pause()
+    for pending in found.pending:  # as many as open transactions committed: few
+        _load_pending(loaded.shard, pending)
     loaded.next_offset = max(next_offset, loaded.next_offset)
     loaded.snapshot_bytes = sum(len(key) + len(value) for key, value in pairs)
 
@@ -125,11 +147,14 @@ def _load_batches(loaded: Loaded, buffer: Buffer) -> None:
     for position, head in iter_batches(buffer):
         if head.last_offset < loaded.next_offset:
             continue
-        if not head.attributes & CONTROL:
+        if head.attributes & CONTROL:
+            _load_marker(loaded.shard, buffer, position, head)
+        else:
+            producer_id = head.producer_id if head.attributes & TRANSACTIONAL else -1
             try:
                 for record in records(buffer, position):
                     if record.offset >= loaded.next_offset:
-                        _load_record(loaded.shard, record.key, record.value)
+                        _load_record(loaded.shard, record.key, record.value, producer_id)
             except (KafkaError, DecodeError) as error:
                 logger.warning(
                     "skipping the rest of a batch of __consumer_offsets, offsets %d-%d: %s",
@@ -139,24 +164,51 @@ def _load_batches(loaded: Loaded, buffer: Buffer) -> None:
         loaded.log_bytes += head.size_bytes
 
 
-def _load_record(shard: Shard, key: Buffer | None, value: Buffer | None) -> None:
+def _load_marker(shard: Shard, buffer: Buffer, position: int, head: BatchHead) -> None:
+    kind = read_marker(buffer, position, head).kind
+    if kind in (ABORT, COMMIT):  # no other types end a transaction
+        shard.load_transactional(TransactionEnded(head.producer_id, kind == COMMIT))
+
+
+def _load_pending(shard: Shard, stored: PendingPair) -> None:
+    try:
+        record = decode_record(stored.key, stored.value)
+    except DecodeError as error:
+        logger.warning("skipping a pending offset of a group snapshot: %s", error)
+        return
+    if isinstance(record, OffsetRecord) and record.value is not None:
+        shard.load_pending(PendingRecord(stored.producer_id, record, stored.superseded))
+
+
+def _load_record(
+    shard: Shard, key: Buffer | None, value: Buffer | None, producer_id: int = -1
+) -> None:
+    """Apply a record of the log; `producer_id`: of its transaction, or -1."""
     try:
         record = decode_record(key, value)
     except DecodeError as error:
         logger.warning("skipping a record of __consumer_offsets: %s", error)
         return
-    if record is not None:
+    if isinstance(record, OffsetRecord) and record.value is not None and producer_id >= 0:
+        shard.load_transactional(PendingBatch(producer_id, -1, (record,)))
+    elif record is not None:  # a tombstone deletes at once, in a transaction too, as in Kafka
         shard.load(record)
 
 
-async def store(env: Env, place: SnapshotLocation, next_offset: int, live: Iterable[Record]) -> int:
-    """Write a snapshot of `live`, the state of records below `next_offset`, which must be
-    committed; return its size in bytes. Raises OSError."""
+async def store(env: Env, place: SnapshotLocation, live: LiveState) -> int:
+    """Write a snapshot of `live`, whose records must be committed; return its size in bytes.
+    Raises OSError."""
     pairs: list[snapshot.Pair] = []
-    for number, record in enumerate(live):
+    for number, record in enumerate(live.records):
         key, value = encode_record(record)
         assert value is not None, "tombstones are not live"
         pairs.append((key, value))
         if number % SLICE_RECORDS == SLICE_RECORDS - 1:
             await env.slices.pause()
-    return await env.offload.submit("files", snapshot.write, env.fs, place, next_offset, pairs)
+    pending: list[PendingPair] = []
+    for producer_id, record, superseded in live.pending:
+        key, value = encode_record(record)
+        assert value is not None, "transactions delete no offsets"
+        pending.append(PendingPair(producer_id, superseded, key, value))
+    contents = Contents(live.next_offset, pairs, pending)
+    return await env.offload.submit("files", snapshot.write, env.fs, place, contents)

@@ -17,8 +17,10 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.member import CONSUMER
 from kafkawire.groups.classic.states import GroupState
+from kafkawire.groups.pending import PendingOffsets
 from kafkawire.groups.records import Offset, OffsetKey, OffsetRecord, fits
-from kafkawire.groups.request import Settings
+from kafkawire.groups.request import Settings, VerifiedCommit, transactional_error
+from kafkawire.groups.transactional import PendingBatch
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -39,21 +41,25 @@ from kafkawire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from kafkawire.messages.txn_offset_commit import TxnOffsetCommitResponse
 
 Topics = dict[str, dict[int, Offset]]
 
 INT64_MAX = (1 << 63) - 1
+_LOST = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class Offsets:
     """Offsets by group, topic and partition, without empty entries. `lost`: committed offsets whose
-    records are damaged, until the next commit or tombstone of the same key."""
+    records are damaged, until the next commit or tombstone of the same key. `pending`: those of
+    open transactions."""
 
-    __slots__ = ("by_group", "lost")
+    __slots__ = ("by_group", "lost", "pending")
 
     def __init__(self) -> None:
         self.by_group: dict[str, Topics] = {}
         self.lost: set[OffsetKey] = set()
+        self.pending = PendingOffsets()
 
     def lose(self, keys: Iterable[OffsetKey]) -> None:
         """Record that newer commits of these keys are damaged. If an older one is known it is
@@ -64,12 +70,37 @@ class Offsets:
 
     def apply(self, record: OffsetRecord) -> None:
         """Apply a commit or a tombstone."""
+        if record.value is not None:
+            if record.group_id in self.pending.by_group:
+                self.pending.supersede((record.group_id, record.topic, record.partition))
+            self._set(record, record.value)
+            return
+        self.pending.drop((record.group_id, record.topic, record.partition))
+        self._remove(record)
+
+    def end(self, producer_id: int, *, commit: bool) -> set[str]:
+        """Apply the end of a transaction; return the groups whose pending offsets it ended."""
+        current, keys = self.pending.end(producer_id, commit=commit)
+        for record in current:
+            assert record.value is not None
+            self._set(record, record.value)
+        return {group_id for group_id, _, _ in keys}
+
+    def lose_pending(self, producer_id: int) -> set[str]:
+        """Record that the marker of a producer is damaged; return the groups of its offsets."""
+        _, keys = self.pending.end(producer_id, commit=False)
+        self.lose(keys)
+        return {group_id for group_id, _, _ in keys}
+
+    def _set(self, record: OffsetRecord, value: Offset) -> None:
         if self.lost:
             self.lost.discard((record.group_id, record.topic, record.partition))
-        if record.value is not None:
-            topics = self.by_group.setdefault(record.group_id, {})
-            topics.setdefault(record.topic, {})[record.partition] = record.value
-            return
+        topics = self.by_group.setdefault(record.group_id, {})
+        topics.setdefault(record.topic, {})[record.partition] = value
+
+    def _remove(self, record: OffsetRecord) -> None:
+        if self.lost:
+            self.lost.discard((record.group_id, record.topic, record.partition))
         topics = self.by_group.get(record.group_id, {})
         partitions = topics.get(record.topic)
         if partitions is None or partitions.pop(record.partition, None) is None:
@@ -82,6 +113,15 @@ class Offsets:
     def of(self, group_id: str) -> Mapping[str, Mapping[int, Offset]]:
         """Return the committed offsets of a group; empty for unknown groups."""
         return self.by_group.get(group_id, {})
+
+    def stored(self, group_id: str) -> dict[str, list[int]]:
+        """Return the topics and partitions of a group with committed or pending offsets."""
+        committed = self.of(group_id)
+        found = {topic: list(partitions) for topic, partitions in committed.items()}
+        for topic, partition in self.pending.of(group_id):
+            if partition not in committed.get(topic, {}):
+                found.setdefault(topic, []).append(partition)
+        return found
 
     def as_request(self, group_id: str) -> list[OffsetFetchRequestTopics]:
         """Return the committed offsets of a group, as a request for all of them."""
@@ -97,21 +137,29 @@ class Offsets:
                     yield OffsetRecord(group_id, topic, partition, value)
 
     def tombstones(self, group_id: str) -> list[OffsetRecord]:
+        """Return the tombstones of a group's offsets, pending ones included."""
         return [
             OffsetRecord(group_id, topic, partition, None)
-            for topic, partitions in self.of(group_id).items()
+            for topic, partitions in self.stored(group_id).items()
             for partition in partitions
         ]
 
     def of_topics(self, topics: Iterable[str]) -> list[OffsetRecord]:
         """Return the tombstones of these topics in all groups."""
         gone = set(topics)
-        return [
-            OffsetRecord(group_id, topic, partition, None)
+        keys = {
+            (group_id, topic, partition): None
             for group_id, committed in self.by_group.items()
             for topic in gone & committed.keys()
             for partition in committed[topic]
-        ]
+        }
+        keys |= dict.fromkeys(sorted(self.pending.of_topics(gone)))
+        return [OffsetRecord(*key, None) for key in keys]
+
+    def topics(self) -> set[str]:
+        """Return the topics with committed or pending offsets."""
+        committed = {topic for found in self.by_group.values() for topic in found}
+        return committed | self.pending.topics()
 
 
 def commit(
@@ -166,10 +214,52 @@ def _units(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def fetch(offsets: Offsets, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def commit_pending(
+    ask: VerifiedCommit, settings: Settings, now_ms: int
+) -> tuple[PendingBatch | None, TxnOffsetCommitResponse]:
+    """Return the batch (None: every partition is rejected) and the response of a TxnOffsetCommit
+    whose sender may commit. Partitions are independent, as in `commit`."""
+    request = ask.commit
+    limit = settings.offset_metadata_max_bytes
+    records: list[OffsetRecord] = []
+    response = transactional_error(request, int(ErrorCode.NONE))
+    for topic, answers in zip(request.topics, response.topics, strict=True):
+        for entry, answer in zip(topic.partitions, answers.partitions, strict=True):
+            metadata = entry.committed_metadata or ""
+            if _units(metadata) > limit or not fits(metadata):
+                answer.error_code = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                continue
+            epoch = entry.committed_leader_epoch
+            value = Offset(entry.committed_offset, epoch, metadata, now_ms)
+            records.append(OffsetRecord(request.group_id, topic.name, entry.partition_index, value))
+    if not records:
+        return None, response
+    producer_id, epoch = request.producer_id, request.producer_epoch
+    return PendingBatch(producer_id, epoch, tuple(records), ask.guard), response
+
+
+def fetch(
+    offsets: Offsets, request: OffsetFetchRequestGroup, *, stable: bool = False
+) -> OffsetFetchResponseGroup:
     """Return a group's offsets: those of the requested partitions, or all (`topics` null). An
     offset that was never committed, or of an unknown group, is -1 without error. One in a damaged
-    record is -1 with an error; otherwise consumers would start at the beginning or skip records."""
+    record is -1 with an error; otherwise consumers would start at the beginning or skip records.
+    With `stable` partitions with a pending offset are -1 with UNSTABLE_OFFSET_COMMIT. Partitions
+    with only a pending offset are not part of all."""
+    response = _fetch(offsets, request)
+    pending = offsets.pending.of(request.group_id)
+    if stable and pending:
+        for topic in response.topics:
+            topic.partitions = [
+                _missing(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+                if (topic.name, index := entry.partition_index) in pending
+                else entry
+                for entry in topic.partitions
+            ]
+    return response
+
+
+def _fetch(offsets: Offsets, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     committed = offsets.of(request.group_id)
     lost: dict[str, set[int]] = {}
     for group_id, name, partition in offsets.lost:
@@ -180,13 +270,13 @@ def fetch(offsets: Offsets, request: OffsetFetchRequestGroup) -> OffsetFetchResp
         for name in [*committed, *sorted(lost.keys() - committed.keys())]:
             known, gone = committed.get(name, {}), lost.get(name, set())
             answers = [_found(partition, value) for partition, value in known.items()]
-            answers += [_lost(partition) for partition in sorted(gone)]
+            answers += [_missing(partition, _LOST) for partition in sorted(gone)]
             response.topics.append(OffsetFetchResponseTopics(name=name, partitions=answers))
         return response
     for topic in request.topics:
         known, gone = committed.get(topic.name, {}), lost.get(topic.name, set())
         answers = [
-            _lost(index) if index in gone else _found(index, known.get(index))
+            _missing(index, _LOST) if index in gone else _found(index, known.get(index))
             for index in topic.partition_indexes
         ]
         response.topics.append(
@@ -208,10 +298,9 @@ def _found(partition: int, value: Offset | None) -> OffsetFetchResponsePartition
     )
 
 
-def _lost(partition: int) -> OffsetFetchResponsePartitions:
-    code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+def _missing(partition: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
     return OffsetFetchResponsePartitions(
-        partition_index=partition, committed_offset=-1, metadata="", error_code=code
+        partition_index=partition, committed_offset=-1, metadata="", error_code=int(code)
     )
 
 
@@ -226,7 +315,7 @@ def delete(
         return [], OffsetDeleteResponse(error_code=int(ErrorCode.NON_EMPTY_GROUP))
     records: list[OffsetRecord] = []
     response = OffsetDeleteResponse()
-    committed = offsets.of(request.group_id)
+    stored = offsets.stored(request.group_id)
     reads = _reader(group)
     for topic in request.topics:
         read = reads(topic.name)
@@ -236,7 +325,7 @@ def delete(
             for entry in topic.partitions
         ]
         response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
-        known = committed.get(topic.name, {})
+        known = set(stored.get(topic.name, ()))
         records += [
             OffsetRecord(request.group_id, topic.name, entry.partition_index, None)
             for entry in topic.partitions
@@ -248,19 +337,22 @@ def delete(
 def expired(
     offsets: Offsets, group: ClassicGroup, now_ms: int, retention_ms: int
 ) -> list[OffsetRecord]:
-    """Return the tombstones of a group's expired offsets."""
+    """Return the tombstones of a group's expired offsets. Those with a pending offset do not
+    expire."""
     if not _may_expire(group):
         return []
     kept_since_ms: int | None = None  # None: from each commit
     if group.protocol_type is not None and group.state is GroupState.EMPTY and group.since_ms != -1:
         kept_since_ms = group.since_ms
     reads = _reader(group)
+    pending = offsets.pending.of(group.group_id)
     return [
         OffsetRecord(group.group_id, topic, partition, None)
         for topic, partitions in offsets.of(group.group_id).items()
         if not reads(topic)
         for partition, value in partitions.items()
-        if _is_expired(value, kept_since_ms, now_ms, retention_ms)
+        if (topic, partition) not in pending
+        and _is_expired(value, kept_since_ms, now_ms, retention_ms)
     ]
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
-from kafkawire.codec.batches import HEAD_BYTES, build, read_head, records
+from kafkawire.codec.batches import CONTROL, HEAD_BYTES, build, read_head, records
 from kafkawire.codec.compile import decoder, encode_versioned, version_of
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer, DecodeError
@@ -140,6 +140,21 @@ def committed_keys(payload: Buffer) -> set[OffsetKey]:
         if size < HEAD_BYTES:
             break
         at += size
+    return found
+
+
+def ended_producers(payload: Buffer) -> set[int]:
+    """Return the producer IDs of the control batches of a damaged frame, as far as heads can be
+    read."""
+    found: set[int] = set()
+    at = 0
+    while at + HEAD_BYTES <= len(payload):
+        head = read_head(payload, at)
+        if head.attributes & CONTROL:
+            found.add(head.producer_id)
+        if head.size_bytes < HEAD_BYTES:
+            break
+        at += head.size_bytes
     return found
 
 

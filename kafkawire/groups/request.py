@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.transactional import Guard, TransactionEnded
 from kafkawire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -39,6 +40,42 @@ from kafkawire.messages.offset_commit import (
 from kafkawire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kafkawire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StableOffsetFetch:
+    """An OffsetFetch with RequireStable: pending offsets are UNSTABLE_OFFSET_COMMIT."""
+
+    group: OffsetFetchRequestGroup
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedCommit:
+    """A TxnOffsetCommit that the transaction coordinator has verified."""
+
+    commit: TxnOffsetCommitRequest
+    guard: Guard | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMarker:
+    """The end of a transaction, to be written to this partition (part of a WriteTxnMarkers)."""
+
+    marker: TransactionEnded
+
+
+@dataclass(slots=True)
+class MarkerWritten:
+    """The result of a WriteMarker: committed, and its pending offsets are current or dropped."""
+
+    error_code: int = 0
+
 
 Request = (
     JoinGroupRequest
@@ -47,6 +84,9 @@ Request = (
     | LeaveGroupRequest
     | OffsetCommitRequest
     | OffsetFetchRequestGroup
+    | StableOffsetFetch
+    | VerifiedCommit
+    | WriteMarker
     | OffsetDeleteRequest
     | DescribeGroupsRequest
     | ListGroupsRequest
@@ -59,6 +99,8 @@ Response = (
     | LeaveGroupResponse
     | OffsetCommitResponse
     | OffsetFetchResponseGroup
+    | TxnOffsetCommitResponse
+    | MarkerWritten
     | OffsetDeleteResponse
     | DescribeGroupsResponse
     | ListGroupsResponse
@@ -135,6 +177,14 @@ _APPEND = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TXN_STATE: ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+}
+_ELSEWHERE = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
 }
 
 
@@ -179,6 +229,39 @@ def _fetch(request: OffsetFetchRequestGroup, code: int) -> OffsetFetchResponseGr
     return OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
 
 
+def _fetch_stable(request: StableOffsetFetch, code: int) -> OffsetFetchResponseGroup:
+    return _fetch(request.group, code)
+
+
+def _commit_verified(request: VerifiedCommit, code: int) -> TxnOffsetCommitResponse:
+    return transactional_error(request.commit, code)
+
+
+def transactional_error(request: TxnOffsetCommitRequest, code: int) -> TxnOffsetCommitResponse:
+    """Return a response with `code` for every partition."""
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _marker(_: WriteMarker, code: int) -> MarkerWritten:
+    """Transaction coordinators send a marker again only after errors of a partition (Kafka:
+    GroupCoordinatorService.completeTransaction)."""
+    return MarkerWritten(int(ErrorCode.NOT_LEADER_OR_FOLLOWER) if code in _ELSEWHERE else code)
+
+
 JOIN = RequestKind(JoinGroupRequest, JoinGroupResponse, _join)
 SYNC = RequestKind(
     SyncGroupRequest, SyncGroupResponse, lambda _, code: SyncGroupResponse(error_code=code)
@@ -191,6 +274,9 @@ LEAVE = RequestKind(
 )
 OFFSET_COMMIT = RequestKind(OffsetCommitRequest, OffsetCommitResponse, _commit)
 OFFSET_FETCH = RequestKind(OffsetFetchRequestGroup, OffsetFetchResponseGroup, _fetch)
+STABLE_FETCH = RequestKind(StableOffsetFetch, OffsetFetchResponseGroup, _fetch_stable)
+TXN_COMMIT = RequestKind(VerifiedCommit, TxnOffsetCommitResponse, _commit_verified)
+MARKER = RequestKind(WriteMarker, MarkerWritten, _marker)
 OFFSET_DELETE = RequestKind(
     OffsetDeleteRequest, OffsetDeleteResponse, lambda _, code: OffsetDeleteResponse(error_code=code)
 )

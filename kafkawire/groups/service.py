@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs.settings import BrokerConfig
@@ -27,14 +28,31 @@ from kafkawire.groups.request import (
     JOIN,
     LEAVE,
     LIST,
+    MARKER,
     OFFSET_COMMIT,
     OFFSET_DELETE,
     OFFSET_FETCH,
+    STABLE_FETCH,
     SYNC,
+    TXN_COMMIT,
     Client,
     RequestKind,
     RequestT,
     ResponseT,
+    StableOffsetFetch,
+    VerifiedCommit,
+    WriteMarker,
+    transactional_error,
+)
+from kafkawire.groups.transactional import (
+    ADDS_FROM,
+    TransactionEnded,
+    TransactionLog,
+    Verification,
+    Verified,
+    VerifyOffsets,
+    client_code,
+    verification_code,
 )
 from kafkawire.log.io import slices
 from kafkawire.log.io.ports import Env
@@ -57,6 +75,10 @@ from kafkawire.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kafkawire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
@@ -72,12 +94,26 @@ FORGOTTEN_AT_ONCE = 128
 MAX_UNANSWERED = 64
 """Groups of one request that wait for the same commit."""
 
+BROKER = Client(None, "")
+"""The sender of markers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionPorts:
+    """The log and the transaction coordinator, as far as groups need them. `log_of` returns the
+    transactional appends of a partition of the offsets topic."""
+
+    log_of: Callable[[Partition], TransactionLog]
+    verify: VerifyOffsets
+
+
 Internal = Callable[[], Awaitable[Sequence["Partition | None"]]]
 
 
 class GroupService:
     """All groups coordinated by this broker. `internal` returns the partitions of the offsets
-    topic, creating it if needed; None: led by another broker."""
+    topic, creating it if needed; None: led by another broker. Without `transactions` a
+    TxnOffsetCommit is answered with NOT_COORDINATOR."""
 
     def __init__(
         self,
@@ -87,12 +123,14 @@ class GroupService:
         commit_log: CommitLog,
         internal: Internal,
         topics: Catalog,
+        transactions: TransactionPorts | None = None,
     ) -> None:
         self.env = env
         self.config = config
         self.folder = f"{folder}/groups"
         self.commit_log = commit_log
         self.catalog = topics
+        self._transactions = transactions
         self.coordinators: list[Coordinator | None] = []
         self._internal = internal
         self._opening = asyncio.Lock()
@@ -133,6 +171,7 @@ class GroupService:
             self.commit_log,
             self.folder,
             self.catalog.by_name,
+            None if self._transactions is None else self._transactions.log_of(partition),
         )
 
     async def close(self) -> None:
@@ -198,6 +237,59 @@ class GroupService:
         """Return the offsets of one group of the request; topics must have names."""
         return self._ask(OFFSET_FETCH, request.group_id, client, version, request)
 
+    def offset_fetch_stable(
+        self, client: Client, version: int, request: OffsetFetchRequestGroup
+    ) -> asyncio.Future[OffsetFetchResponseGroup]:
+        """Return the offsets of one group like `offset_fetch`, with UNSTABLE_OFFSET_COMMIT for
+        partitions that an open transaction has committed."""
+        stable = StableOffsetFetch(request)
+        return self._ask(STABLE_FETCH, request.group_id, client, version, stable)
+
+    async def txn_offset_commit(
+        self, client: Client, version: int, request: TxnOffsetCommitRequest
+    ) -> TxnOffsetCommitResponse:
+        """Commit offsets in a transaction, once its coordinator has verified that the partition of
+        the group belongs to it. Topics must exist and have names."""
+        verified = await self._verify(version, request)
+        if verified.code is ErrorCode.NONE:
+            commit = VerifiedCommit(request, verified.guard)
+            response = await self._ask(TXN_COMMIT, request.group_id, client, version, commit)
+        else:
+            code = verification_code(verified.code, version)
+            response = transactional_error(request, int(code))
+        for topic in response.topics:
+            for entry in topic.partitions:
+                entry.error_code = client_code(entry.error_code, version)
+        return response
+
+    async def _verify(self, version: int, request: TxnOffsetCommitRequest) -> Verified:
+        if self._closed:
+            return Verified(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if not request.group_id:
+            return Verified(ErrorCode.INVALID_GROUP_ID)
+        coordinator = self._find(request.group_id)
+        if coordinator is None or self._transactions is None:
+            return Verified(ErrorCode.NOT_COORDINATOR)
+        return await self._transactions.verify(
+            Verification(
+                request.transactional_id,
+                request.producer_id,
+                request.producer_epoch,
+                coordinator.partition.index,
+                version >= ADDS_FROM,
+            )
+        )
+
+    async def write_marker(self, partition: int, marker: TransactionEnded) -> ErrorCode:
+        """End a transaction in a partition of the offsets topic: NONE once the marker is committed
+        and its pending offsets are current or dropped (KAFKA-17507). The only way to write a
+        marker there."""
+        found = self.coordinators[partition] if partition < len(self.coordinators) else None
+        if found is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        answer = await self._put(found, MARKER, BROKER, 0, WriteMarker(marker))
+        return ErrorCode(answer.error_code)
+
     def offset_delete(
         self, client: Client, version: int, request: OffsetDeleteRequest
     ) -> asyncio.Future[OffsetDeleteResponse]:
@@ -246,18 +338,18 @@ class GroupService:
         writes the tombstones of one decision at once."""
         coordinator = self._find(group_id)
         group = None if coordinator is None else coordinator.shard.groups.get(group_id)
-        if group is None or group.state is not GroupState.EMPTY:
+        if coordinator is None or group is None or group.state is not GroupState.EMPTY:
             return  # not deleted, whatever it has committed
         kept = FORGOTTEN_AT_ONCE  # a group that only stores offsets is removed with the last one
-        for topic in self.committed(group_id):
-            indexes = topic.partition_indexes[kept:]
-            kept = max(0, kept - len(topic.partition_indexes))
+        for name, partitions in coordinator.shard.offsets.stored(group_id).items():
+            indexes = partitions[kept:]
+            kept = max(0, kept - len(partitions))
             for start in range(0, len(indexes), FORGOTTEN_AT_ONCE):
                 entries = [
                     OffsetDeleteRequestPartition(partition_index=index)
                     for index in indexes[start : start + FORGOTTEN_AT_ONCE]
                 ]
-                part = OffsetDeleteRequestTopic(name=topic.name, partitions=entries)
+                part = OffsetDeleteRequestTopic(name=name, partitions=entries)
                 request = OffsetDeleteRequest(group_id=group_id, topics=[part])
                 self._ask(OFFSET_DELETE, group_id, client, version, request)
                 await self.env.slices.pause()

@@ -23,8 +23,20 @@ from kafkawire.groups.classic.views import described, listed
 from kafkawire.groups.classic.working_copy import join_error
 from kafkawire.groups.decision import Decision, Reply, SetTimer, Step, session
 from kafkawire.groups.offsets import Offsets
+from kafkawire.groups.pending import PendingRecord
 from kafkawire.groups.records import GroupRecord, OffsetRecord, Record, fits
-from kafkawire.groups.request import GroupRequest, Request, Response, ResponseT, Settings
+from kafkawire.groups.request import (
+    GroupRequest,
+    MarkerWritten,
+    Request,
+    Response,
+    ResponseT,
+    Settings,
+    StableOffsetFetch,
+    VerifiedCommit,
+    WriteMarker,
+)
+from kafkawire.groups.transactional import PendingBatch, TransactionEnded, TransactionStep
 from kafkawire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -40,6 +52,7 @@ from kafkawire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRe
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from kafkawire.messages.stored import GroupMetadataValue
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kafkawire.messages.txn_offset_commit import TxnOffsetCommitResponse
 
 UNKNOWN_GROUP_FROM = 9  # OffsetCommit: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION (KIP-848)
 
@@ -159,6 +172,38 @@ class Shard:
             decision.effects.insert(0, SetTimer(session(member.id), at_ms))
         return decision
 
+    def _commit_verified(
+        self, ask: GroupRequest[VerifiedCommit, TxnOffsetCommitResponse], now_ms: int
+    ) -> Decision:
+        """Decide on a TxnOffsetCommit. It does not extend the session of its member, which sends
+        heartbeats of its own."""
+        request = ask.request.commit
+        group = self.groups.get(request.group_id)
+        if not request.group_id or not fits(request.group_id):
+            code = ErrorCode.INVALID_GROUP_ID
+        elif group is not None:
+            code = group.check_commit(
+                request.member_id,
+                request.group_instance_id,
+                request.generation_id,
+                transactional=True,
+            )
+        else:  # without a generation the records create a simple group
+            code = ErrorCode.ILLEGAL_GENERATION if request.generation_id >= 0 else ErrorCode.NONE
+        if code is not ErrorCode.NONE:
+            return _answer(ask, ask.error(code))
+        batch, response = offsets.commit_pending(ask.request, self.settings, now_ms)
+        steps: list[Step] = [] if batch is None else [batch]
+        return Decision(request.group_id, steps, [Reply(ask.token, response)])
+
+    def _write_marker(self, ask: GroupRequest[WriteMarker, MarkerWritten], now_ms: int) -> Decision:
+        return Decision(steps=[ask.request.marker], effects=[Reply(ask.token, MarkerWritten())])
+
+    def _fetch_stable(
+        self, ask: GroupRequest[StableOffsetFetch, OffsetFetchResponseGroup], now_ms: int
+    ) -> Decision:
+        return _answer(ask, offsets.fetch(self.offsets, ask.request.group, stable=True))
+
     def _fetch(
         self, ask: GroupRequest[OffsetFetchRequestGroup, OffsetFetchResponseGroup], now_ms: int
     ) -> Decision:
@@ -220,8 +265,8 @@ class Shard:
             yield group.decide_loaded(now_ms)
 
     def topics(self) -> set[str]:
-        """Return the topics with committed offsets."""
-        return {topic for found in self.offsets.by_group.values() for topic in found}
+        """Return the topics with committed or pending offsets."""
+        return self.offsets.topics()
 
     def decide_topic_deleted(self, topics: Iterable[str]) -> Decision:
         """Forget the offsets of deleted topics, so that new topics of these names start without
@@ -237,7 +282,7 @@ class Shard:
             return decision
         retention_ms = self.settings.offsets_retention_minutes * 60_000
         decision.steps += offsets.expired(self.offsets, group, now_ms, retention_ms)
-        held = sum(len(found) for found in self.offsets.of(group_id).values())
+        held = sum(len(found) for found in self.offsets.stored(group_id).values())
         if held == len(decision.steps) and group.state is GroupState.EMPTY and not group.pending:
             decision.steps.append(GroupRecord(group_id, None))
         return decision
@@ -246,6 +291,8 @@ class Shard:
         """Apply one step of a decision about `group_id`."""
         if isinstance(step, GroupRecord | OffsetRecord):
             self.load(step)
+        elif isinstance(step, PendingBatch | TransactionEnded):
+            self.load_transactional(step)
         else:
             self.groups[group_id].apply(step)
 
@@ -263,6 +310,28 @@ class Shard:
         else:
             self._forget_simple(record.group_id)
 
+    def load_transactional(self, step: TransactionStep) -> None:
+        """Apply a batch or a marker of a transaction, just appended or read from the log."""
+        if isinstance(step, PendingBatch):
+            for record in step.records:
+                self.offsets.pending.put(step.producer_id, record)
+                self._group(record.group_id)
+            return
+        for group_id in self.offsets.end(step.producer_id, commit=step.commit):
+            self._forget_simple(group_id)
+
+    def lose_transactions(self, producer_ids: Iterable[int]) -> None:
+        """End the transactions of producers whose markers are damaged: it is not known how they
+        ended."""
+        for producer_id in producer_ids:
+            for group_id in self.offsets.lose_pending(producer_id):
+                self._forget_simple(group_id)
+
+    def load_pending(self, stored: PendingRecord) -> None:
+        """Apply a pending offset of a snapshot."""
+        self.offsets.pending.restore([stored])
+        self._group(stored.record.group_id)
+
     def _group(self, group_id: str) -> ClassicGroup:
         group = self.groups.get(group_id)
         if group is None:
@@ -274,6 +343,8 @@ class Shard:
         a snapshot has it any more."""
         group = self.groups.get(group_id)
         if group is None or group.recorded is not None or group_id in self.offsets.by_group:
+            return
+        if group_id in self.offsets.pending.by_group:
             return
         if group.state is GroupState.EMPTY and not group.pending:
             del self.groups[group_id]
@@ -305,6 +376,9 @@ _DECIDE: dict[type, Callable[[Shard, GroupRequest[Any, Any], int], Decision]] = 
     LeaveGroupRequest: Shard._leave,
     OffsetCommitRequest: Shard._commit,
     OffsetFetchRequestGroup: Shard._fetch,
+    StableOffsetFetch: Shard._fetch_stable,
+    VerifiedCommit: Shard._commit_verified,
+    WriteMarker: Shard._write_marker,
     OffsetDeleteRequest: Shard._delete_offsets,
     DescribeGroupsRequest: Shard._describe,
     ListGroupsRequest: Shard._list,

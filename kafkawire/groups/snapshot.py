@@ -1,19 +1,22 @@
 """Snapshots of a coordinator partition: its live records in one checksummed file.
 
     0  magic          8 bytes  "KWGROUPS"
-    8  version        u16      1
+    8  version        u16      1, or 2 with pending offsets
    10  topic id       16 bytes of __consumer_offsets
    26  partition      i32      its index
    30  next offset    i64      the records are the live ones below it
    38  record count   u32
    42  records        key length u32, key, value length u32, value; as in the log
+       pending count  u32      version 2: offsets of open transactions, in log order
+       pending        producer id i64, flags u8 (1: superseded), then as a record
        CRC-32C        u32      of everything before it
 
 All numbers are big-endian. The file is written under a temporary name, synced, renamed into place,
 and its folder synced: after a crash there is a complete new or old snapshot. A snapshot only saves
 time: one that is missing, damaged, of another topic or (with a warning) of a newer version is
-ignored, and the log is read instead. A change of the format needs a new version and a reader for
-the old one.
+ignored, and the log is read instead. Version 2 is written only while there are pending offsets, so
+that earlier programs can read all others. A change of the format needs a new version and a reader
+for the old ones.
 
 Blocking; kafkawire.groups.load calls it through the offload pools.
 """
@@ -25,6 +28,7 @@ import os
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import crc32c
 
@@ -37,9 +41,30 @@ Pair = tuple[bytes, bytes]
 
 _MAGIC = b"KWGROUPS"
 _VERSION = 1
+_VERSION_WITH_PENDING = 2
+_PENDING = struct.Struct(">qB")
+_SUPERSEDED = 1
 _HEAD = struct.Struct(">8sH16siqI")
 _LENGTH = struct.Struct(">I")
 _CHUNK_BYTES = 1 << 20  # bytes per write: few calls, and no second copy of a large snapshot
+
+
+class PendingPair(NamedTuple):
+    """A pending offset: its producer, whether a later commit is current already, and its record."""
+
+    producer_id: int
+    superseded: bool
+    key: bytes
+    value: bytes
+
+
+class Contents(NamedTuple):
+    """The contents of a snapshot: the live records and pending offsets of the records below
+    `next_offset`."""
+
+    next_offset: int
+    pairs: list[Pair]
+    pending: list[PendingPair]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +81,16 @@ class SnapshotLocation:
         return os.path.join(self.folder, f"offsets-{self.partition}.snapshot")
 
 
-def write(fs: FileSystem, place: SnapshotLocation, next_offset: int, pairs: list[Pair]) -> int:
-    """Write the records; durable on return. Return the size in bytes. Raises OSError; the previous
+def write(fs: FileSystem, place: SnapshotLocation, contents: Contents) -> int:
+    """Write a snapshot; durable on return. Return the size in bytes. Raises OSError; the previous
     snapshot is then unchanged."""
     fs.makedirs(place.folder)
     temporary = place.path + ".new"
     file = fs.open(temporary, create=True)
     try:
         file.truncate(0)
-        head = _HEAD.pack(
-            _MAGIC, _VERSION, place.topic_id, place.partition, next_offset, len(pairs)
-        )
         size_bytes, crc = 0, 0
-        for chunk in _chunks(head, pairs):
+        for chunk in _chunks(place, contents):
             _put(file.pwritev([chunk], size_bytes), chunk)
             crc = crc32c.crc32c(chunk, crc)
             size_bytes += len(chunk)
@@ -87,10 +109,10 @@ def _put(written: int, chunk: bytes) -> None:
         raise OSError("short write of a group snapshot")
 
 
-def _chunks(head: bytes, pairs: Iterable[Pair]) -> Iterable[bytes]:
-    chunk = bytearray(head)
-    for key, value in pairs:
-        chunk += _LENGTH.pack(len(key)) + key + _LENGTH.pack(len(value)) + value
+def _chunks(place: SnapshotLocation, contents: Contents) -> Iterable[bytes]:
+    chunk = bytearray()
+    for part in _parts(place, contents):
+        chunk += part
         if len(chunk) >= _CHUNK_BYTES:
             yield bytes(chunk)
             chunk.clear()
@@ -98,8 +120,22 @@ def _chunks(head: bytes, pairs: Iterable[Pair]) -> Iterable[bytes]:
         yield bytes(chunk)
 
 
-def read(fs: FileSystem, place: SnapshotLocation) -> tuple[int, list[Pair]] | None:
-    """Return (next offset, records), or None if there is no usable snapshot; the reason is logged
+def _parts(place: SnapshotLocation, contents: Contents) -> Iterable[bytes]:
+    next_offset, pairs, pending = contents
+    version = _VERSION_WITH_PENDING if pending else _VERSION
+    yield _HEAD.pack(_MAGIC, version, place.topic_id, place.partition, next_offset, len(pairs))
+    for key, value in pairs:
+        yield _LENGTH.pack(len(key)) + key + _LENGTH.pack(len(value)) + value
+    if not pending:
+        return
+    yield _LENGTH.pack(len(pending))
+    for producer_id, superseded, key, value in pending:
+        yield _PENDING.pack(producer_id, _SUPERSEDED if superseded else 0)
+        yield _LENGTH.pack(len(key)) + key + _LENGTH.pack(len(value)) + value
+
+
+def read(fs: FileSystem, place: SnapshotLocation) -> Contents | None:
+    """Return the contents, or None if there is no usable snapshot; the reason is logged
     if the file exists."""
     try:
         data = read_whole_file(fs, place.path)
@@ -125,12 +161,12 @@ def remove(fs: FileSystem, place: SnapshotLocation) -> None:
     fs.sync_dir(place.folder)
 
 
-def _parse(data: bytes, place: SnapshotLocation) -> tuple[int, list[Pair]]:
+def _parse(data: bytes, place: SnapshotLocation) -> Contents:
     magic, version, topic_id, partition, next_offset, count = _HEAD.unpack_from(data)
     if magic != _MAGIC:
         raise ValueError("it is not a group snapshot")
-    if version != _VERSION:
-        raise ValueError(f"it has format {version}, this program knows {_VERSION}")
+    if not _VERSION <= version <= _VERSION_WITH_PENDING:
+        raise ValueError(f"it has format {version}, this program knows {_VERSION_WITH_PENDING}")
     end = len(data) - _LENGTH.size
     if (
         end < _HEAD.size
@@ -145,9 +181,24 @@ def _parse(data: bytes, place: SnapshotLocation) -> tuple[int, list[Pair]]:
         key, at = _field(data, at, end)
         value, at = _field(data, at, end)
         pairs.append((key, value))
+    pending: list[PendingPair] = []
+    if version >= _VERSION_WITH_PENDING:
+        pending, at = _parse_pending(data, at, end)
     if at != end:
         raise ValueError("it has extra bytes after its last record")
-    return next_offset, pairs
+    return Contents(next_offset, pairs, pending)
+
+
+def _parse_pending(data: bytes, at: int, end: int) -> tuple[list[PendingPair], int]:
+    (count,) = _LENGTH.unpack_from(data, at)
+    at += _LENGTH.size
+    pending: list[PendingPair] = []
+    for _ in range(count):
+        producer_id, flags = _PENDING.unpack_from(data, at)
+        key, at = _field(data, at + _PENDING.size, end)
+        value, at = _field(data, at, end)
+        pending.append(PendingPair(producer_id, bool(flags & _SUPERSEDED), key, value))
+    return pending, at
 
 
 def _field(data: bytes, at: int, end: int) -> tuple[bytes, int]:

@@ -2,8 +2,8 @@
 
 v2 topics null means all, and a top-level error; v3 throttle time; v5 leader epoch; v6 flexible; v7
 RequireStable; v8 many groups; v9 member id and epoch (for the new consumer protocol; classic groups
-ignore them); v10 topics by id, not by name. Not done: UNSTABLE_OFFSET_COMMIT, because there are no
-transactions yet; every response waits for the commit of its offsets, with or without RequireStable.
+ignore them); v10 topics by id, not by name. Every response waits for the commit of its offsets,
+with or without RequireStable.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ INDEXES_PER_ENTRY = 16
 async def offset_fetch(ctx: RequestContext, req: OffsetFetchRequest) -> OffsetFetchResponse:
     """Return each group's offsets, or its error."""
     if ctx.version >= MANY_GROUPS_FROM:
-        return OffsetFetchResponse(groups=await _fetch_groups(ctx, req.groups))
+        found_groups = await _fetch_groups(ctx, req.groups, stable=req.require_stable)
+        return OffsetFetchResponse(groups=found_groups)
     group = OffsetFetchRequestGroup(group_id=req.group_id, topics=None)
     if req.topics is not None:
         group.topics = await ctx.collect(
@@ -51,7 +52,7 @@ async def offset_fetch(ctx: RequestContext, req: OffsetFetchRequest) -> OffsetFe
         )
     asked = [group]
     del group
-    (found,) = await _fetch_groups(ctx, asked)
+    (found,) = await _fetch_groups(ctx, asked, stable=req.require_stable)
     if ctx.version >= TOP_LEVEL_ERROR_FROM or not found.error_code:
         response = OffsetFetchResponse(error_code=found.error_code)
         found.topics.reverse()
@@ -78,16 +79,14 @@ class _Entry(NamedTuple):
 
 
 async def _fetch_groups(
-    ctx: RequestContext, groups: list[OffsetFetchRequestGroup]
+    ctx: RequestContext, groups: list[OffsetFetchRequestGroup], *, stable: bool
 ) -> list[OffsetFetchResponseGroup]:
-    """Fetch all groups, in portions that wait for one commit."""
+    """Fetch all groups, in portions that wait for one commit. `stable`: with RequireStable."""
     client = client_of(ctx)
+    fetch = ctx.broker.groups.offset_fetch_stable if stable else ctx.broker.groups.offset_fetch
 
     def ask(entries: list[_Entry]) -> asyncio.Future[list[OffsetFetchResponseGroup]]:
-        futures = [
-            ctx.broker.groups.offset_fetch(client, ctx.version, part) for part in _parts(entries)
-        ]
-        return asyncio.gather(*futures)
+        return asyncio.gather(*(fetch(client, ctx.version, part) for part in _parts(entries)))
 
     portions = Portions(ctx, ask, _answered)
     response: list[OffsetFetchResponseGroup] = []

@@ -108,9 +108,19 @@ class ClassicGroup:
         """Decide on a group loaded from the log: its members get new session timers."""
         return rebalance.loaded(self, now_ms)
 
-    def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Check whether an OffsetCommit of this member is allowed; NONE if so."""
-        return sync.check_commit(self, member_id, instance_id, generation)
+    def check_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        *,
+        transactional: bool = False,
+    ) -> ErrorCode:
+        """Check whether an OffsetCommit or TxnOffsetCommit of this member is allowed; NONE if
+        so."""
+        return sync.check_commit(
+            self, member_id, instance_id, generation, transactional=transactional
+        )
 
     @property
     def rebalance_timeout_ms(self) -> int:

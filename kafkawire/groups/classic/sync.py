@@ -169,12 +169,18 @@ def _leave_one(draft: Draft, identity: MemberIdentity) -> ErrorCode:
 
 
 def check_commit(
-    group: ClassicGroup, member_id: str, instance_id: str | None, generation: int
+    group: ClassicGroup,
+    member_id: str,
+    instance_id: str | None,
+    generation: int,
+    *,
+    transactional: bool = False,
 ) -> ErrorCode:
     """Validate an OffsetCommit; see kafkawire.groups.classic.states for the response in each state.
 
     Without a generation it comes from a tool or from a consumer that assigns its partitions itself,
-    which is not allowed while the group has members.
+    which is not allowed while the group has members. A TxnOffsetCommit (`transactional`) is
+    accepted in any state, without member too: producers before KIP-447 know none.
     """
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -186,8 +192,8 @@ def check_commit(
             return code
         if generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
-    elif group.state is not GroupState.EMPTY:
+    elif not transactional and group.state is not GroupState.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if group.state is GroupState.COMPLETING:
+    if not transactional and group.state is GroupState.COMPLETING:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE

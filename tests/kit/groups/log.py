@@ -16,9 +16,11 @@ from typing import Any
 
 from kafkawire.codec.batches import iter_batches, read_head, records
 from kafkawire.codec.configs.settings import TopicConfig
+from kafkawire.codec.control import ABORT, COMMIT, pack_marker
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups.coordinator import Coordinator, Phase
 from kafkawire.groups.request import Client
+from kafkawire.groups.transactional import TransactionEnded
 from kafkawire.log.io.ports import Env
 from tests.kit.env import OffloadWorker
 from tests.kit.groups.requests import KIND_OF
@@ -110,6 +112,7 @@ class FakePartition:
         self.next_offset = 0
         self.next_appended = 0
         self.refuse: ErrorCode | None = None
+        self.guards: list[object] = []
         log.partitions.append(self)
 
     def append(self, batch: memoryview, now_ms: int) -> None:
@@ -120,6 +123,19 @@ class FakePartition:
         kept[0:8] = self.next_appended.to_bytes(8, "big")
         self.batches.append(kept)
         self.next_appended += head.count
+
+    def append_offsets(self, batch: memoryview, guard: object, now_ms: int) -> None:
+        """Append a batch of TxnOffsetCommit, as the log will."""
+        self.guards.append(guard)
+        self.append(batch, now_ms)
+
+    def append_marker(self, marker: TransactionEnded, now_ms: int) -> None:
+        """Append a control batch, as the log will."""
+        kind = COMMIT if marker.commit else ABORT
+        batch = pack_marker(
+            marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, kind, now_ms
+        )
+        self.append(memoryview(batch), now_ms)
 
     def lose_uncommitted(self) -> None:
         self.batches = [b for b in self.batches if read_head(b).base_offset < self.high_watermark]
@@ -229,7 +245,9 @@ class Bench:
     def make(self) -> Coordinator:
         log: Any = self.log
         partition: Any = self.partition
-        return Coordinator(self.env, self.settings, partition, log, "/groups", self.topics)
+        return Coordinator(
+            self.env, self.settings, partition, log, "/groups", self.topics, partition
+        )
 
     @property
     def active(self) -> bool:

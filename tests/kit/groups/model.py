@@ -100,4 +100,5 @@ def known(shard: Shard) -> dict[str, Any]:
         group_id: {topic: dict(partitions) for topic, partitions in topics.items()}
         for group_id, topics in shard.offsets.by_group.items()
     }
-    return {"groups": groups, "offsets": offsets}
+    pending = list(shard.offsets.pending.records())
+    return {"groups": groups, "offsets": offsets, "pending": pending}

@@ -1,0 +1,75 @@
+"""Write groups-v1.snapshot and groups-v2.snapshot: group snapshots without and with pending
+offsets.
+
+Run once, for a new version: `python -m tests.golden.make_groups` from the root. A golden file is
+never written again, because it is what users have on their disks; the files of earlier versions
+stay.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kafkawire.groups import snapshot
+from kafkawire.groups.records import GroupRecord, Offset, OffsetRecord, Record, encode_record
+from kafkawire.groups.snapshot import Contents, Pair, PendingPair, SnapshotLocation
+from kafkawire.messages.stored import GroupMetadataValue, MemberMetadata
+from tests.kit.groups.log import FakeFs
+
+HERE = Path(__file__).parent
+PLACE = SnapshotLocation("/groups", b"t" * 16, 0)
+NEXT_OFFSET = 1234
+MEMBER = MemberMetadata(
+    member_id="m-1",
+    group_instance_id="i",
+    client_id="c",
+    client_host="/h",
+    rebalance_timeout=20_000,
+    session_timeout=10_000,
+    subscription=b"sub",
+    assignment=b"all",
+)
+RECORDS: tuple[Record, ...] = (
+    GroupRecord(
+        "g",
+        GroupMetadataValue(
+            protocol_type="consumer",
+            generation=4,
+            protocol="range",
+            leader="m-1",
+            current_state_timestamp=1_700_000_000_000,
+            members=[MEMBER],
+        ),
+    ),
+    OffsetRecord("g", "t", 0, Offset(42, 3, "né", 1_700_000_000_001)),
+    OffsetRecord("s", "u", 7, Offset(9, -1, "", 1_700_000_000_002, 1_800_000_000_000)),
+)
+PENDING = (
+    (4001, False, OffsetRecord("g", "t", 0, Offset(50, 3, "p", 1_700_000_000_003))),
+    (4002, True, OffsetRecord("g", "t", 0, Offset(40, -1, "", 1_700_000_000_004))),
+    (4002, False, OffsetRecord("only", "u", 1, Offset(7, 0, "", 1_700_000_000_005))),
+)
+
+
+def pair(record: Record) -> Pair:
+    """Key and value of a record that is not a tombstone."""
+    key, value = encode_record(record)
+    assert value is not None
+    return key, value
+
+
+def packed(*, with_pending: bool) -> bytes:
+    """The bytes of a snapshot."""
+    fs: Any = FakeFs()
+    pending = [PendingPair(producer, late, *pair(record)) for producer, late, record in PENDING]
+    pairs = [pair(record) for record in RECORDS]
+    snapshot.write(fs, PLACE, Contents(NEXT_OFFSET, pairs, pending if with_pending else []))
+    return bytes(fs.files[PLACE.path])
+
+
+if __name__ == "__main__":
+    for version in (1, 2):
+        file = HERE / f"groups-v{version}.snapshot"
+        if not file.exists():
+            file.write_bytes(packed(with_pending=version == 2))
