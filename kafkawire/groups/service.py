@@ -42,16 +42,15 @@ from kafkawire.groups.request import (
     StableOffsetFetch,
     VerifiedCommit,
     WriteMarker,
-    transactional_error,
 )
 from kafkawire.groups.transactional import (
     ADDS_FROM,
+    Guard,
     TransactionEnded,
     TransactionLog,
     Verification,
     Verified,
     VerifyOffsets,
-    client_code,
     verification_code,
 )
 from kafkawire.log.io import slices
@@ -245,24 +244,17 @@ class GroupService:
         stable = StableOffsetFetch(request)
         return self._ask(STABLE_FETCH, request.group_id, client, version, stable)
 
-    async def txn_offset_commit(
-        self, client: Client, version: int, request: TxnOffsetCommitRequest
-    ) -> TxnOffsetCommitResponse:
-        """Commit offsets in a transaction, once its coordinator has verified that the partition of
-        the group belongs to it. Topics must exist and have names."""
-        verified = await self._verify(version, request)
-        if verified.code is ErrorCode.NONE:
-            commit = VerifiedCommit(request, verified.guard)
-            response = await self._ask(TXN_COMMIT, request.group_id, client, version, commit)
-        else:
-            code = verification_code(verified.code, version)
-            response = transactional_error(request, int(code))
-        for topic in response.topics:
-            for entry in topic.partitions:
-                entry.error_code = client_code(entry.error_code, version)
-        return response
+    def txn_offset_commit(
+        self, client: Client, version: int, request: TxnOffsetCommitRequest, guard: Guard | None
+    ) -> asyncio.Future[TxnOffsetCommitResponse]:
+        """Commit offsets in a transaction; `guard` is from `verify_transaction`. Topics must exist
+        and have names; see the handler."""
+        commit = VerifiedCommit(request, guard)
+        return self._ask(TXN_COMMIT, request.group_id, client, version, commit)
 
-    async def _verify(self, version: int, request: TxnOffsetCommitRequest) -> Verified:
+    async def verify_transaction(self, version: int, request: TxnOffsetCommitRequest) -> Verified:
+        """Have the transaction coordinator verify (from version 5: add) the partition of the group.
+        Return NONE and the guard for the append, or the code for the client."""
         if self._closed:
             return Verified(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if not request.group_id:
@@ -270,7 +262,7 @@ class GroupService:
         coordinator = self._find(request.group_id)
         if coordinator is None or self._transactions is None:
             return Verified(ErrorCode.NOT_COORDINATOR)
-        return await self._transactions.verify(
+        verified = await self._transactions.verify(
             Verification(
                 request.transactional_id,
                 request.producer_id,
@@ -279,6 +271,7 @@ class GroupService:
                 version >= ADDS_FROM,
             )
         )
+        return verified._replace(code=verification_code(verified.code, version))
 
     async def write_marker(self, partition: int, marker: TransactionEnded) -> ErrorCode:
         """End a transaction in a partition of the offsets topic: NONE once the marker is committed

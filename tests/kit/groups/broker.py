@@ -12,7 +12,8 @@ from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.counts import Counts
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups.records import partition_for
-from kafkawire.groups.service import OFFSETS_TOPIC, GroupService
+from kafkawire.groups.service import OFFSETS_TOPIC, GroupService, TransactionPorts
+from kafkawire.groups.transactional import Verification, Verified
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.exchange import Exchange
 from kafkawire.handlers.heartbeat import Heartbeat
@@ -54,6 +55,8 @@ class House:
         self.listeners = {"PLAIN": ("advertised", 9092)}
         self.partitions: list[FakePartition | None] = []
         self.made = 0
+        self.refusing = ErrorCode.NONE
+        self.verifications: list[Verification] = []
         self.refuse: ErrorCode | None = None
         self.settings = GroupSettings(**{"group_initial_rebalance_delay_ms": 0, **changed})
         self.groups = self.service()
@@ -63,7 +66,14 @@ class House:
         log: Any = self.log
         config: Any = self.settings
         internal: Any = self.internal
-        return GroupService(self.env, config, "/data", log, internal, self.catalog)
+        ports: Any = TransactionPorts(lambda partition: partition, self.verify)  # type: ignore[arg-type, return-value]
+        return GroupService(self.env, config, "/data", log, internal, self.catalog, ports)
+
+    async def verify(self, asked: Verification) -> Verified:
+        """The transaction coordinator: every transaction has every partition, except `refusing`."""
+        self.verifications.append(asked)
+        await asyncio.sleep(0)
+        return Verified(self.refusing, "guard")
 
     async def internal(self) -> list[FakePartition | None]:
         if self.refuse is not None:
