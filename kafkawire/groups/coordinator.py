@@ -68,8 +68,8 @@ of a start, five seconds if all fifty partitions have as many. A large partition
 snapshot size, so that snapshots are not written more than the log."""
 SNAPSHOT_MAX_AGE_MS = 6 * 3_600_000
 """Age at which a snapshot is replaced even after little log, or a quarter of delete.retention.ms if
-that is less. Compaction removes tombstones once that time has passed: an older snapshot would
-restore the offsets that they deleted."""
+that is less. Compaction removes tombstones, and markers of transactions, once that time has passed:
+an older snapshot would restore the offsets that they deleted or ended."""
 EXPIRY_SLICE = 100
 """Groups checked per event-loop iteration; each may have a thousand offsets."""
 NOT_YET = math.inf

@@ -234,3 +234,21 @@ async def test_loading_ignores_other_control_batches() -> None:
     )
     assert len(loaded.shard.offsets.pending) == 1
     assert loaded.next_offset == 2
+
+
+async def test_snapshot_from_before_a_marker_is_replaced_in_time() -> None:
+    """Compaction removes the marker of a transaction that has no records left."""
+    bench = Bench().begin()
+    await bench.now(commit_of({T: 1}))
+    await bench.now(verified({T: 5}))
+    await bench.coordinator._store(0)
+    await bench.now(ending(commit=False))
+    bench.env.clock.monotonic = lambda: 1e9  # type: ignore[method-assign]
+    await bench.coordinator._expire(bench.coordinator._life)
+    await ticks(20)
+    await bench.now(commit_of({("t", 1): 1}))
+    del bench.partition.batches[1:3]
+    await bench.reload()
+    assert await stable_codes(bench, "g", T) == [0]
+    assert offsets(bench) == {T: 1, ("t", 1): 1}
+    bench.coordinator.timers.clear()
