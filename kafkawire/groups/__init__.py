@@ -9,6 +9,9 @@ answered with KAFKA_STORAGE_ERROR until the group commits again, because -1 woul
 skip records. All modules except append, coordinator, load, replies, service, snapshot and timers
 are pure.
 
+A TxnOffsetCommit makes `pending` offsets, which the marker of the transaction makes current or
+drops. The log's transactional appends and the transaction coordinator are ports of `transactional`.
+
 Easy to get wrong:
 
 - Reads wait, too: a DescribeGroups or OffsetFetch after an uncommitted change shows that change, so
@@ -20,6 +23,11 @@ Easy to get wrong:
 - A stored string has at most 32,767 bytes, one in a flexible request may have more: lengths are
   checked when the request arrives, otherwise a group could not be stored when its rebalance
   completes.
+- A marker in `__consumer_offsets` is written by `GroupService.write_marker` only, and answered when
+  its pending offsets are current or dropped. Otherwise the group's next commits would mix with them
+  (KAFKA-17507).
+- A snapshot must be younger than delete.retention.ms: compaction then removes tombstones and
+  markers, and an older snapshot would restore what they deleted or ended.
 - A heartbeat while the coordinator loads succeeds, as in Kafka: the session starts after loading.
 - If a commit of the log fails, applied changes may be lost: the coordinator discards its state,
   answers NOT_COORDINATOR, and loads again.

@@ -1,4 +1,4 @@
-"""What transactions write to a partition of `__consumer_offsets`: batches of offsets and markers.
+"""Batches of offsets and markers that transactions write to `__consumer_offsets`.
 
 PendingBatch and TransactionEnded are steps, as records are: appended, then applied; replay applies
 the same. TransactionLog and VerifyOffsets are the ports to the log and to the transaction

@@ -92,7 +92,9 @@ PLACE = snapshot.SnapshotLocation("/groups", bytes(16), 2)
 def snapshot_bytes() -> bytes:
     fs = MemFileSystem()
     fs.makedirs("/groups")
-    snapshot.write(fs, PLACE, 90, [(b"key", b"value"), (b"k", b"")])
+    pending = [snapshot.PendingPair(7, True, b"key", b"later")]
+    contents = snapshot.Contents(90, [(b"key", b"value"), (b"k", b"")], pending)
+    snapshot.write(fs, PLACE, contents)
     return bytes(fs.files[PLACE.path].data)
 
 

@@ -4,7 +4,7 @@ Producers commit in transactions, consumers without; offsets, topics and groups 
 expire; write batches fail, the coordinator is killed and loaded from snapshot and log, the log is
 compacted. Invariants:
 - current and pending offsets are what the log means by Kafka's rule of record offsets;
-- after every step a load, with and without a snapshot, gives the same state;
+- after every step a load, with and without a snapshot, gives the same state, and a backup has it;
 - what was acknowledged is in the log after every failure;
 - a group exists as long as it has offsets, pending ones included.
 
@@ -20,10 +20,13 @@ from typing import Any
 
 import pytest
 
+from kafkawire.cli.backup.group_records import LiveRecords
+from kafkawire.codec.batches import read_head
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups import load as loading
 from kafkawire.groups import snapshot
 from kafkawire.groups.pending import PendingOffsets
+from kafkawire.groups.records import encode_record
 from kafkawire.groups.snapshot import SnapshotLocation
 from kafkawire.messages.delete_groups import DeleteGroupsRequest
 from tests.kit.groups.desk import commit_of, offset_delete
@@ -162,6 +165,15 @@ class History:
         assert {key[0] for key in offsets} | {key[0] for _, key, _ in pending} <= set(
             state["groups"]
         )
+        backed_up = LiveRecords()
+        for batch in self.bench.partition.batches:
+            backed_up.add(batch, 0, read_head(batch), 0, 1 << 40)
+        contents = backed_up.contents(0)
+        assert {pair for pair in contents.pairs if pair[0][:2] == b"\0\1"} == {
+            encode_record(record) for record in self.shard.offsets.records()
+        }
+        stored = [(p.producer_id, p.superseded, *encode_record(p.record)) for p in state["pending"]]
+        assert contents.pending == stored
         for folder in ("/groups", "/nowhere"):
             assert await self.loaded(folder) == state, folder
 

@@ -24,6 +24,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kafkawire.cli.backup.group_records import LiveRecords
 from kafkawire.cli.outcomes import connected
 from kafkawire.cli.output import fail, print_json
 from kafkawire.cli.parameters import LOCAL, Data, Json, Metadata, Server
@@ -31,7 +32,6 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch
 from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
-from kafkawire.codec.batches import CONTROL, records
 from kafkawire.groups import snapshot
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.metadata import copying, schema
@@ -112,24 +112,24 @@ def _copy_groups(cluster: Cluster, folder: Path) -> int:
     for row in topic.partitions:
         if row.leader_id < 0:
             raise ClientError(f"{GROUPS_TOPIC}-{row.partition_index} has no leader")
-        live, end = _live_records(cluster, row.leader_id, row.partition_index)
-        if not end:
+        live = _live_records(cluster, row.leader_id, row.partition_index)
+        if not live.next_offset:
             continue
         home = str((folder / "groups" / str(row.leader_id)).absolute())
         place = snapshot.SnapshotLocation(home, topic.topic_id, row.partition_index)
-        snapshot.write(DiskFileSystem(), place, end, list(live.items()))
-        if snapshot.read(DiskFileSystem(), place) != (end, list(live.items())):
+        snapshot.write(DiskFileSystem(), place, live)
+        if snapshot.read(DiskFileSystem(), place) != live:
             raise ClientError(f"{place.path} differs from what was written")
-        count += len(live)
+        count += len(live.pairs) + len(live.pending)
     return count
 
 
-def _live_records(cluster: Cluster, node: int, index: int) -> tuple[dict[bytes, bytes], int]:
-    """Return the last value of each key that has one, and the end offset of the read."""
+def _live_records(cluster: Cluster, node: int, index: int) -> snapshot.Contents:
+    """Return the live records of a partition, up to its present end."""
     place = (GROUPS_TOPIC, index)
     offset = list_offsets(cluster, {place: EARLIEST}, {place: node})[place]
     end = list_offsets(cluster, {place: LATEST}, {place: node})[place]
-    live: dict[bytes, bytes] = {}
+    live = LiveRecords()
     while offset < end:
         got = fetch(cluster, node, place, offset)
         before = offset
@@ -138,16 +138,11 @@ def _live_records(cluster: Cluster, node: int, index: int) -> tuple[dict[bytes, 
                 raise ClientError(
                     f"{GROUPS_TOPIC}-{index}: CRC mismatch at offset {head.base_offset}"
                 )
-            for record in () if head.attributes & CONTROL else records(got.records, position):
-                if before <= record.offset < end and record.key is not None:
-                    if record.value is None:
-                        live.pop(record.key, None)
-                    else:
-                        live[record.key] = record.value
+            live.add(got.records, position, head, before, end)
             offset = max(offset, head.last_offset + 1)
         if offset == before:
             raise ClientError(f"{GROUPS_TOPIC}-{index} has no batch at offset {offset}")
-    return live, end
+    return live.contents(end)
 
 
 def _copy_metadata(cluster: Cluster, folder: Path, source: str, url: str) -> None:

@@ -1,4 +1,4 @@
-"""What the log of a coordinator partition means, by Kafka's rule word for word; and its compaction.
+"""The meaning of a coordinator partition's log, by Kafka's rule word for word; and its compaction.
 
 The model compares offsets of records, where the code under test relies on the order of steps. It
 decodes with the codec alone.
@@ -87,7 +87,7 @@ class Meaning:
 
 
 def meaning(batches: list[bytearray]) -> Meaning:
-    """What these batches mean."""
+    """Return the state after these batches."""
     found = Meaning()
     for batch in batches:
         found.read(batch)
