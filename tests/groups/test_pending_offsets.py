@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from kafkawire.codec.batches import build
+from kafkawire.codec.control import COMMIT, pack_marker
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.states import GroupState
-from kafkawire.groups.records import Offset, OffsetRecord
+from kafkawire.groups.records import Offset, OffsetRecord, ended_producers
 from kafkawire.groups.transactional import PendingBatch
 from kafkawire.messages.delete_groups import DeleteGroupsRequest
 from tests.kit.groups.desk import commit_of, join, offset_delete
@@ -309,3 +311,30 @@ def test_fetch_of_all_lists_committed_partitions() -> None:
     assert [(e.partition_index, e.error_code) for t in answer.topics for e in t.partitions] == [
         (0, 88)
     ]
+
+
+# -- damaged markers --------------------------------------------------------------------------
+
+
+def test_pending_offsets_of_a_damaged_marker_are_lost() -> None:
+    desk = TxnDesk()
+    desk.commit({("t", 0): 5})
+    desk.txn({("t", 0): 50, ("t", 1): 51}, producer=A)
+    desk.txn({("t", 2): 52}, producer=B)
+    desk.txn({("u", 0): 1}, producer=A, group="h")
+    desk.shard.lose_transactions({A, 9})
+    lost = ErrorCode.KAFKA_STORAGE_ERROR
+    assert desk.unstable(("t", 0), ("t", 1), ("t", 2)) == [0, lost, 88]
+    assert desk.all_of()["t", 0] == 5
+    assert desk.unstable(("u", 0), group="h") == [lost]
+    desk.txn({("t", 1): 60}, producer=B)
+    desk.end(commit=True, producer=B)
+    assert desk.unstable(("t", 1), ("t", 2)) == [0, 0]
+
+
+def test_producers_of_control_batches_in_damaged_bytes() -> None:
+    marker = pack_marker(A, 0, 0, COMMIT, 1)
+    data = bytes(marker) + bytes(build([(b"k", b"v")], timestamp_ms=1, producer_id=B))
+    assert ended_producers(data + bytes(marker[:40])) == {A}
+    assert ended_producers(bytes(marker[:60])) == set()
+    assert ended_producers(b"\0" * 200) == set()
