@@ -50,7 +50,7 @@ def test_effects_of_queries_join_the_last_append() -> None:
 def test_an_append_without_effects_waits_for_no_commit() -> None:
     at = Queue()
     commits: list[object] = []
-    at.log.after_commit = commits.append  # type: ignore[method-assign]
+    at.log.after_commit = commits.append  # type: ignore[method-assign, assignment]
     at.release(appended=True)
     assert not commits
     assert not at.queue.unsettled

@@ -125,7 +125,7 @@ async def test_checks_are_made_in_order(house: House) -> None:
     assert not house.verifications
     assert await commit(house, {("t", 0): 1}, generation=99) == [47]
     house.refusing = E.NONE
-    too_long = {"metadata": "x" * 4097}
+    too_long: dict[str, Any] = {"metadata": "x" * 4097}
     assert await commit(house, {("t", 0): 1}, generation=99, **too_long) == [22]
     assert await commit(house, {("t", 0): 1}, **too_long) == [12]
     request = txn_commit({("t", 0): 1, ("x", 0): 2, ("t", 1): 3}, group=HERE)

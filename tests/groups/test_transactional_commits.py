@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kafkawire.codec.batches import (
@@ -225,13 +227,9 @@ async def test_loading_ignores_other_control_batches() -> None:
     kind_at = bench.partition.batches[-1].index(b"\0\0\0\1", 61)
     bench.partition.batches[-1][kind_at + 3] = 7  # of a newer Kafka
     bench.log.commit()
-    loaded = await loading.load(
-        bench.env,
-        bench.settings,
-        bench.partition,
-        bench.log,
-        PLACE,  # type: ignore[arg-type]
-    )
+    partition: Any = bench.partition
+    log: Any = bench.log
+    loaded = await loading.load(bench.env, bench.settings, partition, log, PLACE)
     assert len(loaded.shard.offsets.pending) == 1
     assert loaded.next_offset == 2
 

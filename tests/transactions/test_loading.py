@@ -9,6 +9,7 @@ import pytest
 
 from kafkawire.codec.batches import CRC_AT, build
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.coordination import snapshot
 from kafkawire.transactions import coordinator as coordinator_module
 from kafkawire.transactions import load as loading
 from kafkawire.transactions.machine.records import TransactionRecord, batches_of
@@ -137,7 +138,7 @@ async def test_a_full_disk_leaves_no_snapshot(
     def full(*_: object) -> int:
         raise OSError("no space")
 
-    monkeypatch.setattr(loading.snapshot, "write", full)
+    monkeypatch.setattr(snapshot, "write", full)
     await bench.coordinator._store(0)
     assert "cannot write snapshot" in caplog.text
     monkeypatch.undo()
@@ -159,7 +160,8 @@ async def test_a_decided_transaction_is_resumed_after_loading() -> None:
     assert bench.state is PREPARE_COMMIT
     await bench.until(lambda: bench.state is COMPLETE_COMMIT)
     (sent,) = bench.cluster.sent
-    assert (sent[1].coordinator_epoch, sent[1].partitions) == (8, {T0, T1})
+    assert sent[1].coordinator_epoch == 8
+    assert sent[1].partitions == {T0, T1}
 
 
 async def test_records_that_do_not_parse_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
@@ -187,7 +189,7 @@ async def test_a_log_that_cannot_be_read_is_tried_again(
             raise failures.pop()
         return plan(*args)
 
-    bench.partition.plan = broken  # type: ignore[method-assign]
+    bench.partition.plan = broken  # type: ignore[method-assign, assignment]
     await bench.reload()
     assert known(bench) == before
     assert caplog.text.count("it is tried again every second") == 1

@@ -160,7 +160,7 @@ class Life:
             self.env, FOLDER, outside.config, self.catalog, storage, self.metadata, 1
         )
         self.service = TransactionService(
-            self.env, outside.settings, FOLDER, self.log.commit_log, self.internal,  # type: ignore[arg-type]
+            self.env, outside.settings, FOLDER, self.log.commit_log, self.internal,
             self.catalog, self, self.take,
         )  # fmt: skip
         await self.service.open()

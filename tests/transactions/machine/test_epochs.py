@@ -26,8 +26,8 @@ def cluster(tv: int) -> Desk:
     return Desk(TransactionSettings(transaction_version=tv))
 
 
-def init(desk: Desk, *args: int) -> tuple[int, int, int]:
-    answer = desk.init(*args)
+def init(desk: Desk, pid: int = -1, epoch: int = -1) -> tuple[int, int, int]:
+    answer = desk.init(pid, epoch)
     return int(answer.code), answer.producer_id, answer.producer_epoch
 
 

@@ -5,6 +5,8 @@ Covers: kafkawire.transactions.machine.init_producer.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
@@ -37,7 +39,7 @@ BAD = ErrorCode.INVALID_REQUEST
 STATES = list(TransactionState)
 
 
-def init(desk: Desk, *args: int, **more: int) -> tuple[int, int, int]:
+def init(desk: Desk, *args: Any, **more: Any) -> tuple[int, int, int]:
     answer = desk.init(*args, **more)
     return int(answer.code), answer.producer_id, answer.producer_epoch
 

@@ -173,7 +173,7 @@ class TransactionMachine(RuleBasedStateMachine):
         assert queued == {("t", index) for index in remaining}
 
 
-class TestTransactionMachine(TransactionMachine.TestCase):  # type: ignore[misc]
+class TestTransactionMachine(TransactionMachine.TestCase):  # type: ignore[misc, valid-type]
     """Hypothesis searches for a sequence of requests in which the two differ."""
 
     # Without shrinking: it takes minutes, more than a test may.

@@ -117,7 +117,8 @@ def test_filters_of_the_wire() -> None:
         assert filter_of(ListTransactionsRequest(transactional_id_pattern=none)).matches is None
     request = ListTransactionsRequest(["Ongoing"], [7], 9, "a.*")
     found = filter_of(request)
-    assert (found.states, found.producer_ids, found.duration_ms) == ({"Ongoing"}, {7}, 9)
+    assert (set(found.states), set(found.producer_ids)) == ({"Ongoing"}, {7})
+    assert found.duration_ms == 9
     assert found.matches is not None
     with pytest.raises(KafkaError) as error:
         filter_of(ListTransactionsRequest(transactional_id_pattern="["))
