@@ -1,6 +1,6 @@
 """Java's String.hashCode, by which Kafka finds the coordinator partition of a name.
 
-Pure; used by kafkawire.transactions.
+Pure; used by kafkawire.groups and kafkawire.transactions.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import struct
 from functools import lru_cache
 
 REMEMBERED_NAMES = 8192
-"""Names whose hash is remembered: clients repeat theirs with every request, and the hash takes as
-long as the rest of a short request's work. With `REMEMBERED_CHARS`, 5 MiB at most."""
+"""Number of group and transactional ids whose hash is cached: members repeat theirs every few
+seconds, and the hash takes as long as a heartbeat. With `REMEMBERED_CHARS`, at most 5 MiB."""
 REMEMBERED_CHARS = 249
 
 

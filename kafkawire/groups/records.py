@@ -11,11 +11,9 @@ Pure; used by the state machines, kafkawire.groups.coordinator and kafkawire.gro
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeVar
 
 from kafkawire.codec.batches import CONTROL, HEAD_BYTES, build, read_head, records
@@ -37,11 +35,6 @@ GROUP_METADATA = 2
 GROUP_VERSION = 3
 OFFSET_VERSION = 3
 OFFSET_VERSION_WITH_EXPIRY = 1
-
-REMEMBERED_IDS = 8192
-"""Number of group ids whose hash is cached: members repeat theirs every few seconds, and the hash
-takes as long as the rest of a heartbeat. With `REMEMBERED_CHARS`, at most 5 MiB."""
-REMEMBERED_CHARS = 249
 
 RECORD_OVERHEAD_BYTES = 32
 """Maximum overhead of a record in a batch besides key and value: seven varints and an attribute."""
@@ -178,22 +171,6 @@ def batches_of(records: Sequence[Record], limit_bytes: int, now_ms: int) -> list
             ErrorCode.MESSAGE_TOO_LARGE, "The group's record is larger than the largest batch."
         )
     return batches
-
-
-def partition_for(group_id: str, partitions: int) -> int:
-    """Return the partition of `__consumer_offsets` for `group_id`: Java's String.hashCode over
-    UTF-16 units with its sign bit cleared, modulo the partition count (Kafka: Utils.abs)."""
-    hash_of = _hash if len(group_id) <= REMEMBERED_CHARS else _hash.__wrapped__
-    return (hash_of(group_id) & 0x7FFFFFFF) % partitions
-
-
-@lru_cache(REMEMBERED_IDS)
-def _hash(group_id: str) -> int:
-    units = group_id.encode("utf-16-be", "surrogatepass")
-    code = 0
-    for (unit,) in struct.iter_unpack(">H", units):
-        code = (31 * code + unit) & 0xFFFFFFFF
-    return code
 
 
 def _bytes(offset: Offset) -> bytes:

@@ -19,7 +19,6 @@ from kafkawire.groups.records import (
     batches_of,
     decode_record,
     encode_record,
-    partition_for,
 )
 from kafkawire.messages.stored import (
     GroupMetadataValue,
@@ -180,20 +179,3 @@ def test_records_are_split_into_full_batches() -> None:
     with pytest.raises(KafkaError) as error:
         batches_of(items, 100, 77)
     assert error.value.code is ErrorCode.MESSAGE_TOO_LARGE
-
-
-# Known values of java.lang.String.hashCode.
-@pytest.mark.parametrize(
-    ("group_id", "code"),
-    [
-        ("", 0),
-        ("a", 97),
-        ("ab", 3105),
-        ("polygenelubricants", -(2**31)),
-        ("hello world", 1794106052),
-        ("\U0001f600", 1772899),
-    ],
-)
-def test_partition_of_group_is_javas_hash_code(group_id: str, code: int) -> None:
-    assert partition_for(group_id, 50) == (code & 0x7FFFFFFF) % 50
-    assert partition_for(group_id, 2**31 - 1) == (code & 0x7FFFFFFF) % (2**31 - 1)

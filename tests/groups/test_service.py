@@ -10,8 +10,8 @@ import asyncio
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.java_hash import partition_of
 from kafkawire.groups.coordinator import Phase
-from kafkawire.groups.records import partition_for
 from kafkawire.groups.service import Client
 from kafkawire.handlers.delete_groups import delete_groups
 from kafkawire.handlers.describe_groups import describe_groups
@@ -120,7 +120,7 @@ async def test_groups_are_described_in_request_order(house: House) -> None:
     assert [g.group_id for g in found] == ids
     assert [g.error_code for g in found] == [
         ErrorCode.NOT_COORDINATOR
-        if partition_for(g, PARTITIONS) == ELSEWHERE
+        if partition_of(g, PARTITIONS) == ELSEWHERE
         else (0 if g == HERE else ErrorCode.GROUP_ID_NOT_FOUND)
         for g in ids
     ]
