@@ -1,21 +1,25 @@
 """Snapshots of a coordinator partition: its live records in one checksummed file.
 
     0  magic          8 bytes  by the kind of coordinator
-    8  version        u16      1
+    8  version        u16      1, or 2 with pending offsets
    10  topic id       16 bytes of the coordinator's topic
    26  partition      i32      its index
    30  next offset    i64      the records are those below it that still count
    38  record count   u32
    42  records        key length u32, key, value length u32, value; as in the log
+       pending count  u32      version 2: offsets of open transactions, in log order
+       pending        producer id i64, flags u8 (1: superseded), then as a record
        CRC-32C        u32      of everything before it
 
-All numbers are big-endian. The file is written under a temporary name, synced, renamed into
-place, and its folder synced: there is a whole snapshot or the one before it, never a part.
-A snapshot only saves time. One that is missing, damaged, or of another topic is as good as
-none; one of a newer version is refused in a warning and not used, and the log is read instead.
+All numbers are big-endian. The file is written under a temporary name, synced, renamed into place,
+and its folder synced: after a crash there is a complete new or old snapshot. A snapshot only saves
+time: one that is missing, damaged, of another topic or (with a warning) of a newer version is
+ignored, and the log is read instead. Version 2 is written only while there are pending offsets, so
+that earlier programs can read all others. A change of the format needs a new version and a reader
+for the old ones.
 
-Blocking; called through the offload pools. It is the format of kafkawire.groups.snapshot, for any
-kind of coordinator.
+Blocking; called through the offload pools. The format of groups and of transactions, which have no
+pending offsets.
 """
 
 from __future__ import annotations
@@ -25,9 +29,11 @@ import os
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import crc32c
 
+from kafkawire.log.io.atomic_file import read_whole_file
 from kafkawire.log.io.ports import FileSystem
 
 logger = logging.getLogger(__name__)
@@ -35,15 +41,36 @@ logger = logging.getLogger(__name__)
 Pair = tuple[bytes, bytes]
 
 _VERSION = 1
+_VERSION_WITH_PENDING = 2
+_PENDING = struct.Struct(">qB")
+_SUPERSEDED = 1
 _HEAD = struct.Struct(">8sH16siqI")
 _LENGTH = struct.Struct(">I")
-_CHUNK_BYTES = 1 << 20  # written at once: few calls, and no second copy of a large snapshot
+_CHUNK_BYTES = 1 << 20  # bytes per write: few calls, and no second copy of a large snapshot
+
+
+class PendingPair(NamedTuple):
+    """A pending offset: its producer, whether a later commit is current already, and its record."""
+
+    producer_id: int
+    superseded: bool
+    key: bytes
+    value: bytes
+
+
+class Contents(NamedTuple):
+    """The contents of a snapshot: the live records and pending offsets of the records below
+    `next_offset`."""
+
+    next_offset: int
+    pairs: list[Pair]
+    pending: list[PendingPair]
 
 
 @dataclass(frozen=True, slots=True)
-class RecordSnapshot:
-    """Where the snapshot of one coordinator partition is, and what it must be of: `magic`, 8 bytes,
-    and `name` are those of the kind of coordinator."""
+class SnapshotLocation:
+    """The location of the snapshot of one coordinator partition, and the topic it must be of.
+    `magic`, 8 bytes, and `name`, in the name of the file, are those of the kind of coordinator."""
 
     folder: str
     topic_id: bytes
@@ -57,19 +84,16 @@ class RecordSnapshot:
         return os.path.join(self.folder, f"{self.name}-{self.partition}.snapshot")
 
 
-def write(fs: FileSystem, place: RecordSnapshot, next_offset: int, pairs: list[Pair]) -> int:
-    """Store the records and return the size in bytes; durable on return. Raises OSError, and
-    then the snapshot before is still there."""
+def write(fs: FileSystem, place: SnapshotLocation, contents: Contents) -> int:
+    """Write a snapshot; durable on return. Return the size in bytes. Raises OSError; the previous
+    snapshot is then unchanged."""
     fs.makedirs(place.folder)
     temporary = place.path + ".new"
     file = fs.open(temporary, create=True)
     try:
         file.truncate(0)
-        head = _HEAD.pack(
-            place.magic, _VERSION, place.topic_id, place.partition, next_offset, len(pairs)
-        )
         size_bytes, crc = 0, 0
-        for chunk in _chunks(head, pairs):
+        for chunk in _chunks(place, contents):
             _put(file.pwritev([chunk], size_bytes), chunk)
             crc = crc32c.crc32c(chunk, crc)
             size_bytes += len(chunk)
@@ -88,10 +112,10 @@ def _put(written: int, chunk: bytes) -> None:
         raise OSError("short write of a snapshot")
 
 
-def _chunks(head: bytes, pairs: Iterable[Pair]) -> Iterable[bytes]:
-    chunk = bytearray(head)
-    for key, value in pairs:
-        chunk += _LENGTH.pack(len(key)) + key + _LENGTH.pack(len(value)) + value
+def _chunks(place: SnapshotLocation, contents: Contents) -> Iterable[bytes]:
+    chunk = bytearray()
+    for part in _parts(place, contents):
+        chunk += part
         if len(chunk) >= _CHUNK_BYTES:
             yield bytes(chunk)
             chunk.clear()
@@ -99,23 +123,30 @@ def _chunks(head: bytes, pairs: Iterable[Pair]) -> Iterable[bytes]:
         yield bytes(chunk)
 
 
-def read(fs: FileSystem, place: RecordSnapshot) -> tuple[int, list[Pair]] | None:
-    """(next offset, records), or None where there is nothing to be used, with the reason in the
-    log unless there simply is no file."""
+def _parts(place: SnapshotLocation, contents: Contents) -> Iterable[bytes]:
+    next_offset, pairs, pending = contents
+    version = _VERSION_WITH_PENDING if pending else _VERSION
+    yield _HEAD.pack(place.magic, version, place.topic_id, place.partition, next_offset, len(pairs))
+    for key, value in pairs:
+        yield _LENGTH.pack(len(key)) + key + _LENGTH.pack(len(value)) + value
+    if not pending:
+        return
+    yield _LENGTH.pack(len(pending))
+    for producer_id, superseded, key, value in pending:
+        yield _PENDING.pack(producer_id, _SUPERSEDED if superseded else 0)
+        yield _LENGTH.pack(len(key)) + key + _LENGTH.pack(len(value)) + value
+
+
+def read(fs: FileSystem, place: SnapshotLocation) -> Contents | None:
+    """Return the contents, or None if there is no usable snapshot; the reason is logged
+    if the file exists."""
     try:
-        file = fs.open(place.path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        logger.warning("cannot open snapshot %s, replaying the log instead: %s", place.path, error)
-        return None
-    try:
-        data = file.pread(file.size(), 0)
+        data = read_whole_file(fs, place.path)
     except OSError as error:
         logger.warning("cannot read snapshot %s, replaying the log instead: %s", place.path, error)
         return None
-    finally:
-        file.close()
+    if data is None:
+        return None
     try:
         return _parse(data, place)
     except (struct.error, ValueError) as error:
@@ -123,18 +154,18 @@ def read(fs: FileSystem, place: RecordSnapshot) -> tuple[int, list[Pair]] | None
         return None
 
 
-def remove(fs: FileSystem, place: RecordSnapshot) -> None:
-    """Forget the snapshot, for good when this returns; the log has everything."""
+def remove(fs: FileSystem, place: SnapshotLocation) -> None:
+    """Delete the snapshot, durable on return; the log has all records."""
     fs.remove(place.path)
     fs.sync_dir(place.folder)
 
 
-def _parse(data: bytes, place: RecordSnapshot) -> tuple[int, list[Pair]]:
+def _parse(data: bytes, place: SnapshotLocation) -> Contents:
     magic, version, topic_id, partition, next_offset, count = _HEAD.unpack_from(data)
     if magic != place.magic:
         raise ValueError("it has another kind of contents")
-    if version != _VERSION:
-        raise ValueError(f"it has format {version}, this program knows {_VERSION}")
+    if not _VERSION <= version <= _VERSION_WITH_PENDING:
+        raise ValueError(f"it has format {version}, this program knows {_VERSION_WITH_PENDING}")
     end = len(data) - _LENGTH.size
     if (
         end < _HEAD.size
@@ -149,9 +180,24 @@ def _parse(data: bytes, place: RecordSnapshot) -> tuple[int, list[Pair]]:
         key, at = _field(data, at, end)
         value, at = _field(data, at, end)
         pairs.append((key, value))
+    pending: list[PendingPair] = []
+    if version >= _VERSION_WITH_PENDING:
+        pending, at = _parse_pending(data, at, end)
     if at != end:
         raise ValueError("it has extra bytes after its last record")
-    return next_offset, pairs
+    return Contents(next_offset, pairs, pending)
+
+
+def _parse_pending(data: bytes, at: int, end: int) -> tuple[list[PendingPair], int]:
+    (count,) = _LENGTH.unpack_from(data, at)
+    at += _LENGTH.size
+    pending: list[PendingPair] = []
+    for _ in range(count):
+        producer_id, flags = _PENDING.unpack_from(data, at)
+        key, at = _field(data, at + _PENDING.size, end)
+        value, at = _field(data, at, end)
+        pending.append(PendingPair(producer_id, bool(flags & _SUPERSEDED), key, value))
+    return pending, at
 
 
 def _field(data: bytes, at: int, end: int) -> tuple[bytes, int]:

@@ -43,7 +43,7 @@ from kafkawire.groups.request import (
     Settings,
 )
 from kafkawire.groups.shard import Shard
-from kafkawire.groups.snapshot import SnapshotLocation
+from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.groups.timers import Timers
 from kafkawire.groups.transactional import TransactionLog
 from kafkawire.log.io.ports import Env
@@ -104,7 +104,7 @@ class Coordinator:
         self.config = config
         self.partition = partition
         self.commit_log = commit_log
-        self.place = SnapshotLocation(folder, partition.topic_id, partition.index)
+        self.place = group_snapshot(folder, partition.topic_id, partition.index)
         self.topics = topics  # names of existing topics, kept current
         self.shard = Shard(config)
         self.phase = Phase.LOADING

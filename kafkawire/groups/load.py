@@ -17,7 +17,8 @@ from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, iter_batc
 from kafkawire.codec.control import ABORT, COMMIT, read_marker
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer, DecodeError
-from kafkawire.groups import snapshot
+from kafkawire.coordination import snapshot
+from kafkawire.coordination.snapshot import Contents, PendingPair, SnapshotLocation
 from kafkawire.groups.pending import PendingRecord
 from kafkawire.groups.records import (
     OffsetRecord,
@@ -29,7 +30,6 @@ from kafkawire.groups.records import (
 )
 from kafkawire.groups.request import Settings
 from kafkawire.groups.shard import Shard
-from kafkawire.groups.snapshot import Contents, PendingPair, SnapshotLocation
 from kafkawire.groups.transactional import PendingBatch, TransactionEnded
 from kafkawire.log.io.ports import Env
 

@@ -6,7 +6,7 @@ retention (only that version has the field), and GroupMetadata (key type 2) at v
 Kafka from 2.1 on and its formatters read these. Read: all versions. Records of other types (new
 group protocols) decode to None and are kept in the log.
 
-Pure; used by the state machines, kafkawire.groups.coordinator and kafkawire.groups.snapshot.
+Pure; used by the state machines, kafkawire.groups.coordinator and kafkawire.groups.load.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from kafkawire.codec.batches import CONTROL, HEAD_BYTES, iter_batches, read_head
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer, DecodeError
 from kafkawire.coordination import snapshot
-from kafkawire.coordination.snapshot import RecordSnapshot
+from kafkawire.coordination.snapshot import Contents, SnapshotLocation
 from kafkawire.log.io.ports import Env
 from kafkawire.transactions.machine.records import TransactionRecord, decode_record, encode_record
 from kafkawire.transactions.machine.request import TransactionConfig
@@ -45,9 +45,9 @@ MAX_LOGGED_IDS = 20
 SNAPSHOT_MAGIC = b"KWTRANSA"
 
 
-def snapshot_place(folder: str, partition: Partition) -> RecordSnapshot:
+def snapshot_place(folder: str, partition: Partition) -> SnapshotLocation:
     """Where the snapshot of a partition of `__transaction_state` is."""
-    return RecordSnapshot(
+    return SnapshotLocation(
         folder, partition.topic_id, partition.index, SNAPSHOT_MAGIC, "transactions"
     )
 
@@ -68,7 +68,7 @@ async def load(
     config: TransactionConfig,
     partition: Partition,
     commit_log: CommitLog,
-    place: RecordSnapshot,
+    place: SnapshotLocation,
 ) -> LoadedShard:
     """Read everything committed. Raises KafkaError or OSError if the log cannot be read."""
     try:
@@ -132,11 +132,11 @@ def stored_ids(payload: Buffer) -> set[str]:
     return found
 
 
-async def _load_snapshot(env: Env, loaded: LoadedShard, place: RecordSnapshot, end: int) -> None:
+async def _load_snapshot(env: Env, loaded: LoadedShard, place: SnapshotLocation, end: int) -> None:
     found = await env.offload.submit("files", snapshot.read, env.fs, place)
     if found is None:
         return
-    next_offset, pairs = found
+    next_offset, pairs = found.next_offset, found.pairs
     if next_offset > end:
         # Under flush=os a crash can take records that a snapshot has. Their offsets will be
         # given again, so the file must be gone before that happens.
@@ -181,7 +181,7 @@ def _load_record(shard: TransactionShard, key: Buffer | None, value: Buffer | No
 
 async def store(
     env: Env,
-    place: RecordSnapshot,
+    place: SnapshotLocation,
     next_offset: int,
     transaction_version: int,
     live: Iterable[TransactionRecord],
@@ -195,4 +195,5 @@ async def store(
         pairs.append((key, value))
         if number % SLICE_RECORDS == SLICE_RECORDS - 1:
             await env.slices.pause()
-    return await env.offload.submit("files", snapshot.write, env.fs, place, next_offset, pairs)
+    contents = Contents(next_offset, pairs, [])
+    return await env.offload.submit("files", snapshot.write, env.fs, place, contents)

@@ -17,7 +17,8 @@ from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment import format as segment
 from kafkawire.codec.segment.directory import write_directory, write_state
 from kafkawire.codec.segment.origin import write_origin
-from kafkawire.groups import snapshot
+from kafkawire.coordination import snapshot
+from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.format import JournalFormatError
 from kafkawire.log.journal.index_columns import empty_columns
@@ -77,7 +78,7 @@ def rows_of_index() -> bytes:
     return pack_index(5, Extent(4096, 1, 64, 2), {3: columns, 4: columns})
 
 
-def group_snapshot(data: bytes) -> object:
+def read_group_snapshot(data: bytes) -> object:
     """A snapshot of groups, with its checksum computed again."""
     body = data[:-4] if len(data) > 4 else data
     fs = MemFileSystem()
@@ -86,7 +87,7 @@ def group_snapshot(data: bytes) -> object:
     return snapshot.read(fs, PLACE)
 
 
-PLACE = snapshot.SnapshotLocation("/groups", bytes(16), 2)
+PLACE = group_snapshot("/groups", bytes(16), 2)
 
 
 def snapshot_bytes() -> bytes:
@@ -200,7 +201,7 @@ READERS: dict[str, Case] = {
     "run file": (
         json.dumps({"version": 1, "start": 1}).encode(), run_file, (JournalFormatError,),
     ),
-    "group snapshot": (snapshot_bytes(), group_snapshot, ()),
+    "group snapshot": (snapshot_bytes(), read_group_snapshot, ()),
     "stored checkpoint": (
         kv.pack_checkpoint(ROW, 5), lambda data: kv.unpack_checkpoint(3, data), KV,
     ),

@@ -8,16 +8,23 @@ import struct
 import crc32c
 import pytest
 
-from kafkawire.coordination.snapshot import RecordSnapshot, read, remove, write
+from kafkawire.coordination.snapshot import (
+    Contents,
+    PendingPair,
+    SnapshotLocation,
+    read,
+    remove,
+    write,
+)
 from tests.kit.memfs import MemFileSystem
 
-PLACE = RecordSnapshot("/folder", b"t" * 16, 3, b"KWTRANSA", "transactions")
+PLACE = SnapshotLocation("/folder", b"t" * 16, 3, b"KWTRANSA", "transactions")
 PAIRS = [(b"key", b"value"), (b"", b""), (b"k" * 70_000, b"v")]
 
 
 def test_the_bytes() -> None:
     fs = MemFileSystem()
-    size = write(fs, PLACE, 42, [(b"key", b"value")])
+    size = write(fs, PLACE, Contents(42, [(b"key", b"value")], []))
     file = fs.open("/folder/transactions-3.snapshot")
     data = file.pread(file.size(), 0)
     body = (
@@ -26,15 +33,15 @@ def test_the_bytes() -> None:
     )  # fmt: skip
     assert data == body + struct.pack(">I", crc32c.crc32c(body))
     assert size == len(data)
-    assert read(fs, PLACE) == (42, [(b"key", b"value")])
+    assert read(fs, PLACE) == (42, [(b"key", b"value")], [])
 
 
 def test_a_snapshot_replaces_the_one_before() -> None:
     fs = MemFileSystem()
     assert read(fs, PLACE) is None
-    write(fs, PLACE, 1, PAIRS[:1])
-    write(fs, PLACE, 2, PAIRS)
-    assert read(fs, PLACE) == (2, PAIRS)
+    write(fs, PLACE, Contents(1, PAIRS[:1], []))
+    write(fs, PLACE, Contents(2, PAIRS, []))
+    assert read(fs, PLACE) == (2, PAIRS, [])
     remove(fs, PLACE)
     assert read(fs, PLACE) is None
 
@@ -46,16 +53,18 @@ def test_a_snapshot_of_something_else(
     change: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
     fs = MemFileSystem()
-    write(fs, PLACE, 1, PAIRS)
+    write(fs, PLACE, Contents(1, PAIRS, []))
     other = dataclasses.replace(PLACE, **change)  # type: ignore[arg-type]
     fs.rename(PLACE.path, other.path)
     assert read(fs, other) is None
     assert "ignoring snapshot" in caplog.text
 
 
-def test_every_damaged_byte_is_noticed() -> None:
+@pytest.mark.parametrize("pending", [[], [PendingPair(7, True, b"key", b"later")]])
+def test_every_damaged_byte_is_noticed(pending: list[PendingPair]) -> None:
     fs = MemFileSystem()
-    size = write(fs, PLACE, 1, PAIRS[:2])
+    contents = Contents(1, PAIRS[:2], pending)
+    size = write(fs, PLACE, contents)
     file = fs.open(PLACE.path)
     whole = file.pread(size, 0)
     for at in range(size):
@@ -66,4 +75,4 @@ def test_every_damaged_byte_is_noticed() -> None:
         file.truncate(length)
         assert read(fs, PLACE) is None
         file.pwritev([whole], 0)
-    assert read(fs, PLACE) == (1, PAIRS[:2])
+    assert read(fs, PLACE) == contents

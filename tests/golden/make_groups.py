@@ -11,14 +11,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kafkawire.groups import snapshot
+from kafkawire.coordination import snapshot
+from kafkawire.coordination.snapshot import Contents, Pair, PendingPair
 from kafkawire.groups.records import GroupRecord, Offset, OffsetRecord, Record, encode_record
-from kafkawire.groups.snapshot import Contents, Pair, PendingPair, SnapshotLocation
+from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.messages.stored import GroupMetadataValue, MemberMetadata
 from tests.kit.groups.log import FakeFs
 
 HERE = Path(__file__).parent
-PLACE = SnapshotLocation("/groups", b"t" * 16, 0)
+PLACE = group_snapshot("/groups", b"t" * 16, 0)
 NEXT_OFFSET = 1234
 MEMBER = MemberMetadata(
     member_id="m-1",

@@ -13,7 +13,7 @@ from kafkawire.groups import load as loading
 from kafkawire.groups import offsets as committed
 from kafkawire.groups.load import Loaded
 from kafkawire.groups.records import Offset, OffsetRecord, batches_of, committed_keys
-from kafkawire.groups.snapshot import SnapshotLocation
+from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.log.journal.format import HEAD_BYTES
 from kafkawire.log.partition.partition import Partition
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
@@ -52,7 +52,7 @@ async def damaged(at: int) -> World:
 
 async def load(world: World) -> Loaded:
     partition = world.find(TOPIC)
-    place = SnapshotLocation("/groups", partition.topic_id, partition.index)
+    place = group_snapshot("/groups", partition.topic_id, partition.index)
     return await loading.load(world.env, GroupSettings(), partition, world.log.commit_log, place)
 
 

@@ -10,20 +10,20 @@ import pytest
 
 from kafkawire.codec.batches import build
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.coordination import snapshot
 from kafkawire.groups import coordinator as coordinator_module
 from kafkawire.groups import load as loading
-from kafkawire.groups import snapshot
 from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.records import GroupRecord, OffsetRecord, decode_record
 from kafkawire.groups.shard import Shard
-from kafkawire.groups.snapshot import SnapshotLocation
+from kafkawire.groups.snapshot import group_snapshot
 from tests.groups.test_coordinator import beat, join, stable_pair, sync
 from tests.kit.groups.desk import commit_of
 from tests.kit.groups.log import Bench, FakeClock, FakeFs
 from tests.kit.groups.model import known
 from tests.kit.waiting import ticks, until
 
-PLACE = SnapshotLocation("/groups", b"t" * 16, 0)
+PLACE = group_snapshot("/groups", b"t" * 16, 0)
 
 
 async def busy(seed: int = 1) -> Bench:
@@ -103,7 +103,7 @@ async def test_unusable_snapshot_is_ignored(harm: str, caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING):
         await bench.reload()
     assert known(bench.coordinator.shard) == before
-    assert ("ignoring group snapshot" in caplog.text) == (harm != "gone")
+    assert ("ignoring snapshot" in caplog.text) == (harm != "gone")
 
 
 async def test_old_snapshot_gives_same_state() -> None:

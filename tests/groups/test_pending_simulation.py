@@ -23,11 +23,11 @@ import pytest
 from kafkawire.cli.backup.group_records import LiveRecords
 from kafkawire.codec.batches import read_head
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.coordination import snapshot
 from kafkawire.groups import load as loading
-from kafkawire.groups import snapshot
 from kafkawire.groups.pending import PendingOffsets
 from kafkawire.groups.records import encode_record
-from kafkawire.groups.snapshot import SnapshotLocation
+from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.messages.delete_groups import DeleteGroupsRequest
 from tests.kit.groups.desk import commit_of, offset_delete
 from tests.kit.groups.log import Bench
@@ -179,7 +179,7 @@ class History:
 
     async def loaded(self, folder: str) -> dict[str, Any]:
         partition, log, settings = self.bench.partition, self.bench.log, self.bench.settings
-        place = SnapshotLocation(folder, partition.topic_id, partition.index)
+        place = group_snapshot(folder, partition.topic_id, partition.index)
         arguments: Any = (self.bench.env, settings, partition, log, place)
         found = await loading.load(*arguments)
         assert found.next_offset == self.bench.coordinator.appender.next_offset

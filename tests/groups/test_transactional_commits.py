@@ -15,10 +15,10 @@ from kafkawire.codec.batches import (
 )
 from kafkawire.codec.control import COMMIT, read_marker
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.coordination import snapshot
 from kafkawire.groups import load as loading
-from kafkawire.groups import snapshot
 from kafkawire.groups.request import VerifiedCommit
-from kafkawire.groups.snapshot import SnapshotLocation
+from kafkawire.groups.snapshot import group_snapshot
 from tests.kit.groups.desk import commit_of, offset_delete
 from tests.kit.groups.log import Bench
 from tests.kit.groups.model import known
@@ -32,7 +32,7 @@ from tests.kit.groups.transactions import (
 )
 from tests.kit.waiting import ticks, until
 
-PLACE = SnapshotLocation("/groups", b"t" * 16, 0)
+PLACE = group_snapshot("/groups", b"t" * 16, 0)
 A, B = 4001, 4002
 T = ("t", 0)
 

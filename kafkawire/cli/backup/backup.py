@@ -3,7 +3,7 @@
     DEST/manifest.json                       the files, each with size and SHA-256
     DEST/metadata.db                         all tables, as an SQLite file (metadata.copying)
     DEST/groups/<node>/offsets-N.snapshot    live records of __consumer_offsets
-    (kafkawire.groups.snapshot)
+    (kafkawire.coordination.snapshot)
 
 Group offsets are read first, then the metadata, then the ends of the logs, so that no committed
 offset is beyond the stored end of its log. Records are not copied. The backup is written to
@@ -32,7 +32,8 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch
 from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
-from kafkawire.groups import snapshot
+from kafkawire.coordination import snapshot
+from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.metadata import copying, schema
 from kafkawire.metadata.store import MetadataError
@@ -116,7 +117,7 @@ def _copy_groups(cluster: Cluster, folder: Path) -> int:
         if not live.next_offset:
             continue
         home = str((folder / "groups" / str(row.leader_id)).absolute())
-        place = snapshot.SnapshotLocation(home, topic.topic_id, row.partition_index)
+        place = group_snapshot(home, topic.topic_id, row.partition_index)
         snapshot.write(DiskFileSystem(), place, live)
         if snapshot.read(DiskFileSystem(), place) != live:
             raise ClientError(f"{place.path} differs from what was written")

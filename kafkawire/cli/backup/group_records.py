@@ -9,7 +9,7 @@ from __future__ import annotations
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, records
 from kafkawire.codec.control import ABORT, COMMIT, read_marker
 from kafkawire.codec.types import Buffer
-from kafkawire.groups.snapshot import Contents, PendingPair
+from kafkawire.coordination.snapshot import Contents, PendingPair
 
 At = tuple[int, bytes]
 """Offset and value of a record."""

@@ -12,7 +12,7 @@ from kafkawire.groups import load as loading
 from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.coordinator import Phase
 from kafkawire.groups.service import OFFSETS_TOPIC, Client, GroupService
-from kafkawire.groups.snapshot import SnapshotLocation
+from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.log.manager import Log
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -122,7 +122,7 @@ class Life:
         for partition in await self.internal():
             found = []
             for folder in (f"{FOLDER}/groups", "/nowhere"):
-                place = SnapshotLocation(folder, partition.topic_id, partition.index)
+                place = group_snapshot(folder, partition.topic_id, partition.index)
                 loaded = await loading.load(
                     self.env, self.model.config, partition, self.log.commit_log, place
                 )

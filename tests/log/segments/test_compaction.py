@@ -11,7 +11,7 @@ from kafkawire.codec.batches import iter_batches
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups.load import load
 from kafkawire.groups.records import Offset, OffsetRecord, encode_record
-from kafkawire.groups.snapshot import SnapshotLocation
+from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.log.io.worker_jobs import ScrubArguments
 from kafkawire.log.partition.partition import Partition
 from kafkawire.offsets.catalog.port import LIVE, STARTED
@@ -294,7 +294,7 @@ async def test_offsets_topic_is_cleaned_and_loads_over_gaps() -> None:
         if again is not None:
             await again()
         partition = world.find("__consumer_offsets")
-        place = SnapshotLocation("/groups", partition.topic_id, 0)
+        place = group_snapshot("/groups", partition.topic_id, 0)
         loaded = await load(
             world.env, GroupSettings(), partition, world.log.commit_log, place
         )  # fmt: skip
