@@ -1,4 +1,4 @@
 """Parts of every coordinator: answers that wait for commits, and snapshots of its records.
 
-Used by kafkawire.transactions.
+Used by kafkawire.groups and kafkawire.transactions.
 """

@@ -3,7 +3,7 @@
 A coordinator says what it has appended and which effects (answers, markers) belong to it; commits
 settle these in order. An effect without an append of its own joins the last one that is not
 settled, so that no client is notified of state that could still be lost; with nothing unsettled it
-leaves at once. Each coordinator has one.
+leaves at once, which makes heartbeats cheap. Each coordinator has one.
 """
 
 from __future__ import annotations
@@ -42,20 +42,23 @@ class CommitQueue:
 
     def release(self, effects: list[Effect], *, appended: bool) -> None:
         """Perform `effects` when everything appended so far is committed. `appended`: something has
-        just been; if there are no effects it may wait for a commit that others ask for."""
-        if appended and effects:
+        just been, and these effects belong to it."""
+        if appended:
             self.unsettled.append(effects)
             self._commit_log.after_commit(partial(self._committed, self._life))
-        elif appended:
-            self._commit_log.after_write(partial(self._written, self._life))
         elif self.unsettled:
             self.unsettled[-1].extend(effects)
         else:
             for effect in effects:
                 effect()
 
+    def expect_write(self) -> None:
+        """Note an append without effects that may wait for a commit that others ask for; effects
+        released after it do not wait for it."""
+        self._commit_log.after_write(partial(self._written, self._life))
+
     def clear(self) -> None:
-        """Forget what is unsettled."""
+        """Forget what is unsettled; the caller answers the clients."""
         self._life += 1
         self.unsettled.clear()
 

@@ -21,17 +21,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Container, Sequence
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.coordination.settling import CommitQueue
 from kafkawire.groups import load
 from kafkawire.groups.append import Appender, names_of
 from kafkawire.groups.decision import CancelTimer, Decision, Reply, SetTimer, session
 from kafkawire.groups.load import LiveState, Loaded
-from kafkawire.groups.replies import Settling, UnansweredRequest
+from kafkawire.groups.replies import UnansweredRequest
 from kafkawire.groups.request import (
     Client,
     GroupRequest,
@@ -72,7 +73,6 @@ that is less. Compaction removes tombstones, and markers of transactions, once t
 an older snapshot would restore the offsets that they deleted or ended."""
 EXPIRY_SLICE = 100
 """Groups checked per event-loop iteration; each may have a thousand offsets."""
-NOT_YET = math.inf
 _EXPIRY = "expiry"
 
 
@@ -109,11 +109,12 @@ class Coordinator:
         self.shard = Shard(config)
         self.phase = Phase.LOADING
         self.timers = Timers(env, self._timer_due)
-        self.settling = Settling(commit_log, self._reply, self._settled, self._commit_failed)
+        self.settling = CommitQueue(commit_log, self._settled, self._commit_failed)
         self.appender = Appender(partition, transactions)
         self.snapshot_bytes = 0
         self._renewal_ms = 0.0  # of the snapshot, on the monotonic clock
-        self.owed: dict[str, float] = {}  # deleted topics -> the batch that has their tombstones
+        self.owed: dict[str, int] = {}  # deleted topics without durable tombstones -> serial number
+        self._deletions = 0
         self._tokens = 0
         self._waiting: dict[int, UnansweredRequest[Any, Any]] = {}
         self._commits: list[tuple[int, Decision]] = []
@@ -198,8 +199,12 @@ class Coordinator:
             return failure
         if self._apply([decision], now_ms):
             appended = bool(records) or transactional is not None
-            self.settling.release(decision.replies, appended=appended)
+            self._release([decision], appended=appended)
         return None
+
+    def _release(self, decisions: Sequence[Decision], *, appended: bool) -> None:
+        replies = [partial(self._reply, reply) for each in decisions for reply in each.replies]
+        self.settling.release([*replies], appended=appended)
 
     def _apply(self, decisions: Sequence[Decision], now_ms: int) -> bool:
         """Apply the decisions. Return False after a defect: they may be partly applied, so
@@ -228,7 +233,6 @@ class Coordinator:
         self._reload()
 
     def _settled(self) -> None:
-        self._forgive()
         if not self.settling.unsettled:
             self._consider_snapshot()
 
@@ -251,8 +255,7 @@ class Coordinator:
             together = [record for _, decision in commits for record in decision.records]
             if self.appender.append(together, now_ms) is None:
                 if self._apply([decision for _, decision in commits], now_ms):
-                    replies = [reply for _, decision in commits for reply in decision.replies]
-                    self.settling.release(replies, appended=True)
+                    self._release([decision for _, decision in commits], appended=True)
                 return
         for token, decision in commits:
             if token not in self._waiting:
@@ -294,7 +297,8 @@ class Coordinator:
     def topic_deleted(self, topic: str) -> None:
         """Forget the offsets of a topic. Durable with the next commit of the log; if that fails, or
         while loading, it is repeated after the next load."""
-        self.owed[topic] = NOT_YET
+        self._deletions += 1
+        self.owed[topic] = self._deletions
         if self.phase is Phase.ACTIVE:
             self._append_commits()
             self._forget_topics({topic})
@@ -303,14 +307,16 @@ class Coordinator:
         """Only uncommitted tombstones are repeated by a later load, which would otherwise delete
         new commits, too."""
         decision = self.shard.decide_topic_deleted(topics)
-        if self._carry_out(decision, self.env.clock.now_ms()) is None:
-            self.owed.update(dict.fromkeys(self.owed.keys() & topics, self.settling.due))
-            self._forgive()
+        failure = self._carry_out(decision, self.env.clock.now_ms())
+        if failure is None and self.phase is Phase.ACTIVE:  # else a defect: all is loaded again
+            done = {topic: self.owed[topic] for topic in topics & self.owed.keys()}
+            self.settling.release([partial(self._forgive, done)], appended=False)
 
-    def _forgive(self) -> None:
-        if self.owed:
-            done = self.settling.settled
-            self.owed = {topic: due for topic, due in self.owed.items() if due > done}
+    def _forgive(self, done: dict[str, int]) -> None:
+        """Forget deletions whose tombstones are durable; a topic deleted again since is kept."""
+        for topic, number in done.items():
+            if self.owed.get(topic) == number:
+                del self.owed[topic]
 
     def start(self, delay_ms: int = 0) -> None:
         """Load in the background, after a delay."""
@@ -373,7 +379,6 @@ class Coordinator:
         self.shard = Shard(self.config)
         self.settling.clear()
         self._commits.clear()
-        self.owed = dict.fromkeys(self.owed, NOT_YET)
         for token in list(self._waiting):
             self._fail(token, ErrorCode.NOT_COORDINATOR)
 

@@ -216,7 +216,10 @@ class TransactionCoordinator:
         effects = [partial(self._perform, effect) for effect in decision.effects]
         if answer is not None and decision.answer is not None:
             effects.append(partial(answer, decision.answer))
-        self.commits.release([*effects], appended=bool(records))
+        if records and not effects:
+            self.commits.expect_write()  # of completions: their loss is made good by a later load
+        else:
+            self.commits.release([*effects], appended=bool(records))
         return None
 
     def _perform(self, effect: Effect) -> None:

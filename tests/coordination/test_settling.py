@@ -47,11 +47,20 @@ def test_effects_of_queries_join_the_last_append() -> None:
     assert at.left == ["a", "read", "b"]
 
 
-def test_an_append_without_effects_waits_for_no_commit() -> None:
+def test_a_read_waits_for_an_append_without_effects() -> None:
+    at = Queue()
+    at.release(appended=True)
+    at.release("read", appended=False)
+    assert not at.left
+    at.log.commit()
+    assert at.left == ["read"]
+
+
+def test_an_expected_write_waits_for_no_commit() -> None:
     at = Queue()
     commits: list[object] = []
     at.log.after_commit = commits.append  # type: ignore[method-assign, assignment]
-    at.release(appended=True)
+    at.queue.expect_write()
     assert not commits
     assert not at.queue.unsettled
     at.release("read", appended=False)
@@ -64,7 +73,7 @@ def test_a_failure_is_reported_once_and_drops_the_rest() -> None:
     at = Queue()
     at.release("a", appended=True)
     at.release("b", appended=True)
-    at.release(appended=True)
+    at.queue.expect_write()
     at.log.fail()
     assert not at.left
     assert len(at.failures) == 1
@@ -75,7 +84,7 @@ def test_a_failure_is_reported_once_and_drops_the_rest() -> None:
 
 def test_a_failed_write_without_effects_is_reported() -> None:
     at = Queue()
-    at.release(appended=True)
+    at.queue.expect_write()
     at.log.fail()
     assert len(at.failures) == 1
 
@@ -83,7 +92,7 @@ def test_a_failed_write_without_effects_is_reported() -> None:
 def test_commits_of_an_earlier_life_do_nothing() -> None:
     at = Queue()
     at.release("a", appended=True)
-    at.release(appended=True)
+    at.queue.expect_write()
     at.queue.clear()
     at.log.commit()
     assert not at.left

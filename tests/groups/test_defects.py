@@ -107,6 +107,23 @@ async def test_exception_while_applying_answers_all_commits_of_batch(
     bench.coordinator.timers.clear()
 
 
+async def test_deleted_topic_is_forgotten_after_exception_while_applying(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench().begin()
+    await bench.now(commit_of({("t", 0): 5}))
+    with monkeypatch.context() as patched:
+        patched.setattr(Shard, "apply", broken)
+        bench.coordinator.topic_deleted("t")
+    assert "t" in bench.coordinator.owed
+    bench.log.fail()  # the tombstones are lost
+    await until(lambda: bench.active)
+    assert "t" in bench.coordinator.owed
+    bench.log.commit()
+    assert not bench.coordinator.owed
+    assert not bench.coordinator.shard.topics()
+
+
 async def test_exception_while_deciding_fails_only_its_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
