@@ -3,8 +3,8 @@
     key    i16 version, i16 type: 0 abort, 1 commit (Kafka: ControlRecordType)
     value  i16 version, i32 coordinator epoch (Kafka: EndTransactionMarker)
 
-Higher versions are read as version 0, as Kafka does. Pure. Called by the log; tests write with it
-what a coordinator will write.
+Higher versions are read as version 0, as Kafka does. A TransactionMarker is what coordinators of
+transactions send, groups apply and the log appends. Pure.
 """
 
 from __future__ import annotations
@@ -29,6 +29,23 @@ offset of its marker."""
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
+
+
+class TransactionMarker(NamedTuple):
+    """The end of a transaction in a partition; `kind`: ABORT or COMMIT; `version`: the transaction
+    version of WriteTxnMarkers (KIP-1228), 2 if markers must have a higher epoch than the records.
+    """
+
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    kind: int
+    version: int = 0
+
+    @property
+    def commit(self) -> bool:
+        """Whether the transaction is committed."""
+        return self.kind == COMMIT
 
 
 class ControlContent(NamedTuple):

@@ -14,7 +14,6 @@ from kafkawire.groups.records import Record, batches_of
 from kafkawire.groups.request import append_error
 from kafkawire.groups.transactional import (
     PendingBatch,
-    TransactionLog,
     TransactionStep,
     encode_batch,
 )
@@ -33,14 +32,12 @@ LOGGED_CHARS = 500
 
 class Appender:
     """Appends to one partition. `next_offset`: the end of appended records; `log_bytes`: bytes
-    appended or read since the last snapshot. `transactions` appends to the same partition; None:
-    transactions are not served."""
+    appended or read since the last snapshot."""
 
-    __slots__ = ("_partition", "_transactions", "log_bytes", "next_offset")
+    __slots__ = ("_partition", "log_bytes", "next_offset")
 
-    def __init__(self, partition: Partition, transactions: TransactionLog | None = None) -> None:
+    def __init__(self, partition: Partition) -> None:
         self._partition = partition
-        self._transactions = transactions
         self.next_offset = 0
         self.log_bytes = 0
 
@@ -76,16 +73,14 @@ class Appender:
 
     def append_transactional(self, step: TransactionStep, now_ms: int) -> ErrorCode | None:
         """Append the batch of a transaction's step; like `append`."""
-        if self._transactions is None:
-            return ErrorCode.INVALID_TXN_STATE
         try:
             if not isinstance(step, PendingBatch):
-                self._transactions.append_marker(step, now_ms)
+                self._partition.append_marker(step, now_ms)
                 self.log_bytes += MARKER_BYTES
                 self.next_offset += 1
                 return None
             batch = encode_batch(step, now_ms)
-            self._transactions.append_offsets(memoryview(batch), step.guard, now_ms)
+            self._partition.append_offsets(memoryview(batch), step.guard, now_ms)
         except KafkaError as error:
             return self._refused(error)
         self.log_bytes += len(batch)

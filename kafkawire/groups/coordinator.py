@@ -46,7 +46,6 @@ from kafkawire.groups.request import (
 from kafkawire.groups.shard import Shard
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.groups.timers import Timers
-from kafkawire.groups.transactional import TransactionLog
 from kafkawire.log.io.ports import Env
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.offset_commit import OffsetCommitRequest
@@ -98,7 +97,6 @@ class Coordinator:
         commit_log: CommitLog,
         folder: str,
         topics: Container[str],
-        transactions: TransactionLog | None = None,
     ) -> None:
         self.env = env
         self.config = config
@@ -110,7 +108,7 @@ class Coordinator:
         self.phase = Phase.LOADING
         self.timers = Timers(env, self._timer_due)
         self.settling = CommitQueue(commit_log, self._settled, self._commit_failed)
-        self.appender = Appender(partition, transactions)
+        self.appender = Appender(partition)
         self.snapshot_bytes = 0
         self._renewal_ms = 0.0  # of the snapshot, on the monotonic clock
         self.owed: dict[str, int] = {}  # deleted topics without durable tombstones -> serial number

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kafkawire.codec.control import TransactionMarker
 from kafkawire.groups.classic.changes import Change
 from kafkawire.groups.records import GroupRecord, OffsetRecord, Record
 from kafkawire.groups.request import Response
-from kafkawire.groups.transactional import PendingBatch, TransactionEnded, TransactionStep
+from kafkawire.groups.transactional import PendingBatch, TransactionStep
 
 Step = Record | TransactionStep | Change
 
@@ -88,7 +89,7 @@ class Decision:
     def transactional(self) -> TransactionStep | None:
         """The step that is a batch of its own, of a transaction; then there are no others."""
         step = self.steps[0] if self.steps else None
-        return step if isinstance(step, PendingBatch | TransactionEnded) else None
+        return step if isinstance(step, PendingBatch | TransactionMarker) else None
 
     @property
     def replies(self) -> list[Reply]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, iter_batches, records
-from kafkawire.codec.control import ABORT, COMMIT, read_marker
+from kafkawire.codec.control import ABORT, COMMIT, NO_COORDINATOR, TransactionMarker, read_marker
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer, DecodeError
 from kafkawire.coordination import snapshot
@@ -30,7 +30,7 @@ from kafkawire.groups.records import (
 )
 from kafkawire.groups.request import Settings
 from kafkawire.groups.shard import Shard
-from kafkawire.groups.transactional import PendingBatch, TransactionEnded
+from kafkawire.groups.transactional import PendingBatch
 from kafkawire.log.io.ports import Env
 
 if TYPE_CHECKING:
@@ -167,7 +167,8 @@ def _load_batches(loaded: Loaded, buffer: Buffer) -> None:
 def _load_marker(shard: Shard, buffer: Buffer, position: int, head: BatchHead) -> None:
     kind = read_marker(buffer, position, head).kind
     if kind in (ABORT, COMMIT):  # no other types end a transaction
-        shard.load_transactional(TransactionEnded(head.producer_id, kind == COMMIT))
+        ending = TransactionMarker(head.producer_id, head.producer_epoch, NO_COORDINATOR, kind)
+        shard.load_transactional(ending)
 
 
 def _load_pending(shard: Shard, stored: PendingPair) -> None:

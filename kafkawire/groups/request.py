@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.transactional import Guard, TransactionEnded
 from kafkawire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -47,6 +47,9 @@ from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
+if TYPE_CHECKING:
+    from kafkawire.log.partition.verification import Guard
+
 
 @dataclass(frozen=True, slots=True)
 class StableOffsetFetch:
@@ -67,7 +70,7 @@ class VerifiedCommit:
 class WriteMarker:
     """The end of a transaction, to be written to this partition (part of a WriteTxnMarkers)."""
 
-    marker: TransactionEnded
+    marker: TransactionMarker
 
 
 @dataclass(slots=True)

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.java_hash import partition_of
 from kafkawire.groups.classic.states import GroupState
@@ -45,9 +45,6 @@ from kafkawire.groups.request import (
 )
 from kafkawire.groups.transactional import (
     ADDS_FROM,
-    Guard,
-    TransactionEnded,
-    TransactionLog,
     Verification,
     Verified,
     VerifyOffsets,
@@ -82,6 +79,7 @@ from kafkawire.messages.txn_offset_commit import (
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.verification import Guard
     from kafkawire.metadata.catalog import Catalog, PartitionInfo
 
 __all__ = ["OFFSETS_TOPIC", "Client", "GroupService"]
@@ -97,22 +95,13 @@ BROKER = Client(None, "")
 """The sender of markers."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionPorts:
-    """The log and the transaction coordinator, as far as groups need them. `log_of` returns the
-    transactional appends of a partition of the offsets topic."""
-
-    log_of: Callable[[Partition], TransactionLog]
-    verify: VerifyOffsets
-
-
 Internal = Callable[[], Awaitable[Sequence["Partition | None"]]]
 
 
 class GroupService:
     """All groups coordinated by this broker. `internal` returns the partitions of the offsets
-    topic, creating it if needed; None: led by another broker. Without `transactions` a
-    TxnOffsetCommit is answered with NOT_COORDINATOR."""
+    topic, creating it if needed; None: led by another broker. `verify` asks the transaction
+    coordinator; without it a TxnOffsetCommit is answered with NOT_COORDINATOR."""
 
     def __init__(
         self,
@@ -122,14 +111,14 @@ class GroupService:
         commit_log: CommitLog,
         internal: Internal,
         topics: Catalog,
-        transactions: TransactionPorts | None = None,
+        verify: VerifyOffsets | None = None,
     ) -> None:
         self.env = env
         self.config = config
         self.folder = f"{folder}/groups"
         self.commit_log = commit_log
         self.catalog = topics
-        self._transactions = transactions
+        self._verify = verify
         self.coordinators: list[Coordinator | None] = []
         self._internal = internal
         self._opening = asyncio.Lock()
@@ -170,7 +159,6 @@ class GroupService:
             self.commit_log,
             self.folder,
             self.catalog.by_name,
-            None if self._transactions is None else self._transactions.log_of(partition),
         )
 
     async def close(self) -> None:
@@ -260,9 +248,9 @@ class GroupService:
         if not request.group_id:
             return Verified(ErrorCode.INVALID_GROUP_ID)
         coordinator = self._find(request.group_id)
-        if coordinator is None or self._transactions is None:
+        if coordinator is None or self._verify is None:
             return Verified(ErrorCode.NOT_COORDINATOR)
-        verified = await self._transactions.verify(
+        verified = await self._verify(
             Verification(
                 request.transactional_id,
                 request.producer_id,
@@ -273,7 +261,7 @@ class GroupService:
         )
         return verified._replace(code=verification_code(verified.code, version))
 
-    async def write_marker(self, partition: int, marker: TransactionEnded) -> ErrorCode:
+    async def write_marker(self, partition: int, marker: TransactionMarker) -> ErrorCode:
         """End a transaction in a partition of the offsets topic: NONE once the marker is committed
         and its pending offsets are current or dropped (KAFKA-17507). The only way to write a
         marker there."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups import offsets
 from kafkawire.groups.classic.group import ClassicGroup
@@ -36,7 +37,7 @@ from kafkawire.groups.request import (
     VerifiedCommit,
     WriteMarker,
 )
-from kafkawire.groups.transactional import PendingBatch, TransactionEnded, TransactionStep
+from kafkawire.groups.transactional import PendingBatch, TransactionStep
 from kafkawire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -291,7 +292,7 @@ class Shard:
         """Apply one step of a decision about `group_id`."""
         if isinstance(step, GroupRecord | OffsetRecord):
             self.load(step)
-        elif isinstance(step, PendingBatch | TransactionEnded):
+        elif isinstance(step, PendingBatch | TransactionMarker):
             self.load_transactional(step)
         else:
             self.groups[group_id].apply(step)

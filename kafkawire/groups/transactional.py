@@ -1,18 +1,22 @@
 """Batches of offsets and markers that transactions write to `__consumer_offsets`.
 
-PendingBatch and TransactionEnded are steps, as records are: appended, then applied; replay applies
-the same. TransactionLog and VerifyOffsets are the ports to the log and to the transaction
-coordinator, which this package does not import. Pure.
+PendingBatch and TransactionMarker are steps, as records are: appended, then applied; replay applies
+the same. VerifyOffsets is the port to the transaction coordinator, which this package does not
+import. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkawire.codec.batches import TRANSACTIONAL, build
+from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.records import OffsetRecord, encode_record
+
+if TYPE_CHECKING:
+    from kafkawire.log.partition.verification import Guard
 
 ABORTABLE_FROM = 4
 """The first version of TxnOffsetCommit that answers TRANSACTION_ABORTABLE (KIP-890)."""
@@ -20,9 +24,6 @@ ADDS_FROM = 5
 """The first version that adds the group's partition to the transaction by itself (KIP-890)."""
 LOADING_FROM = 2
 """The first version that answers COORDINATOR_LOAD_IN_PROGRESS."""
-
-Guard = object
-"""The log's proof of a verification (kafkawire.log.partition): only passed on, to the append."""
 
 
 class PendingBatch(NamedTuple):
@@ -35,18 +36,7 @@ class PendingBatch(NamedTuple):
     guard: Guard | None = None
 
 
-class TransactionEnded(NamedTuple):
-    """The marker that ends the transaction of a producer in this partition. The fields after
-    `commit` are only for the log. `version`: TransactionVersion of WriteTxnMarkers (KIP-1228)."""
-
-    producer_id: int
-    commit: bool
-    producer_epoch: int = -1
-    coordinator_epoch: int = -1
-    version: int = 0
-
-
-TransactionStep = PendingBatch | TransactionEnded
+TransactionStep = PendingBatch | TransactionMarker
 
 
 def encode_batch(step: PendingBatch, now_ms: int) -> bytearray:
@@ -59,21 +49,6 @@ def encode_batch(step: PendingBatch, now_ms: int) -> bytearray:
         base_sequence=-1,
         attributes=TRANSACTIONAL,
     )
-
-
-class TransactionLog(Protocol):
-    """Appends transactional batches to one partition of `__consumer_offsets`. Both methods raise
-    KafkaError without any effect, and use as many offsets as there are records."""
-
-    def append_offsets(self, batch: memoryview, guard: Guard | None, now_ms: int) -> object:
-        """Append an encoded PendingBatch; INVALID_PRODUCER_EPOCH or INVALID_TXN_STATE (no valid
-        guard) if the producer must not."""
-        ...
-
-    def append_marker(self, marker: TransactionEnded, now_ms: int) -> object:
-        """Append a control batch; INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if a
-        newer epoch is known."""
-        ...
 
 
 class Verification(NamedTuple):

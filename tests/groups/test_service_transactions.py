@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from kafkawire.codec.control import ABORT, COMMIT, TransactionMarker
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.transactional import TransactionEnded, Verification, Verified
+from kafkawire.groups.transactional import Verification, Verified
 from kafkawire.handlers.delete_groups import delete_groups
 from kafkawire.handlers.offset_commit import offset_commit
 from kafkawire.handlers.offset_fetch import offset_fetch
@@ -47,7 +48,9 @@ async def ask(house: House, request: TxnOffsetCommitRequest, version: int) -> li
 
 
 async def end(house: House, commits: bool, producer: int = PID) -> ErrorCode:
-    return await house.groups.write_marker(1, TransactionEnded(producer, commits, 0, 0))
+    return await house.groups.write_marker(
+        1, TransactionMarker(producer, 0, 0, COMMIT if commits else ABORT)
+    )
 
 
 async def fetch(house: House, version: int, stable: bool, group: str = HERE) -> list[Any]:
@@ -148,11 +151,10 @@ async def test_member_is_checked_from_version_3_on(house: House) -> None:
 async def test_topic_deleted_during_verification_is_unknown(house: House) -> None:
     async def verify(asked: Verification) -> Verified:
         house.catalog.remove_topic(house.catalog.by_name["u"].id)
-        return Verified(guard="guard")
+        guard: Any = "guard"
+        return Verified(guard=guard)
 
-    house.verify = verify  # type: ignore[method-assign]
-    ports: Any = house.groups._transactions
-    object.__setattr__(ports, "verify", verify)
+    house.groups._verify = verify
     assert await commit(house, {("t", 0): 1, ("u", 0): 2}) == [0, 3]
 
 
@@ -166,7 +168,7 @@ async def test_large_commit_is_verified_once(house: House) -> None:
 
 
 async def test_marker_of_another_brokers_partition(house: House) -> None:
-    marker = TransactionEnded(PID, True, 0, 0)
+    marker = TransactionMarker(PID, 0, 0, COMMIT)
     for partition in (ELSEWHERE, 99):
         code = await house.groups.write_marker(partition, marker)
         assert code is E.NOT_LEADER_OR_FOLLOWER
@@ -184,5 +186,5 @@ async def test_deleted_group_with_many_pending_offsets(house: House) -> None:
 
 
 async def test_service_without_transactions_refuses_them(house: House) -> None:
-    house.groups._transactions = None
+    house.groups._verify = None
     assert await commit(house, {("t", 0): 1}) == [E.NOT_COORDINATOR]

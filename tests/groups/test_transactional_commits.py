@@ -48,7 +48,7 @@ def offsets(bench: Bench, group: str = "g") -> dict[tuple[str, int], int]:
 async def test_offsets_are_one_transactional_batch_without_sequence() -> None:
     bench = Bench().begin()
     bench.ask(commit_of({("u", 0): 1}))  # flushed first: it is not part of the transaction
-    guard = object()
+    guard: Any = object()
     request = VerifiedCommit(txn_commit({T: 5, ("t", 1): 6}, epoch=3), guard)
     assert codes(await bench.now(request)) == [0, 0]
     plain, batch = bench.partition.batches

@@ -11,11 +11,11 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.batches import BatchHead, read_head, stamp
-from kafkawire.codec.control import pack_marker
+from kafkawire.codec.control import TransactionMarker, pack_marker
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.journal.format import MAX_FRAME_PAYLOAD
 from kafkawire.log.journal.write_batch import Frame
-from kafkawire.log.partition.producers import ProducerBatch, TransactionMarker
+from kafkawire.log.partition.producers import ProducerBatch
 from kafkawire.log.partition.verification import Guard
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkawire.codec.batches import CODEC_MASK, TRANSACTIONAL, stamp
 from kafkawire.codec.configs.settings import TopicConfig
-from kafkawire.codec.control import Aborted
+from kafkawire.codec.control import Aborted, TransactionMarker
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.validate import Head, LongBatch, check_batch, convert, walk
 from kafkawire.log.journal.format import MAX_FRAME_PAYLOAD
@@ -27,7 +27,6 @@ from kafkawire.log.partition.journal_extents import JournalExtents
 from kafkawire.log.partition.producers import (
     ProducerBatch,
     Producers,
-    TransactionMarker,
     last_sequence,
 )
 from kafkawire.log.partition.read_plan import Plan, make_plan

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL
-from kafkawire.codec.control import ABORT, Aborted, ControlContent
+from kafkawire.codec.control import ABORT, Aborted, ControlContent, TransactionMarker
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.transactions import AbortedIndex, PartitionTransactions
 from kafkawire.log.partition.verification import NOT_VERIFIED, Guard, Guards
@@ -48,17 +48,6 @@ class ProducerBatch(NamedTuple):
     first: int
     last: int
     timestamp: int
-
-
-class TransactionMarker(NamedTuple):
-    """A marker that is appended; `kind`: ABORT or COMMIT; `version`: the transaction version of
-    WriteTxnMarkers (KIP-1228), 2 if markers must have a higher epoch than the records."""
-
-    producer_id: int
-    epoch: int
-    coordinator_epoch: int
-    kind: int
-    version: int
 
 
 class _Change(NamedTuple):

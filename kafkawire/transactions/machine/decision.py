@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kafkawire.codec.control import ABORT, COMMIT, TransactionMarker
 from kafkawire.transactions.machine.records import TransactionRecord
 from kafkawire.transactions.machine.request import Answer
 from kafkawire.transactions.machine.transaction import TopicPartition
@@ -43,6 +44,18 @@ class SendMarkers:
     coordinator_epoch: int
     transaction_version: int
     partitions: frozenset[TopicPartition]
+
+    @property
+    def marker(self) -> TransactionMarker:
+        """The marker to be written."""
+        kind = COMMIT if self.commit else ABORT
+        return TransactionMarker(
+            self.producer_id,
+            self.producer_epoch,
+            self.coordinator_epoch,
+            kind,
+            self.transaction_version,
+        )
 
 
 @dataclass(frozen=True, slots=True)

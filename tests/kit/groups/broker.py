@@ -12,7 +12,7 @@ from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.counts import Counts
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.java_hash import partition_of
-from kafkawire.groups.service import OFFSETS_TOPIC, GroupService, TransactionPorts
+from kafkawire.groups.service import OFFSETS_TOPIC, GroupService
 from kafkawire.groups.transactional import Verification, Verified
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.exchange import Exchange
@@ -66,14 +66,14 @@ class House:
         log: Any = self.log
         config: Any = self.settings
         internal: Any = self.internal
-        ports: Any = TransactionPorts(lambda partition: partition, self.verify)  # type: ignore[arg-type, return-value]
-        return GroupService(self.env, config, "/data", log, internal, self.catalog, ports)
+        return GroupService(self.env, config, "/data", log, internal, self.catalog, self.verify)
 
     async def verify(self, asked: Verification) -> Verified:
         """The transaction coordinator: every transaction has every partition, except `refusing`."""
         self.verifications.append(asked)
         await asyncio.sleep(0)
-        return Verified(self.refusing, "guard")
+        guard: Any = "guard"
+        return Verified(self.refusing, guard)
 
     async def internal(self) -> list[FakePartition | None]:
         if self.refuse is not None:

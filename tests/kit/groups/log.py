@@ -16,11 +16,10 @@ from typing import Any
 
 from kafkawire.codec.batches import iter_batches, read_head, records
 from kafkawire.codec.configs.settings import TopicConfig
-from kafkawire.codec.control import ABORT, COMMIT, pack_marker
+from kafkawire.codec.control import TransactionMarker, pack_marker
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups.coordinator import Coordinator, Phase
 from kafkawire.groups.request import Client
-from kafkawire.groups.transactional import TransactionEnded
 from kafkawire.log.io.ports import Env
 from tests.kit.env import OffloadWorker
 from tests.kit.groups.requests import KIND_OF
@@ -125,15 +124,14 @@ class FakePartition:
         self.next_appended += head.count
 
     def append_offsets(self, batch: memoryview, guard: object, now_ms: int) -> None:
-        """Append a batch of TxnOffsetCommit, as the log will."""
+        """Append a batch of TxnOffsetCommit, as the log does."""
         self.guards.append(guard)
         self.append(batch, now_ms)
 
-    def append_marker(self, marker: TransactionEnded, now_ms: int) -> None:
-        """Append a control batch, as the log will."""
-        kind = COMMIT if marker.commit else ABORT
+    def append_marker(self, marker: TransactionMarker, now_ms: int) -> None:
+        """Append a control batch, as the log does."""
         batch = pack_marker(
-            marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, kind, now_ms
+            marker.producer_id, marker.epoch, marker.coordinator_epoch, marker.kind, now_ms
         )
         self.append(memoryview(batch), now_ms)
 
@@ -245,9 +243,7 @@ class Bench:
     def make(self) -> Coordinator:
         log: Any = self.log
         partition: Any = self.partition
-        return Coordinator(
-            self.env, self.settings, partition, log, "/groups", self.topics, partition
-        )
+        return Coordinator(self.env, self.settings, partition, log, "/groups", self.topics)
 
     @property
     def active(self) -> bool:

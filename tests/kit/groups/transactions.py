@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkawire.codec.control import ABORT, COMMIT, TransactionMarker
 from kafkawire.groups.request import MarkerWritten, StableOffsetFetch, VerifiedCommit, WriteMarker
-from kafkawire.groups.transactional import TransactionEnded
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -68,7 +68,7 @@ def codes(answer: Any) -> list[int]:
 
 def ending(commit: bool, producer: int = PID, epoch: int = 0) -> WriteMarker:
     """The end of the producer's transaction."""
-    return WriteMarker(TransactionEnded(producer, commit, epoch, 0))
+    return WriteMarker(TransactionMarker(producer, epoch, 0, COMMIT if commit else ABORT))
 
 
 def stable(group: str, *partitions: tuple[str, int]) -> StableOffsetFetch:

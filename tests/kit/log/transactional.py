@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, build, iter_batches, records
-from kafkawire.codec.control import ABORT, COMMIT, Aborted, read_marker
+from kafkawire.codec.control import ABORT, COMMIT, Aborted, TransactionMarker, read_marker
 from kafkawire.codec.types import Buffer
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.partition.producers import TransactionMarker
 from kafkawire.log.partition.read_plan import HotRead, aborted_in
 from kafkawire.log.partition.verification import NOT_VERIFIED
 from tests.kit.env import EPOCH_MS

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL
-from kafkawire.codec.control import ABORT, COMMIT, Aborted, ControlContent
+from kafkawire.codec.control import ABORT, COMMIT, Aborted, ControlContent, TransactionMarker
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.log.partition.producers import ProducerBatch, Producers, TransactionMarker
+from kafkawire.log.partition.producers import ProducerBatch, Producers
 from kafkawire.log.partition.transactions import OFFSET_MAX
 from kafkawire.log.partition.verification import NOT_VERIFIED, Guard
 from kafkawire.metadata.checkpoint import pack_producers, unpack_producers

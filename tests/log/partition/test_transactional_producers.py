@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import pytest
 
-from kafkawire.codec.control import ABORT, COMMIT
+from kafkawire.codec.control import ABORT, COMMIT, TransactionMarker
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.producers import (
     LAST_EPOCH,
     ProducerBatch,
     Producers,
-    TransactionMarker,
 )
 from kafkawire.log.partition.transactions import AbortedIndex
 from kafkawire.log.partition.verification import MAX_GUARDS, NOT_VERIFIED, Guard, Guards

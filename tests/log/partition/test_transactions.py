@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, iter_batches
-from kafkawire.codec.control import ABORT, Aborted, ControlContent, read_marker
+from kafkawire.codec.control import ABORT, Aborted, ControlContent, TransactionMarker, read_marker
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.partition.producers import TransactionMarker
 from kafkawire.log.partition.transactions import OFFSET_MAX
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import World, batch, read_all
