@@ -5,8 +5,8 @@ the commit that covers the log's catalog frames -> response. So a response is ne
 change is durable, and requests never see each other's partial changes. new_topics and overrides
 validate new topics; config_service changes the settings of existing ones.
 
-Called by the admin handlers, by Metadata (auto-create) and by the group service for its internal
-topic.
+Called by the admin handlers, by Metadata (auto-create) and by the services of groups and
+transactions for their internal topics.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kafkawire.broker.config_service import FAILURES, ConfigService, as_kafka_er
 from kafkawire.broker.new_topics import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
     check_name,
     check_partition_count,
     check_replicas,
@@ -117,18 +118,25 @@ class TopicService:
     async def offsets_partitions(self) -> list[Partition | None]:
         """Return the partitions of `__consumer_offsets`, creating the topic if needed; None: led by
         another broker. Raises KafkaError if it cannot be created."""
+        return await self._internal_partitions(GROUP_METADATA_TOPIC)
+
+    async def transaction_state_partitions(self) -> list[Partition | None]:
+        """Return the partitions of `__transaction_state`, like `offsets_partitions`."""
+        return await self._internal_partitions(TRANSACTION_STATE_TOPIC)
+
+    async def _internal_partitions(self, name: str) -> list[Partition | None]:
         broker = self._broker
-        if GROUP_METADATA_TOPIC not in broker.catalog.by_name:
-            (outcome,) = await self.create([self._new(GROUP_METADATA_TOPIC)])
+        if name not in broker.catalog.by_name:
+            (outcome,) = await self.create([self._new(name)])
             exists = ErrorCode.TOPIC_ALREADY_EXISTS  # created by a concurrent call
             if isinstance(outcome, KafkaError) and outcome.code is not exists:
                 raise outcome
-        rows = broker.catalog.by_name[GROUP_METADATA_TOPIC].partitions
+        rows = broker.catalog.by_name[name].partitions
         here = [row for row in rows if row.leader == broker.node_id]
-        await broker.table.load((GROUP_METADATA_TOPIC, row.index) for row in here)
+        await broker.table.load((name, row.index) for row in here)
         found: list[Partition | None] = [None] * len(rows)
         for row in here:
-            found[row.index] = broker.table.named(GROUP_METADATA_TOPIC, row.index)
+            found[row.index] = broker.table.named(name, row.index)
         return found
 
     async def delete(self, ids: Sequence[bytes]) -> dict[bytes, KafkaError]:
@@ -227,26 +235,24 @@ class TopicService:
         from kafkawire.messages.create_topics import CreatableTopic
 
         config = self._broker.config
-        if name != GROUP_METADATA_TOPIC:
-            return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
-        return CreatableTopic(
-            name=name,
-            num_partitions=config.offsets_topic_num_partitions,
-            replication_factor=config.offsets_topic_replication_factor,
-        )
+        partitions, replicas = -1, -1
+        if name == GROUP_METADATA_TOPIC:
+            partitions = config.offsets_topic_num_partitions
+            replicas = config.offsets_topic_replication_factor
+        elif name == TRANSACTION_STATE_TOPIC:
+            partitions = config.transaction_state_log_num_partitions
+            replicas = config.transaction_state_log_replication_factor
+        return CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)
 
     def _base_configs(self, name: str) -> dict[str, str]:
         """Return settings that an internal topic gets in addition to the requested ones
-        (GroupCoordinatorConfig)."""
-        if name != GROUP_METADATA_TOPIC:
-            return {}
-        least = TOPIC_CONFIGS["segment.bytes"].at_least
-        assert least is not None
-        return {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(max(int(least), self._broker.config.offsets_topic_segment_bytes)),
-        }
+        (GroupCoordinatorConfig, TransactionLogConfig)."""
+        config = self._broker.config
+        if name == GROUP_METADATA_TOPIC:
+            return _compacted("producer", config.offsets_topic_segment_bytes)
+        if name == TRANSACTION_STATE_TOPIC:
+            return _compacted("uncompressed", config.transaction_state_log_segment_bytes)
+        return {}
 
     async def _make(self, plans: list[NewTopic]) -> list[TopicInfo]:
         broker = self._broker
@@ -303,3 +309,13 @@ class TopicService:
         for assignment in wish.assignments:
             check_replicas(assignment.broker_ids, self._broker.catalog.brokers, 1)
         return [assignment.broker_ids[0] for assignment in wish.assignments]
+
+
+def _compacted(compression: str, segment_bytes: int) -> dict[str, str]:
+    least = TOPIC_CONFIGS["segment.bytes"].at_least
+    assert least is not None
+    return {
+        "cleanup.policy": "compact",
+        "compression.type": compression,
+        "segment.bytes": str(max(int(least), segment_bytes)),
+    }

@@ -71,7 +71,7 @@ async def test_failed_deletion_keeps_topic() -> None:
     assert "t" in broker.table.by_name
 
 
-# -- the internal topic of groups
+# -- the internal topics of groups and transactions
 
 
 async def test_offsets_topic_ignores_disallowed_segment_settings() -> None:
@@ -92,6 +92,23 @@ async def test_offsets_topic_has_kafkas_settings() -> None:
         "segment.bytes": "2097152",
     }
     assert broker.partition("__consumer_offsets").config.cleanup_compact
+
+
+async def test_transaction_state_topic_has_kafkas_settings() -> None:
+    broker = FakeBroker(
+        transaction_state_log_num_partitions="7", transaction_state_log_segment_bytes="2097152"
+    )
+    found = await asyncio.gather(*(broker.topics.transaction_state_partitions() for _ in range(3)))
+    assert [len(rows) for rows in found] == [7, 7, 7]
+    topic = broker.topic("__transaction_state")
+    assert topic.internal
+    assert topic.configs == {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "segment.bytes": "2097152",
+    }
+    (error,) = (await broker.topics.delete([topic.id])).values()
+    assert error.code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 async def test_offsets_topic_created_by_user_stays_compacted() -> None:

@@ -203,12 +203,8 @@ _STATIC = """
     share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
     socket.connection.setup.timeout.ms socket.receive.buffer.bytes socket.send.buffer.bytes
     ssl.allow.dn.changes ssl.allow.san.changes ssl.principal.mapping.rules telemetry.max.bytes
-    transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-    transaction.remove.expired.transaction.cleanup.interval.ms
     transaction.state.log.load.buffer.size transaction.state.log.min.isr
-    transaction.state.log.num.partitions transaction.state.log.replication.factor
-    transaction.state.log.segment.bytes transaction.two.phase.commit.enable
-    transactional.id.expiration.ms unclean.leader.election.interval.ms
+    unclean.leader.election.interval.ms
     unstable.api.versions.enable unstable.feature.versions.enable
 """
 STATIC = frozenset(_STATIC.split())
