@@ -1,10 +1,10 @@
 """One broker: creates its components, starts them in order and stops them in reverse order.
 
-Start: metadata (SQL) -> log (recovery) -> table of partitions -> topics, groups, the remote tier.
-Stop: groups answer parked requests, the tier stops, the local manifest is completed, the log
-commits and writes a last checkpoint, metadata closes. The broker serves no requests itself:
-handlers receive it and use its components. Created by `server.run`, by `kafkawire.testing` and by
-tests, which pass fakes as `env` and `metadata`.
+Start: metadata (SQL) -> log (recovery) -> table of partitions -> topics, the remote tier, groups,
+transactions. Stop: transactions and groups answer parked requests, the tier stops, the local
+manifest is completed, the log commits and writes a last checkpoint, metadata closes. The broker
+serves no requests itself: handlers receive it and use its components. Created by `server.run`, by
+`kafkawire.testing` and by tests, which pass fakes as `env` and `metadata`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.answer_memory import AnswerMemory
-from kafkawire.broker.new_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
+from kafkawire.broker.new_topics import (
+    GROUP_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+)
 from kafkawire.broker.overrides import layers_of
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from kafkawire.log.manifest.service import LocalManifest
     from kafkawire.tiering.service import Tiering
     from kafkawire.tiering.store.port import ObjectStore
+    from kafkawire.transactions.service import TransactionService
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +106,22 @@ class Broker:
             self.topics.offsets_partitions,
             self.catalog,
         )
+
+    @cached_property
+    def transactions(self) -> TransactionService:
+        """Created when a client first uses a transaction, or at the start if there are any."""
+        from kafkawire.broker.markers import MarkerWriter
+        from kafkawire.transactions.service import TransactionService
+
+        markers = MarkerWriter(
+            self.env, self.node_id, self.catalog, self.table, self.log.commit_log,
+            lambda index, marker: self.groups.write_marker(index, marker),
+        )  # fmt: skip
+        return TransactionService(
+            self.env, self.config, self.folder, self.log.commit_log,
+            self.topics.transaction_state_partitions, self.catalog, markers,
+            self.producer_ids.take,
+        )  # fmt: skip
 
     @property
     def cluster_id(self) -> str:
@@ -170,9 +191,15 @@ class Broker:
             if store is not None:
                 await store.close()
             raise
-        if GROUP_METADATA_TOPIC in catalog.by_name:
-            await broker.groups.start()  # which may read from the tier
+        await broker._start_coordinators()
         return broker
+
+    async def _start_coordinators(self) -> None:
+        """Start to load groups and transactions that exist, which may read from the tier."""
+        if GROUP_METADATA_TOPIC in self.catalog.by_name:
+            await self.groups.start()
+        if TRANSACTION_STATE_TOPIC in self.catalog.by_name:
+            await self.transactions.start()  # after the groups, which take its markers
 
     def _start_manifest(self) -> None:
         """Start the local manifest before anything changes, because it records changes from now
@@ -199,6 +226,8 @@ class Broker:
 
     async def close(self) -> None:
         """Commit accepted records and close. Another call has no effect."""
+        if "transactions" in self.__dict__:
+            await self.transactions.close()  # before the groups, which take its markers
         if "groups" in self.__dict__:
             await self.groups.close()
         if self.tiering is not None:

@@ -330,6 +330,11 @@ class BrokerConfig:
     remote_list_offsets_request_timeout_ms: int
     texts: dict[str, str]  # what is set, by broker name: the `broker` of resolve_topic
 
+    @property
+    def transaction_version(self) -> int:
+        """The level of the feature transaction.version, which cannot be changed."""
+        return 2
+
     def __init__(self, texts: Mapping[str, str] | None = None) -> None:
         self.update(texts or {})
 
