@@ -45,6 +45,7 @@ from kafkawire.offsets.catalog.port import SegmentCatalog
 
 if TYPE_CHECKING:
     from kafkawire.groups.service import GroupService
+    from kafkawire.groups.transactional import Verification, Verified
     from kafkawire.log.manifest.service import LocalManifest
     from kafkawire.tiering.service import Tiering
     from kafkawire.tiering.store.port import ObjectStore
@@ -105,6 +106,7 @@ class Broker:
             self.log.commit_log,
             self.topics.offsets_partitions,
             self.catalog,
+            self._verify_offsets,
         )
 
     @cached_property
@@ -193,6 +195,12 @@ class Broker:
             raise
         await broker._start_coordinators()
         return broker
+
+    async def _verify_offsets(self, asked: Verification) -> Verified:
+        """Import the transaction service when a transaction first commits offsets."""
+        from kafkawire.broker.verification import verify_offsets
+
+        return await verify_offsets(self, asked)
 
     async def _start_coordinators(self) -> None:
         """Start to load groups and transactions that exist, which may read from the tier."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kafkawire.metadata.catalog import Catalog
     from kafkawire.metadata.store import SqlStore
     from kafkawire.tiering.service import Tiering
+    from kafkawire.transactions.service import TransactionService
 
 
 class BrokerParts(Protocol):
@@ -32,3 +33,7 @@ class BrokerParts(Protocol):
     @property
     def groups(self) -> GroupService:
         """The coordinators of consumer groups, created on first use."""
+
+    @property
+    def transactions(self) -> TransactionService:
+        """The coordinators of transactions, created on first use."""
