@@ -22,6 +22,7 @@ from kafkawire.broker.config_service import FAILURES, ConfigService, as_kafka_er
 from kafkawire.broker.new_topics import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
+    SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     check_name,
     check_partition_count,
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Created with transactions and share groups, not by a metadata request.
-_NOT_YET = INTERNAL_TOPICS - {GROUP_METADATA_TOPIC}
+# Created with share groups, not by a metadata request.
+_NOT_YET = frozenset({SHARE_GROUP_STATE_TOPIC})
 
 # Topics created or deleted per event-loop iteration: about 10 us each.
 TOPICS_PER_SLICE = 50

@@ -5,8 +5,11 @@ v1 throttle; v3 is flexible and names the client's software; v4 allows features 
    UNSUPPORTED_VERSION and the row the client needs for a retry (KIP-511), without parsing the
    request.
 
-Not done: features (none are finalized until transactions and the next group protocol are served),
-the check of cluster id and node id (v5, KIP-1242).
+transaction.version is finalized (KIP-890): clients that know level 2 use the versions of Produce,
+EndTxn and TxnOffsetCommit that belong to it.
+
+Not done: UpdateFeatures (the level is fixed), the features of protocols that are not served, the
+check of cluster id and node id (v5, KIP-1242).
 """
 
 from __future__ import annotations
@@ -16,23 +19,43 @@ from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.table import ROWS, ApiRow
-from kafkawire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kafkawire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 if TYPE_CHECKING:
     from kafkawire.handlers.context import RequestContext
 
 KEY = 18
+FEATURES_FROM = 3
+MINIMUM_ZERO_FROM = 4
+"""Older clients fail on a supported feature whose minimum is 0 (KAFKA-17492)."""
+TRANSACTION_VERSION = "transaction.version"
+FEATURES_EPOCH = 0
+"""Clients take features of a higher epoch than they know; these never change."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def api_versions(ctx: RequestContext, req: ApiVersionsRequest) -> ApiVersionsResponse:
-    """Return all rows; INVALID_REQUEST if v3+ has no valid software name (KIP-511)."""
+    """Return all rows and the features; INVALID_REQUEST if v3+ has no valid software name
+    (KIP-511)."""
     if ctx.version >= 3 and not (
         _SOFTWARE.fullmatch(req.client_software_name)
         and _SOFTWARE.fullmatch(req.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=[_version(row) for row in ROWS])
+    response = ApiVersionsResponse(api_keys=[_version(row) for row in ROWS])
+    if ctx.version >= FEATURES_FROM:
+        level = ctx.broker.config.transaction_version
+        response.finalized_features_epoch = FEATURES_EPOCH
+        response.finalized_features = [FinalizedFeatureKey(TRANSACTION_VERSION, level, level)]
+    if ctx.version >= MINIMUM_ZERO_FROM:
+        response.supported_features = [SupportedFeatureKey(TRANSACTION_VERSION, 0, level)]
+    return response
 
 
 def unsupported() -> ApiVersionsResponse:

@@ -1,15 +1,15 @@
-"""FindCoordinator v0-6: which broker coordinates a group.
+"""FindCoordinator v0-6: which broker coordinates a group or a transactional id.
 
 v1 key type and error message; v3 flexible; v4 many keys; v5 TRANSACTION_ABORTABLE may be
 returned (it is not); v6 share groups.
-Not done: transactions (key type 1: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients report
-and do not retry); share groups (key type 2: INVALID_REQUEST, as a Kafka without them answers).
+Not done: share groups (key type 2: INVALID_REQUEST, as a Kafka without them answers).
 """
 
 from __future__ import annotations
 
 import logging
 
+from kafkawire.broker.new_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.nodes import Nodes
@@ -25,7 +25,6 @@ GROUP = 0
 TRANSACTION = 1
 MANY_KEYS_FROM = 4
 
-NO_TRANSACTIONS = "Transactions are not served by this broker yet."
 NO_SUCH_TYPE = "Coordinators of this type are not served by this broker."
 
 
@@ -51,18 +50,14 @@ async def find_coordinator(
 
 
 async def _find(ctx: RequestContext, nodes: Nodes, key_type: int, key: str) -> Coordinator:
-    if key_type == TRANSACTION:
-        return _no_coordinator(
-            key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS
-        )
-    if key_type != GROUP:
+    if key_type not in (GROUP, TRANSACTION):
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST, NO_SUCH_TYPE)
+    service = ctx.broker.transactions if key_type == TRANSACTION else ctx.broker.groups
     try:
-        partition = await ctx.broker.groups.coordinator_of(key)
+        partition = await service.coordinator_of(key)
     except KafkaError as error:
-        logger.warning(
-            "cannot create topic __consumer_offsets, clients retry FindCoordinator: %s", error
-        )
+        topic = TRANSACTION_STATE_TOPIC if key_type == TRANSACTION else GROUP_METADATA_TOPIC
+        logger.warning("cannot create topic %s, clients retry FindCoordinator: %s", topic, error)
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
     node = nodes.by_id.get(partition.leader)
     if node is None:

@@ -80,7 +80,6 @@ async def test_concurrent_find_coordinator_creates_topic_once() -> None:
 @pytest.mark.parametrize(
     ("key_type", "code"),
     [
-        (1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         (2, ErrorCode.INVALID_REQUEST),
         (9, ErrorCode.INVALID_REQUEST),
     ],

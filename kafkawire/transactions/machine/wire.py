@@ -8,7 +8,7 @@ called by the handlers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -94,17 +94,13 @@ class PartitionsOfOne:
         """The same code for every partition."""
         return dict.fromkeys(self.order, code)
 
-    def refused(
-        self, check: Callable[[TopicPartition], ErrorCode]
-    ) -> dict[TopicPartition, ErrorCode] | None:
-        """The codes if `check` (does the partition exist, may the client write to it) refuses one:
-        that partition gets its error, the others OPERATION_NOT_ATTEMPTED. Else None."""
-        codes = {partition: check(partition) for partition in self.order}
-        if not any(codes.values()):
-            return None
+    def refused(self, absent: Collection[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+        """The codes where partitions do not exist: the others are not attempted."""
         return {
-            partition: code or ErrorCode.OPERATION_NOT_ATTEMPTED
-            for partition, code in codes.items()
+            partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if partition in absent
+            else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for partition in self.order
         }
 
 
