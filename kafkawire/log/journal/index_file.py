@@ -186,6 +186,11 @@ class JournalIndex:
         """Return the partitions that have rows."""
         return list(self._numbers)
 
+    def __contains__(self, partition: int) -> bool:
+        """Return whether a partition has rows."""
+        start, stop = self._range(partition)
+        return stop > start
+
     def singles(self) -> Iterator[tuple[int, int, int, int, int, int]]:
         """Yield (partition, base offset, log position, newest timestamp, length, offset count) of
         each partition with one row here; the others are in `multiples`."""

@@ -90,8 +90,8 @@ def _load_journal(
     `written`."""
     index = found.index(fs)
     journal = found.journal
-    if index is not None and index.transactions is not None:
-        history.take_index(index.transactions)
+    if index is not None:
+        history.take_index(index)
     for number, facts in found.scanned.facts.items():
         history.take_facts(number, facts)
     numbers: Iterable[int]

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL
 from kafkawire.codec.control import ABORT, Aborted
+from kafkawire.log.journal.index_file import JournalIndex
 from kafkawire.log.journal.index_transactions import JournalTransactions
 from kafkawire.log.journal.scan import Fact
 from kafkawire.log.partition.partition import Partition
@@ -26,8 +27,17 @@ class TransactionHistory:
         self._aborted: dict[int, list[Aborted]] = {}
         self._opened: dict[int, dict[int, int]] = {}
 
-    def take_index(self, found: JournalTransactions) -> None:
-        """Take what the index file of the next journal has."""
+    def take_index(self, index: JournalIndex) -> None:
+        """Take what the index file of the next journal has.
+
+        It leaves out transactions that were committed by the time it was written, so where it has
+        rows of a partition it replaces what was known: else a transaction found open in an earlier
+        journal, whose index file was lost, would seem to last until its producer's next marker.
+        """
+        found = index.transactions or JournalTransactions()
+        for number in self._opened:
+            if number in index:
+                self._opened[number] = {}
         for number, entries in found.aborted.items():
             self._aborted.setdefault(number, []).extend(entries)
         for number, opened in found.opened.items():

@@ -1,0 +1,84 @@
+"""Transactions found again at a start, from index files and scanned journals.
+
+Covers: kafkawire.log.recovery.transactions.
+"""
+
+from __future__ import annotations
+
+from array import array
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafkawire.codec.batches import CONTROL, TRANSACTIONAL
+from kafkawire.codec.control import ABORT, Aborted, ControlContent
+from kafkawire.log.journal.index_columns import IndexColumns
+from kafkawire.log.journal.index_file import Extent, JournalIndex, pack_index
+from kafkawire.log.journal.index_transactions import JournalTransactions
+from kafkawire.log.journal.scan import Fact
+from kafkawire.log.recovery.transactions import TransactionHistory
+
+PRODUCER = 7
+NUMBER = 1
+
+
+def fact(base: int, kind: int | None = None) -> Fact:
+    attributes = TRANSACTIONAL | (CONTROL if kind is not None else 0)
+    fields: list[Any] = [0] * 13
+    fields[0], fields[5], fields[9] = base, attributes, PRODUCER
+    return 0, tuple(fields), None if kind is None else ControlContent(kind, 0)
+
+
+def index(base: int, found: JournalTransactions | None) -> JournalIndex:
+    """The index file of a journal that has one row of the partition."""
+    rows = IndexColumns(
+        array("q", [base]), array("q", [0]), array("I", [1]), array("I", [1]), array("q", [1])
+    )
+    return JournalIndex(memoryview(pack_index(1, Extent(1, 1, 1, 1), {NUMBER: rows}, found)), 1)
+
+
+def aborted(history: TransactionHistory) -> list[Aborted]:
+    """What a partition gets."""
+    got: list[Aborted] = []
+    producers = SimpleNamespace(transactions=None, load_aborted=got.extend)
+    partition = SimpleNamespace(number=NUMBER, producers=producers, cut_offset=0, log_start=0)
+    history.give(partition)  # type: ignore[arg-type]
+    return got
+
+
+def test_a_transaction_of_an_earlier_journal_is_aborted_by_a_later_marker() -> None:
+    history = TransactionHistory()
+    history.take_facts(NUMBER, [fact(3)])
+    history.take_facts(NUMBER, [fact(8, ABORT)])
+    assert aborted(history) == [(PRODUCER, 3, 8)]
+
+
+@pytest.mark.parametrize("found", [None, JournalTransactions(), JournalTransactions({1: []}, {})])
+def test_an_index_file_ends_transactions_it_does_not_name(
+    found: JournalTransactions | None,
+) -> None:
+    """The journal in the middle has the marker of a commit, which its index file leaves out. A
+    later marker of the same producer ends nothing."""
+    history = TransactionHistory()
+    history.take_facts(NUMBER, [fact(3)])
+    history.take_index(index(5, found))
+    history.take_facts(NUMBER, [fact(8, ABORT)])
+    assert aborted(history) == []
+
+
+def test_an_index_file_without_rows_of_a_partition_leaves_its_transactions_open() -> None:
+    history = TransactionHistory()
+    history.take_facts(NUMBER + 1, [fact(3)])
+    history.take_index(index(5, None))
+    history.take_facts(NUMBER + 1, [fact(8, ABORT)])
+    assert history._aborted == {NUMBER + 1: [(PRODUCER, 3, 8)]}
+
+
+def test_transactions_of_an_index_file_are_taken() -> None:
+    history = TransactionHistory()
+    history.take_index(
+        index(5, JournalTransactions({NUMBER: [(6, 1, 5)]}, {NUMBER: {PRODUCER: 4}}))
+    )
+    history.take_facts(NUMBER, [fact(8, ABORT)])
+    assert aborted(history) == [(6, 1, 5), (PRODUCER, 4, 8)]
