@@ -39,7 +39,7 @@ def index(base: int, found: JournalTransactions | None) -> JournalIndex:
 
 
 def aborted(history: TransactionHistory) -> list[Aborted]:
-    """What a partition gets."""
+    """The aborted transactions that a partition gets."""
     got: list[Aborted] = []
     producers = SimpleNamespace(transactions=None, load_aborted=got.extend)
     partition = SimpleNamespace(number=NUMBER, producers=producers, cut_offset=0, log_start=0)
