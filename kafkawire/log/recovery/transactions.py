@@ -62,7 +62,7 @@ class TransactionHistory:
         journals. Those that it saw end itself, after the checkpoint, it knows best."""
         number, producers = partition.number, partition.producers
         known = producers.transactions
-        if number not in self._opened and known is None:
+        if number not in self._aborted and known is None:
             return
         by_marker = {entry[2]: entry for entry in self._aborted.pop(number, ())}
         if known is not None:

@@ -82,3 +82,9 @@ def test_transactions_of_an_index_file_are_taken() -> None:
     )
     history.take_facts(NUMBER, [fact(8, ABORT)])
     assert aborted(history) == [(6, 1, 5), (PRODUCER, 4, 8)]
+
+
+def test_aborted_transactions_of_an_index_file_are_given_where_none_is_open() -> None:
+    history = TransactionHistory()
+    history.take_index(index(5, JournalTransactions({NUMBER: [(6, 1, 5)]}, {})))
+    assert aborted(history) == [(6, 1, 5)]
