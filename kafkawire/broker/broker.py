@@ -44,6 +44,7 @@ from kafkawire.offsets.catalog.open import check_storage, open_storage
 from kafkawire.offsets.catalog.port import SegmentCatalog
 
 if TYPE_CHECKING:
+    from kafkawire.broker.markers import MarkerWriter
     from kafkawire.groups.service import GroupService
     from kafkawire.groups.transactional import Verification, Verified
     from kafkawire.log.manifest.service import LocalManifest
@@ -110,18 +111,23 @@ class Broker:
         )
 
     @cached_property
-    def transactions(self) -> TransactionService:
-        """Created when a client first uses a transaction, or at the start if there are any."""
+    def markers(self) -> MarkerWriter:
+        """Created when the first transaction ends."""
         from kafkawire.broker.markers import MarkerWriter
-        from kafkawire.transactions.service import TransactionService
 
-        markers = MarkerWriter(
+        return MarkerWriter(
             self.env, self.node_id, self.catalog, self.table, self.log.commit_log,
             lambda index, marker: self.groups.write_marker(index, marker),
         )  # fmt: skip
+
+    @cached_property
+    def transactions(self) -> TransactionService:
+        """Created when a client first uses a transaction, or at the start if there are any."""
+        from kafkawire.transactions.service import TransactionService
+
         return TransactionService(
             self.env, self.config, self.folder, self.log.commit_log,
-            self.topics.transaction_state_partitions, self.catalog, markers,
+            self.topics.transaction_state_partitions, self.catalog, self.markers,
             self.producer_ids.take,
         )  # fmt: skip
 

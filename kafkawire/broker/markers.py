@@ -2,7 +2,7 @@
 
 Markers of `__consumer_offsets` go through the coordinator of its groups, which makes the pending
 offsets current; the others are appended to the log. Used by the transaction service for the markers
-of its own transactions.
+of its own transactions, and by WriteTxnMarkers for those of other coordinators and operators.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ WriteGroupMarker = Callable[[int, TransactionMarker], Awaitable[ErrorCode]]
 offsets are current or dropped (GroupService.write_marker)."""
 
 Codes = dict[TopicPartition, ErrorCode | None]
+Marked = tuple[TransactionMarker, Iterable[TopicPartition]]
+"""A marker and the partitions that it is written to."""
 
 
 class MarkerWriter:
@@ -62,25 +64,37 @@ class MarkerWriter:
             raise KafkaError(
                 ErrorCode.BROKER_NOT_AVAILABLE, f"Broker {broker} takes no markers from this one."
             )
-        asked = (self.write(each.marker, each.partitions) for each in work)  # they share commits
-        return list(await asyncio.gather(*asked))
+        return await self.write([(each.marker, each.partitions) for each in work])
 
-    async def write(self, marker: TransactionMarker, partitions: Iterable[TopicPartition]) -> Codes:
-        """Write a marker to each partition; return a code for each once all are durable. Raises
-        KAFKA_STORAGE_ERROR if the commit fails: then it is not known which are."""
-        found: Codes = {}
-        groups: list[TopicPartition] = []
-        for partition in partitions:
-            if partition[0] == GROUP_METADATA_TOPIC:
-                groups.append(partition)
-            else:
-                found[partition] = await self._append(marker, partition)
-            await self._env.slices.give_way()
-        # As many as __consumer_offsets has partitions; they share one commit.
-        asked = [self._write_group_marker(index, marker) for _, index in groups]
-        found.update(zip(groups, await asyncio.gather(*asked), strict=True))
+    async def write(self, work: Iterable[Marked]) -> list[Codes]:
+        """Write each marker to its partitions, in this order; return the codes of each marker once
+        all are durable. Raises KAFKA_STORAGE_ERROR if the commit fails: then it is not known which
+        are. The caller bounds the number of partitions."""
+        found: list[Codes] = []
+        groups: list[tuple[Codes, TransactionMarker, TopicPartition]] = []
+        for marker, partitions in work:
+            codes: Codes = {}
+            for partition in partitions:
+                if partition[0] == GROUP_METADATA_TOPIC:
+                    groups.append((codes, marker, partition))
+                else:
+                    codes[partition] = await self._append(marker, partition)
+                await self._env.slices.give_way()
+            found.append(codes)
+        await asyncio.gather(*(self._write_for_groups(*each) for each in groups))
         await self._commit_log.committed()
         return found
+
+    async def _write_for_groups(
+        self, codes: Codes, marker: TransactionMarker, partition: TopicPartition
+    ) -> None:
+        leader = self.leader_of(partition)
+        if leader is None:
+            codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif leader.broker != self._node_id:
+            codes[partition] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        else:
+            codes[partition] = await self._write_group_marker(partition[1], marker)
 
     async def _append(self, marker: TransactionMarker, partition: TopicPartition) -> ErrorCode:
         try:

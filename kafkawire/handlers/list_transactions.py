@@ -1,37 +1,30 @@
-"""ListTransactions: this broker coordinates no transactions yet (KIP-664)."""
+"""ListTransactions v0-2: the transactional ids that this broker coordinates (KIP-664).
+
+v1 filters by duration (KIP-994), v2 by a pattern of the id (KIP-1152). While a partition of the
+coordinator is loading the whole answer is COORDINATOR_LOAD_IN_PROGRESS. Not done: access control.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
+from kafkawire.codec.errors import KafkaError
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-
-# The states of a transaction in Kafka (TransactionState), by their names on the wire.
-_STATES = frozenset(
-    (
-        "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort",
-        "Dead", "PrepareEpochFence",
-    )
-)  # fmt: skip
+from kafkawire.transactions.machine.states import STATE_NAMES
+from kafkawire.transactions.machine.wire import filter_of
 
 
 async def list_transactions(
     ctx: RequestContext, req: ListTransactionsRequest
 ) -> ListTransactionsResponse:
-    """ListTransactions v0-2.
-
-    v1 filters by duration (KIP-994); v2 by a pattern of the id (KIP-1152). The answer lists the
-    filters of states that do not exist, and no transactions.
-    Not done: transactions.
-    """
-    answer = ListTransactionsResponse()
-    await ctx.broker.env.slices.run(_unknown(req.state_filters, answer.unknown_state_filters))
-    return answer
-
-
-def _unknown(filters: list[str], found: list[str]) -> Generator[None, None, None]:
-    for name in filters:
-        if name not in _STATES:
-            found.append(name)
-        yield None
+    """List the ids that pass every filter, and the filters of states that do not exist."""
+    response = ListTransactionsResponse()
+    try:
+        wanted = filter_of(req)
+        response.transaction_states = await ctx.broker.transactions.find(wanted)
+    except KafkaError as error:
+        return ListTransactionsResponse(error_code=int(error.code))
+    for name in req.state_filters:
+        if name not in STATE_NAMES:
+            response.unknown_state_filters.append(name)
+        await ctx.give_way()
+    return response

@@ -2,9 +2,8 @@
 
 Covers: kafkawire.handlers.create_acls, kafkawire.handlers.delete_acls,
 kafkawire.handlers.describe_acls, kafkawire.handlers.describe_client_quotas,
-kafkawire.handlers.describe_transactions, kafkawire.handlers.describe_user_scram_credentials,
-kafkawire.handlers.elect_leaders, kafkawire.handlers.list_partition_reassignments,
-kafkawire.handlers.list_transactions.
+kafkawire.handlers.describe_user_scram_credentials, kafkawire.handlers.elect_leaders,
+kafkawire.handlers.list_partition_reassignments.
 """
 
 from __future__ import annotations
@@ -16,14 +15,12 @@ from kafkawire.messages.create_acls import AclCreation, CreateAclsRequest
 from kafkawire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kafkawire.messages.describe_acls import DescribeAclsRequest
 from kafkawire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from kafkawire.messages.describe_transactions import DescribeTransactionsRequest
 from kafkawire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
 from kafkawire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kafkawire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from kafkawire.messages.list_transactions import ListTransactionsRequest
 from tests.kit.admin import FakeBroker, call
 from tests.kit.configs import make
 
@@ -106,16 +103,7 @@ async def test_unknown_election_type_is_refused() -> None:
     assert (await call(FakeBroker(), request, 1)).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_reassignments_and_transactions_are_empty() -> None:
+async def test_reassignments_are_empty() -> None:
     broker = FakeBroker()
     answer = await call(broker, ListPartitionReassignmentsRequest(), 0)
     assert (answer.error_code, answer.topics) == (0, [])
-    for version in range(3):
-        listed = await call(broker, ListTransactionsRequest(["Ongoing", "Odd"]), version)
-        assert (listed.error_code, listed.transaction_states) == (0, [])
-        assert listed.unknown_state_filters == ["Odd"]
-    found = await call(broker, DescribeTransactionsRequest(["a", "b"]), 0)
-    assert [(row.transactional_id, row.error_code) for row in found.transaction_states] == [
-        ("a", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
-        ("b", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
-    ]

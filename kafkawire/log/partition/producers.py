@@ -12,7 +12,7 @@ kafkawire.log.recovery.restore; checkpoints carry the state.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL
@@ -48,6 +48,20 @@ class ProducerBatch(NamedTuple):
     first: int
     last: int
     timestamp: int
+
+
+class ActiveProducer(NamedTuple):
+    """A producer as DescribeProducers shows it (Kafka: ProducerStateManager.activeProducers). -1:
+    `last_sequence` after a marker with a new epoch, `coordinator_epoch` before the first marker,
+    `open_offset` without an open transaction. `last_timestamp` (ms): the newest of its last
+    transactional batch or marker; without transactions the time of its last append."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    open_offset: int
 
 
 class _Change(NamedTuple):
@@ -341,6 +355,20 @@ class Producers:
             )
             for producer_id, state in self.states.items()
         ]  # fmt: skip
+
+    def active(self) -> Iterator[ActiveProducer]:
+        """Yield each producer as of what is written. Others may run between two of them: producers
+        that are forgotten meanwhile are left out."""
+        for producer_id in tuple(self.states):
+            state = self.states.get(producer_id)
+            if state is None:
+                continue
+            known = len(state) > _ROWS
+            timestamp = state[_TIME] if state[_TIME] >= 0 or not known else state[-1]
+            yield ActiveProducer(
+                producer_id, state[_EPOCH], state[-3] if known else -1, timestamp,
+                state[_COORDINATOR], state[_OPEN],
+            )  # fmt: skip
 
     def expire(self, before_ms: int) -> list[int]:
         """Forget the producers that were idle since `before_ms` and have no open transaction;

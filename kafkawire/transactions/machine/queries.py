@@ -13,13 +13,7 @@ from kafkawire.messages import describe_transactions as described
 from kafkawire.messages import list_transactions as listed
 from kafkawire.transactions.machine.request import ListFilter
 from kafkawire.transactions.machine.shard import TransactionShard
-from kafkawire.transactions.machine.states import STATE_NAMES
 from kafkawire.transactions.machine.transaction import Transaction
-
-
-def unknown_states(names: list[str]) -> list[str]:
-    """The names that are no state of a transaction, as they were given; case matters."""
-    return [name for name in names if name not in STATE_NAMES]
 
 
 def list_transactions(

@@ -12,7 +12,6 @@ from kafkawire.transactions.machine.pattern import IdPattern
 from kafkawire.transactions.machine.queries import (
     describe_transaction,
     list_transactions,
-    unknown_states,
 )
 from kafkawire.transactions.machine.records import TransactionRecord
 from kafkawire.transactions.machine.request import ListFilter, append_error
@@ -77,11 +76,6 @@ ALL = {state.label for state in STATES}
 )  # fmt: skip
 def test_filters(desk: Desk, row: str, wanted: ListFilter, found: set[str]) -> None:
     assert listed(desk, wanted) == found, row
-
-
-def test_unknown_states_are_returned() -> None:
-    names = ["Ongoing", "ongoing", "Dead", "PrepareEpochFence", "Nonsense"]
-    assert unknown_states(names) == ["ongoing", "Nonsense"]
 
 
 def test_an_unknown_id() -> None:
