@@ -23,8 +23,13 @@ _ASKED = {
     "filter_results": ("filters",),
     "coordinators": ("coordinator_keys",),
     "partitions": ("partition_indexes",),
+    "results_by_topic_v3_and_below": ("v3_and_below_topics",),
+    "results_by_partition": ("partitions",),
 }
 """Lists of responses whose requests use another name."""
+
+_CODES = ("error_code", "partition_error_code")
+"""Fields for an error."""
 
 
 def failed_response(
@@ -49,8 +54,9 @@ class _Failed:
         """Set the error in `answer`, or in each item of one of its lists; return whether there was
         a field for it."""
         known = {field.name for field in fields_in(type(answer), self._version)}
-        if "error_code" in known:
-            answer.error_code = self._code
+        field = next((name for name in _CODES if name in known), None)
+        if field is not None:
+            setattr(answer, field, self._code)
             if self._message is not None and "error_message" in known:
                 answer.error_message = self._message
             return True

@@ -23,7 +23,8 @@ def codes(message: Any) -> list[int]:
     if isinstance(message, list):
         return [code for item in message for code in codes(item)]
     slots = getattr(type(message), "__annotations__", {})
-    found = [message.error_code] if "error_code" in slots else []
+    fields = ("error_code", "partition_error_code")
+    found = [getattr(message, name) for name in fields if name in slots]
     return found + [code for name in slots for code in codes(getattr(message, name))]
 
 

@@ -203,12 +203,14 @@ async def test_concurrent_auto_create_creates_topic_once() -> None:
 
 
 async def test_auto_create_of_internal_topics() -> None:
-    broker = FakeBroker(offsets_topic_num_partitions="7")
-    request = MetadataRequest(topics=asked("__consumer_offsets", "__transaction_state"))
-    topics = by_name((await call(broker, request, 12)).topics)
-    assert len(topics["__consumer_offsets"].partitions) == 7
-    assert topics["__transaction_state"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert broker.topic("__consumer_offsets").configs["cleanup.policy"] == "compact"
+    sizes = {"offsets_topic_num_partitions": "7", "transaction_state_log_num_partitions": "3"}
+    broker = FakeBroker(**sizes)
+    names = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+    topics = by_name((await call(broker, MetadataRequest(topics=asked(*names)), 12)).topics)
+    assert [len(topics[name].partitions) for name in names] == [7, 3, 0]
+    assert topics[names[2]].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for name in names[:2]:
+        assert broker.topic(name).configs["cleanup.policy"] == "compact"
 
 
 async def test_failed_auto_create_is_reported() -> None:

@@ -148,7 +148,7 @@ async def test_each_partition_of_a_marker_has_its_code(
 
 @pytest.mark.parametrize("who", [{"producer_id": -1}, {"producer_id": -7}, {"epoch": -1}])
 async def test_marker_of_an_impossible_producer_is_refused(
-    client: Client, partition: Partition, who: dict[str, int]
+    client: Client, partition: Partition, who: dict[str, Any]
 ) -> None:
     assert await write(client, marker(("t", 0), **who)) == [("t", 0, E.INVALID_REQUEST)]
     assert partition.next_offset == 0

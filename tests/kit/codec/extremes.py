@@ -108,7 +108,7 @@ class Filler:
     def text(self, field: Field, differs: bool, number: int) -> str | None:
         name = field.name
         value = SCALARS.get(name, "")
-        if value is None or (isinstance(value, str) and value):
+        if (value is None and field.nullable(self.version)) or (isinstance(value, str) and value):
             return value
         if self.style == "empty" and not differs:
             return ""
