@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.codec.java_hash import partition_of
+from kafkawire.codec.java_hash import group_partition_of
 from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.coordinator import Coordinator, Phase
 from kafkawire.groups.request import (
@@ -179,7 +179,7 @@ class GroupService:
         Creates the offsets topic if needed. Raises KafkaError if that fails."""
         await self.open()
         partitions = self.catalog.by_name[OFFSETS_TOPIC].partitions
-        return partitions[partition_of(group_id, len(partitions))]
+        return partitions[group_partition_of(group_id, len(partitions))]
 
     def join_group(
         self, client: Client, version: int, request: JoinGroupRequest
@@ -385,7 +385,7 @@ class GroupService:
     def _find(self, group_id: str) -> Coordinator | None:
         if not self.coordinators:
             return None
-        return self.coordinators[partition_of(group_id, len(self.coordinators))]
+        return self.coordinators[group_partition_of(group_id, len(self.coordinators))]
 
     def _absence(self) -> ErrorCode:
         return Phase.CLOSED.value if self._closed else ErrorCode.NOT_COORDINATOR

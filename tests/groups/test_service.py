@@ -10,7 +10,7 @@ import asyncio
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.codec.java_hash import partition_of
+from kafkawire.codec.java_hash import group_partition_of
 from kafkawire.groups.coordinator import Phase
 from kafkawire.groups.service import Client
 from kafkawire.handlers.delete_groups import delete_groups
@@ -119,7 +119,7 @@ async def test_groups_are_described_in_request_order(house: House) -> None:
     assert [g.group_id for g in found] == ids
     assert [g.error_code for g in found] == [
         ErrorCode.NOT_COORDINATOR
-        if partition_of(g, PARTITIONS) == ELSEWHERE
+        if group_partition_of(g, PARTITIONS) == ELSEWHERE
         else (0 if g == HERE else ErrorCode.GROUP_ID_NOT_FOUND)
         for g in ids
     ]

@@ -8,7 +8,7 @@ import asyncio
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.codec.java_hash import partition_of
+from kafkawire.codec.java_hash import group_partition_of
 from kafkawire.groups.service import Client
 from kafkawire.handlers.join_group import join_group
 from kafkawire.handlers.leave_group import leave_group
@@ -84,7 +84,7 @@ def test_group_id_of_any_length_has_a_partition() -> None:
         code = 0
         for at in range(0, len(units), 2):
             code = (code * 31 + int.from_bytes(units[at : at + 2], "big")) % 2**32
-        assert [partition_of(text, 50) for _ in range(2)] == [code % 2**31 % 50] * 2
+        assert [group_partition_of(text, 50) for _ in range(2)] == [code % 2**31 % 50] * 2
 
 
 @pytest.mark.parametrize("version", range(10))

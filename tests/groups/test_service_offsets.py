@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.codec.java_hash import partition_of
+from kafkawire.codec.java_hash import group_partition_of
 from kafkawire.handlers.list_groups import list_groups
 from kafkawire.handlers.offset_commit import offset_commit
 from kafkawire.handlers.offset_delete import offset_delete
@@ -103,7 +103,7 @@ async def test_offset_fetch_of_many_groups(house: House, version: int) -> None:
     )
     found = (await house.ask(offset_fetch, request, version)).groups
     rows = [[(t.name, t.partitions[0].committed_offset) for t in g.topics] for g in found]
-    nobody_here = partition_of("nobody", PARTITIONS) != ELSEWHERE
+    nobody_here = group_partition_of("nobody", PARTITIONS) != ELSEWHERE
     assert rows == [[("u", 8)], [("t", 7)], []]
     assert found[2].error_code == (0 if nobody_here else ErrorCode.NOT_COORDINATOR)
 
@@ -115,7 +115,7 @@ async def test_offset_delete(house: House) -> None:
     answer = await house.ask(offset_delete, request, 0)
     found = [(t.name, t.partitions[0].error_code) for t in answer.topics]
     assert found == [("u", 0), ("x", 3), ("t", 3)]
-    request.group_id = "nobody" if partition_of("nobody", PARTITIONS) != ELSEWHERE else "no"
+    request.group_id = "nobody" if group_partition_of("nobody", PARTITIONS) != ELSEWHERE else "no"
     answer = await house.ask(offset_delete, request, 0)
     assert (answer.error_code, answer.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 

@@ -11,7 +11,7 @@ import pytest
 from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.counts import Counts
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.java_hash import partition_of
+from kafkawire.codec.java_hash import group_partition_of
 from kafkawire.groups.service import OFFSETS_TOPIC, GroupService
 from kafkawire.groups.transactional import Verification, Verified
 from kafkawire.handlers.context import RequestContext
@@ -153,7 +153,7 @@ class Sender:
 
 def group_at(partition: int) -> str:
     """A group id that hashes to this partition."""
-    return next(f"g{n}" for n in range(99) if partition_of(f"g{n}", PARTITIONS) == partition)
+    return next(f"g{n}" for n in range(99) if group_partition_of(f"g{n}", PARTITIONS) == partition)
 
 
 HERE = group_at(1)
