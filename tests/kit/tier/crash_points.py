@@ -46,36 +46,37 @@ class Points:
 
 
 class PointFile:
-    """A file of a process that may die."""
+    """A file of a process that may die. `kind`: "" if its changes are no points."""
 
-    def __init__(self, file: MemFile, path: str, points: Points) -> None:
-        self._file, self._path, self._points = file, path, points
+    def __init__(self, file: MemFile, kind: str, points: Points) -> None:
+        self._file, self._kind, self._points = file, kind, points
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._file, name)
         if name not in ("pwritev", "sync"):
             return method
-        return lambda *args: _around(self._points, f"{name} {kind_of(self._path)}", method, *args)
+        return lambda *args: _around(self._points, f"{name} {self._kind}", method, *args)
 
 
 class PointFileSystem:
-    """The file system of a process that may die: each change has a point before and after it."""
+    """The file system of a process that may die: each change has a point before and after it, for
+    paths to which `kind_of` gives a name."""
 
-    def __init__(self, fs: MemFileSystem, points: Points) -> None:
-        self._fs, self._points = fs, points
+    def __init__(self, fs: MemFileSystem, points: Points, kind_of: Callable[[str], str]) -> None:
+        self._fs, self._points, self._kind_of = fs, points, kind_of
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._fs, name)
         if name not in ("rename", "remove", "sync_dir"):
             return method
         return lambda path, *more: _around(
-            self._points, f"{name} {kind_of(path)}", method, path, *more
+            self._points, f"{name} {self._kind_of(path)}", method, path, *more
         )
 
     def open(self, path: str, *, create: bool = False) -> Any:
         if self._points.dead:
             self._points.hit("open")
-        return PointFile(self._fs.open(path, create=create), path, self._points)
+        return PointFile(self._fs.open(path, create=create), self._kind_of(path), self._points)
 
 
 def kind_of(path: str) -> str:

@@ -26,7 +26,7 @@ from tests.kit.log.logs import FOLDER, settings
 from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.simloop import SimLoop
-from tests.kit.tier.crash_points import Died, PointFileSystem, Points
+from tests.kit.tier.crash_points import Died, PointFileSystem, Points, kind_of
 from tests.kit.tier.fake_bucket import FakeBucket, Held
 from tests.kit.tier.fake_store import FakeStore
 from tests.kit.tier.model import Expected, Promises, Row, batch_of, end_of, rows_in
@@ -156,23 +156,31 @@ class JumpClock(SimClock):
 
 
 class TierProcess:
-    """One life. `points` say where it ends, if it does not end by itself."""
+    """One life. `points` say where it ends, if it does not end by itself; `loop`: one that outlives
+    it; `kind_of`: the paths whose changes are points."""
 
     log: Log
     tiering: Tiering
 
-    def __init__(self, world: TierWorld, points: Points | None = None) -> None:
+    def __init__(
+        self,
+        world: TierWorld,
+        points: Points | None = None,
+        *,
+        loop: SimLoop | None = None,
+        kind_of: Callable[[str], str] = kind_of,
+    ) -> None:
         self.world = world
         self.rng = world.rng
         self.points = points or Points()
-        self.loop = SimLoop()
-        self.loop.now = world.now_s
+        self.loop = loop or SimLoop()
+        self.loop.now = max(self.loop.now, world.now_s)
         self.over = False
         self.sql_fails = 0.0
         self.violation: Exception | None = None
         self.failures: list[BaseException] = []
         self.metadata = MemoryMetadata(world.database, self.sql_pause)
-        fs: Any = PointFileSystem(world.fs, self.points)
+        fs: Any = PointFileSystem(world.fs, self.points, kind_of)
         offload = SimOffload(self.loop, self.rng)
         clock = JumpClock(self.loop, world)
         self.env = Env(clock, self.rng, fs, offload, set(), OffloadWorker(offload, fs))
