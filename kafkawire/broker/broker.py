@@ -45,6 +45,7 @@ from kafkawire.offsets.catalog.port import SegmentCatalog
 
 if TYPE_CHECKING:
     from kafkawire.broker.markers import MarkerWriter
+    from kafkawire.broker.verification import TransactionVerifier
     from kafkawire.groups.service import GroupService
     from kafkawire.groups.transactional import Verification, Verified
     from kafkawire.log.manifest.service import LocalManifest
@@ -202,11 +203,15 @@ class Broker:
         await broker._start_coordinators()
         return broker
 
-    async def _verify_offsets(self, asked: Verification) -> Verified:
-        """Import the transaction service when a transaction first commits offsets."""
-        from kafkawire.broker.verification import verify_offsets
+    @cached_property
+    def verifier(self) -> TransactionVerifier:
+        """Created when a transaction first writes records or offsets."""
+        from kafkawire.broker.verification import TransactionVerifier
 
-        return await verify_offsets(self, asked)
+        return TransactionVerifier(self)
+
+    async def _verify_offsets(self, asked: Verification) -> Verified:
+        return await self.verifier.verify_offsets(asked)
 
     async def _start_coordinators(self) -> None:
         """Start to load groups and transactions that exist, which may read from the tier."""

@@ -1,49 +1,150 @@
-"""Verification that a partition belongs to a transaction before records of it are appended.
+"""Verification that partitions belong to a transaction before records of it are appended (KIP-890).
 
-Asks the partition first, which knows open transactions, then the transaction coordinator (KIP-890).
-Used by the groups for TxnOffsetCommit.
+The partition is asked first, which knows open transactions, then the transaction coordinator: one
+question for all partitions of a request. A refusal for good drops the guard; after a retriable
+error it stays, so that a batch with a lower sequence is still appended first (KAFKA-14920).
+
+Used by Produce and, for the partitions of `__consumer_offsets`, by TxnOffsetCommit.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkawire.broker.new_topics import GROUP_METADATA_TOPIC
+from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups.transactional import Verification, Verified
+from kafkawire.log.partition.verification import NOT_VERIFIED, Guard
 from kafkawire.transactions.machine.request import AddPartitions, VerifyPartitions
+from kafkawire.transactions.machine.transaction import TopicPartition
 
 if TYPE_CHECKING:
     from kafkawire.broker.parts import BrokerParts
+    from kafkawire.log.partition.partition import Partition
 
 WITHOUT_SEQUENCE = -1
 VERSION_2 = 2
 """The transaction.version of requests that add partitions themselves."""
 
 
-async def verify_offsets(broker: BrokerParts, asked: Verification) -> Verified:
-    """Verify a partition of `__consumer_offsets`, or add it to the transaction."""
-    at = (GROUP_METADATA_TOPIC, asked.partition)
-    producer = asked.producer_id, asked.producer_epoch
-    try:
-        await broker.table.load([at])
-        partition = broker.table.named(*at)
-        guard = partition.begin_verification(
-            *producer, WITHOUT_SEQUENCE, broker.env.clock.now_ms(), adds=asked.adds
+class Question(NamedTuple):
+    """Whether partitions belong to the transaction of one producer; led here and in memory.
+
+    `sequences`: the first sequence of the batch for each partition. `adds`: add the partitions to
+    the transaction (transaction version 2), otherwise only check. `retries`: wait a little for a
+    transaction of the same id that is being completed.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    sequences: Mapping[TopicPartition, int]
+    adds: bool
+    retries: bool = False
+
+
+Asked = tuple["Partition", Guard]
+
+
+class TransactionVerifier:
+    """Asks for all requests of a broker. A question is bounded by its request; a connection has one
+    at a time, and each partition has at most MAX_GUARDS guards."""
+
+    def __init__(self, broker: BrokerParts) -> None:
+        self._broker = broker
+
+    async def verify(self, question: Question) -> dict[TopicPartition, Verified]:
+        """Return for each partition NONE and the guard that the append needs, or the error."""
+        broker = self._broker
+        give_way = broker.env.slices.give_way
+        if not question.adds and not broker.config.transaction_partition_verification_enable:
+            return dict.fromkeys(question.sequences, Verified(guard=NOT_VERIFIED))
+        verified: dict[TopicPartition, Verified] = {}
+        asked: dict[TopicPartition, Asked] = {}
+        for at in question.sequences:
+            self._begin(question, at, verified, asked)
+            await give_way()
+        if asked:
+            codes = await self._ask(question, frozenset(asked))
+            for at, (partition, guard) in asked.items():
+                verified[at] = _settled(question, partition, guard, codes[at])
+                await give_way()
+        return verified
+
+    def _begin(
+        self,
+        question: Question,
+        at: TopicPartition,
+        verified: dict[TopicPartition, Verified],
+        asked: dict[TopicPartition, Asked],
+    ) -> None:
+        """Ask the partition itself: enter its answer in `verified`, or a guard in `asked`."""
+        broker = self._broker
+        try:
+            partition = broker.table.named(*at)
+            guard = partition.begin_verification(
+                question.producer_id,
+                question.producer_epoch,
+                question.sequences[at],
+                broker.env.clock.now_ms(),
+                adds=question.adds,
+            )
+        except KafkaError as error:
+            verified[at] = Verified(error.code)
+            return
+        except NotLoaded:  # unloaded since the request was decoded: clients retry
+            verified[at] = Verified(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        if guard is None:
+            verified[at] = Verified()  # the transaction is open in this partition
+        else:
+            asked[at] = partition, guard
+
+    async def _ask(
+        self, question: Question, partitions: frozenset[TopicPartition]
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """Ask the coordinator."""
+        who = question.transactional_id, question.producer_id, question.producer_epoch
+        if not question.adds:
+            return await self._broker.transactions.verify(VerifyPartitions(*who, partitions))
+        code = await self._add(AddPartitions(*who, partitions, VERSION_2), question.retries)
+        return dict.fromkeys(partitions, code)
+
+    async def _add(self, request: AddPartitions, retries: bool) -> ErrorCode:
+        """Add partitions. While markers of the transaction before are written, ask again for a
+        while: the producer has begun the next one as soon as it was allowed to."""
+        broker = self._broker
+        config, clock = broker.config, broker.env.clock
+        until = clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
+        while True:
+            code = (await broker.transactions.ask(request)).code
+            if code is not ErrorCode.CONCURRENT_TRANSACTIONS or not retries:
+                return code
+            if clock.monotonic() >= until:
+                return code
+            await broker.env.sleep(config.add_partitions_to_txn_retry_backoff_ms / 1000)
+
+    async def verify_offsets(self, asked: Verification) -> Verified:
+        """Verify a partition of `__consumer_offsets`, or add it to the transaction: the port of the
+        groups. CONCURRENT_TRANSACTIONS goes to the client, as in Kafka."""
+        at = (GROUP_METADATA_TOPIC, asked.partition)
+        await self._broker.table.load([at])
+        question = Question(
+            asked.transactional_id,
+            asked.producer_id,
+            asked.producer_epoch,
+            {at: WITHOUT_SEQUENCE},
+            asked.adds,
         )
-    except KafkaError as error:
-        return Verified(error.code)
-    if guard is None:
-        return Verified()  # the transaction is open in this partition
-    who = asked.transactional_id, *producer
-    if asked.adds:
-        added = await broker.transactions.ask(AddPartitions(*who, frozenset({at}), VERSION_2))
-        code = added.code
-    else:
-        codes = await broker.transactions.verify(VerifyPartitions(*who, frozenset({at})))
-        code = codes[at]
+        return (await self.verify(question))[at]
+
+
+def _settled(question: Question, partition: Partition, guard: Guard, code: ErrorCode) -> Verified:
+    """The result for one partition that the coordinator has answered."""
     if code is ErrorCode.NONE:
         return Verified(code, guard)
-    if not code.retriable:  # else the next request of the producer may use the guard
-        partition.producers.drop_guard(asked.producer_id, guard)
+    if not code.retriable:
+        partition.producers.drop_guard(question.producer_id, guard)
     return Verified(code)

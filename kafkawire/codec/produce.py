@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from struct import Struct, error
 
+from kafkawire.codec.batches import HEAD_BYTES, MAGIC, TRANSACTIONAL
 from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.compile_decode import MAX_STRING_BYTES
 from kafkawire.codec.varint import put_uvarint, read_uvarint
@@ -72,6 +73,30 @@ def read_request(
     if pos > end:
         raise DecodeError("Produce request ends before its fields do")
     return transactional_id, acks, items
+
+
+_MAGIC_AT, _ATTRIBUTES_LOW_BYTE = 16, 22  # from the start of a batch
+
+
+def is_transactional(buf: memoryview, start: int, stop: int) -> bool:
+    """Return whether buf[start:stop] begins with the head of a transactional batch."""
+    return (
+        stop - start >= HEAD_BYTES
+        and bool(buf[start + _ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL)
+        and buf[start + _MAGIC_AT] == MAGIC
+    )
+
+
+def has_transactional(buf: memoryview, items: list[ProduceItem]) -> bool:
+    """Return whether one of the batches of a request is transactional. Hot."""
+    for _, _, start, stop in items:
+        if (
+            stop - start >= HEAD_BYTES
+            and buf[start + _ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL
+            and buf[start + _MAGIC_AT] == MAGIC
+        ):
+            return True
+    return False
 
 
 def _read_plain(

@@ -74,6 +74,7 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(25, "add_offsets_to_txn"),
     ApiRow(26, "end_txn"),
     ApiRow(27, "write_txn_markers"),
+    ApiRow(28, "txn_offset_commit", newest=5),
     ApiRow(29, "describe_acls"),
     ApiRow(30, "create_acls"),
     ApiRow(31, "delete_acls"),

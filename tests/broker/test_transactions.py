@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from kafkawire.broker.new_topics import TRANSACTION_STATE_TOPIC
-from kafkawire.broker.verification import verify_offsets
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.transactional import Verification
 from kafkawire.messages.create_topics import CreatableTopic
@@ -51,13 +50,13 @@ async def test_offsets_are_added_to_the_transaction_and_verified(tmp_path: Path)
         await broker.transactions.coordinator_of("T")
         made = await broker.transactions.init_producer(InitProducer("T", 60_000))
         who = "T", made.producer_id, made.producer_epoch
-        refused = await verify_offsets(broker, Verification(*who, 0, False))
+        refused = await broker.verifier.verify_offsets(Verification(*who, 0, False))
         assert (refused.code, refused.guard) == (ErrorCode.TRANSACTION_ABORTABLE, None)
         for adds in (True, False):
-            verified = await verify_offsets(broker, Verification(*who, 0, adds))
+            verified = await broker.verifier.verify_offsets(Verification(*who, 0, adds))
             assert verified.code is ErrorCode.NONE
             assert verified.guard is not None
-        stranger = await verify_offsets(broker, Verification("S", 99, 0, 0, True))
+        stranger = await broker.verifier.verify_offsets(Verification("S", 99, 0, 0, True))
         assert stranger.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        missing = await verify_offsets(broker, Verification(*who, 7, True))
+        missing = await broker.verifier.verify_offsets(Verification(*who, 7, True))
         assert missing.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,6 +1,6 @@
 """Fetch and ListOffsets for readers of committed records, through a socket.
 
-Markers are appended to the partition directly: no API writes them yet.
+Markers are appended to the partition directly.
 
 Covers: kafkawire.handlers.fetch.request, kafkawire.handlers.list_offsets.
 """
@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from kafkawire.codec.batches import TRANSACTIONAL
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers import list_offsets as listing
 from kafkawire.log.partition.partition import Partition
@@ -25,7 +24,6 @@ from kafkawire.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.server.run import Server
 from tests.kit.client import Client
 from tests.kit.env import EPOCH_MS
@@ -166,17 +164,3 @@ async def test_ends_of_committed_records(client: Client, partition: Partition) -
     assert await ask(0, 0) == (0, 5, 1_700_000_000_000)
     assert await ask(0, 1) == (0, -1, -1)
     assert await ask(listing.LATEST, 1) == (0, 5, -1)
-
-
-async def test_a_client_cannot_open_a_transaction_yet(client: Client, partition: Partition) -> None:
-    data = logs.batch(
-        b"x", producer_id=9, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL
-    )
-    rows = [PartitionProduceData(0, bytes(data))]
-    request = ProduceRequest("id", -1, 1000, [TopicProduceData("t", partition_data=rows)])
-    row = (await client.call(request, 9)).responses[0].partition_responses[0]
-    assert row.error_code in (
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    )
-    assert partition.producers.transactions is None

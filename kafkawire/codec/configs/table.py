@@ -292,6 +292,16 @@ _BROKER_ROWS = (
     Config("transaction.two.phase.commit.enable", B, False,
            "Whether producers may take part in a two-phase commit; the version of InitProducerId "
            "that asks for it is not served.", effect=NO),
+    Config("transaction.partition.verification.enable", B, True,
+           "Whether the coordinator is asked, before the first batch of a transaction is appended "
+           "to a partition, if the partition belongs to the transaction (clients before "
+           "transaction.version 2).", dynamic=True),
+    Config("add.partitions.to.txn.retry.backoff.ms", I, 20,
+           "How long a Produce that adds a partition to a transaction waits before it asks the "
+           "coordinator again, while the transaction before is being completed.", at_least=1),
+    Config("add.partitions.to.txn.retry.backoff.max.ms", I, 100,
+           "After this time the producer is answered CONCURRENT_TRANSACTIONS and asks again "
+           "itself.", at_least=0),
     Config("transaction.state.log.num.partitions", I, 50,
            "Partitions of __transaction_state; not to be changed once it is there. Each is a log "
            "with a coordinator in memory.", at_least=1, at_most=10_000),

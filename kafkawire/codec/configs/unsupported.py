@@ -41,7 +41,7 @@ _CLUSTER_WIDE: dict[str, Config] = {
         config.providers metric.reporters
     """),
     **_rows(B, """
-        follower.fetch.last.tiered.offset.enable transaction.partition.verification.enable
+        follower.fetch.last.tiered.offset.enable
     """),
     **_rows(I, """
         group.consumer.assignment.interval.ms group.share.assignment.interval.ms
@@ -104,7 +104,6 @@ PER_LISTENER = frozenset(_PER_LISTENER.split())
 """Dynamic settings that are given as listener.name.NAME.SETTING only."""
 
 _STATIC = """
-    add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
     advertised.listeners alter.config.policy.class.name
     alter.log.dirs.replication.quota.window.num
     alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name

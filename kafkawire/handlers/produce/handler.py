@@ -7,8 +7,10 @@ acks=0 is never answered (an error ends the connection, as in Kafka), acks=1 aft
 acks=all after the commit that covers it. The batches stay in the receive buffer, which is pinned
 until their write batch has been written.
 
-Not done: transactions (INVALID_TXN_STATE per batch, so that the log has no open ones), leader hints
-(clients find the leader with Metadata).
+v12 adds the partitions of transactional batches to the transaction (KIP-890); before, the client
+has added them, and they are verified.
+
+Not done: leader hints (clients find the leader with Metadata).
 """
 
 from __future__ import annotations
@@ -19,7 +21,14 @@ from typing import TYPE_CHECKING
 from kafkawire.broker.new_topics import INTERNAL_TOPICS
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.produce import ManyItems, ProduceItem, ProduceResult, read_request
+from kafkawire.codec.produce import (
+    ManyItems,
+    ProduceItem,
+    ProduceResult,
+    has_transactional,
+    is_transactional,
+    read_request,
+)
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Peer, Pinned
 from kafkawire.handlers.produce.long import LongProduce, exchange_of
@@ -33,10 +42,14 @@ from kafkawire.handlers.produce.pending import (
 from kafkawire.handlers.produce.repeat import Repeat
 from kafkawire.handlers.produce.shape import cut_shape
 from kafkawire.log.append.long_batch import LongBatches
+from kafkawire.log.partition.verification import NOT_ALLOWED
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
+    from kafkawire.broker.verification import TransactionVerifier
+    from kafkawire.handlers.produce.transactional import TransactionalBatches
     from kafkawire.log.partition.partition import Inspected, Partition
+    from kafkawire.log.partition.verification import Guard
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +71,7 @@ class Produce:
         self.now_ms = broker.env.clock.now_ms
         self.counts = broker.counts
         self.long_batches = LongBatches(broker.env)
+        self._broker = broker
         self._pending = PendingProduces(self.log, self.counts, self.now_ms())
 
     def start(
@@ -85,20 +99,74 @@ class Produce:
             LongProduce(self, whole, 0, block).begin_decoding(buf[pos:end])
             return True
         exchange = ProduceExchange(peer, version, correlation_id, acks, end - pos)
-        if len(items) > 1 and (absent := self.table.not_loaded((i[0], i[1]) for i in items)):
-            # all are checked before the first is appended
+        transactional = has_transactional(buf, items)
+        if (len(items) > 1 or transactional) and (
+            absent := self.table.not_loaded((i[0], i[1]) for i in items)
+        ):  # all are checked before the first is appended
             self.table.load_then(absent, peer.resume)
             return False
+        refusal = refusal or self.refusal(acks)
+        if transactional and refusal is None:
+            batches = self._transactional(transactional_id, version, buf, items)
+            if batches.question is not None:
+                self._verify(exchange, block, buf, items, batches)
+                return True
+            refusal = batches.refusal
         try:
-            self._append_all(
-                exchange, block, buf, items, refusal or self.refusal(acks, transactional_id)
-            )
+            self._append_all(exchange, block, buf, items, refusal)
         except NotLoaded as missing:  # the only item; nothing was appended
             self.table.load_then(missing.numbers, peer.resume)
             return False
         if len(items) == 1 and exchange.results and not exchange.results[0][2]:
-            self._remember(peer, version, acks, buf, end, items[0])
+            guard = NOT_ALLOWED if transactional_id is None else None
+            self._remember(peer, version, acks, buf, end, items[0], guard)
         return True
+
+    def _transactional(
+        self, transactional_id: str | None, version: int, buf: memoryview, items: list[ProduceItem]
+    ) -> TransactionalBatches:
+        """Return the transactional batches of a request. Imports what only they need."""
+        from kafkawire.handlers.produce.transactional import TransactionalBatches
+
+        batches = TransactionalBatches(transactional_id, version, self.table)
+        for topic, index, start, stop in items:
+            if is_transactional(buf, start, stop):
+                batches.add(topic, index, buf, start)
+        return batches
+
+    def _verify(
+        self,
+        exchange: ProduceExchange,
+        block: Pinned,
+        buf: memoryview,
+        items: list[ProduceItem],
+        batches: TransactionalBatches,
+    ) -> None:
+        """Append the batches when their transaction is verified."""
+        from kafkawire.handlers.produce.verified import VerifiedProduce
+
+        VerifiedProduce(self, exchange, block, buf, items, batches).begin()
+
+    @property
+    def verifier(self) -> TransactionVerifier:
+        """Verifies the transactions of batches; created when it is first used."""
+        return self._broker.verifier
+
+    def append_verified(
+        self,
+        exchange: ProduceExchange,
+        block: Pinned,
+        buf: memoryview,
+        items: list[ProduceItem],
+        batches: TransactionalBatches,
+        refusal: KafkaError | None,
+    ) -> None:
+        """Append the batches of a request whose transaction was verified."""
+        try:
+            self._append_all(exchange, block, buf, items, refusal, batches)
+        except NotLoaded:  # unloaded since: clients retry
+            busy = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._append_all(exchange, block, buf, items, busy)
 
     def pending(self) -> PendingProduces:
         """Return the write batch of batches that are appended now."""
@@ -115,7 +183,9 @@ class Produce:
         buf: memoryview,
         items: list[ProduceItem],
         refusal: KafkaError | None,
+        batches: TransactionalBatches | None = None,
     ) -> None:
+        """`batches`: those that were verified."""
         pending = self.pending()
         results = exchange.results
         appended = 0
@@ -126,11 +196,12 @@ class Produce:
                 topic, index, start, stop = item
                 partition = self.table.find(topic, index)
                 _check(partition, exchange, buf, item)
-                done = partition.queue(buf[start:stop], pending.now_ms)
+                guard = None if batches is None else batches.guard(topic, index)
+                done = partition.queue(buf[start:stop], pending.now_ms, None, guard)
                 results.append((topic, index, 0, *done, None, ()))
                 appended += 1
             except LongBatch:
-                self._continue(exchange, block, buf, items)
+                self._continue(exchange, block, buf, items, batches)
                 return
             except NotLoaded:  # of the only item
                 raise
@@ -161,7 +232,12 @@ class Produce:
         return item[0], item[1], *why
 
     def _continue(
-        self, exchange: ProduceExchange, block: Pinned, buf: memoryview, items: list[ProduceItem]
+        self,
+        exchange: ProduceExchange,
+        block: Pinned,
+        buf: memoryview,
+        items: list[ProduceItem],
+        batches: TransactionalBatches | None,
     ) -> None:
         """Serve the rest of a request in slices, from its first long batch on."""
         done = exchange.results
@@ -171,13 +247,20 @@ class Produce:
         long.add(done, sum(stop - start for _, _, start, stop in items[: len(done)]))
         rest = items[len(done) :]
         exchange.results = []
-        long.begin([item_of(buf, item) for item in rest], None)
+        long.begin([item_of(buf, item) for item in rest], batches)
 
     def _remember(
-        self, peer: Peer, version: int, acks: int, buf: memoryview, end: int, item: ProduceItem
+        self,
+        peer: Peer,
+        version: int,
+        acks: int,
+        buf: memoryview,
+        end: int,
+        item: ProduceItem,
+        guard: Guard | None,
     ) -> None:
-        """Cache the shape of the second such request in a row; the first only sets the
-        candidate."""
+        """Cache the shape of the second such request in a row; the first only sets the candidate.
+        `guard`: the one of its batches."""
         target = (version, acks, item[0])
         if peer.memo != target:
             peer.memo = target
@@ -187,13 +270,17 @@ class Produce:
         if partition.topic not in INTERNAL_TOPICS:
             shape = cut_shape(version, buf, peer.frame_at, end, item, acks)
         if shape is not None:
-            peer.repeat = Repeat(self, peer, shape, item[1], partition)
+            peer.repeat = Repeat(self, peer, shape, item[1], partition, guard)
 
     def close(self) -> None:
         """Do nothing: the log answers queued batches."""
 
     def append(
-        self, exchange: Waiting, item: Item, inspected: Inspected | None = None
+        self,
+        exchange: Waiting,
+        item: Item,
+        guard: Guard | None,
+        inspected: Inspected | None = None,
     ) -> ProduceResult:
         """Queue one batch of a long Produce; return the result for a successful write."""
         topic, index, batch = item
@@ -201,20 +288,13 @@ class Produce:
         if batch is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "the batch is null")
         _check(partition, exchange, batch, (topic, index, 0, len(batch)))
-        done = partition.queue(batch, self.pending().now_ms, inspected)
+        done = partition.queue(batch, self.pending().now_ms, inspected, guard)
         return topic, index, 0, *done, None, ()
 
     @staticmethod
-    def refusal(acks: int, transactional_id: str | None) -> KafkaError | None:
+    def refusal(acks: int) -> KafkaError | None:
         """Return the response that rejects a whole request, with an error per partition."""
-        if not -1 <= acks <= 1:
-            return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-        if transactional_id is not None:
-            return KafkaError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "this broker does not serve transactions yet",
-            )
-        return None
+        return None if -1 <= acks <= 1 else KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
 
 
 def item_of(buf: memoryview, item: ProduceItem) -> Item:

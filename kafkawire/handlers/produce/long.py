@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.produce import FLEXIBLE_FROM, TOPIC_IDS_FROM, ProduceResult, Topic
+from kafkawire.codec.produce import (
+    FLEXIBLE_FROM,
+    TOPIC_IDS_FROM,
+    ProduceResult,
+    Topic,
+    is_transactional,
+)
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.handlers.produce.pending import Item, Waiting, failed, refused
@@ -34,6 +40,8 @@ from kafkawire.messages.produce import (
 
 if TYPE_CHECKING:
     from kafkawire.handlers.produce.ports import ProduceHandler
+    from kafkawire.handlers.produce.transactional import TransactionalBatches
+    from kafkawire.log.partition.verification import Guard
 
 logger = logging.getLogger(__name__)
 
@@ -76,14 +84,16 @@ class LongProduce:
         self._portions: list[Portion] = []
         self._untold = 0
         self._all_reported: asyncio.Future[None] | None = None
+        self._batches: TransactionalBatches | None = None
 
     def begin_decoding(self, body: memoryview) -> None:
         """Serve a request that is not decoded yet: its exchange is the peer's last."""
         self._spawn(self._decode(body), "Produce of many partitions")
 
-    def begin(self, items: list[Item], refusal: KafkaError | None) -> None:
-        """Serve the rest of a request."""
-        self._spawn(self._go_on(iter(items), refusal), "Produce of a long batch")
+    def begin(self, items: list[Item], batches: TransactionalBatches | None) -> None:
+        """Serve the rest of a request; `batches`: those that were verified."""
+        self._batches = batches
+        self._spawn(self._go_on(iter(items), None), "Produce of a long batch")
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         peer = self._exchange.peer
@@ -120,11 +130,41 @@ class LongProduce:
 
     async def _append_all(self, request: ProduceRequest, by_id: bool) -> None:
         self._acks = request.acks
-        refusal = self._produce.refusal(request.acks, request.transactional_id)
+        refusal = self._produce.refusal(request.acks)
         await self._produce.table.load(
             (item.topic, item.partition) for item in _items(request, by_id)
         )
+        if refusal is None:
+            refusal = await self._verify(request, by_id)
         await self._go_on(_items(request, by_id), refusal)
+        if self._batches is not None:
+            await self._batches.release(self._produce.env.slices.give_way)
+
+    async def _verify(self, request: ProduceRequest, by_id: bool) -> KafkaError | None:
+        """Verify the transaction of the batches. Return the error of the whole request."""
+        give_way = self._produce.env.slices.give_way
+        batches = None
+        for topic, index, batch in _items(request, by_id):
+            if batch is not None and is_transactional(batch, 0, len(batch)):
+                if batches is None:
+                    batches = self._transactional(request)
+                batches.add(topic, index, batch, 0)
+            await give_way()
+        if batches is None:
+            return None
+        self._batches = batches
+        return await batches.verify(self._produce.verifier)
+
+    def _transactional(self, request: ProduceRequest) -> TransactionalBatches:
+        from kafkawire.handlers.produce.transactional import TransactionalBatches
+
+        version = self._exchange.version
+        return TransactionalBatches(request.transactional_id, version, self._produce.table)
+
+    def _guard(self, item: Item) -> Guard | None:
+        """Return the guard that the append of a batch needs. Raises the error of its check."""
+        batches = self._batches
+        return None if batches is None else batches.guard(item.topic, item.partition)
 
     async def _go_on(self, items: Iterator[Item], refusal: KafkaError | None) -> None:
         """Append all batches, in portions."""
@@ -153,7 +193,7 @@ class LongProduce:
         try:
             if refusal is not None:
                 raise refusal
-            portion.results.append(self._produce.append(portion, item))
+            portion.results.append(self._produce.append(portion, item, self._guard(item)))
             portion.size_bytes += len(item.batch or b"")
         except NotLoaded:
             busy = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # unloaded meanwhile: clients retry
@@ -182,7 +222,7 @@ class LongProduce:
         try:
             partition = produce.table.find(item.topic, item.partition)
             seen = await produce.long_batches.inspect(partition, item.batch, produce.now_ms())
-            portion.results.append(produce.append(portion, item, seen))
+            portion.results.append(produce.append(portion, item, self._guard(item), seen))
             portion.size_bytes += len(item.batch)
         except Exception as failure:
             self._refuse(portion, item, failure)

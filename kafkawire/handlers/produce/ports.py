@@ -11,14 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kafkawire.broker.partitions import PartitionTable
+    from kafkawire.broker.verification import TransactionVerifier
     from kafkawire.codec.counts import Counts
     from kafkawire.codec.errors import KafkaError
-    from kafkawire.codec.produce import ProduceResult
-    from kafkawire.handlers.produce.pending import Item, PendingProduces, Waiting
+    from kafkawire.codec.produce import ProduceItem, ProduceResult
+    from kafkawire.handlers.exchange import Pinned
+    from kafkawire.handlers.produce.pending import Item, PendingProduces, ProduceExchange, Waiting
+    from kafkawire.handlers.produce.transactional import TransactionalBatches
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.append.long_batch import LongBatches
     from kafkawire.log.io.ports import Env
     from kafkawire.log.partition.partition import Inspected
+    from kafkawire.log.partition.verification import Guard
 
 
 class ProduceHandler(Protocol):
@@ -35,8 +39,21 @@ class ProduceHandler(Protocol):
 
     def pending(self) -> PendingProduces: ...
 
+    @property
+    def verifier(self) -> TransactionVerifier: ...
+
     def append(
-        self, exchange: Waiting, item: Item, inspected: Inspected | None = None
+        self, exchange: Waiting, item: Item, guard: Guard | None, inspected: Inspected | None = None
     ) -> ProduceResult: ...
 
-    def refusal(self, acks: int, transactional_id: str | None, /) -> KafkaError | None: ...
+    def append_verified(
+        self,
+        exchange: ProduceExchange,
+        block: Pinned,
+        buf: memoryview,
+        items: list[ProduceItem],
+        batches: TransactionalBatches,
+        refusal: KafkaError | None,
+    ) -> None: ...
+
+    def refusal(self, acks: int, /) -> KafkaError | None: ...

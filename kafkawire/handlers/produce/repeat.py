@@ -19,6 +19,7 @@ from kafkawire.handlers.produce.shape import Shape
 if TYPE_CHECKING:
     from kafkawire.handlers.produce.ports import ProduceHandler
     from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.verification import Guard
 
 
 class RepeatedProduces(Waiting):
@@ -49,18 +50,29 @@ class RepeatedProduces(Waiting):
 
 
 class Repeat:
-    """A connection's shape with the partition of its last batch. See exchange.Repeating."""
+    """A connection's shape with the partition of its last batch. See exchange.Repeating.
 
-    __slots__ = ("handler", "index", "partition", "peer", "shape")
+    `guard`: NOT_ALLOWED if the requests have no transactional id, else None: only batches of
+    transactions that are open in the partition are appended.
+    """
+
+    __slots__ = ("guard", "handler", "index", "partition", "peer", "shape")
 
     def __init__(
-        self, handler: ProduceHandler, peer: Peer, shape: Shape, index: int, partition: Partition
+        self,
+        handler: ProduceHandler,
+        peer: Peer,
+        shape: Shape,
+        index: int,
+        partition: Partition,
+        guard: Guard | None,
     ) -> None:
         self.handler = handler
         self.peer = peer
         self.shape = shape
         self.index = index
         self.partition = partition
+        self.guard = guard
 
     def start(self, block: Pinned, buf: memoryview, pos: int, end: int) -> int:
         """Start the repeated requests in buf[pos:end]; return the position of the first other
@@ -73,7 +85,7 @@ class Repeat:
             or (shape.acks == -1 and partition.config.min_insync_replicas > 1)
         ):
             return pos
-        write, size = shape.write, shape.answer_bytes
+        write, size, guard = shape.write, shape.answer_bytes, self.guard
         before, after = shape.before, shape.after
         pending = self.handler.pending()
         log, now_ms, first = pending.log, pending.now_ms, pos
@@ -82,7 +94,8 @@ class Repeat:
             for number, index, start, stop, last in found:
                 if log.full or (index != self.index and not self._turn_to(index)):
                     break
-                base, time_ms, log_start = self.partition.queue(buf[start:stop], now_ms)
+                batch = buf[start:stop]
+                base, time_ms, log_start = self.partition.queue(batch, now_ms, None, guard)
                 answers.append(
                     write(size, number, before, index, 0, base, time_ms, log_start, after)
                 )

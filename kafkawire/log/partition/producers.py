@@ -19,7 +19,7 @@ from kafkawire.codec.batches import CONTROL, TRANSACTIONAL
 from kafkawire.codec.control import ABORT, Aborted, ControlContent, TransactionMarker
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.transactions import AbortedIndex, PartitionTransactions
-from kafkawire.log.partition.verification import NOT_VERIFIED, Guard, Guards
+from kafkawire.log.partition.verification import NOT_ALLOWED, NOT_VERIFIED, Guard, Guards
 from kafkawire.metadata.checkpoint import ProducerEntry
 
 BATCHES_KEPT = 5
@@ -134,6 +134,12 @@ class Producers:
 
     # -- transactions
 
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether a producer has an open transaction of this epoch here: its batches need no
+        verification."""
+        state = self._latest(producer_id)
+        return state is not None and state[_OPEN] >= 0 and state[_EPOCH] == epoch
+
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, adds: bool
     ) -> Guard | None:
@@ -166,6 +172,8 @@ class Producers:
     ) -> tuple[int, int] | None:
         """As `check`, for a transactional batch; a first sequence of -1 is not checked
         (TxnOffsetCommit). INVALID_TXN_STATE without the guard that the batch needs."""
+        if guard is NOT_ALLOWED:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         state = self._latest(producer_id)
         if state is not None:
             original = _original(state, epoch, first, last) if first >= 0 else None

@@ -37,6 +37,9 @@ class Guard:
 
 NOT_VERIFIED = Guard(-1, -1, -1, adds=False)
 """Stands for a guard where `transaction.partition.verification.enable` is off."""
+NOT_ALLOWED = Guard(-1, -1, -1, adds=False)
+"""Stands for a guard where no transactional batch may be appended, not even to an open transaction:
+the request has no transactional id."""
 
 
 class Guards:
