@@ -115,10 +115,12 @@ class Broker:
     def markers(self) -> MarkerWriter:
         """Created when the first transaction ends."""
         from kafkawire.broker.markers import MarkerWriter
+        from kafkawire.broker.remote_markers import RemoteMarkers
 
         return MarkerWriter(
             self.env, self.node_id, self.catalog, self.table, self.log.commit_log,
             lambda index, marker: self.groups.write_marker(index, marker),
+            RemoteMarkers(self.env, self.catalog, self.listeners),
         )  # fmt: skip
 
     @cached_property
@@ -247,6 +249,8 @@ class Broker:
         """Commit accepted records and close. Another call has no effect."""
         if "transactions" in self.__dict__:
             await self.transactions.close()  # before the groups, which take its markers
+        if "markers" in self.__dict__:
+            self.markers.close()
         if "groups" in self.__dict__:
             await self.groups.close()
         if self.tiering is not None:

@@ -1,7 +1,8 @@
-"""Markers of transactions, written to the partitions that this broker leads.
+"""Markers of transactions: those of partitions led here are written, the others sent.
 
 Markers of `__consumer_offsets` go through the coordinator of its groups, which makes the pending
-offsets current; the others are appended to the log. Used by the transaction service for the markers
+offsets current; the others are appended to the log. Markers for partitions of another broker are
+requests to it (kafkawire.broker.remote_markers). Used by the transaction service for the markers
 of its own transactions, and by WriteTxnMarkers for those of other coordinators and operators.
 """
 
@@ -21,6 +22,7 @@ from kafkawire.transactions.marker_sender import Leader
 
 if TYPE_CHECKING:
     from kafkawire.broker.partitions import PartitionTable
+    from kafkawire.broker.remote_markers import RemoteMarkers
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.metadata.catalog import Catalog
 
@@ -34,7 +36,7 @@ Marked = tuple[TransactionMarker, Iterable[TopicPartition]]
 
 
 class MarkerWriter:
-    """The MarkerPort of a broker that leads every partition of its transactions."""
+    """The MarkerPort of a broker: writes to the partitions it leads, sends the others."""
 
     def __init__(
         self,
@@ -44,6 +46,7 @@ class MarkerWriter:
         table: PartitionTable,
         commit_log: CommitLog,
         write_group_marker: WriteGroupMarker,
+        remote: RemoteMarkers,
     ) -> None:
         self._env = env
         self._node_id = node_id
@@ -51,6 +54,7 @@ class MarkerWriter:
         self._table = table
         self._commit_log = commit_log
         self._write_group_marker = write_group_marker
+        self._remote = remote
 
     def leader_of(self, partition: TopicPartition) -> Leader | None:
         """Return the leader in the catalog; None if the partition does not exist."""
@@ -58,13 +62,15 @@ class MarkerWriter:
         return None if row is None else Leader(row.leader, row.leader_epoch)
 
     async def write_markers(self, broker: int, work: Sequence[SendMarkers]) -> list[Codes]:
-        """Write the markers of decided transactions; see MarkerPort. Raises KafkaError if the
-        commit fails, or for another broker."""
+        """Write the markers of decided transactions, here or at another broker; see MarkerPort.
+        Raises KafkaError if the commit fails or the broker does not answer."""
         if broker != self._node_id:
-            raise KafkaError(
-                ErrorCode.BROKER_NOT_AVAILABLE, f"Broker {broker} takes no markers from this one."
-            )
+            return await self._remote.write(broker, work)
         return await self.write([(each.marker, each.partitions) for each in work])
+
+    def close(self) -> None:
+        """End the connections to other brokers."""
+        self._remote.close()
 
     async def write(self, work: Iterable[Marked]) -> list[Codes]:
         """Write each marker to its partitions, in this order; return the codes of each marker once

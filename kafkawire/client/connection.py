@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 from typing import Any
@@ -25,12 +26,12 @@ CLIENT_ID = "kafkawire-cli"
 class ClientConnection:
     """A connection to one broker."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, connect_timeout_s: float = TIMEOUT_S) -> None:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
         try:
-            self._socket = socket.create_connection((host, port), TIMEOUT_S)
+            self._socket = socket.create_connection((host, port), connect_timeout_s)
         except OSError as error:
             reason = error.strerror or str(error)
             raise ClientError(f"cannot connect to {self.address}: {reason}") from None
@@ -39,9 +40,13 @@ class ClientConnection:
         except ClientError:
             self.close()
             raise
+        self._socket.settimeout(TIMEOUT_S)
 
     def close(self) -> None:
-        """Close the socket; may be called more than once."""
+        """Close the socket; may be called more than once. A request that another thread waits for
+        fails."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def version(self, key: int, at_most: int | None = None) -> int:
@@ -89,7 +94,7 @@ class ClientConnection:
             self._socket.sendall(struct.pack(">i", len(body)) + body)
             frame = self._receive(struct.unpack(">i", self._receive(4))[0])
         except TimeoutError:
-            limit = f"{TIMEOUT_S:g} s"
+            limit = f"{self._socket.gettimeout():g} s"
             raise ClientError(f"{self.address} did not answer {spec.name} in {limit}") from None
         except OSError as error:
             raise Closed(f"the connection to {self.address} failed: {error}") from None

@@ -41,9 +41,21 @@ class Table:
         return self.rows[topic, index]
 
 
-def writer(house: House, table: Any) -> MarkerWriter:
+class Remote:
+    """The other brokers; keeps what is sent to them."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, list[SendMarkers]]] = []
+
+    async def write(self, broker: int, markers: list[SendMarkers]) -> list[Any]:
+        self.sent.append((broker, markers))
+        return [dict.fromkeys(each.partitions, ErrorCode.NONE) for each in markers]
+
+
+def writer(house: House, table: Any, remote: Remote | None = None) -> MarkerWriter:
     log: Any = house.log
-    return MarkerWriter(house.env, 1, house.catalog, table, log, house.groups.write_marker)
+    other: Any = remote or Remote()
+    return MarkerWriter(house.env, 1, house.catalog, table, log, house.groups.write_marker, other)
 
 
 def work(*partitions: tuple[str, int], commit: bool = True) -> SendMarkers:
@@ -103,5 +115,12 @@ async def test_leaders_are_those_of_the_catalog(house: House) -> None:
     assert port.leader_of((OFFSETS, ELSEWHERE)) == Leader(2, 0)
     assert port.leader_of(("t", 99)) is None
     assert port.leader_of(("gone", 0)) is None
-    with pytest.raises(KafkaError):
-        await port.write_markers(2, [work(("t", 0))])
+
+
+async def test_markers_for_another_broker_are_sent_to_it(house: House) -> None:
+    table, remote = Table(house), Remote()
+    asked = work((OFFSETS, ELSEWHERE))
+    codes = await writer(house, table, remote).write_markers(2, [asked])
+    assert codes == [{(OFFSETS, ELSEWHERE): ErrorCode.NONE}]
+    assert remote.sent == [(2, [asked])]
+    assert not table.loaded

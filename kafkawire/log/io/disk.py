@@ -24,10 +24,11 @@ from kafkawire.log.io.worker_process import WorkerProcess
 
 T = TypeVar("T")
 
-POOL_THREADS = {"commit": 1, "write": 1, "read": 4, "warm": 4, "files": 1}
+POOL_THREADS = {"commit": 1, "write": 1, "read": 4, "warm": 4, "files": 1, "brokers": 4}
 """Threads per pool. One for commits and one for writes, because both are ordered; four for reads of
 journals and four for reads of segments, which keep a disk busy without letting consumers of old
-data use every core; one for creating, renaming and deleting files."""
+data use every core; one for creating, renaming and deleting files; four for requests to other
+brokers, of which few are slow at the same time."""
 
 KEPT_BYTES = 64 << 20
 """Freed memory that an allocator arena keeps: as much as cold reads may have in flight."""
