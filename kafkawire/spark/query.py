@@ -125,7 +125,7 @@ class Shell:
         for option, value in (
             ("source", source.url or source.bootstrap),
             ("kafka.bootstrap.servers", source.bootstrap),
-            ("isolation", source.isolation),
+            ("isolation.level", source.isolation),
             ("includeHeaders", "true"),
             ("filterPushdown", "true"),
         ):

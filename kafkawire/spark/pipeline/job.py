@@ -142,12 +142,22 @@ def from_dict(document: Mapping[str, Any]) -> Job:
     return done
 
 
+def _isolation(section: JobSection) -> str:
+    """Return the isolation level, by Kafka's name or by the older one."""
+    levels = (READ_COMMITTED, READ_UNCOMMITTED)
+    older = section.one_of("isolation", levels, READ_COMMITTED)
+    level = section.one_of("isolation_level", levels, older)
+    if "isolation" in section.values and older != level:
+        raise JobError(f"[source] isolation_level={level} and isolation={older} differ")
+    return level
+
+
 def _reading(section: JobSection) -> SourceSection:
     section.only(
         (
             "url", "bootstrap", "subscribe", "subscribe_pattern", "assign", "starting_offsets",
-            "ending_offsets", "isolation", "include_headers", "fail_on_data_loss",
-            "requests_at_once",
+            "ending_offsets", "isolation_level", "isolation", "include_headers",
+            "fail_on_data_loss", "requests_at_once",
         )
     )  # fmt: skip
     url, bootstrap = section.text("url"), section.text("bootstrap")
@@ -155,7 +165,7 @@ def _reading(section: JobSection) -> SourceSection:
         raise JobError(f"[source] url is {url!r}, the address of a broker: that is for bootstrap")
     if not url and not bootstrap:
         raise JobError("[source] needs url (s3://BUCKET/PREFIX or a folder), bootstrap, or both")
-    isolation = section.one_of("isolation", (READ_COMMITTED, READ_UNCOMMITTED), READ_COMMITTED)
+    isolation = _isolation(section)
     at_once = section.whole("requests_at_once", 0, 0, MAX_REQUESTS)
     strict = section.flag("fail_on_data_loss", True)
     source = Source(url, bootstrap, isolation, strict, at_once)

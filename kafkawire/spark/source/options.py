@@ -47,8 +47,8 @@ _KNOWN = (
     "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", *_ENDINGS,
     "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
     "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "includeHeaders",
-    "failOnDataLoss", "isolation", "kafka.isolation.level", "columns", "taskBytes",
-    "requestsAtOnce", "filterPushdown",
+    "failOnDataLoss", "isolation.level", "kafka.isolation.level", "isolation", "columns",
+    "taskBytes", "requestsAtOnce", "filterPushdown",
 )  # fmt: skip
 _UNUSED = (
     "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
@@ -220,17 +220,26 @@ def _source(said: Mapping[str, str]) -> Source:
             "give the option source (s3://BUCKET/PREFIX, a folder, or HOST:PORT) or "
             "kafka.bootstrap.servers"
         )
-    levels = (READ_COMMITTED, READ_UNCOMMITTED)
-    consumers = _one_of(said, "kafka.isolation.level", levels, READ_COMMITTED)
-    isolation = _one_of(said, "isolation", levels, consumers)
-    if "kafka.isolation.level" in said and isolation != consumers:
-        raise SourceOptionError(
-            f"isolation={isolation} and kafka.isolation.level={consumers} differ"
-        )
+    isolation = _isolation(said)
     at_once = _count(said, "requestsAtOnce")
     if at_once > MAX_REQUESTS:
         raise SourceOptionError(f"requestsAtOnce={at_once} is more than {MAX_REQUESTS}")
     return Source(where, bootstrap, isolation, _boolean(said, "failOnDataLoss", True), at_once)
+
+
+def _isolation(said: Mapping[str, str]) -> str:
+    """Return the isolation level: by Kafka's name for it, with or without the prefix of consumer
+    options, or by the older name `isolation`."""
+    levels = (READ_COMMITTED, READ_UNCOMMITTED)
+    given = {
+        name: _one_of(said, name, levels, READ_COMMITTED)
+        for name in ("isolation.level", "kafka.isolation.level", "isolation")
+        if name in said
+    }
+    if len(set(given.values())) > 1:
+        differing = " and ".join(f"{name}={level}" for name, level in given.items())
+        raise SourceOptionError(f"{differing} differ")
+    return next(iter(given.values()), READ_COMMITTED)
 
 
 def _is_address(text: str) -> bool:

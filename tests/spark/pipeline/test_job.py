@@ -48,7 +48,7 @@ def test_job_with_every_key() -> None:
         assign = { orders = [0, 2] }
         starting_offsets = { orders = { 0 = 5, 2 = 7 } }
         ending_offsets = { orders = { 0 = 50 } }
-        isolation = "read_uncommitted"
+        isolation_level = "read_uncommitted"
         include_headers = true
         fail_on_data_loss = false
         requests_at_once = 16
@@ -119,7 +119,12 @@ def test_version_may_be_a_number(said: str, meant: str) -> None:
         (LEAST.replace('"orders"', '"a/b"'), r"\[job\] name is 'a/b', it must be letters"),
         (LEAST.replace('url = "/data"', ""), r"\[source\] needs url"),
         (with_lines(source="subscribe_pattern = 'o.*'"), "exactly one of subscribe"),
+        (with_lines(source="isolation_level = 'none'"), "it must be one of read_committed"),
         (with_lines(source="isolation = 'none'"), "it must be one of read_committed"),
+        (
+            with_lines(source="isolation = 'read_committed'\nisolation_level = 'read_uncommitted'"),
+            "isolation_level=read_uncommitted and isolation=read_committed differ",
+        ),
         (with_lines(source="starting_offsets = 'first'"), "'earliest' or 'latest' or offsets"),
         (with_lines(source="starting_offsets = { a = { 0 = -1 } }"), "or offsets, like"),
         (with_lines(source="include_headers = 1"), "it must be true or false"),

@@ -70,9 +70,12 @@ def test_names_are_case_insensitive_and_values_trimmed() -> None:
         ({"source": BUCKET, "kafka_bootstrap_servers": "b:1"}, Source(BUCKET, "b:1")),
         ({"source": BUCKET, "failOnDataLoss": "false"}, Source(BUCKET, fail_on_data_loss=False)),
         ({"source": BUCKET, "requestsAtOnce": "16"}, Source(BUCKET, requests_at_once=16)),
-        (
-            {"source": BUCKET, "kafka_isolation_level": "read_uncommitted"},
-            Source(BUCKET, isolation="read_uncommitted"),
+        *(
+            (
+                {"source": BUCKET, name: "read_uncommitted"},
+                Source(BUCKET, isolation="read_uncommitted"),
+            )
+            for name in ("isolation_level", "kafka_isolation_level", "isolation")
         ),
     ],
 )
@@ -169,6 +172,8 @@ REFUSED = [
     ),
     ({"startingOffsetsByTimestampStrategy": "guess"}, "neither error nor latest"),
     ({"includeHeaders": "yes"}, "includeHeaders='yes' is neither true nor false"),
+    ({"isolation_level": "dirty"}, "isolation.level='dirty' is neither read_committed nor"),
+    ({"isolation": "read_committed", "isolation_level": "read_uncommitted"}, "differ"),
     ({"isolation": "dirty"}, "neither read_committed nor read_uncommitted"),
     ({"isolation": "read_committed", "kafka_isolation_level": "read_uncommitted"}, "differ"),
     ({"minPartitions": "0"}, "minPartitions='0' is no whole number above 0"),

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.spark.source.files import transactions
 from kafkawire.spark.source.files.locations import FolderPlace
 from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, PartitionRange, Task
@@ -106,7 +107,7 @@ def transactional(files: Files) -> None:
         batch(35, 5, producer_id=7, base_sequence=20, **of),
     ]
     second = [marker(40, 7, commits=False), batch(41, 4), marker(45, 8, commits=False)]
-    files.put(1, Share(number, first, aborted=[(7, 0, 10)]))
+    files.put(1, Share(number, first, aborted=[(7, 0, 10), (7, 35, 40), (8, 31, 45)]))
     files.put(2, Share(number, second, aborted=[(7, 35, 40), (8, 31, 45)]))
     files.publish()
 
@@ -120,6 +121,18 @@ def test_aborted_records_are_excluded(files: Files) -> None:
     rows, accounts = everything(files, [PartitionRange("t", 0, 25, 38)])
     assert rows == rows_of("t", 0, range(25, 30))
     assert accounts[0].counts == {ABORTED: 7, CONTROL: 1}
+
+
+def test_only_segments_of_the_range_are_asked_for_transactions(files: Files) -> None:
+    """One small read for each task would be half a million for a thousand segments."""
+    transactional(files)
+    number = files.topics["t"].partitions[0]
+    for name in range(3, 20):
+        files.put(name, Share(number, batches(name * 100, [10])))
+    files.publish()
+    transactions._read.cache_clear()
+    everything(files, [PartitionRange("t", 0, 25, 38)])
+    assert transactions._read.cache_info().misses == 1
 
 
 def test_read_uncommitted_includes_aborted_records(files: Files) -> None:

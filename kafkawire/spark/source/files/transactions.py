@@ -1,8 +1,8 @@
 """Aborted transactions of a partition, from the state of its segments.
 
-A segment's state has those that overlap it, so the segments of a range have all that touch it. The
-segments after the range are read too, which is not necessary. Read only if there is a transactional
-batch.
+A segment's state has those that overlap its offsets, also if their marker is in a later segment
+(docs/segment-format.md). So only the segments of a range are read, and these only if there is a
+transactional batch.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ FILES_AT_ONCE = 8
 bucket."""
 FILES_KEPT = 4096
 """Files whose results are cached: tasks of a process read the same files."""
-OFFSET_MAX = (1 << 63) - 1
 
 
 def aborted_transactions(catalog: SourceCatalog, wanted: PartitionRange) -> list[Aborted]:
     """Return the aborted transactions that may overlap a range. Raises SourceError if a segment's
     state cannot be read."""
-    part = catalog.part(wanted._replace(end=OFFSET_MAX))
+    part = catalog.part(wanted)
     with ThreadPoolExecutor(FILES_AT_ONCE, "kafkawire-states") as pool:
         places = [catalog.places[piece.place] for piece in part.pieces]
         found = {
