@@ -10,6 +10,9 @@ from kafkawire.client.address import parse_servers
 from kafkawire.client.connection import ClientConnection
 from kafkawire.client.errors import ClientError, check
 
+GROUP, TRANSACTION = 0, 1
+"""Kinds of coordinators (FindCoordinator's key type)."""
+
 
 class Cluster:
     """Connections to the brokers of one cluster; a context manager.
@@ -53,18 +56,19 @@ class Cluster:
         self._addresses.update({row.node_id: (row.host, row.port) for row in answer.brokers})
         return answer
 
-    def coordinator(self, group: str) -> ClientConnection:
-        """Return a connection to the coordinator of `group`."""
+    def coordinator(self, key: str, kind: int = GROUP) -> ClientConnection:
+        """Return a connection to the coordinator of a group, or of a transactional id."""
         from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 
-        asked = FindCoordinatorRequest(key=group, coordinator_keys=[group])
+        asked = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
         if self.first.version(10) < 4:
             asked.coordinator_keys = []
             found = self.request(10, asked)
         else:
             asked.key = ""
             found = self.request(10, asked).coordinators[0]
-        check(f"group {group}", found.error_code, found.error_message)
+        what = "group" if kind == GROUP else "transactional id"
+        check(f"{what} {key}", found.error_code, found.error_message)
         self._addresses[found.node_id] = (found.host, found.port)
         return self.node(found.node_id)
 

@@ -69,17 +69,25 @@ def list_offsets(
     return found
 
 
-def committed(cluster: Cluster, group: str) -> dict[Partition, tuple[int, str | None]]:
-    """Return offset and metadata of all commits of a group; empty for an unknown group."""
+def committed(
+    cluster: Cluster, group: str, *, stable: bool = False
+) -> dict[Partition, tuple[int, str | None]]:
+    """Return offset and metadata of all commits of a group; empty for an unknown group.
+
+    `stable`: raise BrokerError (UNSTABLE_OFFSET_COMMIT) while an open transaction has offsets of
+    the group (KIP-447). Otherwise the offsets of open transactions are left out.
+    """
     from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
     coordinator = cluster.coordinator(group)
     # at most v9: v10 uses topic ids (KIP-848), which would need another request
     if coordinator.version(9, 9) >= 8:
-        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+        groups = [OffsetFetchRequestGroup(group_id=group, topics=None)]
+        asked = OffsetFetchRequest(groups=groups, require_stable=stable)
         answer = coordinator.request(9, asked, at_most=9).groups[0]
     else:
-        answer = coordinator.request(9, OffsetFetchRequest(group_id=group, topics=None))
+        asked = OffsetFetchRequest(group_id=group, topics=None, require_stable=stable)
+        answer = coordinator.request(9, asked)
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return {}
     check(f"group {group}", answer.error_code)

@@ -14,6 +14,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError, check
 from kafkawire.client.fetching import fetch
 from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
+from kafkawire.client.producing import append
 from kafkawire.codec.batches import records
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import ZERO_UUID
@@ -21,10 +22,7 @@ from kafkawire.spark.replay.lane import ComparedRow, Unanswered
 from kafkawire.spark.replay.record import ReplayError
 from kafkawire.spark.source.broker_queries import passes, pause
 
-PRODUCE, CREATE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_CONFIGS = 0, 19, 22, 32
-NAMES_UNTIL = 12
-"""The last version of Produce that identifies topics by name; later ones use ids."""
-ALL, TIMEOUT_MS = -1, 30_000
+CREATE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_CONFIGS = 19, 22, 32
 TRIES = 5
 TOPIC_RESOURCE = 2
 KEEP = {"retention.ms": "-1", "retention.bytes": "-1"}
@@ -83,22 +81,11 @@ class WireTarget:
 
     def append(self, partition: int, data: Any) -> int:
         """Append a batch; return its base offset. Raises Unanswered, ReplayError."""
-        from kafkawire.messages.produce import (
-            PartitionProduceData,
-            ProduceRequest,
-            TopicProduceData,
-        )
-
-        rows = [PartitionProduceData(partition, data)]
-        asked = ProduceRequest(
-            None, ALL, TIMEOUT_MS, [TopicProduceData(self.topic, partition_data=rows)]
-        )
         try:
             cluster = self._open()
-            node = cluster.node(self._leader(cluster, partition))
-            answer = node.request(PRODUCE, asked, at_most=NAMES_UNTIL)
-            got = answer.responses[0].partition_responses[0]
-            check(f"{self.topic}-{partition}", got.error_code, got.error_message)
+            place = self.topic, partition
+            got = append(cluster, self._leader(cluster, partition), {place: data})[place]
+            check(f"{self.topic}-{partition}", got.code, got.message)
         except ClientError as error:
             if isinstance(error, BrokerError) and not passes(error):
                 raise ReplayError(str(error)) from None

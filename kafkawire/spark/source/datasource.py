@@ -1,4 +1,4 @@
-"""`spark.read.format("kafkawire")`: topics as a table.
+"""`spark.read.format("kafkawire")`: topics as a table; and the entry to writing them (sink.writer).
 
 Spark creates the source in a Python worker next to the driver and gets its schema, then for each
 query a reader with its partitions, one for each task; the tasks run `read` in their own workers. So
@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 
 from kafkawire.spark.source.base_reader import BaseReader, open_current
-from kafkawire.spark.source.limits import SourceOptionError
 from kafkawire.spark.source.options import SourceOptions, parse_options
 from kafkawire.spark.source.pushdown import Pruning
 from kafkawire.spark.source.ranges import batch_ranges
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
+    from kafkawire.spark.sink.options import SinkOptions
 
 logger = logging.getLogger("kafkawire.spark")
 _PLANS_WITH_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -56,22 +59,36 @@ class KafkawireSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(self._options(streaming=True), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Raise SourceOptionError: writing is not supported."""
-        raise SourceOptionError(
-            'kafkawire is for reading: topics are written with format("kafka"), tables by '
-            "kafkawire pipeline run"
-        )
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return a batch writer. Raises SinkError."""
+        from kafkawire.spark.sink.writer import BatchWriter
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Raise SourceOptionError: writing is not supported."""
-        self.writer(schema, overwrite)
+        return BatchWriter(self._sink_options(overwrite, streaming=False), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return a stream writer. Raises SinkError."""
+        from kafkawire.spark.sink.writer import StreamWriter
+
+        return StreamWriter(self._sink_options(overwrite, streaming=True), schema)
+
+    def _sink_options(self, overwrite: bool, *, streaming: bool) -> SinkOptions:
+        from kafkawire.spark.sink.options import SinkError, parse_options
+
+        if overwrite:
+            raise SinkError('a topic cannot be overwritten: use mode("append")')
+        options = parse_options(self.options, streaming=streaming)
+        _warn_unused(options.unused)
+        return options
 
     def _options(self, *, streaming: bool) -> SourceOptions:
         options = parse_options(self.options, streaming=streaming)
-        if options.unused:
-            logger.warning("nothing here uses the options %s", ", ".join(options.unused))
+        _warn_unused(options.unused)
         return options
+
+
+def _warn_unused(names: Sequence[str]) -> None:
+    if names:
+        logger.warning("nothing here uses the options %s", ", ".join(names))
 
 
 def _plans_with_filters() -> bool:

@@ -18,6 +18,7 @@ from kafkawire.cli.app import GROUPS
 from kafkawire.spark.pipeline.job import SECTIONS, from_dict, parse
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.values.spec import FORMATS
+from kafkawire.spark.sink import options as sink_options
 from kafkawire.spark.source import options
 from kafkawire.spark.source.columns import NATIVE
 from kafkawire.spark.source.model import REASONS
@@ -79,6 +80,12 @@ def test_every_option_of_the_source_is_compared() -> None:
     assert len(reported) == len(set(reported))
     known = {*options._KNOWN, *options._UNUSED, *options._REFUSED}
     assert set(reported) - {"kafka.security.protocol", "kafka.security.*"} == known
+
+
+def test_every_option_of_the_sink_is_documented() -> None:
+    reported = [name for row in rows("Transactions") for name in named(row[0])]
+    assert len(reported) == len(set(reported))
+    assert set(reported) == {*sink_options._KNOWN, *sink_options._REFUSED, *sink_options._FIXED}
 
 
 def keys_of(name: str) -> set[str]:
@@ -242,6 +249,7 @@ def check(page: Round) -> None:
     assert re.search(r"20000\D+4\b", page.said("pipeline query"))
     assert "20000 records" in page.said("read.py")
     assert re.search(r"^20000 records, in \d+ batches", page.said("stream.py"), re.MULTILINE)
+    assert "40000 records copied" in page.said("copy_topic.py")
     assert "19996 orders" in page.said("table.py")
     assert "4 dead letters" in page.said("table.py")
     assert "every offset once" in page.said("pipeline audit")

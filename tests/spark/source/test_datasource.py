@@ -289,8 +289,8 @@ def test_unreadable_source_is_one_sentence(
         failOnDataLoss="false",
     )  # fmt: skip
     assert beyond.count() >= 500
-    writer = beyond.write.format("kafkawire").option("source", "h:1").mode("append")
-    assert "is for reading" in refusal(writer.save)
+    writer = beyond.write.format("kafkawire").mode("append")
+    assert "give the option kafka.bootstrap.servers" in refusal(writer.save)
 
 
 def test_bucket_is_read_like_folder(
