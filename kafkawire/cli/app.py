@@ -33,6 +33,15 @@ GROUPS = {
             "reset-offsets": "groups.reset_offsets:reset_offsets",
         },
     ),
+    "transactions": group(
+        "List, describe and abort transactions, find hanging ones.",
+        {
+            "list": "transactions.commands:list_transactions",
+            "describe": "transactions.commands:describe",
+            "abort": "transactions.commands:abort",
+            "hanging": "transactions.commands:hanging",
+        },
+    ),
     "offsets": group(
         "Describe, validate and convert offsets, show statistics.",
         {

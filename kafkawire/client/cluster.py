@@ -58,6 +58,10 @@ class Cluster:
 
     def coordinator(self, key: str, kind: int = GROUP) -> ClientConnection:
         """Return a connection to the coordinator of a group, or of a transactional id."""
+        return self.node(self.coordinator_id(key, kind))
+
+    def coordinator_id(self, key: str, kind: int = GROUP) -> int:
+        """Return the ID of the broker that coordinates a group, or a transactional id."""
         from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 
         asked = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
@@ -70,7 +74,7 @@ class Cluster:
         what = "group" if kind == GROUP else "transactional id"
         check(f"{what} {key}", found.error_code, found.error_message)
         self._addresses[found.node_id] = (found.host, found.port)
-        return self.node(found.node_id)
+        return int(found.node_id)
 
     def close(self) -> None:
         """Close every connection."""

@@ -1,0 +1,260 @@
+"""`kafkawire transactions`: list, describe, abort, hanging, against any Kafka broker.
+
+Each function is one command.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from kafkawire.cli.options import OptionError
+from kafkawire.cli.outcomes import connected, error_text, print_results, report
+from kafkawire.cli.output import fail
+from kafkawire.cli.parameters import INT32, INT64, LOCAL, Json, Server
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import BrokerError, ClientError
+from kafkawire.client.offsets import Partition, leaders
+from kafkawire.client.transaction_admin import (
+    Producing,
+    abort_transaction,
+    describe_transactions,
+    producers,
+)
+from kafkawire.client.transaction_admin import list_transactions as list_of
+from kafkawire.codec.errors import ErrorCode
+
+STATES = (
+    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort",
+    "PrepareEpochFence", "Dead",
+)  # fmt: skip
+"""The states of a transactional id in Kafka (TransactionState)."""
+MINUTE_MS = 60_000
+DEFAULT_MINUTES = 15
+"""Kafka's default of --max-transaction-timeout: transaction.max.timeout.ms of the broker."""
+
+Ids = Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID...")]
+
+
+def list_transactions(
+    server: Server = LOCAL,
+    state: Annotated[
+        list[str],
+        typer.Option(metavar="STATE", help="List only ids in this state; may be repeated."),
+    ] = [],  # noqa: B006
+    producer_id: Annotated[
+        list[int],
+        typer.Option(min=0, max=INT64, help="List only this producer ID; may be repeated."),
+    ] = [],  # noqa: B006
+    duration_ms: Annotated[
+        int,
+        typer.Option(min=-1, max=INT64, help="List only transactions open for longer than this."),
+    ] = -1,
+    pattern: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="List only ids that match, as a whole."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List transactional ids with coordinator, producer ID and state."""
+    for name in state:
+        if name not in STATES:
+            fail(OptionError("state", name, "one of " + ", ".join(STATES)), 2)
+    with connected(server) as cluster:
+        found = _listed(cluster, state, producer_id, duration_ms, pattern)
+        rows = [each._asdict() for each in found]
+        columns = ("transactional_id", "coordinator", "producer_id", "state")
+        print_results(rows, columns, "transactions", as_json)
+
+
+def _listed(
+    cluster: Cluster,
+    states: list[str],
+    producer_ids: list[int],
+    duration_ms: int,
+    pattern: str | None,
+) -> list[Any]:
+    try:
+        return list_of(
+            cluster,
+            states=states,
+            producer_ids=producer_ids,
+            min_duration_ms=duration_ms,
+            pattern=pattern,
+        )
+    except BrokerError as error:
+        if error.code == ErrorCode.INVALID_REGULAR_EXPRESSION:
+            fail(OptionError("pattern", pattern, "a regular expression as Java's"), 2)
+        raise
+
+
+def describe(names: Ids, server: Server = LOCAL, as_json: Json = False) -> None:
+    """Show producer, state, start and partitions of transactional ids."""
+    if not all(names):
+        fail(OptionError("TRANSACTIONAL_ID", "", "a name that is not empty"), 2)
+    with connected(server) as cluster:
+        rows = [_described(*each) for each in describe_transactions(cluster, names)]
+        columns = (
+            "transactional_id", "coordinator", "producer_id", "producer_epoch", "state",
+            "timeout_ms", "started", "open_ms", "partitions",
+        )  # fmt: skip
+        report("transactions", rows, columns, as_json)
+
+
+def _described(transactional_id: str, coordinator: int, found: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"transactional_id": transactional_id, "coordinator": coordinator}
+    if found.error_code:
+        return {**row, "error": error_text(found.error_code)}
+    started_ms = found.transaction_start_time_ms
+    is_open = found.transaction_state in ("Ongoing", "PrepareCommit", "PrepareAbort")
+    return {
+        **row,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "state": found.transaction_state,
+        "timeout_ms": found.transaction_timeout_ms,
+        "started": None if started_ms < 0 else _time(started_ms),
+        "open_ms": max(0, _now_ms() - started_ms) if is_open else None,
+        "partitions": [f"{each.topic}-{n}" for each in found.topics for n in each.partitions],
+        "error": None,
+    }
+
+
+def abort(
+    topic: Annotated[str, typer.Option(help="Topic with the open transaction.")],
+    partition: Annotated[int, typer.Option(min=0, max=INT32, help="Its partition.")],
+    start_offset: Annotated[
+        int, typer.Option(min=0, max=INT64, help="First offset of the transaction there.")
+    ],
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Abort the transaction that is open in a partition from an offset on.
+
+    Its coordinator is not asked. Use it for a hanging transaction only: one that its coordinator
+    still has would become aborted in this partition and may be committed in the others.
+    """
+    with connected(server) as cluster:
+        place = topic, partition
+        leader = leaders(cluster, [topic]).get(place)
+        if leader is None:
+            raise ClientError(f"topic {topic} has no partition {partition}")
+        opened = [
+            each
+            for each in producers(cluster, {place: leader})
+            if each.start_offset == start_offset
+        ]
+        if not opened:
+            raise ClientError(
+                f"{topic}-{partition} has no open transaction that starts at offset {start_offset}"
+            )
+        abort_transaction(cluster, opened[0], leader)
+        print_results([_shown(opened[0], None)], ABORTED, "aborted", as_json)
+
+
+ABORTED = ("topic", "partition", "producer_id", "producer_epoch", "start_offset")
+HANGING = (
+    "topic", "partition", "producer_id", "producer_epoch", "coordinator_epoch", "start_offset",
+    "last_write", "idle_minutes", "transactional_id",
+)  # fmt: skip
+
+
+def hanging(
+    server: Server = LOCAL,
+    topic: Annotated[list[str], typer.Option(help="Check only this topic; may be repeated.")] = [],  # noqa: B006
+    broker_id: Annotated[
+        int, typer.Option(min=-1, max=INT32, help="Check only partitions this broker leads.")
+    ] = -1,
+    max_transaction_timeout: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=INT32,
+            metavar="MINUTES",
+            help="Check transactions without a write for longer than this.",
+        ),
+    ] = DEFAULT_MINUTES,
+    as_json: Json = False,
+) -> None:
+    """Find open transactions that no coordinator will end.
+
+    They hold back readers of committed records without end; abort them with `transactions abort`.
+    """
+    with connected(server) as cluster:
+        led_by = _checked_partitions(cluster, topic, broker_id)
+        oldest_ms = _now_ms() - max_transaction_timeout * MINUTE_MS
+        candidates = [
+            each
+            for each in producers(cluster, led_by)
+            if each.start_offset >= 0 and each.last_timestamp_ms < oldest_ms
+        ]
+        rows = [_shown(*each) for each in _hanging_of(cluster, candidates)]
+        print_results(rows, HANGING, "hanging transactions", as_json)
+
+
+def _checked_partitions(
+    cluster: Cluster, topics: list[str], broker_id: int
+) -> dict[Partition, int]:
+    names = topics or [each.name for each in cluster.metadata(None).topics]
+    if broker_id >= 0 and broker_id not in cluster.nodes():
+        raise ClientError(f"broker {broker_id} is not in the cluster")
+    return {
+        partition: leader
+        for partition, leader in leaders(cluster, names).items()
+        if broker_id in (-1, leader)
+    }
+
+
+def _hanging_of(
+    cluster: Cluster, candidates: list[Producing]
+) -> list[tuple[Producing, str | None]]:
+    """The candidates whose coordinator does not know of them, and the transactional id of each, if
+    there is one (Kafka: TransactionsCommand.FindHangingTransactionsCommand)."""
+    if not candidates:
+        return []
+    producer_ids = sorted({each.producer_id for each in candidates})
+    id_of = {
+        each.producer_id: each.transactional_id
+        for each in list_of(cluster, producer_ids=producer_ids)
+    }
+    known: dict[str, set[Partition]] = {}
+    for transactional_id, _, found in describe_transactions(cluster, sorted(id_of.values())):
+        if found.error_code and found.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise BrokerError(f"transactional id {transactional_id}", found.error_code)
+        known[transactional_id] = {(row.topic, n) for row in found.topics for n in row.partitions}
+    owned = ((each, id_of.get(each.producer_id)) for each in candidates)
+    return [
+        (each, owner)
+        for each, owner in owned
+        if owner is None or each.partition not in known[owner]
+    ]
+
+
+def _shown(opened: Producing, transactional_id: str | None) -> dict[str, Any]:
+    idle_ms = max(0, _now_ms() - opened.last_timestamp_ms)
+    return {
+        "topic": opened.partition[0],
+        "partition": opened.partition[1],
+        "producer_id": opened.producer_id,
+        "producer_epoch": opened.producer_epoch,
+        "coordinator_epoch": opened.coordinator_epoch,
+        "start_offset": opened.start_offset,
+        "last_write": _time(opened.last_timestamp_ms),
+        "idle_minutes": idle_ms // MINUTE_MS,
+        "transactional_id": transactional_id,
+    }
+
+
+def _time(ms: int) -> str | None:
+    """An ISO 8601 time in UTC; None for one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,157 @@
+"""`kafkawire transactions` against a broker in the same process.
+
+Covers: kafkawire.cli.transactions.commands, kafkawire.client.transaction_admin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkawire.broker.broker import Broker
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.log.partition.partition import Partition
+from kafkawire.messages.create_topics import CreatableTopic
+from kafkawire.server.run import Server
+from kafkawire.transactions.machine.request import AddPartitions, InitProducer
+from tests.kit.cli import Typed, no_environment  # noqa: F401  (a fixture, by name)
+from tests.kit.env import EPOCH_MS
+from tests.kit.log.transactional import Producer
+from tests.kit.server import port_of, running
+
+pytestmark = pytest.mark.slow
+
+
+class Commands:
+    """A broker with the topic "t" of two partitions, and commands to it."""
+
+    def __init__(self, server: Server) -> None:
+        self.broker: Broker = server.broker
+        self.address = f"127.0.0.1:{port_of(server)}"
+
+    async def run(self, *words: str) -> Typed:
+        return await asyncio.to_thread(Typed, self.address, "transactions", *words)
+
+    async def json(self, *words: str) -> Any:
+        return (await self.run(*words, "--json")).json
+
+    def partition(self, index: int) -> Partition:
+        return self.broker.table.named("t", index)
+
+    async def write(self, producer: Producer, index: int = 0) -> None:
+        """Open a transaction in a partition, whatever the coordinator knows of it."""
+        producer.send(self.partition(index), b"x")
+        await self.partition(index).log.committed()
+
+    async def opened(self, name: str, *indexes: int) -> Producer:
+        """A producer whose open transaction has these partitions, and a record in each."""
+        service = self.broker.transactions
+        await service.coordinator_of(name)
+        made = await service.init_producer(InitProducer(name, 60_000))
+        producer = Producer(made.producer_id, made.producer_epoch)
+        if indexes:
+            who = name, made.producer_id, made.producer_epoch
+            partitions = frozenset(("t", index) for index in indexes)
+            added = await service.ask(AddPartitions(*who, partitions))
+            assert added.code is ErrorCode.NONE
+        for index in indexes:
+            await self.write(producer, index)
+        return producer
+
+
+@pytest.fixture
+async def commands(tmp_path: Path) -> AsyncIterator[Commands]:
+    async with running(tmp_path / "data") as server:
+        await server.broker.topics.create([CreatableTopic("t", 2, 1)])
+        yield Commands(server)
+
+
+async def test_list_applies_filters(commands: Commands) -> None:
+    assert await commands.json("list") == []
+    producer = await commands.opened("tx-1", 0)
+    other = await commands.opened("other")
+    first = {"transactional_id": "tx-1", "coordinator": 1, "producer_id": producer.id,
+             "state": "Ongoing"}  # fmt: skip
+    second = {"transactional_id": "other", "coordinator": 1, "producer_id": other.id,
+              "state": "Empty"}  # fmt: skip
+    assert await commands.json("list") == [second, first]
+    assert await commands.json("list", "--state", "Ongoing", "--state", "Dead") == [first]
+    assert await commands.json("list", "--producer-id", str(other.id)) == [second]
+    assert await commands.json("list", "--pattern", "tx-.*") == [first]
+    assert await commands.json("list", "--duration-ms", "3600000") == [second]  # it has no start
+    table = (await commands.run("list")).out
+    assert "transactional_id" in table
+    assert "tx-1" in table
+
+
+async def test_wrong_filters_are_refused_in_one_sentence(commands: Commands) -> None:
+    for words, sentence in (
+        (("list", "--state", "ongoing"), "state=ongoing: it must be one of Empty, Ongoing"),
+        (("list", "--pattern", "["), "pattern=[: it must be a regular expression"),
+        (("describe", ""), "TRANSACTIONAL_ID=: it must be a name"),
+    ):
+        typed = await commands.run(*words)
+        assert (typed.code, typed.out) == (2, "")
+        assert typed.err.startswith(f"kafkawire: {sentence}")
+        assert typed.err.count("\n") == 1
+
+
+async def test_describe_shows_partitions_and_errors(commands: Commands) -> None:
+    producer = await commands.opened("tx", 0, 1)
+    (row,) = await commands.json("describe", "tx")
+    assert (row["producer_id"], row["producer_epoch"]) == (producer.id, 0)
+    assert (row["state"], row["timeout_ms"]) == ("Ongoing", 60_000)
+    assert row["partitions"] == ["t-0", "t-1"]
+    assert row["started"].endswith("+00:00")
+    assert row["open_ms"] >= 0
+    typed = await commands.run("describe", "tx", "nosuch")
+    assert typed.code == 1
+    assert "t-0, t-1" in typed.out
+    assert typed.err.startswith("kafkawire: nosuch: TRANSACTIONAL_ID_NOT_FOUND: ")
+
+
+async def test_hanging_transaction_is_found_and_aborted(commands: Commands) -> None:
+    """In partition 1, of which the coordinator does not know, and one without an id."""
+    producer = await commands.opened("tx", 0)
+    await commands.write(producer, 1)
+    stranger = Producer(987)
+    await commands.write(stranger, 1)
+    assert EPOCH_MS > 0  # the records are from the past, so that any timeout has passed
+    rows = await commands.json("hanging")
+    found = [(row["partition"], row["producer_id"], row["start_offset"]) for row in rows]
+    assert found == [(1, producer.id, 0), (1, 987, 1)]
+    assert [row["transactional_id"] for row in rows] == ["tx", None]
+    assert await commands.json("hanging", "--topic", "t", "--broker-id", "1") == rows
+    assert await commands.json("hanging", "--max-transaction-timeout", str(2**31 - 1)) == []
+    for start in ("0", "1"):
+        words = ("abort", "--topic", "t", "--partition", "1", "--start-offset", start)
+        (done,) = await commands.json(*words)
+        assert (done["topic"], done["partition"], done["start_offset"]) == ("t", 1, int(start))
+        again = await commands.run(*words)
+        assert (again.code, again.out) == (1, "")
+        assert again.err == (
+            f"kafkawire: t-1 has no open transaction that starts at offset {start}\n"
+        )
+    assert await commands.json("hanging") == []
+    assert commands.partition(1).last_stable_offset == 4
+    assert commands.partition(1).aborted(0, 4) == [(producer.id, 0, 2), (987, 1, 3)]
+    assert commands.partition(0).last_stable_offset == 0  # its coordinator will end it
+    assert "none" in (await commands.run("hanging")).out
+
+
+async def test_places_that_do_not_exist_are_named(commands: Commands) -> None:
+    for words, sentence in (
+        (("abort", "--topic", "t", "--partition", "2", "--start-offset", "0"),
+         "topic t has no partition 2"),
+        (("abort", "--topic", "no", "--partition", "0", "--start-offset", "0"),
+         "topic no: the broker answered UNKNOWN_TOPIC_OR_PARTITION"),
+        (("hanging", "--topic", "no"), "topic no: the broker answered UNKNOWN_TOPIC_OR_PARTITION"),
+        (("hanging", "--broker-id", "7"), "broker 7 is not in the cluster"),
+    ):  # fmt: skip
+        typed = await commands.run(*words)
+        assert (typed.code, typed.out) == (1, "")
+        assert typed.err.startswith(f"kafkawire: {sentence}")
