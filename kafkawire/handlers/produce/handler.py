@@ -42,7 +42,7 @@ from kafkawire.handlers.produce.pending import (
 from kafkawire.handlers.produce.repeat import Repeat
 from kafkawire.handlers.produce.shape import cut_shape
 from kafkawire.log.append.long_batch import LongBatches
-from kafkawire.log.partition.verification import NOT_ALLOWED
+from kafkawire.log.partition.verification import NOT_ALLOWED, ONLY_OPEN
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -118,7 +118,7 @@ class Produce:
             self.table.load_then(missing.numbers, peer.resume)
             return False
         if len(items) == 1 and exchange.results and not exchange.results[0][2]:
-            guard = NOT_ALLOWED if transactional_id is None else None
+            guard = NOT_ALLOWED if transactional_id is None else ONLY_OPEN
             self._remember(peer, version, acks, buf, end, items[0], guard)
         return True
 
@@ -257,7 +257,7 @@ class Produce:
         buf: memoryview,
         end: int,
         item: ProduceItem,
-        guard: Guard | None,
+        guard: Guard,
     ) -> None:
         """Cache the shape of the second such request in a row; the first only sets the candidate.
         `guard`: the one of its batches."""

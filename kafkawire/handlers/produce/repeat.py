@@ -52,8 +52,8 @@ class RepeatedProduces(Waiting):
 class Repeat:
     """A connection's shape with the partition of its last batch. See exchange.Repeating.
 
-    `guard`: NOT_ALLOWED if the requests have no transactional id, else None: only batches of
-    transactions that are open in the partition are appended.
+    `guard`: NOT_ALLOWED if the requests have no transactional id, else ONLY_OPEN: what the
+    coordinator must be asked about first, duplicates too, is left to the general way.
     """
 
     __slots__ = ("guard", "handler", "index", "partition", "peer", "shape")
@@ -65,7 +65,7 @@ class Repeat:
         shape: Shape,
         index: int,
         partition: Partition,
-        guard: Guard | None,
+        guard: Guard,
     ) -> None:
         self.handler = handler
         self.peer = peer

@@ -19,7 +19,13 @@ from kafkawire.codec.batches import CONTROL, TRANSACTIONAL
 from kafkawire.codec.control import ABORT, Aborted, ControlContent, TransactionMarker
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.transactions import AbortedIndex, PartitionTransactions
-from kafkawire.log.partition.verification import NOT_ALLOWED, NOT_VERIFIED, Guard, Guards
+from kafkawire.log.partition.verification import (
+    NOT_ALLOWED,
+    NOT_VERIFIED,
+    ONLY_OPEN,
+    Guard,
+    Guards,
+)
 from kafkawire.metadata.checkpoint import ProducerEntry
 
 BATCHES_KEPT = 5
@@ -175,6 +181,8 @@ class Producers:
         if guard is NOT_ALLOWED:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         state = self._latest(producer_id)
+        if guard is ONLY_OPEN and not self.is_open(producer_id, epoch):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         if state is not None:
             original = _original(state, epoch, first, last) if first >= 0 else None
             if original is not None:

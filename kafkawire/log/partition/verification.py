@@ -40,6 +40,9 @@ NOT_VERIFIED = Guard(-1, -1, -1, adds=False)
 NOT_ALLOWED = Guard(-1, -1, -1, adds=False)
 """Stands for a guard where no transactional batch may be appended, not even to an open transaction:
 the request has no transactional id."""
+ONLY_OPEN = Guard(-1, -1, -1, adds=False)
+"""Stands for a guard where only batches of open transactions may be appended, without a question to
+the coordinator: others are refused before anything else is checked, duplicates too."""
 
 
 class Guards:
