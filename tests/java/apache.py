@@ -48,6 +48,9 @@ def write_properties(folder: Path) -> tuple[Path, str]:
         "advertised.listeners": listeners,
         "log.dirs": str(folder / "data"),
         "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1000",
     }

@@ -26,6 +26,7 @@ from tests.java.apache import shared_kafka
 from tests.java.twins import ELR, KEYS, Twins, create, send, wait_for_leaders
 from tests.kit.jars import kafka_jars
 from tests.kit.jvm import SHORT_LIVED
+from tests.kit.waiting import wait_until
 from tests.real.conftest import (  # noqa: F401  (fixtures and a hook, by name)
     OTHER_BROKER,
     START_MS,
@@ -128,7 +129,7 @@ def tool(java: list[str], bootstrap: str) -> Tool:  # noqa: F811
     return run
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def kafka(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One node of Apache Kafka for all tests of this folder, in all workers of a run."""
     base = tmp_path_factory.getbasetemp()
@@ -160,6 +161,34 @@ def twins(kafka: str, bootstrap: str) -> Iterator[Twins]:  # noqa: F811
     yield found
     for connection in both:
         connection.close()
+
+
+@pytest.fixture(scope="session")
+def sides(bootstrap: str, request: pytest.FixtureRequest) -> list[tuple[str, str]]:  # noqa: F811
+    """(name, address) of the brokers that a transactional conversation runs against, once they
+    return coordinators of transactions: Apache Kafka and ours, or the other broker alone."""
+    found = [("other broker", bootstrap)]
+    if not OTHER_BROKER:
+        found = [("Apache Kafka", request.getfixturevalue("kafka")), ("ours", bootstrap)]
+    for _, address in found:
+        wait_for_coordinators(address)
+    return found
+
+
+def wait_for_coordinators(address: str) -> None:
+    """Wait until the broker answers for groups and transactions: in Kafka it makes topics first."""
+    host, _, port = address.rpartition(":")
+    connection = ClientConnection(host, int(port))
+    finds = [find_coordinator.FindCoordinatorRequest("warm", kind) for kind in (0, 1)]
+    producer = init_producer_id.InitProducerIdRequest("warm", 60_000)
+
+    def answers() -> bool:
+        codes = [connection.request(KEYS["FindCoordinator"], ask, at_most=2) for ask in finds]
+        codes.append(connection.request(KEYS["InitProducerId"], producer, at_most=4))
+        return not any(answer.error_code for answer in codes)
+
+    wait_until(answers, "coordinators of groups and transactions")
+    connection.close()
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ OTHER_BROKER = os.environ.get("KAFKAWIRE_TEST_BOOTSTRAP")
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",  # otherwise three seconds per group
     "group.min.session.timeout.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 
 START_MS = int(time.time() * 1000) - 3_600_000
