@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the programs that tests run and pip does not have: kcat, PostgreSQL's server, and a Java
-# for Spark (the first of those new enough that this system has).
+# with its compiler for Spark and tests/java (the first of those new enough that this system has).
 # Where that cannot be done it says which tests will be skipped and goes on.
 set -eu
 missing=""
@@ -21,7 +21,7 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   if apt-get update -qq; then
     if [ -n "$missing" ] && install $missing; then missing=""; fi
     for version in 17 21 25; do
-      if [ -n "$java" ] && install "openjdk-$version-jre-headless" 2>/dev/null; then java=""; fi
+      if [ -n "$java" ] && install "openjdk-$version-jdk-headless" 2>/dev/null; then java=""; fi
     done
   fi
 fi

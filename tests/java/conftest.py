@@ -23,6 +23,8 @@ import pytest
 from kafkawire.client.connection import ClientConnection
 from kafkawire.messages import find_coordinator, init_producer_id
 from tests.java.apache import shared_kafka
+from tests.java.brokers import OwnBroker, run_broker
+from tests.java.children import JavaChild, compile_programs
 from tests.java.twins import ELR, KEYS, Twins, create, send, wait_for_leaders
 from tests.kit.jars import kafka_jars
 from tests.kit.jvm import SHORT_LIVED
@@ -49,6 +51,7 @@ CLASSES = {
 JVM = ("-Xmx256m", *SHORT_LIVED, "-Xlog:disable")
 
 Tool = Callable[..., str]
+Program = Callable[..., JavaChild]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -127,6 +130,40 @@ def tool(java: list[str], bootstrap: str) -> Tool:  # noqa: F811
         return done.stdout + done.stderr if stderr else done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def programs(jars: Path) -> Path:
+    """The folder of the compiled programs."""
+    if shutil.which("javac") is None:
+        pytest.skip("there is a java here, but no javac")
+    with one_at_a_time():
+        return compile_programs(jars)
+
+
+@pytest.fixture
+def program(java: list[str], programs: Path, tmp_path: Path) -> Iterator[Program]:
+    """program(class, *arguments) -> a JVM that is started by the test and killed at its end."""
+    children: list[JavaChild] = []
+
+    def make(main: str, *arguments: str, heap: str = "256m") -> JavaChild:
+        log = tmp_path / f"{main.rpartition('.')[2]}-{len(children)}.log"
+        *options, classes = java
+        command = [*options, f"{classes}:{programs}", main, *arguments]
+        command.insert(1 + command.index("-Xmx256m"), f"-Xmx{heap}")
+        children.append(JavaChild(command, log))
+        return children[-1]
+
+    yield make
+    for child in children:
+        child.kill()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[OwnBroker]:
+    """A broker for this test alone."""
+    with run_broker(tmp_path / "broker") as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,179 @@
+"""MirrorMaker 2 with exactly-once source support between two brokers."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from tests.java.apache import free_ports
+from tests.java.brokers import OwnBroker, create_topics, run_broker
+from tests.java.committed import CommittedReader, read_all
+from tests.java.conftest import Program
+from tests.real.conftest import OTHER_BROKER
+from tests.real.members import wait_for
+
+ROUND = 200
+"""Committed records of each round; every transaction of 20 is followed by an aborted one."""
+SIZE = 20
+GROUP_AT = 150
+"""The offset that a group has committed in both partitions of the source."""
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[OwnBroker, OwnBroker]]:
+    """The source and the target."""
+    if OTHER_BROKER and "," not in OTHER_BROKER:
+        pytest.skip("needs two brokers: host:port,host:port")
+    with run_broker(tmp_path / "source", 0) as source, run_broker(tmp_path / "target", 1) as target:
+        yield source, target
+
+
+def write_properties(folder: Path, source: str, target: str, topic: str) -> Path:
+    (port,) = free_ports(1)
+    settings = {
+        "clusters": "source, target",
+        "source.bootstrap.servers": source,
+        "target.bootstrap.servers": target,
+        "source->target.enabled": "true",
+        "target->source.enabled": "false",
+        "source->target.topics": topic,
+        "source->target.groups": f"{topic}-group",
+        "source.consumer.isolation.level": "read_committed",
+        "target.exactly.once.source.support": "enabled",
+        "dedicated.mode.enable.internal.rest": "true",
+        "listeners": f"http://127.0.0.1:{port}",
+        "tasks.max": "2",
+        "replication.factor": "1",
+        "checkpoints.topic.replication.factor": "1",
+        "heartbeats.topic.replication.factor": "1",
+        "offset-syncs.topic.replication.factor": "1",
+        "offset.storage.replication.factor": "1",
+        "status.storage.replication.factor": "1",
+        "config.storage.replication.factor": "1",
+        "offset.storage.partitions": "2",
+        "status.storage.partitions": "1",
+        "offset.lag.max": "0",
+        "sync.group.offsets.enabled": "true",
+        "sync.group.offsets.interval.seconds": "1",
+        "emit.checkpoints.interval.seconds": "1",
+        "emit.heartbeats.interval.seconds": "1",
+        "refresh.topics.interval.seconds": "2",
+        "refresh.groups.interval.seconds": "2",
+        "session.timeout.ms": "3000",
+        "heartbeat.interval.ms": "500",
+        "rebalance.timeout.ms": "5000",
+        "scheduled.rebalance.max.delay.ms": "0",
+        "task.shutdown.graceful.timeout.ms": "1000",
+        "plugin.discovery": "service_load",
+    }
+    path = folder / "mirror.properties"
+    path.write_text("".join(f"{name} = {value}\n" for name, value in settings.items()))
+    return path
+
+
+class Writer:
+    """Writes numbers in transactions to two partitions, each also in a transaction that aborts."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.written: dict[int, list[bytes]] = {0: [], 1: []}
+        self._topic = topic
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-writer"}
+        )
+        self._producer.init_transactions(60)
+
+    def write(self) -> None:
+        """One round."""
+        for _ in range(ROUND // SIZE):
+            self._transaction(b"aborted")
+            self._producer.abort_transaction(60)
+            self._transaction(b"")
+            self._producer.commit_transaction(60)
+
+    def _transaction(self, value: bytes) -> None:
+        self._producer.begin_transaction()
+        for i in range(SIZE):
+            rows = self.written[i % 2]
+            sent = value or b"%d" % len(rows)
+            self._producer.produce(self._topic, sent, partition=i % 2)
+            if not value:
+                rows.append(sent)
+
+
+def test_topic_is_mirrored_exactly_once(
+    pair: tuple[OwnBroker, OwnBroker], program: Program, tmp_path: Path, name: str
+) -> None:
+    """MirrorMaker 2 is killed; then both brokers are. Every committed record arrives once, in
+    order, no aborted one does; offsets of a group are translated and synchronised."""
+    source, target = pair
+    create_topics(source.bootstrap, {name: 2})
+    writer = Writer(source.bootstrap, name)
+    writer.write()
+    properties = write_properties(tmp_path, source.bootstrap, target.bootstrap, name)
+    mirror = program("org.apache.kafka.connect.mirror.MirrorMaker", str(properties))
+    mirror.start()
+    mirrored = CommittedReader(target.bootstrap, f"source.{name}")
+    mirrored.count(ROUND)
+    writer.write()
+    mirror.kill()
+    mirror.start()
+    mirrored.count(2 * ROUND)
+    writer.write()
+    target.crash()
+    writer.write()
+    source.crash()
+    mirrored.count(4 * ROUND)
+    writer.write()
+    mirrored.count(5 * ROUND)
+    commit(source.bootstrap, f"{name}-group", [TopicPartition(name, p, GROUP_AT) for p in (0, 1)])
+    remote = [TopicPartition(f"source.{name}", p) for p in (0, 1)]
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    wait_for(lambda: len(committed(admin, f"{name}-group", remote)) == len(remote))
+    mirror.stop()
+    records = mirrored.to_end()
+    assert by_partition(records) == writer.written
+    for at in committed(admin, f"{name}-group", remote):
+        assert 0 < before(records, at) <= before(read_all(source.bootstrap, name), at, GROUP_AT)
+    for topic in ("source.checkpoints.internal", "heartbeats"):
+        assert read_all(target.bootstrap, topic)
+    assert read_all(source.bootstrap, "mm2-offset-syncs.target.internal")
+
+
+def before(records: list[Message], at: TopicPartition, offset: int | None = None) -> int:
+    """Count the records of the partition before `offset`, by default the one of `at`."""
+    limit = at.offset if offset is None else offset
+    return sum(m.partition() == at.partition and (m.offset() or 0) < limit for m in records)
+
+
+def commit(bootstrap: str, group: str, offsets: list[TopicPartition]) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+
+
+def committed(
+    admin: AdminClient, group: str, partitions: list[TopicPartition]
+) -> list[TopicPartition]:
+    """The group's offsets, those that are set."""
+    asked = ConsumerGroupTopicPartitions(group, partitions)
+    (found,) = admin.list_consumer_group_offsets([asked]).values()
+    return [at for at in found.result(20).topic_partitions if at.offset >= 0]
+
+
+def by_partition(records: list[Message]) -> dict[int, list[bytes]]:
+    """The values of each partition, in their order."""
+    found: dict[int, list[bytes]] = collections.defaultdict(list)
+    for record in records:
+        found[int(record.partition() or 0)].append(record.value() or b"")
+    return found
