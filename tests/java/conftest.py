@@ -1,5 +1,5 @@
-"""Apache Kafka's own command line tools as clients, each call in a JVM of its own (1-2 s), and
-Apache Kafka itself for comparisons.
+"""Apache Kafka's own command line tools, Streams, Connect and MirrorMaker 2 as clients, and Apache
+Kafka itself for comparisons.
 
 Skipped where there is no Java or no Maven. In CI a machine with both must also have the jars.
 """
@@ -25,6 +25,7 @@ from kafkawire.messages import find_coordinator, init_producer_id
 from tests.java.apache import shared_kafka
 from tests.java.brokers import OwnBroker, run_broker
 from tests.java.children import JavaChild, compile_programs
+from tests.java.tools import ToolServer, run_alone
 from tests.java.twins import ELR, KEYS, Twins, create, send, wait_for_leaders
 from tests.kit.jars import kafka_jars
 from tests.kit.jvm import SHORT_LIVED
@@ -48,6 +49,7 @@ CLASSES = {
     "ConsoleConsumer": TOOLS + "consumer.ConsoleConsumer",
     "ConsumerGroupCommand": TOOLS + "consumer.group.ConsumerGroupCommand",
 }
+ALONE = ("VerifiableConsumer", "VerifiableProducer")
 JVM = ("-Xmx256m", *SHORT_LIVED, "-Xlog:disable")
 
 Tool = Callable[..., str]
@@ -102,8 +104,26 @@ def java(jars: Path, bootstrap: str) -> list[str]:  # noqa: F811
     return ["java", *JVM, *shared, "-Djava.awt.headless=true", logging, *classes]
 
 
+@pytest.fixture(scope="session")
+def programs(jars: Path) -> Path:
+    """The folder of the compiled programs."""
+    if shutil.which("javac") is None:
+        pytest.skip("there is a java here, but no javac")
+    with one_at_a_time():
+        return compile_programs(jars)
+
+
+@pytest.fixture(scope="session")
+def tool_server(java: list[str], programs: Path) -> Iterator[ToolServer]:
+    """One JVM for the calls of all tools."""
+    *options, classes = java
+    server = ToolServer([*options, f"{classes}:{programs}", "ToolServer"])
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def tool(java: list[str], bootstrap: str) -> Tool:  # noqa: F811
+def tool(tool_server: ToolServer, java: list[str], bootstrap: str) -> Tool:  # noqa: F811
     """tool("TopicCommand", "--list") -> its output. Fails on an exit code other than `code`."""
 
     def run(
@@ -114,31 +134,21 @@ def tool(java: list[str], bootstrap: str) -> Tool:  # noqa: F811
         timeout_s: float = 90,
         stderr: bool = False,
     ) -> str:
-        tool_class = CLASSES.get(name, TOOLS + name)
-        done = subprocess.run(
-            [*java, tool_class, *arguments, "--bootstrap-server", bootstrap],
-            input=data,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-        assert code is None or done.returncode == code, (
-            f"{name} {' '.join(arguments)} ended with {done.returncode}\n"
+        given = [*arguments, "--bootstrap-server", bootstrap]
+        if name == "TransactionsCommand":  # options come before its subcommands
+            given = [*given[-2:], *arguments]
+        main = CLASSES.get(name, TOOLS + name)
+        if name in ALONE:
+            done = run_alone(java, main, given, timeout_s)
+        else:
+            done = tool_server.run(main, given, data, timeout_s)
+        assert code is None or done.code == code, (
+            f"{name} {' '.join(arguments)} ended with {done.code}\n"
             f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         )
         return done.stdout + done.stderr if stderr else done.stdout
 
     return run
-
-
-@pytest.fixture(scope="session")
-def programs(jars: Path) -> Path:
-    """The folder of the compiled programs."""
-    if shutil.which("javac") is None:
-        pytest.skip("there is a java here, but no javac")
-    with one_at_a_time():
-        return compile_programs(jars)
 
 
 @pytest.fixture

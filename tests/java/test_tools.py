@@ -10,7 +10,6 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from kafkawire.testing.broker import BrokerProcess
 from tests.java.conftest import Tool
 from tests.real.conftest import START_MS, MakeTopic
 
@@ -237,13 +236,3 @@ def formatted(tool: Tool, formatter: str, group: str) -> list[dict[str, Any]]:
         parsed.append(row)
         at = output.find("{", end)
     return [row for row in parsed if row["key"]["data"].get("group") == group]
-
-
-def test_transactional_producer_is_refused(
-    ours_only: BrokerProcess, tool: Tool, make_topic: MakeTopic, name: str, bootstrap: str
-) -> None:
-    topic = make_topic()
-    records = ("--topic", topic, "--num-records", "10", "--record-size", "10")
-    more = ("--throughput", "-1", "--transactional-id", name)
-    found = tool("ProducerPerformance", *records, *more, code=None, stderr=True)
-    assert "TransactionalIdAuthorizationException" in found
