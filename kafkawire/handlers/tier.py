@@ -35,9 +35,23 @@ async def tier(ctx: RequestContext, req: TierRequest) -> TierResponse:
             answer = await _pause(ctx, req.command == "pause")
         else:
             answer = await tiering.commands.run(req.command, arguments)
+        if req.command == "why":
+            await _name_transactions(ctx, answer["pieces"])
     except (CommandError, ValueError) as wrong:
         return _wrong(str(wrong))
     return TierResponse(body=json.dumps(answer).encode())
+
+
+async def _name_transactions(ctx: RequestContext, pieces: list[dict[str, Any]]) -> None:
+    """Add the transactional ids, as far as this broker coordinates them, to what waits for an open
+    transaction."""
+    wanted = {piece["producer_id"] for piece in pieces} - {None}
+    known = await ctx.broker.transactions.ids_of(wanted) if wanted else {}
+    for piece in pieces:
+        name = known.get(piece["producer_id"])
+        piece["transactional_id"] = name
+        if name is not None:
+            piece["detail"] += f", transactional id {name!r}"
 
 
 def _wrong(sentence: str) -> TierResponse:

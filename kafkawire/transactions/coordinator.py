@@ -29,6 +29,7 @@ from kafkawire.coordination.settling import CommitQueue
 from kafkawire.log.io.ports import Env
 from kafkawire.transactions import load as loading
 from kafkawire.transactions.append import TransactionAppender
+from kafkawire.transactions.counts import TransactionCounts
 from kafkawire.transactions.machine.decision import (
     DropMarkers,
     Effect,
@@ -105,6 +106,7 @@ class TransactionCoordinator:
         self.phase = CoordinatorPhase.LOADING
         self.commits = CommitQueue(commit_log, self._settled, self._commit_failed)
         self.appender = TransactionAppender(partition)
+        self.counts = TransactionCounts()
         self.snapshot_bytes = 0
         self._waiting: dict[asyncio.Future[Answer], None] = {}
         self._life = 0  # one more at each unload: tasks from before that do nothing
@@ -206,6 +208,7 @@ class TransactionCoordinator:
             failure = self.appender.append(records, version, now_ms)
             if failure is not None:
                 return failure
+        self.counts.add(decision)
         try:
             for step in decision.steps:
                 self.shard.apply(step)

@@ -13,7 +13,7 @@ wire, and by Produce and TxnOffsetCommit to verify partitions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -241,6 +241,17 @@ class TransactionService:
             for each in shown:
                 if each is not None:
                     found.append(each)
+                await self.env.slices.give_way()
+        return found
+
+    async def ids_of(self, producer_ids: Collection[int]) -> dict[int, str]:
+        """The transactional ids that have these producer ids now, as far as they are coordinated
+        here and loaded."""
+        found: dict[int, str] = {}
+        for coordinator in self.led():
+            for transactional_id, at in list(coordinator.shard.transactions.items()):
+                if at.producer_id in producer_ids:
+                    found[at.producer_id] = transactional_id
                 await self.env.slices.give_way()
         return found
 

@@ -14,6 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
+from kafkawire.transactions.machine.request import InitProducer
+from tests.kit.log.transactional import Producer
 from tests.kit.tier.commands import (
     URL,
     all_uploaded,
@@ -242,3 +244,29 @@ async def test_scrub_finds_missing_objects(tmp_path: Path, buckets: dict[str, Fa
         assert result.exit_code == 1
         (finding,) = json.loads(result.stdout)["findings"]
         assert (finding["kind"], finding["key"]) == ("dangling", key)
+
+
+@pytest.mark.slow
+async def test_open_transaction_is_named_as_reason(
+    tmp_path: Path, buckets: dict[str, FakeBucket]
+) -> None:
+    async with tiered(tmp_path / "data", journal_roll_ms="600000") as tier:
+        broker = tier.server.broker
+        await tier.produce("t", 2)
+        await tier.produce("u", 1)
+        await broker.transactions.coordinator_of("tx")
+        made = await broker.transactions.init_producer(InitProducer("tx", 60_000))
+        for topic, producer_id in (("t", made.producer_id), ("u", 987)):
+            partition = broker.table.named(topic, 0)
+            Producer(producer_id).send(partition, b"open")
+            await partition.log.committed()
+        rows = (await tier.json("why"))["pieces"]
+        found = [row for row in rows if row["producer_id"] is not None]
+        assert [(row["topic"], row["from"], row["reason"]) for row in found] == [
+            ("t", 2, "transaction open"),
+            ("u", 1, "transaction open"),
+        ]
+        assert [row["transactional_id"] for row in found] == ["tx", None]
+        text = f"producer {made.producer_id} has a transaction open since offset 2"
+        assert found[0]["detail"] == f"{text}, transactional id 'tx'"
+        assert found[1]["detail"] == "producer 987 has a transaction open since offset 1"

@@ -17,6 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafkawire.codec.counts import SECONDS, Histogram
+from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -26,7 +27,9 @@ from kafkawire.objectstore.url import parse_tier
 from kafkawire.server import http_pages as page
 from kafkawire.server.metrics import families
 from kafkawire.server.run import Server
+from kafkawire.transactions.machine.request import AddPartitions, EndTransaction, InitProducer
 from tests.kit.client import Client, batch
+from tests.kit.log.transactional import Producer
 from tests.kit.produce_fetch import fetch, make, produce
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
@@ -214,6 +217,7 @@ async def families_of(data: Path, tier: Path) -> list[tuple[str, str, str]]:
         await make(client, "t")
         await client.call(produce("t", batch(b"x")), 7)
         await server.broker.groups.open()
+        await server.broker.transactions.open()
         _, body = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
         await client.close()
     return [
@@ -273,3 +277,38 @@ async def test_tier_metrics(tmp_path: Path) -> None:
     assert of(after, "kafkawire_tier_lag_seconds") == 0
     assert of(after, "kafkawire_tier_promise_missed_total") == 0
     assert of(after, "kafkawire_tier_last_upload_timestamp_seconds") > 1.6e9
+
+
+async def test_transactions_are_counted(tmp_path: Path) -> None:
+    async with watched(tmp_path / "data") as (server, port):
+        client = await Client.connect(port_of(server))
+        await make(client, "t")
+        service = server.broker.transactions
+        await service.coordinator_of("tx")
+        before = await scrape(port)
+        ends = (True, True, False, None)
+        for number, commit in enumerate(ends):
+            name = f"tx-{number}"
+            made = await service.init_producer(InitProducer(name, 60_000))
+            who = name, made.producer_id, made.producer_epoch
+            await service.ask(AddPartitions(*who, frozenset({("t", 0)})))
+            if commit is not None:
+                await service.ask(EndTransaction(*who, commit))
+            fenced = await service.ask(EndTransaction(name, who[1], 7, True))
+            assert fenced.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.CONCURRENT_TRANSACTIONS)
+        partition = server.broker.table.named("t", 0)
+        Producer(999).send(partition, b"x")  # it hangs: its record has a time of long ago
+        await partition.log.committed()
+        partition.log.producing.add(partition)
+        await until(lambda: not any(each.shard.pending for each in service.led()))
+        after = await scrape(port)
+        await client.close()
+    assert of(before, "kafkawire_transaction_oldest_open_seconds") == 0
+    assert of(after, "kafkawire_transaction_oldest_open_seconds") >= 0
+    assert of(after, "kafkawire_transactions_committed_total") == 2
+    assert of(after, "kafkawire_transactions_aborted_total") == 1
+    assert of(after, "kafkawire_transactions_fenced_total") >= 1
+    assert of(after, "kafkawire_transactions", state="Ongoing") == 1
+    assert of(after, "kafkawire_transactions", state="CompleteCommit") == 2
+    assert of(after, "kafkawire_transactions_in_partitions") == 1
+    assert of(after, "kafkawire_transactions_late") == 1

@@ -386,6 +386,11 @@ class Producers:
                 state[_COORDINATOR], state[_OPEN],
             )  # fmt: skip
 
+    def open_since(self, before_ms: int) -> int:
+        """Return how many open transactions have no batch with a timestamp from `before_ms` on."""
+        opened = self.transactions.open if self.transactions is not None else ()
+        return sum(self.states[producer_id][_TIME] < before_ms for producer_id in opened)
+
     def expire(self, before_ms: int) -> list[int]:
         """Forget the producers that were idle since `before_ms` and have no open transaction;
         their IDs. Guards that are older are dropped too."""

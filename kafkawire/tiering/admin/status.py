@@ -217,6 +217,7 @@ def _reason(tiering: Tiering, place: Place, piece: LocalOnlyRange, lag_ms: int) 
         "detail": why.detail,
         "until_s": until_s,
         "until_ms": None if until_s is None else clock.now_ms() + int(until_s * 1000),
+        "producer_id": piece.producer_id,
     }
 
 
@@ -236,4 +237,5 @@ def _uploaded_whole(place: Place, shape: PartitionTiering) -> dict[str, Any]:
         "detail": "there are no records" if empty else "",
         "until_s": None,
         "until_ms": None,
+        "producer_id": None,
     }

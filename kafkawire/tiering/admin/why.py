@@ -49,7 +49,8 @@ class PartitionTiering:
 class LocalOnlyRange:
     """Offsets [start, end) that are not in the tier. `since`: when the oldest segment was made, or
     when its journal first held tiered records (monotonic; NEVER: unknown). `segments`: number of
-    segments, 0 if the range is only in the journals."""
+    segments, 0 if the range is only in the journals. `producer_id`: of the open transaction that is
+    the reason."""
 
     start: int
     end: int
@@ -57,6 +58,7 @@ class LocalOnlyRange:
     why: Why
     since: float = NEVER
     segments: int = 1
+    producer_id: int | None = None
 
 
 def shape_of(tiering: Tiering, partition: Partition) -> PartitionTiering:
@@ -142,9 +144,10 @@ def _in_journals(
     before = size * (border - start) // (end - start)
     found = [LocalOnlyRange(start, border, before, why, since, 0)] if border > start else []
     if border < end and shape.opened is not None:
-        text = f"producer {shape.opened[0]} has a transaction open since offset {shape.opened[1]}"
+        producer_id, first = shape.opened
+        text = f"producer {producer_id} has a transaction open since offset {first}"
         open_now = Why(Reason.TRANSACTION, detail=text)
-        found.append(LocalOnlyRange(border, end, size - before, open_now, since, 0))
+        found.append(LocalOnlyRange(border, end, size - before, open_now, since, 0, producer_id))
     return found
 
 

@@ -70,6 +70,11 @@ class Transaction:
         return self.producer_epoch >= EXHAUSTED_FROM
 
     @property
+    def is_open(self) -> bool:
+        """True from its begin until every partition has its marker."""
+        return self.state not in AT_REST
+
+    @property
     def commits(self) -> bool:
         """True if the outcome of the transaction is a commit."""
         return self.state in (PREPARE_COMMIT, COMPLETE_COMMIT)
