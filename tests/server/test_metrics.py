@@ -1,6 +1,7 @@
 """The metrics page and the health page of a running broker, read as a monitor reads them.
 
-Covers: kafkawire.server.health, kafkawire.server.metrics.*, kafkawire.server.monitored.
+Covers: kafkawire.server.health, kafkawire.server.metrics.*, kafkawire.server.monitored,
+kafkawire.transactions.counts.
 """
 
 from __future__ import annotations
