@@ -87,7 +87,8 @@ class MarkerWriter:
                     codes[partition] = await self._append(marker, partition)
                 await self._env.slices.give_way()
             found.append(codes)
-        await asyncio.gather(*(self._write_for_groups(*each) for each in groups))
+        if groups:
+            await asyncio.gather(*(self._write_for_groups(*each) for each in groups))
         await self._commit_log.committed()
         return found
 

@@ -44,6 +44,13 @@ class Question(NamedTuple):
     adds: bool
     retries: bool = False
 
+    def about(self, partitions: frozenset[TopicPartition]) -> AddPartitions | VerifyPartitions:
+        """Return the request to the coordinator about some of the partitions."""
+        who = self.transactional_id, self.producer_id, self.producer_epoch
+        if self.adds:
+            return AddPartitions(*who, partitions, VERSION_2)
+        return VerifyPartitions(*who, partitions)
+
 
 Asked = tuple["Partition", Guard]
 
@@ -66,11 +73,31 @@ class TransactionVerifier:
         for at in question.sequences:
             self._begin(question, at, verified, asked)
             await give_way()
-        if asked:
+        if asked:  # errors of the partitions are known
             codes = await self._ask(question, frozenset(asked))
             for at, (partition, guard) in asked.items():
                 verified[at] = _settled(question, partition, guard, codes[at])
                 await give_way()
+        return verified
+
+    def verify_at_once(self, question: Question) -> dict[TopicPartition, Verified] | None:
+        """As `verify`, without waiting; None if that is not possible, or the coordinator refuses.
+
+        For few partitions, and a caller that appends before the event loop runs on: what the
+        coordinator has just written need not be durable yet.
+        """
+        if not question.adds and not self._broker.config.transaction_partition_verification_enable:
+            return dict.fromkeys(question.sequences, Verified(guard=NOT_VERIFIED))
+        verified: dict[TopicPartition, Verified] = {}
+        asked: dict[TopicPartition, Asked] = {}
+        for at in question.sequences:
+            self._begin(question, at, verified, asked)
+        if asked:
+            request = question.about(frozenset(asked))
+            if not self._broker.transactions.answer_at_once(request):
+                return None
+            for at, (_, guard) in asked.items():
+                verified[at] = Verified(guard=guard)
         return verified
 
     def _begin(
@@ -106,11 +133,10 @@ class TransactionVerifier:
         self, question: Question, partitions: frozenset[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode]:
         """Ask the coordinator."""
-        who = question.transactional_id, question.producer_id, question.producer_epoch
-        if not question.adds:
-            return await self._broker.transactions.verify(VerifyPartitions(*who, partitions))
-        code = await self._add(AddPartitions(*who, partitions, VERSION_2), question.retries)
-        return dict.fromkeys(partitions, code)
+        request = question.about(partitions)
+        if isinstance(request, VerifyPartitions):
+            return await self._broker.transactions.verify(request)
+        return dict.fromkeys(partitions, await self._add(request, question.retries))
 
     async def _add(self, request: AddPartitions, retries: bool) -> ErrorCode:
         """Add partitions. While markers of the transaction before are written, ask again for a
@@ -124,7 +150,8 @@ class TransactionVerifier:
                 return code
             if clock.monotonic() >= until:
                 return code
-            await broker.env.sleep(config.add_partitions_to_txn_retry_backoff_ms / 1000)
+            backoff_s = config.add_partitions_to_txn_retry_backoff_ms / 1000
+            await broker.transactions.completed(request.transactional_id, backoff_s)
 
     async def verify_offsets(self, asked: Verification) -> Verified:
         """Verify a partition of `__consumer_offsets`, or add it to the transaction: the port of the

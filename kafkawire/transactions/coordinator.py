@@ -29,6 +29,7 @@ from kafkawire.coordination.settling import CommitQueue
 from kafkawire.log.io.ports import Env
 from kafkawire.transactions import load as loading
 from kafkawire.transactions.append import TransactionAppender
+from kafkawire.transactions.completion import CompletionWaiters
 from kafkawire.transactions.counts import TransactionCounts
 from kafkawire.transactions.machine.decision import (
     DropMarkers,
@@ -37,6 +38,7 @@ from kafkawire.transactions.machine.decision import (
     TransactionDecision,
 )
 from kafkawire.transactions.machine.request import (
+    AddPartitions,
     Answer,
     Request,
     TransactionConfig,
@@ -108,6 +110,7 @@ class TransactionCoordinator:
         self.appender = TransactionAppender(partition)
         self.counts = TransactionCounts()
         self.snapshot_bytes = 0
+        self._completions = CompletionWaiters(env)
         self._waiting: dict[asyncio.Future[Answer], None] = {}
         self._life = 0  # one more at each unload: tasks from before that do nothing
         self._storing = False
@@ -134,6 +137,28 @@ class TransactionCoordinator:
             return await self.read(partial(self.shard.verify, request))
         except KafkaError as error:
             return dict.fromkeys(request.partitions, error.code)
+
+    def answer_at_once(self, request: AddPartitions | VerifyPartitions) -> bool:
+        """Whether partitions belong to the open transaction, added if that is asked for; the record
+        need not be committed. False: nothing was done; `ask` or `verify` gives the reason.
+
+        For a caller that appends to the same commit log before the event loop runs on: a write or a
+        crash that loses the record loses everything that was appended after it, too.
+        """
+        if self.phase is not CoordinatorPhase.ACTIVE:
+            return False
+        if isinstance(request, VerifyPartitions):
+            return not any(self.shard.verify(request).values())
+        now_ms = self.env.clock.now_ms()
+        decision = self.shard.decide(request, now_ms)
+        if decision.answer is None or decision.answer.code is not ErrorCode.NONE:
+            return False
+        return self._carry_out(decision, now_ms, _not_awaited) is None
+
+    async def completed(self, transactional_id: str, timeout_s: float) -> None:
+        """Return when no markers of an id are outstanding, or after `timeout_s` seconds."""
+        if transactional_id in self.shard.pending:
+            await self._completions.wait(transactional_id, timeout_s)
 
     async def read(self, query: Callable[[], T]) -> T:
         """The result of a query now, when everything it can have seen is committed. Raises
@@ -212,6 +237,8 @@ class TransactionCoordinator:
         try:
             for step in decision.steps:
                 self.shard.apply(step)
+                if step.transactional_id not in self.shard.pending:
+                    self._completions.wake(step.transactional_id)
         except Exception:
             self.appender.log_defect(f"applying {decision.steps}")
             self._reload(delay_ms=DEFECT_RETRY_MS)
@@ -392,6 +419,7 @@ class TransactionCoordinator:
         self.sender.forget(self.markers_done)
         for future in list(self._waiting):
             self._answer(future, Answer(ErrorCode.NOT_COORDINATOR))
+        self._completions.wake_all()
 
     def _commit_failed(self, failure: BaseException) -> None:
         logger.error(
@@ -442,6 +470,10 @@ class TransactionCoordinator:
             logger.warning("cannot write snapshot %s: %s", self.place.path, error)
         finally:
             self._storing = False
+
+
+def _not_awaited(_: Answer) -> None:
+    """Take an answer that the caller knows already."""
 
 
 def _not_answered(answer: Answer) -> None:

@@ -30,6 +30,7 @@ from kafkawire.transactions.coordinator import (
 from kafkawire.transactions.machine.init_producer import check_request
 from kafkawire.transactions.machine.queries import describe_transaction, list_transactions
 from kafkawire.transactions.machine.request import (
+    AddPartitions,
     Answer,
     InitProducer,
     ListFilter,
@@ -210,6 +211,21 @@ class TransactionService:
         if coordinator is None:
             return dict.fromkeys(request.partitions, self._absence())
         return await coordinator.verify(request)
+
+    def answer_at_once(self, request: AddPartitions | VerifyPartitions) -> bool:
+        """Whether partitions belong to the open transaction, as the coordinator's `answer_at_once`
+        says. False for a coordinator that is not this broker: it has another log."""
+        coordinator = self._find(request.transactional_id)
+        return coordinator is not None and coordinator.answer_at_once(request)
+
+    async def completed(self, transactional_id: str, timeout_s: float) -> None:
+        """Return when no markers of an id are outstanding as far as is known here, or after
+        `timeout_s` seconds."""
+        coordinator = self._find(transactional_id)
+        if coordinator is None:
+            await self.env.sleep(timeout_s)
+        else:
+            await coordinator.completed(transactional_id, timeout_s)
 
     # -- operators ------------------------------------------------------------------------
 

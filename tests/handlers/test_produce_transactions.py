@@ -1,12 +1,13 @@
 """Transactional batches in Produce, through a socket: their verification, and every code.
 
 Covers: kafkawire.handlers.produce.transactional, kafkawire.handlers.produce.verified,
-kafkawire.broker.verification.
+kafkawire.broker.verification, kafkawire.transactions.completion.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import errno
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,11 @@ from kafkawire.codec.errors import ErrorCode as E
 from kafkawire.codec.produce import MAX_ITEMS
 from kafkawire.codec.validate import MAX_RECORDS_AT_ONCE
 from kafkawire.handlers.produce.transactional import produce_error
+from kafkawire.log.io.disk import DiskFile
+from kafkawire.log.io.ports import Buffer
 from kafkawire.messages.end_txn import EndTxnRequest
 from kafkawire.server.run import Server
+from kafkawire.transactions.service import TransactionService
 from tests.kit.client import Client, batch
 from tests.kit.produce_fetch import fetch, make, values
 from tests.kit.server import port_of, running
@@ -40,6 +44,12 @@ async def serve(tmp_path: Path) -> AsyncIterator[Server]:
 async def producer(client: Client) -> RawProducer:
     await make(client, "t", 3)
     return await RawProducer(client).init()
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No coordinator answers at once, as if it were another broker."""
+    monkeypatch.setattr(TransactionService, "answer_at_once", lambda *_: False)
 
 
 async def log_end(client: Client, index: int = 0) -> int:
@@ -96,9 +106,16 @@ async def until_settled(client: Client, producer: RawProducer) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("waits", [True, False])
 async def test_version_2_adds_partitions_by_itself(
-    client: Client, server: Server, producer: RawProducer, commit: bool
+    server: Server,
+    producer: RawProducer,
+    commit: bool,
+    waits: bool,
+    request: pytest.FixtureRequest,
 ) -> None:
+    if waits:
+        request.getfixturevalue("waiting")
     for number in range(3):
         for index in range(3):
             row = await producer.send(b"%d" % number, index=index, sequence=0)
@@ -132,6 +149,30 @@ async def test_next_transaction_waits_for_the_markers_of_the_last(
     sender._wake(server.broker.node_id)
     rows = (await client.receive()).responses[0].partition_responses
     assert (rows[0].error_code, rows[0].base_offset) == (0, 2)
+
+
+async def test_next_transaction_begins_as_soon_as_the_markers_are_written(
+    server: Server, client: Client, producer: RawProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only at the next interval."""
+    config = server.broker.config
+    monkeypatch.setattr(config, "add_partitions_to_txn_retry_backoff_ms", 3_600_000)
+    monkeypatch.setattr(config, "add_partitions_to_txn_retry_backoff_max_ms", 3_600_000)
+    sender = server.broker.transactions.sender
+    await producer.send(b"old")
+    with monkeypatch.context() as patched:
+        patched.setattr(type(sender), "_wake", lambda *_: None)  # markers wait
+        await client.call(EndTxnRequest("tx", producer.id, producer.epoch, True), 5)
+    producer.epoch += 1
+    client.send(producer.request({0: producer.packed(b"new", sequence=0)}), TV2)
+    (coordinator,) = (
+        each for each in server.broker.transactions.led() if "tx" in each.shard.transactions
+    )
+    await until(lambda: bool(coordinator._completions._by_id))
+    sender._wake(server.broker.node_id)
+    rows = (await client.receive()).responses[0].partition_responses
+    assert (rows[0].error_code, rows[0].base_offset) == (0, 2)
+    assert not coordinator._completions._by_id
 
 
 async def test_old_client_gets_a_retriable_code_while_markers_are_written(
@@ -233,10 +274,11 @@ async def test_early_epoch_check_asks_no_coordinator(
     other = await RawProducer(client).init()
     assert (await other.send(b"b")).error_code == 0
 
-    async def never(*_: Any) -> Any:
+    def never(*_: Any) -> Any:
         raise AssertionError("the coordinator was asked")
 
-    monkeypatch.setattr(TransactionVerifier, "_ask", never)
+    monkeypatch.setattr(TransactionService, "answer_at_once", never)
+    monkeypatch.setattr(TransactionService, "ask", never)
     assert (await producer.send(b"c")).error_code == 47
     assert (await other.send(b"d")).error_code == 0  # the transaction is open
 
@@ -269,6 +311,7 @@ async def test_late_batch_of_a_zombie_never_enters(
     assert (partition.next_offset, partition.producers.transactions) == (0, None)
 
 
+@pytest.mark.usefixtures("waiting")
 async def test_answer_older_than_the_marker_lets_no_batch_in(
     server: Server, client: Client, producer: RawProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +356,7 @@ async def test_sequences_of_the_next_transaction(client: Client, producer: RawPr
     assert (await producer.send(b"c", index=1, sequence=5)).error_code == 45
 
 
+@pytest.mark.usefixtures("waiting")
 async def test_lower_sequence_enters_first(
     server: Server, client: Client, producer: RawProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,10 +400,17 @@ async def test_retries_get_the_first_offset(client: Client, producer: RawProduce
 
 
 @pytest.mark.parametrize("version", [TV1, TV2])
+@pytest.mark.parametrize("waits", [True, False])
 async def test_pipelined_batches_are_appended_in_order(
-    client: Client, producer: RawProducer, version: int
+    client: Client,
+    producer: RawProducer,
+    version: int,
+    waits: bool,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Five in flight, of which the first waits for the coordinator; a plain Produce after them."""
+    if waits:
+        request.getfixturevalue("waiting")
     if version == TV1:
         await producer.add(0)
     for sequence in range(5):
@@ -377,14 +428,14 @@ async def test_transaction_of_many_requests_is_repeated(
 ) -> None:
     """Only the first batch of a partition asks; later ones take the way of repeated requests."""
     asked = 0
-    ask = TransactionVerifier._ask
+    answer = TransactionService.answer_at_once
 
-    async def counted(self: TransactionVerifier, *question: Any) -> Any:
+    def counted(self: TransactionService, request: Any) -> bool:
         nonlocal asked
         asked += 1
-        return await ask(self, *question)
+        return answer(self, request)
 
-    monkeypatch.setattr(TransactionVerifier, "_ask", counted)
+    monkeypatch.setattr(TransactionService, "answer_at_once", counted)
     for number in range(3):
         for sequence in range(20):
             raw = producer.packed(b"x", sequence=sequence)
@@ -395,6 +446,30 @@ async def test_transaction_of_many_requests_is_repeated(
         assert asked == number + 1
         assert await producer.end(version=5) == 0
     assert len(await committed(client)) >= 40
+
+
+async def test_failed_write_of_the_coordinators_record_fails_the_batch(
+    server: Server, client: Client, producer: RawProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is appended before the record that adds its partition is durable: one is not
+    written without the other, and the next attempt finds neither."""
+    write = DiskFile.pwritev
+
+    def full(self: DiskFile, buffers: Sequence[Buffer], position: int) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    partition = server.broker.table.named("t", 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(DiskFile, "pwritev", full)
+        row = await producer.send(b"a")
+        assert row.error_code == E.KAFKA_STORAGE_ERROR
+    assert DiskFile.pwritev is write
+    assert not partition.producers.is_open(producer.id, producer.epoch)
+    while (row := await producer.send(b"a")).error_code == E.NOT_ENOUGH_REPLICAS:
+        pass  # the coordinator loads
+    assert (row.error_code, row.base_offset) == (0, 0)
+    assert await producer.end(version=5) == 0
+    await until(lambda: partition.last_stable_offset == 2)
 
 
 # -- many partitions and long batches
@@ -432,9 +507,12 @@ async def test_request_of_many_partitions_asks_once(
 
 
 @pytest.mark.parametrize("version", [TV1, TV2])
+@pytest.mark.parametrize("waits", [True, False])
 async def test_batch_of_many_records_is_verified(
-    client: Client, producer: RawProducer, version: int
+    producer: RawProducer, version: int, waits: bool, request: pytest.FixtureRequest
 ) -> None:
+    if waits:
+        request.getfixturevalue("waiting")
     long = [b""] * (MAX_RECORDS_AT_ONCE + 1000)
     if version == TV1:
         await producer.add(0, 1)
@@ -461,6 +539,7 @@ async def test_verification_can_be_disabled(tmp_path: Path) -> None:
         await client.close()
 
 
+@pytest.mark.usefixtures("waiting")
 async def test_requests_of_a_closed_connection_are_dropped(
     server: Server, client: Client, producer: RawProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -481,6 +560,7 @@ async def test_requests_of_a_closed_connection_are_dropped(
     assert await log_end(client) == 0
 
 
+@pytest.mark.usefixtures("waiting")
 async def test_defect_is_answered(
     client: Client,
     producer: RawProducer,

@@ -106,18 +106,21 @@ class Produce:
             self.table.load_then(absent, peer.resume)
             return False
         refusal = refusal or self.refusal(acks)
+        batches = None
         if transactional and refusal is None:
             batches = self._transactional(transactional_id, version, buf, items)
-            if batches.question is not None:
+            refusal = batches.refusal
+            if batches.question is None:
+                batches = None  # all of open transactions
+            elif not batches.verify_at_once(self.verifier):
                 self._verify(exchange, block, buf, items, batches)
                 return True
-            refusal = batches.refusal
         try:
-            self._append_all(exchange, block, buf, items, refusal)
+            self._append_all(exchange, block, buf, items, refusal, batches)
         except NotLoaded as missing:  # the only item; nothing was appended
             self.table.load_then(missing.numbers, peer.resume)
             return False
-        if len(items) == 1 and exchange.results and not exchange.results[0][2]:
+        if len(items) == 1 and not batches and exchange.results and not exchange.results[0][2]:
             guard = NOT_ALLOWED if transactional_id is None else ONLY_OPEN
             self._remember(peer, version, acks, buf, end, items[0], guard)
         return True

@@ -101,6 +101,15 @@ class TransactionalBatches:
         adds = self._version >= ADDS_FROM
         return Question(self._transactional_id, *self._producer, self._sequences, adds, adds)
 
+    def verify_at_once(self, verifier: TransactionVerifier) -> bool:
+        """Ask `question`, which there is, if the answer is known at once. To be called in the
+        event-loop iteration of the append."""
+        assert self.question is not None, "the caller has seen it"
+        verified = verifier.verify_at_once(self.question)
+        if verified is not None:
+            self._verified = verified
+        return verified is not None
+
     async def verify(self, verifier: TransactionVerifier) -> KafkaError | None:
         """Ask `question`, if there is one. Return the error of the whole request, or None."""
         if self.question is not None:

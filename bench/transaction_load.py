@@ -1,0 +1,263 @@
+"""`python -m bench.transaction_load JSON`: producers of transactions as raw requests, one process.
+
+Each producer has a connection and a partition of its own and one request in flight: a Produce of
+one batch (version 12, which adds the partition to the transaction), then EndTxn (version 5); in the
+mode `plain` only Produces, of an idempotent producer. Requests are prepared once and patched, so
+that the broker is measured and not this client. The options are the fields of Load; it prints the
+fields of Outcome as a JSON line. Called by bench.transactions.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import sys
+import time
+from collections.abc import Generator
+from dataclasses import asdict, dataclass
+from statistics import median
+from struct import Struct, pack
+
+from crc32c import crc32c
+
+from kafkawire.codec.batches import CRC_FROM, TRANSACTIONAL, build
+from kafkawire.codec.compile import decode, encode
+from kafkawire.messages.end_txn import EndTxnRequest
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+PRODUCE, FIND_COORDINATOR, INIT, END = 0, 10, 22, 26
+PRODUCE_VERSION, END_VERSION, INIT_VERSION, FIND_VERSION = 12, 5, 4, 4
+LOADING, UNAVAILABLE, NOT_COORDINATOR, CONCURRENT = 14, 15, 16, 51
+WAITING = (LOADING, UNAVAILABLE, NOT_COORDINATOR, CONCURRENT, 19, 3)
+SETUP_S = 20.0
+MARK = b"\x7a" * 8
+"""Stands for the base offset of the batch, to find it in a request."""
+
+_FENCE = Struct(">qhi")  # producer id, epoch, first sequence of a batch
+_CRC = Struct(">I")
+_PRODUCER_AT, _CRC_AT = 43, 17
+
+Steps = Generator[bytes, bytes, None]
+
+
+class LoadFailed(Exception):
+    """The broker answered with an error that the producer cannot repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One run. `mode`: transactions or plain; `commit`: how transactions end."""
+
+    port: int
+    topic: str
+    mode: str = "transactions"
+    producers: int = 8
+    records: int = 100
+    record_bytes: int = 100
+    seconds: float = 3.0
+    warmup_s: float = 1.0
+    commit: bool = True
+    prefix: str = "bench"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`rounds`: transactions, or Produces in the mode plain; latencies of one, in ms."""
+
+    rounds: int
+    records: int
+    seconds: float
+    repeated: int
+    median_ms: float
+    p99_ms: float
+    client_cpu_s: float
+
+
+class Producer:
+    """One producer: `steps` yields requests and is sent their answers."""
+
+    def __init__(self, load: Load, number: int) -> None:
+        self.load = load
+        self.number = number
+        self.name = f"{load.prefix}-{number}"
+        self.spent_s: list[float] = []
+        self.repeated = 0
+        self.producer = (-1, -1)
+
+    def steps(self, began: float) -> Steps:
+        """All requests of the run."""
+        load = self.load
+        transactional = load.mode == "transactions"
+        yield from self._init(transactional)
+        request, at, size = self._produce_request(transactional)
+        sequence = 0
+        measured_from = began + load.warmup_s
+        end = measured_from + load.seconds
+        while (started := time.monotonic()) < end:
+            self._patch(request, at, size, sequence)
+            yield from self._produce(request)
+            sequence += load.records
+            if transactional:
+                yield from self._end()
+                sequence = 0
+            if started >= measured_from:
+                self.spent_s.append(time.monotonic() - started)
+
+    def _init(self, transactional: bool) -> Steps:
+        limit = time.monotonic() + SETUP_S
+        if transactional:
+            yield framed(
+                FIND_COORDINATOR,
+                FIND_VERSION,
+                encode(FindCoordinatorRequest(key_type=1, coordinator_keys=[self.name]), 4),
+            )
+        name = self.name if transactional else None
+        body = encode(InitProducerIdRequest(name, 60_000), INIT_VERSION)
+        while time.monotonic() < limit:
+            answer = yield framed(INIT, INIT_VERSION, body)
+            found = decode(InitProducerIdResponse, INIT_VERSION, answer[5:])
+            if not found.error_code:
+                self.producer = found.producer_id, found.producer_epoch
+                return
+            if found.error_code not in WAITING:
+                raise LoadFailed(f"InitProducerId: error {found.error_code}")
+            time.sleep(0.05)
+        raise LoadFailed("InitProducerId: no coordinator")
+
+    def _produce_request(self, transactional: bool) -> tuple[bytearray, int, int]:
+        """A request frame, and where its batch is."""
+        load = self.load
+        value = (b"0123456789abcdef" * (load.record_bytes // 16 + 1))[: load.record_bytes]
+        raw = bytearray(
+            build(
+                [(None, value)] * load.records,
+                timestamp_ms=int(time.time() * 1000),
+                producer_id=1,
+                producer_epoch=0,
+                base_sequence=0,
+                attributes=TRANSACTIONAL if transactional else 0,
+            )
+        )
+        raw[:8] = MARK
+        rows = [PartitionProduceData(self.number, bytes(raw))]
+        topic = TopicProduceData(load.topic, partition_data=rows)
+        name = self.name if transactional else None
+        request = ProduceRequest(name, -1, 30_000, [topic])
+        frame = bytearray(framed(PRODUCE, PRODUCE_VERSION, encode(request, PRODUCE_VERSION)))
+        at = frame.index(MARK)
+        frame[at : at + 8] = bytes(8)
+        return frame, at, len(raw)
+
+    def _patch(self, frame: bytearray, at: int, size: int, sequence: int) -> None:
+        _FENCE.pack_into(frame, at + _PRODUCER_AT, *self.producer, sequence)
+        view = memoryview(frame)
+        _CRC.pack_into(frame, at + _CRC_AT, crc32c(view[at + CRC_FROM : at + size]))
+        view.release()
+
+    def _produce(self, frame: bytearray) -> Steps:
+        error_at = 5 + 1 + 1 + len(self.load.topic.encode()) + 1 + 4
+        while True:
+            answer = yield bytes(frame)
+            code = int.from_bytes(answer[error_at : error_at + 2], "big", signed=True)
+            if not code:
+                return
+            if code not in WAITING:
+                raise LoadFailed(f"Produce: error {code}")
+            self.repeated += 1
+
+    def _end(self) -> Steps:
+        request = EndTxnRequest(self.name, *self.producer, self.load.commit)
+        frame = framed(END, END_VERSION, encode(request, END_VERSION))
+        while True:
+            answer = yield frame
+            code, producer_id, epoch = Struct(">hqh").unpack_from(answer, 9)
+            if not code:
+                self.producer = producer_id, epoch
+                return
+            if code not in WAITING:
+                raise LoadFailed(f"EndTxn: error {code}")
+            self.repeated += 1
+
+
+def framed(key: int, version: int, body: bytes) -> bytes:
+    """A request of a flexible version with header, whose answer begins with 5 bytes of header."""
+    head = pack(">hhih", key, version, 1, 5) + b"bench\0"
+    return pack(">i", len(head) + len(body)) + head + body
+
+
+class Line:
+    """The connection of one producer."""
+
+    def __init__(self, port: int, steps: Steps) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.steps = steps
+        self.received = bytearray()
+        self.socket.sendall(next(steps))
+
+    def readable(self) -> bool:
+        """Take what has arrived; False when the producer is done."""
+        data = self.socket.recv(1 << 16)
+        if not data:
+            raise LoadFailed("the broker closed the connection")
+        self.received += data
+        if len(self.received) < 4:
+            return True
+        size = int.from_bytes(self.received[:4], "big")
+        if len(self.received) < 4 + size:
+            return True
+        answer = bytes(self.received[4 : 4 + size])
+        self.received.clear()
+        try:
+            self.socket.sendall(self.steps.send(answer))
+        except StopIteration:
+            return False
+        return True
+
+
+def run(load: Load) -> Outcome:
+    """Run all producers to the end."""
+    producers = [Producer(load, number) for number in range(load.producers)]
+    began = time.monotonic()
+    cpu = time.process_time()
+    poll = select.epoll()
+    lines = {}
+    for producer in producers:
+        line = Line(load.port, producer.steps(began))
+        lines[line.socket.fileno()] = line
+        poll.register(line.socket, select.EPOLLIN)
+    while lines:
+        for number, _ in poll.poll():
+            if not lines[number].readable():
+                poll.unregister(number)
+                lines.pop(number).socket.close()
+    spent = sorted(spent for producer in producers for spent in producer.spent_s)
+    if not spent:
+        raise LoadFailed("no transaction ended in time")
+    return Outcome(
+        len(spent),
+        len(spent) * load.records,
+        load.seconds,
+        sum(producer.repeated for producer in producers),
+        median(spent) * 1000,
+        spent[int(len(spent) * 0.99)] * 1000,
+        time.process_time() - cpu,
+    )
+
+
+def main(words: list[str]) -> int:
+    """Exit code 0; 1 when a producer failed."""
+    try:
+        outcome = run(Load(**json.loads(words[0])))
+    except (LoadFailed, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps(asdict(outcome)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
