@@ -15,7 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.dump.segment import batch_json, batch_text, dump_segment, records_of
+from kafkawire.cli.dump.records import records_of
+from kafkawire.cli.dump.segment import batch_json, batch_text, dump_segment
 from kafkawire.cli.output import fail, print_json_line
 from kafkawire.cli.parameters import Json
 from kafkawire.codec.segment.format import MAGIC
@@ -74,6 +75,7 @@ def _mapped(path: str) -> memoryview:
 
 def _dump(view: memoryview, header: JournalHeader, records: bool, as_json: bool) -> None:
     names: dict[int, str] = {}
+    topics: dict[int, str] = {}
     if as_json:
         print_json_line({"journal": header.journal, "run": header.run,
                          "previous_end": header.previous_end,
@@ -82,6 +84,7 @@ def _dump(view: memoryview, header: JournalHeader, records: bool, as_json: bool)
         print(f"journal {header.journal}, created by run {_run(header.run)}")
     for item in walk(view, header.journal):
         if isinstance(item, FrameShown) and "index" in item.says:
+            topics[item.head.number] = item.says["topic"]
             names[item.head.number] = f"{item.says['topic']}-{item.says['index']}"
         if as_json:
             print_json_line(_as_json(item, names))
@@ -89,12 +92,13 @@ def _dump(view: memoryview, header: JournalHeader, records: bool, as_json: bool)
             _print(item, names)
         if records and isinstance(item, FrameShown) and item.batches:
             start = item.position + HEAD_BYTES
-            _print_records(view[start : start + item.head.length], as_json)
+            topic = topics.get(item.head.number)
+            _print_records(view[start : start + item.head.length], topic, as_json)
 
 
-def _print_records(frame: memoryview, as_json: bool) -> None:
+def _print_records(frame: memoryview, topic: str | None, as_json: bool) -> None:
     """Lines that describe the batches of a frame."""
-    for line in records_of(frame):
+    for line in records_of(frame, topic):
         if as_json:
             print_json_line(line)
         else:

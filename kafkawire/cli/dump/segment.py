@@ -6,12 +6,13 @@ kafkawire.codec.segment.format. Damage is reported where it is found and results
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from kafkawire.cli.dump.records import records_of
 from kafkawire.cli.output import fail, print_json_line, print_table
-from kafkawire.codec.batches import BatchHead, iter_batches, records
+from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, iter_batches
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import (
@@ -40,6 +41,9 @@ from kafkawire.codec.types import uuid_text
 from kafkawire.metadata.checkpoint import unpack_epochs, unpack_producers
 
 T = TypeVar("T")
+
+KINDS = (("transactional", TRANSACTIONAL), ("control", CONTROL))
+"""Bits of the attributes of a batch, by name."""
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -241,7 +245,13 @@ def _state(state: PartitionState) -> dict[str, Any]:
         return {
             "leader_epochs": unpack_epochs(state.leader_epochs),
             "producers": [
-                {"producer_id": entry.producer_id, "epoch": entry.epoch}
+                {
+                    "producer_id": entry.producer_id,
+                    "epoch": entry.epoch,
+                    "coordinator_epoch": entry.coordinator_epoch,
+                    "last_timestamp": entry.last_timestamp,
+                    "open_offset": entry.open_offset,
+                }
                 for entry in unpack_producers(state.producers)
             ],
             "aborted": state.aborted,
@@ -272,31 +282,14 @@ def _print_batches(
                 print_json_line(_batch_json(name, entry.start + position, head))
             else:
                 print(f"{entry.start + position:>10}  {name}  {batch_text(head)}")
-            for line in records_of(data[position : position + head.size_bytes]):
+            batch = data[position : position + head.size_bytes]
+            for line in records_of(batch, entry.topic):
                 if as_json:
                     print_json_line(line)
                 else:
                     print("            " + " ".join(f"{k}={v}" for k, v in line.items()))
     except KafkaError as failure:
         problems.append(f"of {name}, {failure}")
-
-
-def records_of(batches: memoryview) -> Iterator[dict[str, Any]]:
-    """Yield the readable records of some batches, each as a dictionary for one line."""
-    try:
-        for position, _ in iter_batches(batches):
-            for record in records(batches, position):
-                line: dict[str, Any] = {
-                    "offset": record.offset,
-                    "timestamp": record.timestamp,
-                    "key": bytes_text(record.key),
-                    "value": bytes_text(record.value),
-                }
-                if record.headers:
-                    line["headers"] = [[name, bytes_text(value)] for name, value in record.headers]
-                yield line
-    except KafkaError as failure:
-        yield {"damaged": str(failure)}
 
 
 def batch_text(batch: BatchHead) -> str:
@@ -312,6 +305,7 @@ def batch_text(batch: BatchHead) -> str:
         words.append(
             f"producer {batch.producer_id} epoch {batch.producer_epoch} from {batch.base_sequence}"
         )
+    words += [name for name, bit in KINDS if batch.attributes & bit]
     return ", ".join(words)
 
 
@@ -327,21 +321,12 @@ def batch_json(batch: BatchHead) -> dict[str, Any]:
         "producer_id": batch.producer_id,
         "producer_epoch": batch.producer_epoch,
         "base_sequence": batch.base_sequence,
+        **{name: bool(batch.attributes & bit) for name, bit in KINDS},
     }
 
 
 def _batch_json(name: str, position: int, head: BatchHead) -> dict[str, Any]:
     return {"position": position, "name": name, **batch_json(head)}
-
-
-def bytes_text(data: bytes | None) -> str | None:
-    """Return bytes as text if they are UTF-8, else in hexadecimal."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return "0x" + data.hex()
 
 
 def time_text(ms: int) -> str:

@@ -16,7 +16,8 @@ from kafkawire.codec.types import uuid_text
 from kafkawire.log.rebuild.findings import Evidence, PartitionSeen
 from kafkawire.metadata.directory import PartitionInfo, TopicInfo
 
-GROUP_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Topics that clients may not write to; the log does not say of a topic that it is one."""
 MAX_NAME = 249
 """Most characters of a topic's name (Kafka: Topic.MAX_NAME_LENGTH)."""
 ID_CHARS = 8
@@ -123,7 +124,7 @@ class _Assigning:
 
     def _topic(self, name: str, topic_id: bytes) -> None:
         frame, origin = self._seen.topics.get(topic_id), self._seen.origins.get(topic_id)
-        internal, configs, created_ms = name == GROUP_TOPIC, {}, 0
+        internal, configs, created_ms = name in INTERNAL_TOPICS, {}, 0
         if frame is not None:
             configs = dict(frame["configs"])
         elif origin is not None:

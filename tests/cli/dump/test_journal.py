@@ -1,6 +1,6 @@
 """`kafkawire dump` of a journal: every frame is shown, and bytes that are not a frame are reported.
 
-Covers: kafkawire.cli.dump.journal.
+Covers: kafkawire.cli.dump.journal, kafkawire.cli.dump.records.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
 from kafkawire.codec.batches import build
+from kafkawire.codec.control import ABORT, COMMIT, pack_marker
 from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.dump import FrameShown, GapShown, walk
 from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, JournalHeader, Naming
+from kafkawire.transactions.machine.records import TransactionRecord, encode_record
+from kafkawire.transactions.machine.states import ONGOING
+from kafkawire.transactions.machine.transaction import Transaction
 
 NUMBER = 7
 TOPIC_ID = bytes(range(16))
@@ -137,6 +141,45 @@ def test_dump_journal_as_json(written: Written, tmp_path: Path) -> None:
     assert [line["kind"] for line in lines[1:]] == ["topic created", "naming", "batch", "batch"]
     assert (lines[3]["partition"], lines[3]["name"]) == (42, "t-1")
     assert lines[3]["batches"][0]["last_offset"] == 11
+
+
+def test_transactions_are_decoded(tmp_path: Path) -> None:
+    at = Transaction(7, 2, 60_000, ONGOING, frozenset({("t", 1)}), 5, 6)
+    values = [
+        encode_record(TransactionRecord("tx", at), 2),
+        encode_record(TransactionRecord("gone", None), 2),
+        (b"\0\x09", b"of a later version"),
+        (b"\0\0", b"damaged"),
+    ]
+    journal = Written().name(42, "__transaction_state", 1)
+    journal.add(journal_format.KIND_BATCH, [bytes(build(values, timestamp_ms=9))], of=42)
+    journal.name(43, "t", 1)
+    for kind in (COMMIT, ABORT):
+        journal.add(journal_format.KIND_BATCH, [bytes(pack_marker(7, 2, 5, kind, 9))], of=43)
+    file = tmp_path / "7.journal"
+    file.write_bytes(journal.data)
+    result = CliRunner().invoke(app, ["dump", str(file), "--records", "--json"])
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    shown = [line for line in lines if "offset" in line]
+    assert shown[0] == {
+        "offset": 0, "timestamp": 9, "transactional_id": "tx", "state": "Ongoing",
+        "producer_id": 7, "producer_epoch": 2, "previous_producer_id": -1, "next_producer_id": -1,
+        "timeout_ms": 60_000, "started_ms": 5, "updated_ms": 6, "client_version": 0,
+        "partitions": ["t-1"],
+    }  # fmt: skip
+    assert (shown[1]["transactional_id"], shown[1]["state"]) == ("gone", None)
+    assert shown[2]["value"] == "of a later version"
+    assert "damaged" in shown[3]
+    assert [(line["marker"], line["coordinator_epoch"]) for line in shown[4:]] == [
+        ("commit", 5),
+        ("abort", 5),
+    ]
+    batches = [each for line in lines for each in line.get("batches", ())]
+    kinds = [(each["transactional"], each["control"]) for each in batches]
+    assert kinds == [(False, False), (True, True), (True, True)]
+    text = CliRunner().invoke(app, ["dump", str(file), "--records"]).stdout
+    assert "producer 7 epoch 2 from -1, transactional, control" in text
+    assert "transactional_id=tx state=Ongoing producer_id=7" in text
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,10 @@ def test_dump_segment_as_json(path: Path) -> None:
     assert (one["partition"], one["name"], one["start"]) == (3, "t3-2", entry.start)
     assert (one["base_offset"], one["end_offset"], one["log_start"]) == (2, 8, 2)
     assert one["leader_epochs"] == [[0, 0], [3, 4]]
-    assert one["producers"] == [{"producer_id": 9, "epoch": 1}]
+    assert one["producers"] == [
+        {"producer_id": 9, "epoch": 1, "coordinator_epoch": -1, "last_timestamp": -1,
+         "open_offset": -1}
+    ]  # fmt: skip
     assert one["aborted"] == [[9, 4, 5]]
     assert other["records"] == 2
     said = lines(dumped(path, data, "--json", "--records"))[6:]

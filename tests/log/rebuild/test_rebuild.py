@@ -15,11 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from kafkawire.codec.batches import iter_batches
+from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment.format import PartitionEntry
+from kafkawire.codec.types import Buffer
 from kafkawire.log.fsck.check import check, silent
 from kafkawire.log.journal.losses import Damage, Loss
 from kafkawire.log.journal.scan import Gap
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.read_plan import HotRead, aborted_in
 from kafkawire.log.rebuild.evidence import gather
 from kafkawire.log.rebuild.findings import Evidence, PartitionSeen, SegmentSeen, SegmentShare
 from kafkawire.log.rebuild.insert import enter
@@ -173,6 +178,26 @@ async def test_producer_state_is_restored() -> None:
         partition.producers.check(4000, 0, 62, 62)
 
 
+async def aborted_of(partition: Partition) -> list[Aborted]:
+    """Aborted transactions of the whole partition, as a reader of committed records gets them:
+    those of segments with the data, and those in the journals."""
+    found = set(partition.aborted(0, partition.next_offset))
+    offset = 0
+    while offset < partition.last_stable_offset:
+        plan = partition.plan(offset, 1, partition.last_stable_offset, True)
+        listed: list[Aborted] = []
+        if isinstance(plan, HotRead):
+            listed = aborted_in(plan)
+            views, release = partition.log.views(plan)
+            buffers: list[Buffer] = [bytes(view) for view in views]
+            release()
+        else:
+            buffers = await partition.log.read(plan, None, listed)
+        found.update(listed)
+        offset = 1 + max(head.last_offset for raw in buffers for _, head in iter_batches(raw))
+    return sorted(found)
+
+
 @pytest.mark.parametrize("power", [None, True])
 async def test_transactions_are_restored(power: bool | None) -> None:
     world = await started(1)
@@ -193,6 +218,8 @@ async def test_transactions_are_restored(power: bool | None) -> None:
     await world.log.commit_log.committed()
     await fill(partition, 30)
     before = partition.last_stable_offset, partition.producers.entries()
+    aborted = await aborted_of(partition)
+    assert len(aborted) == 2
     records = await committed_records(partition)
     assert len(records) == 80
     if power is None:
@@ -209,6 +236,7 @@ async def test_transactions_are_restored(power: bool | None) -> None:
     fields = [(each.producer_id, each.epoch, each.open_offset) for each in entries]
     again = partition.producers.entries()
     assert [(each.producer_id, each.epoch, each.open_offset) for each in again] == fields
+    assert await aborted_of(partition) == aborted
     assert await committed_records(partition) == records
     three.end(partition, commit=False)
     await world.log.commit_log.committed()
