@@ -11,6 +11,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.java.conftest import Tool
+from tests.java.internal_topics import formatted
 from tests.real.conftest import START_MS, MakeTopic
 
 
@@ -198,13 +199,14 @@ def test_offsets_topic_is_in_kafkas_format(
     assert len(consumer.consume(3, 20)) == 3
     consumer.commit(offsets=[TopicPartition(topic, 0, 3, metadata="here")], asynchronous=False)
     consumer.close()
-    offsets = formatted(tool, "OffsetsMessageFormatter", name)
+    kept = ("__consumer_offsets", name)
+    offsets = formatted(tool, bootstrap, "OffsetsMessageFormatter", *kept)
     key = {"type": 1, "data": {"group": name, "topic": topic, "partition": 0}}
     (row,) = [row for row in offsets if row["key"] == key]
     assert row["value"]["version"] in (3, 4)
     assert row["value"]["data"]["offset"] == 3
     assert row["value"]["data"]["metadata"].rstrip("\0") == "here"  # confluent-kafka adds a zero
-    groups = formatted(tool, "GroupMetadataMessageFormatter", name)
+    groups = formatted(tool, bootstrap, "GroupMetadataMessageFormatter", *kept)
     assert {row["key"]["data"]["group"] for row in groups} == {name}
     stable, empty = groups[-2]["value"]["data"], groups[-1]["value"]["data"]
     assert (stable["protocolType"], stable["protocol"], stable["generation"]) == (
@@ -214,25 +216,3 @@ def test_offsets_topic_is_in_kafkas_format(
     )
     assert [member["clientId"] for member in stable["members"]] == ["the-member"]
     assert (empty["members"], empty["generation"]) == ([], 2)
-
-
-def formatted(tool: Tool, formatter: str, group: str) -> list[dict[str, Any]]:
-    """The output of a formatter for `group`. It ends when no record arrives for a while."""
-    output = tool(
-        "ConsoleConsumer",
-        "--topic",
-        "__consumer_offsets",
-        "--from-beginning",
-        "--timeout-ms",
-        "5000",
-        "--formatter",
-        f"org.apache.kafka.tools.consumer.{formatter}",
-        code=None,
-    )
-    parsed: list[dict[str, Any]] = []
-    at = output.find("{")
-    while at >= 0:  # one after the other, without a line end between
-        row, end = json.JSONDecoder().raw_decode(output, at)
-        parsed.append(row)
-        at = output.find("{", end)
-    return [row for row in parsed if row["key"]["data"].get("group") == group]
