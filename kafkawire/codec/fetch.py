@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from struct import Struct, error
 
 from kafkawire.codec.compile import DecodeError
@@ -220,6 +221,7 @@ _RESULT_V12 = Struct(">ihqqqBi")  # aborted, preferred; the length follows as a 
 _ENDS = Struct(">ihqq")  # index, error, high watermark, last stable
 _LONG = Struct(">q")
 _ABORTED = Struct(">qq")  # producer id, first offset
+_ABORTED_TAGS = Struct(">qqx")
 _EPOCH_END = Struct(">iqB")
 _THROTTLE = bytes(4)
 
@@ -332,10 +334,8 @@ def _put_with_aborted(head: bytearray, r: FetchResult, version: int, *, flexible
     if version >= 5:
         head += _LONG.pack(r.log_start_offset)
     _put_count(head, len(r.aborted), flexible)
-    for producer_id, first_offset in r.aborted:
-        head += _ABORTED.pack(producer_id, first_offset)
-        if flexible:
-            head.append(0)
+    entry = _ABORTED_TAGS if flexible else _ABORTED
+    head += b"".join(starmap(entry.pack, r.aborted))
     if version >= 11:
         head += _INT.pack(-1)
     if flexible:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from asyncio import TimerHandle, gather
 from collections.abc import Callable
+from itertools import islice
+from operator import lt
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.partitions import NotLoaded
@@ -313,6 +315,9 @@ class Attempt:
 def listed(aborted: list[Aborted]) -> list[tuple[int, int]]:
     """(producer ID, first offset) of aborted transactions, each once, in the order of their
     markers. Where two parts of an answer know one, the segment's first offset is the true one."""
+    lasts = [last for _, _, last in aborted]
+    if all(map(lt, lasts, islice(lasts, 1, None))):  # of one part, as almost always
+        return [(producer_id, first) for producer_id, first, _ in aborted]
     firsts: dict[tuple[int, int], int] = {}
     for producer_id, first, last in aborted:
         known = firsts.setdefault((last, producer_id), first)

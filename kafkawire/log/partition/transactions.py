@@ -12,11 +12,16 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from kafkawire.codec.control import Aborted
 
 OFFSET_MAX = (1 << 63) - 1
+
+
+BLOCK = 256
+"""Entries that share one bound in AbortedIndex: a lookup among a million entries checks 4,000
+bounds, a third of a millisecond, and the entries of few blocks."""
 
 
 class AbortedIndex:
@@ -24,16 +29,20 @@ class AbortedIndex:
     bytes of the shortest transaction in the journal.
 
     The last column is Kafka's lastStableOffset of an index entry: every transaction that ends after
-    this one begins at or after that offset. It bounds the search.
+    this one begins at or after that offset. It never falls, and bounds a lookup from above. Where
+    one transaction is open for long it stays low; then the least first offset of each BLOCK says
+    which blocks have no entry that overlaps.
     """
 
-    __slots__ = ("_first", "_last", "_producer", "_stable")
+    __slots__ = ("_dropped", "_first", "_last", "_least", "_producer", "_stable")
 
     def __init__(self) -> None:
         self._producer = array("q")
         self._first = array("q")
         self._last = array("q")
         self._stable = array("q")
+        self._least = array("q")
+        self._dropped = 0  # entries of the first block that are not there any more
 
     def __len__(self) -> int:
         return len(self._last)
@@ -42,6 +51,11 @@ class AbortedIndex:
         """Add a transaction whose marker comes after all others; no transaction that is still open
         begins below `stable`."""
         producer_id, first, last = entry
+        block = (len(self._last) + self._dropped) // BLOCK
+        if block == len(self._least):
+            self._least.append(first)
+        elif first < self._least[block]:
+            self._least[block] = first
         self._producer.append(producer_id)
         self._first.append(first)
         self._last.append(last)
@@ -49,18 +63,27 @@ class AbortedIndex:
 
     def overlapping(self, start: int, end: int) -> list[Aborted]:
         """Return those with a marker at or after `start` and a first offset below `end`."""
+        begin = bisect_left(self._last, start)
+        stop = min(len(self._last), bisect_left(self._stable, end, begin) + 1)
         found: list[Aborted] = []
-        for at in range(bisect_left(self._last, start), len(self._last)):
-            if self._first[at] < end:
-                found.append((self._producer[at], self._first[at], self._last[at]))
-            if self._stable[at] >= end:
-                break
+        if begin == stop:
+            return found
+        dropped = self._dropped
+        for block in range((begin + dropped) // BLOCK, (stop - 1 + dropped) // BLOCK + 1):
+            if self._least[block] < end:
+                low = max(begin, block * BLOCK - dropped)
+                high = min(stop, (block + 1) * BLOCK - dropped)
+                found += [entry for entry in self._rows(low, high) if entry[1] < end]
         return found
 
     def ended_in(self, start: int, end: int) -> list[Aborted]:
         """Return those with a marker in [start, end)."""
-        rows = range(bisect_left(self._last, start), bisect_left(self._last, end))
-        return [(self._producer[at], self._first[at], self._last[at]) for at in rows]
+        return list(self._rows(bisect_left(self._last, start), bisect_left(self._last, end)))
+
+    def _rows(self, low: int, high: int) -> Iterator[Aborted]:
+        return zip(
+            self._producer[low:high], self._first[low:high], self._last[low:high], strict=True
+        )
 
     def drop_below(self, offset: int) -> None:
         """Forget those whose marker is below `offset`."""
@@ -68,6 +91,8 @@ class AbortedIndex:
         if stop:
             for column in (self._producer, self._first, self._last, self._stable):
                 del column[:stop]
+            blocks, self._dropped = divmod(self._dropped + stop, BLOCK)
+            del self._least[:blocks]
 
     @classmethod
     def of(cls, entries: Iterable[Aborted], opened: Iterable[int]) -> AbortedIndex:
