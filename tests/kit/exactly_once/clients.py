@@ -97,7 +97,7 @@ async def write(work: Work, instance: Transactional) -> None:
             if rng.random() < 0.1:
                 await net.sleep(rng.random() * (0.3 if work.hurry else 3))
             if rng.random() < 0.02:
-                return  # abandoned
+                raise Fenced  # the client dies with an open transaction
         if rng.random() < 0.3:
             await instance.abort()
         else:
