@@ -235,13 +235,13 @@ class LongFetch:
     async def _watch(self, *, on: bool) -> None:
         for item in self._ask.items:
             try:
-                watchers = self._handler.table.find(item[0], item[1]).watchers
+                partition = self._handler.table.find(item[0], item[1])
             except (KafkaError, NotLoaded):
                 continue  # found by the next check
             if on:
-                watchers.add(self.wake)
+                partition.watch(self.wake)
             else:
-                watchers.discard(self.wake)
+                partition.unwatch(self.wake)
             await self._slices.give_way()
 
     async def _finish(self) -> None:

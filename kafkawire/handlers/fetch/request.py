@@ -277,7 +277,7 @@ class Attempt:
             return
         handler.parked.add(self)
         for partition in self.partitions:
-            partition.watchers.add(self.wake)
+            partition.watch(self.wake)
         self.timer = handler.env.call_later(self.ask.max_wait_ms / 1000, self.expire)
         self.exchange.pins = self._unpark  # do not wait for a disconnected client
 
@@ -288,7 +288,7 @@ class Attempt:
             self.timer = None
             self.handler.parked.discard(self)
             for partition in self.partitions:
-                partition.watchers.discard(self.wake)
+                partition.unwatch(self.wake)
 
     def wake(self, _partition: Partition) -> None:
         """A partition has new records. Check at the end of the event-loop iteration, in which

@@ -146,7 +146,7 @@ class Partition:
         self.last_stable_offset = 0
         self.size_bytes = 0
         self.removed = False
-        self.watchers: set[Callable[[Partition], None]] = set()
+        self.watchers: dict[Callable[[Partition], None], None] = {}  # in order of arrival
         self.rows = HotIndex()
         self.journal_extents = JournalExtents()
         self.evicted = 0
@@ -314,6 +314,14 @@ class Partition:
         offset below `end`."""
         transactions = self.producers.transactions
         return transactions.aborted.overlapping(start, end) if transactions is not None else []
+
+    def watch(self, watcher: Callable[[Partition], None]) -> None:
+        """Have `watcher` called by `moved`, after those that watch already."""
+        self.watchers[watcher] = None
+
+    def unwatch(self, watcher: Callable[[Partition], None]) -> None:
+        """Undo `watch`, if it was called."""
+        self.watchers.pop(watcher, None)
 
     def moved(self) -> None:
         """Notify the watchers that the high watermark, the last stable offset or the log start

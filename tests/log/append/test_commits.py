@@ -97,7 +97,7 @@ async def _commit_watched_and_others() -> None:
     log = await world.start()
     watched, other = await world.topic("t", 2)
     moved: list[int] = []
-    watched.watchers.add(lambda partition: moved.append(partition.high_watermark))
+    watched.watch(lambda partition: moved.append(partition.high_watermark))
     other.append(batch(b"x"), EPOCH_MS)
     await ticks()
     assert other.high_watermark == 0

@@ -158,7 +158,7 @@ async def test_removed_partition_refuses_appends_and_wakes_readers() -> None:
     log = await world.start()
     (partition,) = await world.topic("t")
     woken: list[bool] = []
-    partition.watchers.add(lambda gone: woken.append(gone.removed))
+    partition.watch(lambda gone: woken.append(gone.removed))
     log.remove_topic(world.catalog.by_name["t"])
     assert woken == [True]
     with pytest.raises(KafkaError) as refused:

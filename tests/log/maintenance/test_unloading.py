@@ -75,7 +75,7 @@ async def test_unloaded_partition_keeps_offsets_after_cut() -> None:
 async def test_partitions_in_use_stay_loaded() -> None:
     world, (partition,) = await world_of(1)
     assert is_idle(partition)
-    partition.watchers.add(print)
+    partition.watch(print)
     assert not is_idle(partition)
     partition.watchers.clear()
     partition.append(batch(b"queued"), EPOCH_MS)

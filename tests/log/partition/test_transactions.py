@@ -194,7 +194,7 @@ async def test_a_fenced_coordinator_changes_nothing() -> None:
 async def test_a_watcher_is_called_when_the_last_stable_offset_moves() -> None:
     _, partition = await started()
     seen: list[int] = []
-    partition.watchers.add(lambda moved: seen.append(moved.last_stable_offset))
+    partition.watch(lambda moved: seen.append(moved.last_stable_offset))
     producer = Producer(1)
     producer.send(partition, b"x")
     await committed(partition)
