@@ -19,7 +19,7 @@ It returns every violation with its kind. Kinds:
 | offsets out of step | the committed offset is not the one of the last committed transaction |
 | processed twice | two committed transactions used the same input |
 | not processed | an input below the committed offset was used by no committed transaction |
-| zombie | an instance succeeded with a write or a commit after its successor had started |
+| zombie | an instance wrote or committed after its successor had started, or equals it |
 | hanging | something is still open when all clients are gone and the broker has had its time |
 
 Not demanded, because transactions give no isolation of writes: that records of two transactions do
@@ -29,7 +29,7 @@ not interleave, and that a commit becomes visible in all partitions at once.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -338,6 +338,10 @@ def _fenced(view: _View) -> Iterator[Finding]:
     lives: dict[str, list[Instance]] = defaultdict(list)
     for each in view.history.instances.values():
         lives[each.transactional_id].append(each)
+    for transactional_id, instances in lives.items():
+        for producer, count in Counter(each.producer for each in instances).items():
+            if count > 1:
+                yield Finding("zombie", f"{count} instances of {transactional_id} are {producer}")
     for attempt in view.history.attempts.values():
         instance = view.history.instances[attempt.instance]
         others = lives[instance.transactional_id]

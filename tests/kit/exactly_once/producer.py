@@ -37,6 +37,11 @@ PATIENCE_S = 300.0
 Request = Callable[[Any, int], Awaitable[Any]]
 
 
+GIVES_UP = 0.3
+"""The share of lost Produces after which a client aborts, as after its delivery.timeout.ms: the
+request may still arrive."""
+
+
 class Lost(Exception):
     """The connection ended, or the answer did not come in time: the request may be carried out."""
 
@@ -158,7 +163,15 @@ class Transactional:
         data = TopicProduceData(partition_data=[PartitionProduceData(index, raw)])
         data.name = topic
         request = ProduceRequest(self.id, -1, 30_000, [data])
-        answer, _ = await repeated(self.net, request, self.produce_version, _produce_codes)
+        try:
+            first = await self.net.call(request, self.produce_version)
+        except Lost:
+            if self.net.rng.random() < GIVES_UP:
+                raise Abortable("Produce was not answered") from None
+            first = None
+        if first is None or _produce_codes(first) & RETRY:
+            first, _ = await repeated(self.net, request, self.produce_version, _produce_codes)
+        answer = first
         row = answer.responses[0].partition_responses[0]
         if row.error_code:
             raise Abortable(f"Produce to {partition}: {row.error_code}")

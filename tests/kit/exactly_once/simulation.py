@@ -50,19 +50,28 @@ class Violations(AssertionError):
 
 
 class Simulation:
-    """`lives`: how many broker processes before the last one; `seconds`: of each at most."""
+    """`lives`: how many broker processes before the last one; `seconds`: of each at most; `late`:
+    the share of requests that the network delays; `version`: of all transactions."""
 
-    def __init__(self, seed: int, lives: int = 3, seconds: float = 8.0, **values: Any) -> None:
+    def __init__(
+        self,
+        seed: int,
+        lives: int = 3,
+        seconds: float = 8.0,
+        late: float | None = None,
+        version: int = 0,
+        **values: Any,
+    ) -> None:
         self.world = World(seed, **{"journal_bytes": 1 << 14, **values})
         self.rng = self.world.rng
         self.lives, self.seconds = lives, seconds
-        self.calm = False
+        self.late = self.rng.choice((0.0, 0.01, 0.05)) if late is None else late
         world = self.world
         self.work = Work(lambda: SimNet(world), world.history, SOURCES + PLAIN)
         for name in ("w", "x", "copy-0", "copy-1"):
-            version = self.rng.choice((1, 2))
-            produce = 12 if version == 2 else self.rng.choice((9, 10, 11))
-            self.work.versions[name] = version, produce
+            spoken = version or self.rng.choice((1, 2))
+            produce = 12 if spoken == 2 else self.rng.choice((9, 10, 11))
+            self.work.versions[name] = spoken, produce
 
     def run(self) -> Simulation:
         """Run to the end. Raises Violations."""
@@ -76,7 +85,7 @@ class Simulation:
         world = self.world
         assert await world.start()
         await prepare(SimNet(world), TIERED)
-        world.late = self.rng.choice((0.0, 0.01, 0.05))
+        world.late = self.late
         self._begin_clients()
         trouble = world.spawn(self.trouble())
         for _ in range(self.lives):

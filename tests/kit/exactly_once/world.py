@@ -315,7 +315,7 @@ class SimNet:
         return self.world.loop.now
 
     def now_ms(self) -> int:
-        return EPOCH_MS + int(self.now() * 1000)
+        return EPOCH_MS + int(self.now() * 1000) + self.world.clock_ms
 
     async def sleep(self, seconds: float) -> None:
         await self.world.sleep(seconds)
