@@ -3,12 +3,13 @@
 Before rows are scanned, `Counting.boundaries` returns the offsets between which they are counted;
 `Counting.compare` compares the result with the source. Ranges that are not a whole segment are
 counted by reading their offsets, if they are small. Ranges that differ are also read before they
-are reported.
+are reported, and what run reports have as control or aborted records, by the source's own markers
+and lists of aborted transactions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ import numpy as np
 from kafkawire.progress import Progress
 from kafkawire.spark.audit.continuity import DUPLICATE, FINDINGS_KEPT, UNEXPLAINED, Range
 from kafkawire.spark.audit.counts import (
+    WITHOUT_ROW,
     ComparedCounts,
     Difference,
     Stretches,
@@ -37,7 +39,7 @@ from kafkawire.spark.audit.verdict import (
     Uncompared,
     span_of,
 )
-from kafkawire.spark.source.model import Account, PartitionRange, TaskPart
+from kafkawire.spark.source.model import COMPACTED, Account, PartitionRange, TaskPart
 
 if TYPE_CHECKING:
     from kafkawire.spark.source.catalog import SourceCatalog
@@ -50,6 +52,13 @@ S3."""
 READ_IN_ALL = 1 << 30
 """Maximum bytes of all ranges that are read: half a minute, compared with an audit of a whole
 table."""
+
+
+NEAR_OFFSETS = 100
+"""Offsets between two control or aborted records up to which they are read together: about a block
+of a segment."""
+CLAIMS = 400
+"""Maximum number of ranges read together: a reader lists 1000 gaps."""
 
 
 @dataclass(slots=True)
@@ -107,6 +116,8 @@ class Counting:
                 one.stretches = one.stretches.joined()
         found = [(one, compare(one.stretches, one.rows, one.coverage)) for one in made]
         self._read_differing(found, progress)
+        if self._coverages is not None:
+            self._confirm([one for one, compared in found if not compared.differences], progress)
 
     def _is_there(self, where: Where) -> bool:
         topic, partition = where
@@ -170,6 +181,24 @@ class Counting:
         for one, _ in found:
             _drop_explained(one.report)
 
+    def _confirm(self, made: Sequence[_One], progress: Progress) -> None:
+        """Read what the run reports have as control or aborted records: a committed record there
+        is a missing row."""
+        parts: list[TaskPart] = []
+        wanted: list[tuple[_One, int]] = []
+        left = READ_IN_ALL
+        for one in made:
+            bounds = self._catalog.bounds(one.report.topic, one.report.partition)
+            for span, offsets in claims(one.coverage, bounds.start, bounds.end):
+                part = one.part(self._catalog, span)
+                if part.size_bytes <= min(MAX_READ, left):
+                    left -= part.size_bytes
+                    parts.append(part)
+                    wanted.append((one, offsets))
+        accounts = self._read(parts, "read for aborted transactions", progress)
+        for (one, offsets), account in zip(wanted, accounts, strict=True):
+            _enter_confirmed(one, offsets, account)
+
     def _read(self, parts: Sequence[TaskPart], what: str, progress: Progress) -> list[Account]:
         if not parts:
             return []
@@ -211,6 +240,42 @@ def _enter(one: _One, compared: ComparedCounts) -> None:
     counts = one.report.counts
     assert counts is not None
     counts.cleaned, counts.trusted = compared.cleaned, compared.trusted
+
+
+def claims(known: Coverage, low: int, high: int) -> Iterator[tuple[Range, int]]:
+    """Yield ranges within [low, high) with the offsets that run reports list as control or aborted
+    records, and the number of these. Near ones are in one range, which is read at once."""
+    base, end, offsets, count = 0, 0, 0, 0
+    for gap in known.stretches:
+        if gap.kind != GAP or gap.counts.keys().isdisjoint(WITHOUT_ROW):
+            continue
+        start, stop = max(gap.base, low), min(gap.end, high)
+        if start >= stop:
+            continue
+        if count and (start - end > NEAR_OFFSETS or count == CLAIMS):
+            yield Range(base, end), offsets
+            count = offsets = 0
+        base = base if count else start
+        end, offsets, count = stop, offsets + stop - start, count + 1
+    if count:
+        yield Range(base, end), offsets
+
+
+def _enter_confirmed(one: _One, offsets: int, account: Account) -> None:
+    """Enter what the source has where run reports have control or aborted records."""
+    counts = one.report.counts
+    assert counts is not None
+    if denied := _denied(one.coverage, account):
+        rows = sum(each.end - each.base for each in denied)
+        text = (
+            f"the source has {rows} committed records at {_named(denied)}, "
+            "which the account of their run has as control records or aborted"
+        )
+        one.report.problems.append(AuditProblem(MISSING, text, rows, tuple(denied)))
+    elif account.counts.keys() <= {*WITHOUT_ROW, COMPACTED}:
+        confirmed = min(offsets, counts.trusted)
+        counts.confirmed += confirmed
+        counts.trusted -= confirmed
 
 
 def _settle(one: _One, each: Difference, account: Account | None) -> None:

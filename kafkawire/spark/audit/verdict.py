@@ -58,14 +58,16 @@ class AuditCounts:
     """The source has `records` records, including control batches and aborted transactions, in
     `offsets` of the offsets that the table has read; `read` of the offsets were read to count them.
     `cleaned`: records of the table that compaction has removed from the source since; `trusted`:
-    records without a row that run reports have as control records, aborted or damaged; `differ`:
-    whether the counts differ; `uncompared`: other offsets."""
+    records without a row that run reports have as control records, aborted or damaged; `confirmed`:
+    those of which the source says so, too; `differ`: whether the counts differ; `uncompared`: other
+    offsets."""
 
     records: int = 0
     offsets: int = 0
     read: int = 0
     cleaned: int = 0
     trusted: int = 0
+    confirmed: int = 0
     differ: bool = False
     uncompared: list[Uncompared] = field(default_factory=list)
 

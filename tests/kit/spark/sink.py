@@ -7,11 +7,13 @@ every later call of that driver fails, too.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from kafkawire.client.errors import BrokerError
 from kafkawire.client.producing import ProduceResult
@@ -154,3 +156,33 @@ class FakeCluster:
 class _NoCluster:
     def close(self) -> None:
         """Nothing is open."""
+
+
+def read_committed(bootstrap: str, topic: str, count: int) -> list[tuple[int, bytes, bytes]]:
+    """(partition, key, value) of the records of a topic, by librdkafka with read_committed: at
+    least `count` of them, to the last stable offset."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap, "group.id": f"reader-of-{topic}",
+            "enable.auto.commit": False, "isolation.level": "read_committed",
+            "enable.partition.eof": True, "auto.offset.reset": "earliest",
+        }
+    )  # fmt: skip
+    try:
+        partitions = consumer.list_topics(topic, 30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, index, 0) for index in partitions])
+        found: list[tuple[int, bytes, bytes]] = []
+        ended: set[int] = set()
+        until = time.monotonic() + 30
+        while (len(found) < count or len(ended) < len(partitions)) and time.monotonic() < until:
+            message = consumer.poll(0.2)
+            if message is None:
+                continue
+            if message.error() is None:
+                found.append((message.partition(), message.key(), message.value()))
+                ended.discard(message.partition())
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition())
+        return found
+    finally:
+        consumer.close()

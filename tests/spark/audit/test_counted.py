@@ -18,14 +18,23 @@ import pytest
 
 from kafkawire.codec.batches import build
 from kafkawire.spark.audit import counting
-from kafkawire.spark.audit.counting import FEWER, MORE
+from kafkawire.spark.audit.counting import FEWER, MORE, claims
+from kafkawire.spark.audit.coverage import coverage
 from kafkawire.spark.audit.job import audit
-from kafkawire.spark.audit.verdict import AuditCounts, TableReport, Uncompared
+from kafkawire.spark.audit.verdict import MISSING, AuditCounts, TableReport, Uncompared
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.job import from_dict
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, Source
+from kafkawire.spark.source.model import (
+    ABORTED,
+    COMPACTED,
+    CONTROL,
+    Account,
+    OffsetGap,
+    PartitionRange,
+    Source,
+)
 from tests.kit.fake_kafka import FakeKafka, Log, serving
 from tests.kit.spark.files import Files, Share, batch, batches, marker
 from tests.kit.spark.inline import Inline, in_process
@@ -194,7 +203,9 @@ def test_dead_letters_count_as_records(tmp_path: Path) -> None:
     assert world.report().partitions[0].dead == 30
 
 
-def test_markers_and_aborted_records_are_not_counted(tmp_path: Path) -> None:
+@pytest.fixture
+def transactional(tmp_path: Path) -> World:
+    """[10, 15) were aborted, [16, 21) committed; markers are at 15 and 21."""
     world = World(tmp_path)
     ours = {"producer_id": PRODUCER, "producer_epoch": 0, "attributes": 0x10}
     some = [batch(0, 10), batch(10, 5, **ours), marker(15, PRODUCER, commits=False)]
@@ -203,13 +214,48 @@ def test_markers_and_aborted_records_are_not_counted(tmp_path: Path) -> None:
     world.files.put(1, share)
     world.files.publish()
     world.run()
-    report = world.report()
-    assert report.partitions[0].gaps == {ABORTED: 5, CONTROL: 2}
+    return world
+
+
+def test_markers_and_aborted_records_are_confirmed_by_source(
+    transactional: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = transactional
+    assert world.report().partitions[0].gaps == {ABORTED: 5, CONTROL: 2}
+    assert world.counts() == AuditCounts(40, 40, confirmed=7)
+    assert list(world.counts().notes()) == []
+    monkeypatch.setattr(counting, "READ_IN_ALL", 0)
     assert world.counts() == AuditCounts(40, 40, trusted=7)
     assert "7 of the source's records are control" in next(world.counts().notes())
+    monkeypatch.undo()
     forge(world.table, "orders", 30, COMPACTED)
     (problem,) = world.report().partitions[0].problems
     assert "the table 32 rows and dead letters, and 7 that were control" in problem.text
+
+
+@pytest.mark.parametrize("offset", [5, 17, 20, 35])
+@pytest.mark.parametrize("reason", [ABORTED, CONTROL])
+def test_committed_record_that_a_run_has_as_aborted_is_missing(
+    offset: int, reason: str, transactional: World
+) -> None:
+    """The counts are equal: only the source's index of aborted transactions tells them apart."""
+    forge(transactional.table, "orders", offset, reason)
+    (only,) = transactional.report().partitions
+    assert only.counts is not None
+    assert only.counts.verdict == "equal"
+    (problem,) = only.problems
+    assert (problem.kind, problem.ranges) == (MISSING, ((offset, offset + 1),))
+    assert f"the source has 1 committed records at offset {offset}" in problem.text
+
+
+def test_claims_are_read_together_if_they_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    gaps = [OffsetGap(5, 9, ABORTED), OffsetGap(9, 10, CONTROL), OffsetGap(400, 401, CONTROL)]
+    account = Account(PartitionRange("t", 0, 0, 500), 494, {ABORTED: 4, CONTROL: 2}, gaps)
+    known = coverage([account])
+    assert list(claims(known, 0, 500)) == [((5, 10), 5), ((400, 401), 1)]
+    assert list(claims(known, 7, 400)) == [((7, 10), 3)]
+    monkeypatch.setattr(counting, "CLAIMS", 1)
+    assert list(claims(known, 0, 10)) == [((5, 9), 4), ((9, 10), 1)]
 
 
 def test_segment_containing_end_of_table_is_read(world: World) -> None:
@@ -332,7 +378,7 @@ def test_command_shows_counts(
     plain = json.loads(capsys.readouterr().out)
     assert plain["partitions"][0]["counts"] == {
         "verdict": "equal", "records": 120, "offsets": 120, "read": 0, "cleaned": 0,
-        "trusted": 0, "differ": False, "uncompared": [],
+        "trusted": 0, "confirmed": 0, "differ": False, "uncompared": [],
     }  # fmt: skip
     forge(world.table, "orders", 53, COMPACTED)
     with pytest.raises(SystemExit, match="1"):
