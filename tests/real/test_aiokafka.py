@@ -15,10 +15,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
     KafkaError,
     MessageSizeTooLargeError,
-    TransactionalIdAuthorizationFailed,
 )
 
-from kafkawire.testing.broker import BrokerProcess
 from tests.real.conftest import START_MS, MakeTopic
 
 
@@ -200,15 +198,6 @@ async def has_partitions(admin: AIOKafkaAdminClient, topic: str, count: int) -> 
 
 async def is_gone(admin: AIOKafkaAdminClient, topic: str) -> bool:
     return topic not in await admin.list_topics()
-
-
-async def test_transactional_producer_is_refused(
-    ours_only: BrokerProcess, bootstrap: str, name: str
-) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=name)
-    with pytest.raises(TransactionalIdAuthorizationFailed):
-        await producer.start()
-    await producer.stop()
 
 
 async def test_commit_of_removed_member_is_refused(

@@ -6,10 +6,9 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafkawire.testing.broker import BrokerProcess
 from tests.real.conftest import START_MS, MakeTopic
 from tests.real.librdkafka import (
     consumers,  # noqa: F401  (a fixture, by name)
@@ -192,17 +191,6 @@ def test_second_static_member_with_same_id_fences_first(
     assert first.error.args[0].code() in (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)
     wait_for_shares([second], [1])
     second.leave()
-
-
-def test_transactional_producer_is_refused(
-    ours_only: BrokerProcess, bootstrap: str, name: str
-) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
-    with pytest.raises(KafkaException) as caught:
-        producer.init_transactions(20)
-    error = caught.value.args[0]
-    assert error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert error.fatal()
 
 
 def test_unknown_topic_without_auto_creation_is_an_error(make_consumer: Any, name: str) -> None:

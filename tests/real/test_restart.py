@@ -18,9 +18,6 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
-from kafka import KafkaProducer
-from kafka.errors import KafkaError as KafkaPythonError
-from kafka.errors import TransactionalIdAuthorizationFailedError
 
 from kafkawire.testing.broker import BrokerProcess
 from tests.real.conftest import OTHER_BROKER, SETTINGS
@@ -198,12 +195,3 @@ def test_topics_and_settings_survive_kill(broker: BrokerProcess, name: str) -> N
     place = ConfigResource(ResourceType.TOPIC, name)
     found = admin.describe_configs([place])[place].result(20)
     assert (found["retention.ms"].value, found["cleanup.policy"].value) == ("1234567", "compact")
-
-
-def test_transactional_kafka_python_producer_is_refused(broker: BrokerProcess, name: str) -> None:
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=name)
-    with pytest.raises(TransactionalIdAuthorizationFailedError):
-        producer.init_transactions()
-    with pytest.raises((KafkaPythonError, AssertionError)):
-        producer.begin_transaction()
-    producer.close(5)
