@@ -7,29 +7,17 @@ Covers: kafkawire.client.transactions, kafkawire.spark.sink.connection.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-import pyarrow as pa
 import pytest
 
-from kafkawire.spark.sink import transaction
-from kafkawire.spark.sink.connection import SinkConnection
-from kafkawire.spark.sink.options import parse_options
-from kafkawire.spark.sink.partitions import Partitioner
-from kafkawire.spark.sink.rows import RowEncoder
-from kafkawire.spark.sink.staging import StagedPart, StagingWriter
-from kafkawire.spark.sink.transaction import BatchIdentity, SinkTransaction
 from kafkawire.testing.broker import BrokerProcess
 from kafkawire.testing.plugin import Factory
 from tests.kit.spark.sink import Killed, read_committed
+from tests.kit.spark.sink_driver import ROWS, STEPS, Driver, at_step, killed, wanted
 from tests.kit.spark.topics import Topics
 
 pytestmark = pytest.mark.real
-
-STEPS = ("init_producer", "committed", "add_partitions", "append", "add_offsets", "commit_offsets",
-         "end")  # fmt: skip
-ROWS = 40
 
 
 @pytest.fixture(scope="module")
@@ -39,80 +27,12 @@ def broker(kafkawire_broker_factory: Factory) -> Iterator[BrokerProcess]:
     made.stop()
 
 
-class Driver:
-    """A driver that commits micro-batches of a query to a topic of its own."""
-
-    def __init__(self, broker: BrokerProcess, topic: str) -> None:
-        self._bootstrap, self._topic = broker.bootstrap, topic
-        self._options = parse_options(
-            {"kafka.bootstrap.servers": self._bootstrap, "topic": topic, "batchBytes": "500"},
-            streaming=True,
-        )
-
-    def commit(self, number: int) -> bool:
-        connection = SinkConnection(self._bootstrap)
-        try:
-            identity = BatchIdentity(f"id-{self._topic}", number, "query")
-            made = SinkTransaction(connection, self._options, identity, None)
-            return made.commit(self._staged(number, connection))
-        finally:
-            connection.close()
-
-    def _staged(self, number: int, connection: SinkConnection) -> tuple[StagedPart, ...]:
-        values = [b"%d-%d" % (number, row) for row in range(ROWS)]
-        partitioner = Partitioner(connection.partitions, 0)
-        encoder = RowEncoder(self._options, partitioner, StagingWriter(None, "q"))
-        return encoder.encode([pa.record_batch({"key": values, "value": values})])
-
-
-def wanted(*numbers: int) -> Counter[bytes]:
-    return Counter(b"%d-%d" % (number, row) for number in numbers for row in range(ROWS))
-
-
-def at_step(
-    monkeypatch: pytest.MonkeyPatch, step: str, when: str, strike: Callable[[], None]
-) -> None:
-    """Call `strike` before or after the first call of this step; the calls of a killed driver after
-    it fail, too."""
-    struck: list[bool] = []
-
-    def patched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*given: Any, **named: Any) -> Any:
-            if struck and struck[0]:
-                raise Killed
-            if name != step or struck:
-                return call(*given, **named)
-            if when == "before":
-                hit()
-            found = call(*given, **named)
-            if when == "after":
-                hit()
-            return found
-
-        return run
-
-    def hit() -> None:
-        struck.append(False)
-        try:
-            strike()
-        except Killed:
-            struck[0] = True
-            raise
-
-    for name in STEPS:
-        monkeypatch.setattr(transaction, name, patched(name, getattr(transaction, name)))
-
-
-def killed() -> None:
-    raise Killed
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", STEPS)
 def test_driver_killed_at_a_step(step: str, when: str, broker: BrokerProcess) -> None:
     topic = f"{step}-{when}"
     Topics(broker).make(topic, 3)
-    driver = Driver(broker, topic)
+    driver = Driver(broker.bootstrap, topic)
     assert driver.commit(0)
     with pytest.MonkeyPatch.context() as patched:
         at_step(patched, step, when, killed)
@@ -138,7 +58,7 @@ def test_broker_killed_at_a_step(
     """The driver waits for the broker, and goes on."""
     topic = f"broker-{step}-{when}"
     Topics(broker).make(topic, 3)
-    driver = Driver(broker, topic)
+    driver = Driver(broker.bootstrap, topic)
     assert driver.commit(0)
 
     def strike() -> None:
@@ -157,7 +77,7 @@ def test_two_drivers_of_a_query_write_once(broker: BrokerProcess) -> None:
     """One is presumed dead and continues in the middle of its transaction, with the second one's
     commit in between."""
     Topics(broker).make("twins", 3)
-    driver = Driver(broker, "twins")
+    driver = Driver(broker.bootstrap, "twins")
     with pytest.MonkeyPatch.context() as patched:
         done: list[bool] = []
 
