@@ -47,18 +47,22 @@ class CommittedReader:
             else:
                 assert error.retriable() or error.code() < 0, error
 
-    def wait_for(self, enough: Callable[[list[Message]], bool], limit_s: float = LIMIT_S) -> None:
+    def wait_for(self, enough: Callable[[list[Message]], bool]) -> None:
         """Read until `enough(records)`."""
 
         def done() -> bool:
             self.poll()
             return enough(self.records)
 
-        wait_for(done, limit_s, lambda: f"{len(self.records)} records; the last: {self._last()}")
+        wait_for(done, LIMIT_S, lambda: f"{len(self.records)} records; the last: {self._last()}")
 
-    def count(self, count: int, limit_s: float = LIMIT_S) -> None:
+    def count(self, count: int) -> None:
         """Read until there are `count` records in all."""
-        self.wait_for(lambda records: len(records) >= count, limit_s)
+        self.wait_for(lambda records: len(records) >= count)
+
+    def more(self, count: int) -> None:
+        """Read until there are `count` records more than now."""
+        self.count(len(self.records) + count)
 
     def _last(self) -> list[Any]:
         return [(m.topic(), m.key(), m.value()) for m in self.records[-3:]]

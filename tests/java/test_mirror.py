@@ -51,6 +51,8 @@ def write_properties(folder: Path, source: str, target: str, topic: str) -> Path
         "source->target.groups": f"{topic}-group",
         "source.consumer.isolation.level": "read_committed",
         "target.exactly.once.source.support": "enabled",
+        # A restarted worker waits for transactions of the killed one in its offsets topic.
+        "target.producer.transaction.timeout.ms": "2000",
         "dedicated.mode.enable.internal.rest": "true",
         "listeners": f"http://127.0.0.1:{port}",
         "tasks.max": "2",
@@ -70,12 +72,13 @@ def write_properties(folder: Path, source: str, target: str, topic: str) -> Path
         "emit.heartbeats.interval.seconds": "1",
         "refresh.topics.interval.seconds": "2",
         "refresh.groups.interval.seconds": "2",
-        "session.timeout.ms": "3000",
-        "heartbeat.interval.ms": "500",
-        "rebalance.timeout.ms": "5000",
-        "scheduled.rebalance.max.delay.ms": "0",
-        "task.shutdown.graceful.timeout.ms": "1000",
-        "plugin.discovery": "service_load",
+        "target.session.timeout.ms": "3000",
+        "target.heartbeat.interval.ms": "500",
+        "target.rebalance.timeout.ms": "5000",
+        "target.scheduled.rebalance.max.delay.ms": "0",
+        "target.task.shutdown.graceful.timeout.ms": "1000",
+        "plugin.discovery": "service_load",  # it reads its own settings with plugins too
+        "target.plugin.discovery": "service_load",
     }
     path = folder / "mirror.properties"
     path.write_text("".join(f"{name} = {value}\n" for name, value in settings.items()))
@@ -121,7 +124,8 @@ def test_topic_is_mirrored_exactly_once(
     writer = Writer(source.bootstrap, name)
     writer.write()
     properties = write_properties(tmp_path, source.bootstrap, target.bootstrap, name)
-    mirror = program("org.apache.kafka.connect.mirror.MirrorMaker", str(properties))
+    main = "org.apache.kafka.connect.mirror.MirrorMaker"
+    mirror = program(main, str(properties), "--clusters", "target")
     mirror.start()
     mirrored = CommittedReader(target.bootstrap, f"source.{name}")
     mirrored.count(ROUND)

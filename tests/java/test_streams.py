@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import signal
 import struct
 import threading
 import time
@@ -53,29 +54,38 @@ class Writer(threading.Thread):
 def test_word_count_is_exact(
     own_broker: OwnBroker, program: Program, tmp_path: Path, name: str
 ) -> None:
-    """Three crashes of Streams, two of the broker, one of them together. Then every word was
+    """Streams and its broker are killed, one after the other and together. Then a second instance
+    takes over from the first, which is paused and wakes up as a zombie. In the end every word was
     counted once: in the output, in the changelog and in the repartition topic."""
     bootstrap = own_broker.bootstrap
     lines, output = f"{name}-lines", f"{name}-counts"
     create_topics(bootstrap, {lines: 3, output: 2})
-    arguments = (bootstrap, name, lines, output, str(tmp_path / "state"))
-    streams = program("WordCount", *arguments)
-    streams.start()
+    first, second = (
+        program("WordCount", bootstrap, name, lines, output, str(tmp_path / f"state-{i}"))
+        for i in (1, 2)
+    )
+    first.start()
     writer = Writer(bootstrap, lines)
     counts = CommittedReader(bootstrap, output)
     for crash in ("streams", "broker", "both", "streams"):
-        counts.count(len(counts.records) + 300)
+        counts.more(300)
         if crash != "broker":
-            streams.kill()
+            first.kill()
         if crash != "streams":
             own_broker.crash()
         if crash != "broker":
-            streams.start()
-    counts.count(len(counts.records) + 300)
+            first.start()
+    counts.more(300)
+    first.signal(signal.SIGSTOP)
+    second.start()
+    counts.more(300)
+    first.signal(signal.SIGCONT)
+    counts.more(300)
     expected = writer.finish()
     counts.count(expected.total())
-    streams.stop()
-    assert "fatal" not in streams.output
+    for instance in (first, second):
+        instance.stop()
+        assert "fatal" not in instance.output
     assert by_word(counts.to_end()) == sequences(expected)
     internal = {topic: read_all(bootstrap, f"{name}-{topic}") for topic in INTERNAL}
     assert by_word(internal["counts-changelog"]) == sequences(expected)
