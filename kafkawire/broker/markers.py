@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.broker.new_topics import GROUP_METADATA_TOPIC
 from kafkawire.codec.control import TransactionMarker
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.log.io.ports import Env
 from kafkawire.transactions.machine.decision import SendMarkers
 from kafkawire.transactions.machine.transaction import TopicPartition
@@ -63,7 +63,7 @@ class MarkerWriter:
 
     async def write_markers(self, broker: int, work: Sequence[SendMarkers]) -> list[Codes]:
         """Write the markers of decided transactions, here or at another broker; see MarkerPort.
-        Raises KafkaError if the commit fails or the broker does not answer."""
+        Raises KafkaError if that broker does not answer."""
         if broker != self._node_id:
             return await self._remote.write(broker, work)
         return await self.write([(each.marker, each.partitions) for each in work])
@@ -74,22 +74,23 @@ class MarkerWriter:
 
     async def write(self, work: Iterable[Marked]) -> list[Codes]:
         """Write each marker to its partitions, in this order; return the codes of each marker once
-        all are durable. Raises KAFKA_STORAGE_ERROR if the commit fails: then it is not known which
-        are. The caller bounds the number of partitions."""
+        all are durable or have failed. The caller bounds the number of partitions."""
         found: list[Codes] = []
         groups: list[tuple[Codes, TransactionMarker, TopicPartition]] = []
+        appended: list[tuple[Codes, TopicPartition, asyncio.Future[ErrorCode]]] = []
         for marker, partitions in work:
             codes: Codes = {}
             for partition in partitions:
                 if partition[0] == GROUP_METADATA_TOPIC:
                     groups.append((codes, marker, partition))
                 else:
-                    codes[partition] = await self._append(marker, partition)
+                    appended.append((codes, partition, await self._append(marker, partition)))
                 await self._env.slices.give_way()
             found.append(codes)
         if groups:
             await asyncio.gather(*(self._write_for_groups(*each) for each in groups))
-        await self._commit_log.committed()
+        for codes, partition, durable in appended:
+            codes[partition] = await durable
         return found
 
     async def _write_for_groups(
@@ -103,10 +104,23 @@ class MarkerWriter:
         else:
             codes[partition] = await self._write_group_marker(partition[1], marker)
 
-    async def _append(self, marker: TransactionMarker, partition: TopicPartition) -> ErrorCode:
+    async def _append(
+        self, marker: TransactionMarker, partition: TopicPartition
+    ) -> asyncio.Future[ErrorCode]:
+        """Append a marker; the result is there once it is durable or has failed. Each is waited for
+        on its own: while others are appended, or groups write theirs, the write batch of this one
+        may fail, and a later commit says nothing about it."""
+        durable: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+        def settle(failure: BaseException | None) -> None:
+            if not durable.done():
+                durable.set_result(ErrorCode.NONE if failure is None else code_of(failure))
+
         try:
             await self._table.load([partition])
             self._table.named(*partition).append_marker(marker, self._env.clock.now_ms())
         except KafkaError as error:
-            return error.code
-        return ErrorCode.NONE
+            settle(error)
+        else:
+            self._commit_log.after_commit(settle)
+        return durable

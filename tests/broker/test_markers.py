@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
-
-import pytest
 
 from kafkawire.broker.markers import MarkerWriter
 from kafkawire.codec.batches import CONTROL, read_head
@@ -94,13 +93,35 @@ async def test_refused_marker_fails_only_its_partition(house: House) -> None:
     assert codes[("t", 1)] is ErrorCode.NONE
 
 
-async def test_failed_commit_leaves_the_outcome_unknown(house: House) -> None:
+async def test_failed_commit_is_the_answer_of_its_markers(house: House) -> None:
     house.log.by_itself = False
     pending = house.env.spawn(failing(house), "fail")
-    with pytest.raises(KafkaError) as error:
-        await writer(house, Table(house)).write_markers(1, [work(("t", 0))])
-    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    (codes,) = await writer(house, Table(house)).write_markers(1, [work(("t", 0))])
+    assert codes == {("t", 0): ErrorCode.KAFKA_STORAGE_ERROR}
     await pending
+
+
+async def test_a_later_commit_does_not_stand_for_a_failed_one(house: House) -> None:
+    """The write batch of a marker fails while the groups still write theirs: the marker is not in
+    the log, so its transaction would never end there."""
+    asked = asyncio.Event()
+    house.log.by_itself = False
+
+    async def slow(index: int, marker: Any) -> ErrorCode:
+        await asked.wait()
+        return ErrorCode.NONE
+
+    log: Any = house.log
+    table: Any = Table(house)
+    remote: Any = Remote()
+    port = MarkerWriter(house.env, 1, house.catalog, table, log, slow, remote)
+    writing = house.env.spawn(port.write_markers(1, [work(("t", 0), (OFFSETS, 1))]), "markers")
+    await failing(house)
+    asked.set()
+    house.log.by_itself = True
+    house.log.commit()
+    (codes,) = await writing
+    assert codes == {("t", 0): ErrorCode.KAFKA_STORAGE_ERROR, (OFFSETS, 1): ErrorCode.NONE}
 
 
 async def failing(house: House) -> None:

@@ -16,6 +16,7 @@ kafkawire.groups.transactional, kafkawire.groups.pending.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from collections.abc import Callable
@@ -69,8 +70,12 @@ def markers_lost(patch: pytest.MonkeyPatch) -> None:
     """One marker of ten is reported as written, and is not."""
     rng, append = random.Random(1), MarkerWriter._append
 
-    async def lossy(self: MarkerWriter, *args: Any) -> ErrorCode:
-        return ErrorCode.NONE if rng.random() < 0.1 else await append(self, *args)
+    async def lossy(self: MarkerWriter, *args: Any) -> asyncio.Future[ErrorCode]:
+        if rng.random() >= 0.1:
+            return await append(self, *args)
+        written: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        written.set_result(ErrorCode.NONE)
+        return written
 
     patch.setattr(MarkerWriter, "_append", lossy)
 
