@@ -8,49 +8,89 @@ others get OPERATION_NOT_ATTEMPTED.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
 )
 from kafkawire.transactions.machine.request import AddPartitions
 from kafkawire.transactions.machine.transaction import TopicPartition
 from kafkawire.transactions.machine.wire import (
-    PartitionsOfOne,
-    partitions_of,
-    partitions_response,
+    BATCHED_FROM,
+    FENCED_FROM_ADD_PARTITIONS,
+    fenced_code,
+    partitions_request,
+    single_transaction,
 )
 
-Codes = dict[TopicPartition, ErrorCode]
+CodeOf = Callable[[TopicPartition], ErrorCode]
 
 
 async def add_partitions_to_txn(
     ctx: RequestContext, req: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
     """Add or verify the partitions of each transaction of the request."""
-    results: list[tuple[str, Codes]] = []
-    for one in partitions_of(req, ctx.version):
-        codes = await _not_existing(ctx, one)
-        results.append((one.ask.transactional_id, codes or await _ask(ctx, one)))
+    if ctx.version < BATCHED_FROM:
+        topics = await _results(ctx, single_transaction(req))
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
+    response = AddPartitionsToTxnResponse()
+    for one in req.transactions:
+        result = AddPartitionsToTxnResult(one.transactional_id, await _results(ctx, one))
+        response.results_by_transaction.append(result)
         await ctx.give_way()
-    return partitions_response(results, ctx.version)
+    return response
 
 
-async def _not_existing(ctx: RequestContext, one: PartitionsOfOne) -> Codes:
-    """Return the codes of all partitions if one does not exist; empty if all do."""
+async def _results(
+    ctx: RequestContext, one: AddPartitionsToTxnTransaction
+) -> list[AddPartitionsToTxnTopicResult]:
+    """Return the result of each partition of one transaction, by topic."""
+    partitions = await ctx.counted(
+        (topic.name, index) for topic in one.topics for index in topic.partitions
+    )
+    code_of = await _refused(ctx, partitions) or await _asked(ctx, one, frozenset(partitions))
+    found: dict[str, AddPartitionsToTxnTopicResult] = {}
+    for at in partitions:
+        topic, index = at
+        if topic not in found:
+            found[topic] = AddPartitionsToTxnTopicResult(topic)
+        code = fenced_code(code_of(at), ctx.version, FENCED_FROM_ADD_PARTITIONS)
+        found[topic].results_by_partition.append(
+            AddPartitionsToTxnPartitionResult(index, int(code))
+        )
+        await ctx.give_way()
+    await ctx.emptied(partitions)
+    return list(found.values())
+
+
+async def _refused(ctx: RequestContext, partitions: Iterable[TopicPartition]) -> CodeOf | None:
+    """Return the codes of all partitions if one does not exist; None if all do."""
     catalog = ctx.broker.catalog.by_name
     absent: set[TopicPartition] = set()
-    for partition in one.order:
-        if catalog.partition_of(*partition) is None:
-            absent.add(partition)
+    for at in partitions:
+        if catalog.partition_of(*at) is None:
+            absent.add(at)
         await ctx.give_way()
-    return one.refused(absent) if absent else {}
+    if not absent:
+        return None
+    missing, others = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
+    return lambda at: missing if at in absent else others
 
 
-async def _ask(ctx: RequestContext, one: PartitionsOfOne) -> Codes:
+async def _asked(
+    ctx: RequestContext, one: AddPartitionsToTxnTransaction, partitions: frozenset[TopicPartition]
+) -> CodeOf:
+    """Return the codes that the coordinator answers."""
+    request = partitions_request(one, partitions, ctx.version)
     transactions = ctx.broker.transactions
-    if isinstance(one.ask, AddPartitions):
-        return one.all_with((await transactions.ask(one.ask)).code)
-    codes = await transactions.verify(one.ask)
-    return {partition: codes[partition] for partition in one.order}
+    if isinstance(request, AddPartitions):
+        code = (await transactions.ask(request)).code
+        return lambda _: code
+    return (await transactions.verify(request)).__getitem__

@@ -8,18 +8,11 @@ called by the handlers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafkawire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnResult,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
 )
 from kafkawire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -83,79 +76,25 @@ def init_producer_response(answer: Answer, version: int) -> InitProducerIdRespon
 # -- AddPartitionsToTxn, AddOffsetsToTxn ----------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsOfOne:
-    """The part of an AddPartitionsToTxn about one transactional id; `order`: partitions as sent."""
-
-    ask: AddPartitions | VerifyPartitions
-    order: tuple[TopicPartition, ...]
-
-    def all_with(self, code: ErrorCode) -> dict[TopicPartition, ErrorCode]:
-        """The same code for every partition."""
-        return dict.fromkeys(self.order, code)
-
-    def refused(self, absent: Collection[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """The codes where partitions do not exist: the others are not attempted."""
-        return {
-            partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if partition in absent
-            else ErrorCode.OPERATION_NOT_ATTEMPTED
-            for partition in self.order
-        }
-
-
-def partitions_of(request: AddPartitionsToTxnRequest, version: int) -> list[PartitionsOfOne]:
-    """An AddPartitionsToTxn as requests about one id each."""
-    if version < BATCHED_FROM:
-        order = _order(request.v3_and_below_topics)
-        ask = AddPartitions(
-            request.v3_and_below_transactional_id,
-            request.v3_and_below_producer_id,
-            request.v3_and_below_producer_epoch,
-            frozenset(order),
-            VERSION_1,
-        )
-        return [PartitionsOfOne(ask, order)]
-    found = []
-    for each in request.transactions:
-        order = _order(each.topics)
-        who = each.transactional_id, each.producer_id, each.producer_epoch
-        if each.verify_only:
-            found.append(PartitionsOfOne(VerifyPartitions(*who, frozenset(order)), order))
-        else:
-            found.append(PartitionsOfOne(AddPartitions(*who, frozenset(order), VERSION_2), order))
-    return found
-
-
-def _order(topics: Sequence[AddPartitionsToTxnTopic]) -> tuple[TopicPartition, ...]:
-    return tuple(
-        dict.fromkeys((topic.name, index) for topic in topics for index in topic.partitions)
+def single_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
+    """The transaction of a request before version 4, in the form that later ones have (Kafka:
+    AddPartitionsToTxnRequest.normalizeRequest)."""
+    return AddPartitionsToTxnTransaction(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
     )
 
 
-def partitions_response(
-    results: Sequence[tuple[str, Mapping[TopicPartition, ErrorCode]]], version: int
-) -> AddPartitionsToTxnResponse:
-    """The response from the codes of each id; before version 4 there is one."""
-    if version < BATCHED_FROM:
-        ((_, codes),) = results
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(codes, version))
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            AddPartitionsToTxnResult(transactional_id, _by_topic(codes, version))
-            for transactional_id, codes in results
-        ]
-    )
-
-
-def _by_topic(
-    codes: Mapping[TopicPartition, ErrorCode], version: int
-) -> list[AddPartitionsToTxnTopicResult]:
-    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    for (topic, index), code in codes.items():
-        sent = fenced_code(code, version, FENCED_FROM_ADD_PARTITIONS)
-        topics.setdefault(topic, []).append(AddPartitionsToTxnPartitionResult(index, int(sent)))
-    return [AddPartitionsToTxnTopicResult(topic, each) for topic, each in topics.items()]
+def partitions_request(
+    one: AddPartitionsToTxnTransaction, partitions: frozenset[TopicPartition], version: int
+) -> AddPartitions | VerifyPartitions:
+    """One transaction of an AddPartitionsToTxn."""
+    who = one.transactional_id, one.producer_id, one.producer_epoch
+    if one.verify_only:
+        return VerifyPartitions(*who, partitions)
+    return AddPartitions(*who, partitions, VERSION_1 if version < BATCHED_FROM else VERSION_2)
 
 
 def add_offsets_of(request: AddOffsetsToTxnRequest, partition: TopicPartition) -> AddPartitions:

@@ -25,10 +25,8 @@ from kafkawire.transactions.machine.request import (
 
 FENCED = ErrorCode.PRODUCER_FENCED
 OK = ErrorCode.NONE
-UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-SKIPPED = ErrorCode.OPERATION_NOT_ATTEMPTED
 TOPICS = [AddPartitionsToTxnTopic("b", [2, 0, 2]), AddPartitionsToTxnTopic("a", [1])]
-ORDER = (("b", 2), ("b", 0), ("a", 1))
+ORDER = frozenset({("b", 2), ("b", 0), ("a", 1)})
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -58,56 +56,19 @@ def test_partitions_of_one_transaction(version: int) -> None:
         v3_and_below_producer_epoch=6,
         v3_and_below_topics=TOPICS,
     )
-    request = decode(AddPartitionsToTxnRequest, version, encode(sent, version))
-    (one,) = wire.partitions_of(request, version)
-    assert one.ask == AddPartitions("t", 5, 6, frozenset(ORDER), 0)
-    assert one.order == ORDER
-    response = wire.partitions_response([("t", one.all_with(FENCED))], version)
-    code = 47 if version < 2 else 90
-    assert [
-        (topic.name, each.partition_index, each.partition_error_code)
-        for topic in response.results_by_topic_v3_and_below
-        for each in topic.results_by_partition
-    ] == [("b", 2, code), ("b", 0, code), ("a", 1, code)]
-    assert encode(response, version)
+    one = wire.single_transaction(decode(AddPartitionsToTxnRequest, version, encode(sent, version)))
+    assert one.topics == TOPICS
+    request = wire.partitions_request(one, ORDER, version)
+    assert request == AddPartitions("t", 5, 6, ORDER, 0)
 
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_partitions_of_many_transactions(version: int) -> None:
-    sent = AddPartitionsToTxnRequest(
-        [
-            AddPartitionsToTxnTransaction("t", 5, 6, False, TOPICS),
-            AddPartitionsToTxnTransaction("u", 7, 8, True, TOPICS),
-            AddPartitionsToTxnTransaction("", 7, 8, False, []),
-        ]
-    )
-    request = decode(AddPartitionsToTxnRequest, version, encode(sent, version))
-    adds, verifies, nothing = wire.partitions_of(request, version)
-    assert adds.ask == AddPartitions("t", 5, 6, frozenset(ORDER), 2)
-    assert verifies.ask == VerifyPartitions("u", 7, 8, frozenset(ORDER))
-    assert nothing.ask == AddPartitions("", 7, 8, frozenset(), 2)
-    results = [("t", adds.all_with(OK)), ("u", verifies.all_with(FENCED)), ("", {})]
-    response = wire.partitions_response(results, version)
-    assert response.error_code == 0
-    codes = {
-        result.transactional_id: [
-            each.partition_error_code
-            for topic in result.topic_results
-            for each in topic.results_by_partition
-        ]
-        for result in response.results_by_transaction
-    }
-    assert codes == {"t": [0, 0, 0], "u": [90, 90, 90], "": []}
-    assert encode(response, version)
-
-
-@pytest.mark.parametrize("verify_only", [False, True])
-def test_one_unknown_partition_refuses_all(verify_only: bool) -> None:
-    """Row: any partition unknown: those 3, all others 55, nothing added; conversation 7."""
-    each = AddPartitionsToTxnTransaction("t", 5, 6, verify_only, TOPICS)
-    (one,) = wire.partitions_of(AddPartitionsToTxnRequest([each]), 5)
-    expected = {("b", 2): SKIPPED, ("b", 0): UNKNOWN, ("a", 1): SKIPPED}
-    assert one.refused({("b", 0)}) == expected
+    adds = AddPartitionsToTxnTransaction("t", 5, 6, False, TOPICS)
+    verifies = AddPartitionsToTxnTransaction("u", 7, 8, True, TOPICS)
+    request = wire.partitions_request(adds, ORDER, version)
+    assert request == AddPartitions("t", 5, 6, ORDER, 2)
+    assert wire.partitions_request(verifies, ORDER, version) == VerifyPartitions("u", 7, 8, ORDER)
 
 
 @pytest.mark.parametrize("version", range(5))
