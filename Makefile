@@ -20,12 +20,13 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := run
-.PHONY: run test check trials bench bench-peers bench-clients bench-guard sim docs dist clean java minio
+.PHONY: run test check trials bench bench-peers bench-clients bench-guard sim docs dist clean java minio \
+  programs
 
 run: .venv/.installed
 	$(BIN)/kafkawire serve $(ARGS)
 
-test: .venv/.dev .venv/.system java minio
+test: .venv/.dev .venv/.system java minio programs
 	$(BIN)/python -m pytest -q -n auto --dist worksteal --durations=20 $(ARGS)
 
 check: .venv/.dev
@@ -110,3 +111,11 @@ java: | .venv/bin/python
 # An object storage: from docker, from PATH, or built once with Go. The file says how.
 minio: .venv/.dev
 	$(BIN)/python -m tests.kit.minio
+
+# Programs with clients in Go and Rust, where there is Go or Cargo to build them with, once.
+programs:
+	@for each in franz-go:go rdkafka:cargo; do \
+	  if command -v $${each#*:} >/dev/null; then \
+	    sh tests/programs/install.sh $${each%:*} >/dev/null || echo "no program of $${each%:*}"; \
+	  else echo "no $${each#*:} here: the test of $${each%:*} is skipped"; fi; \
+	done

@@ -1,0 +1,24 @@
+#!/bin/sh
+# install.sh NAME: builds the program of the folder NAME (franz-go by Go, rdkafka by Cargo) into
+# $KAFKAWIRE_TEST_HOME (~/.cache/kafkawire-tests)/programs/NAME. Does nothing when it is there and
+# its sources have not changed; prints its path. rdkafka compiles librdkafka: one to two minutes.
+# Called by make test and tests/kit/programs.py.
+set -eu
+source=$(cd "$(dirname "$0")" && pwd)/$1
+home=${KAFKAWIRE_TEST_HOME:-$HOME/.cache/kafkawire-tests}/programs/$1
+want=$(find "$source" -type f -not -path '*/target/*' | LC_ALL=C sort | xargs cat | cksum)
+
+if [ "$(cat "$home/installed" 2>/dev/null)" != "$want" ]; then
+  rm -rf "$home"
+  mkdir -p "$home"
+  cd "$source"
+  case $1 in
+    franz-go) CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$home/copy" . >&2 ;;
+    rdkafka)
+      CARGO_TARGET_DIR="$home/target" cargo build --quiet --release --locked >&2
+      mv "$home/target/release/copy" "$home/copy"
+      rm -rf "$home/target" ;;
+  esac
+  echo "$want" > "$home/installed"
+fi
+echo "$home/copy"
