@@ -171,6 +171,9 @@ def _as_json(node: int, report: FsckReport) -> dict[str, Any]:
         "segments": report.segments,
         "partitions": report.partitions,
         "bytes": report.size_bytes,
+        "open_transactions": report.open_transactions,
+        "aborted_transactions": report.aborted_transactions,
+        "markers_without_records": report.lone_markers,
         "problems": _rows(report),
     }
 
@@ -185,6 +188,11 @@ def _show(node: int, report: FsckReport) -> None:
         f"{report.partitions} partitions, {report.size_bytes} bytes: "
         + ("clean" if report.clean else f"{wrong} problems")
     )
+    if report.open_transactions or report.aborted_transactions:
+        print(
+            f"broker {node}: {report.open_transactions} open and {report.aborted_transactions} "
+            "aborted transactions, counted in each of their partitions"
+        )
     lost = sum(p.skip is not None and not p.repaired for p in report.problems)
     if lost:
         print(

@@ -14,6 +14,7 @@ from kafkawire.log.fsck.objects import beyond
 from kafkawire.log.fsck.offsets import cut_end, missing, stored_end
 from kafkawire.log.fsck.report import FsckReport, Progress
 from kafkawire.log.fsck.segments import SegmentCheck
+from kafkawire.log.fsck.transactions import TransactionCheck
 from kafkawire.log.io.ports import Env
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.store import Metadata
@@ -47,10 +48,19 @@ async def check(
     journals = JournalCheck(env, home, catalog.name_of, report, progress, give_up)
     held = journals.run(log_position)
     await _topics(journals, catalog, metadata, report)
-    usable = await SegmentCheck(
+    segments = SegmentCheck(
         env, home, node_id, storage, report, progress, catalog, held, metadata.known_partitions
-    ).run()
-    await _partitions(catalog, node_id, storage, held, usable, report, progress, give_up)
+    )
+    usable = await segments.run()
+    transactions = TransactionCheck(
+        env.fs, segments.intact, held.transactions, report, journals.without_index
+    )
+    try:
+        await _partitions(
+            catalog, node_id, storage, held, usable, report, progress, give_up, transactions
+        )
+    finally:
+        transactions.close()
     return report
 
 
@@ -88,6 +98,7 @@ async def _partitions(
     report: FsckReport,
     progress: Progress,
     give_up: GiveUp,
+    transactions: TransactionCheck,
 ) -> None:
     last = catalog.last_number()
     for first in count(0, PARTITIONS_AT_ONCE):
@@ -105,7 +116,10 @@ async def _partitions(
             ranges = held.ranges.get(row.number, [])
             next_offset = held.next_offset(row.number, stored_end(row))
             name, border = f"{where.topic}-{where.index}", cut_end(row)
-            for start, end in missing(row, usable, ranges, next_offset):
+            absent = missing(row, usable, ranges, next_offset)
+            if all(end <= border for _, end in absent):
+                transactions.run(name, row)
+            for start, end in absent:
                 text = f"offsets {start}-{end - 1} are in no segment and no journal"
                 if start < border:  # the check of the segment offers a repair
                     report.add(name, text)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from kafkawire.log.fsck.give_up import GiveUp
 from kafkawire.log.fsck.read_only_disk import ReadOnlyFileSystem
 from kafkawire.log.fsck.report import Fix, FsckReport, Progress
+from kafkawire.log.fsck.transactions import JournalTransactionFacts
 from kafkawire.log.io.ports import Env
 from kafkawire.log.journal.file import index_name
 from kafkawire.log.journal.format import HEADER_BYTES
@@ -33,12 +34,14 @@ from kafkawire.log.recovery.unknown_topics import not_deleted
 @dataclass(slots=True)
 class JournalContents:
     """By partition number: the offset ranges [first, end) in the journals, in their order, and the
-    topics (id -> name) of its naming frames; the result of recovery; `bounds` are the ledger's."""
+    topics (id -> name) of its naming frames; the result of recovery; `bounds` are the ledger's;
+    `transactions` what the journals have of them."""
 
     ranges: dict[int, list[Range]] = field(default_factory=lambda: defaultdict(list))
     recovered: Recovered = field(default_factory=Recovered)
     names: dict[int, dict[bytes, str]] = field(default_factory=lambda: defaultdict(dict))
     bounds: Mapping[int, int] | None = None
+    transactions: JournalTransactionFacts = field(default_factory=JournalTransactionFacts)
 
     def next_offset(self, number: int, stored: int) -> int:
         """Return the offset at which a partition continues at the next start; `stored` follows from
@@ -117,12 +120,13 @@ class JournalCheck:
                 f"journal {number}",
                 f"its index {index_name(number)} is damaged",
                 "it is removed; the next start makes it again",
-                self._without(number),
+                self.without_index(number),
             )
         self._take(found.scanned)
         journal.cool()
 
     def _take(self, scanned: Scanned) -> None:
+        self.held.transactions.take(scanned)
         for number, rows in scanned.rows.items():
             ends = (base + count for base, count in zip(rows.base, rows.count, strict=True))
             self.held.ranges[number] += zip(rows.base, ends, strict=True)
@@ -147,8 +151,9 @@ class JournalCheck:
                 f"journal {found.journal.number}",
                 f"its index says something else than its frames, of partition {wrong[0]}",
                 "it is removed; the next start makes it again",
-                self._without(found.journal.number),
+                self.without_index(found.journal.number),
             )
+        self.held.transactions.compare_later(index, whole, found.journal.number)
 
     def _damage(self, damage: Damage) -> None:
         gap = damage.gap
@@ -164,7 +169,9 @@ class JournalCheck:
     def _index_there(self, number: int) -> bool:
         return index_name(number) in self._disk.listdir(self._folder)
 
-    def _without(self, number: int) -> Fix:
+    def without_index(self, number: int) -> Fix:
+        """Return a repair that removes the index file of a journal."""
+
         async def fix() -> None:
             self._disk.remove(os.path.join(self._folder, index_name(number)))
             self._disk.sync_dir(self._folder)

@@ -28,13 +28,17 @@ class Problem:
 
 @dataclass(slots=True)
 class FsckReport:
-    """Everything that was found, and how much was checked."""
+    """Everything that was found, and how much was checked. `lone_markers`: markers of transactions
+    without a record in their partition, which are legal."""
 
     problems: list[Problem] = field(default_factory=list)
     journals: int = 0
     segments: int = 0
     partitions: int = 0
     size_bytes: int = 0
+    open_transactions: int = 0
+    aborted_transactions: int = 0
+    lone_markers: int = 0
 
     def add(
         self,

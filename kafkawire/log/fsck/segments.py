@@ -67,6 +67,8 @@ class SegmentCheck:
         self._storage = storage
         self._report = report
         self._progress = progress
+        self.intact: dict[int, str] = {}
+        """Paths of the LIVE segments in which nothing is wrong, by id."""
 
     async def run(self) -> set[int]:
         """Check all of them; return the ids of the LIVE ones that have a file, or an object
@@ -137,6 +139,8 @@ class SegmentCheck:
         skip = self._skip(row, path) if problems else None
         for problem in problems:
             self._report.add(where, problem, skip=skip)
+        if not problems:
+            self.intact[row.id] = path
         return True
 
     def _skip(self, row: SegmentRow, path: str) -> Fix | None:
