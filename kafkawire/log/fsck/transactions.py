@@ -41,7 +41,7 @@ DATA, UNKNOWN = -3, -1
 offsets."""
 
 
-class Ended(NamedTuple):
+class AbortedFound(NamedTuple):
     """An aborted transaction as its batches tell; `exact`: its first offset is known."""
 
     producer_id: int
@@ -103,7 +103,7 @@ class _History:
     dense: bool = True
     opened: dict[int, int] = field(default_factory=dict)
     at_checkpoint: dict[int, int] | None = None
-    aborted: list[Ended] = field(default_factory=list)
+    aborted: list[AbortedFound] = field(default_factory=list)
     lone_markers: int = 0
     settled: set[int] = field(default_factory=set)
 
@@ -121,7 +121,7 @@ class _History:
         if first == UNKNOWN and known:
             self.lone_markers += 1
         elif kind == ABORT:
-            self.aborted.append(Ended(producer_id, first, base, known))
+            self.aborted.append(AbortedFound(producer_id, first, base, known))
 
     def reach(self, offset: int) -> None:
         """Note what is open at the end of the checkpoint, once it is passed."""
@@ -269,7 +269,7 @@ class TransactionCheck:
                 self._report.add(where, f"of {name}, {text}", repair, self._without_index(journal))
 
 
-def _difference(where: str, found: Ended, entry: Aborted | None) -> Iterator[str]:
+def _difference(where: str, found: AbortedFound, entry: Aborted | None) -> Iterator[str]:
     text = (
         f"the aborted transaction of producer {found.producer_id} that ends at offset "
         f"{found.marker}"
