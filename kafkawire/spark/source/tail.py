@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from struct import Struct
@@ -86,6 +87,8 @@ class LiveTail:
                 quiet = 0
                 continue
             quiet += 1
+            if self._end(got) < cursor:
+                time.sleep(WAIT_MS / 1000)  # the broker does not wait above the last stable offset
             if self._end(got) >= upto and quiet >= QUIET_TRIES:
                 decoder.skip(upto, COMPACTED)
             elif quiet >= LATE_TRIES:

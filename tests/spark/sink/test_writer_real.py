@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,13 +119,15 @@ def test_failed_task_leaves_nothing(
 
 
 def stream(
-    spark: SparkSession, broker: BrokerProcess, topic: str, checkpoint: Path, rows: int = 1000
-) -> StreamingQuery:
+    spark: SparkSession, broker: BrokerProcess, topic: str, checkpoint: Path, rows: int = 1000,
+    change: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+) -> StreamingQuery:  # fmt: skip
     """Copy `source` to a topic, in micro-batches of about `rows` records, up to its present end."""
     servers = ("kafka.bootstrap.servers", broker.bootstrap)
     read = spark.readStream.format("kafkawire").option(*servers).option("subscribe", "source")
     read = read.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", rows)
-    write = read.load().select("key", "value").writeStream.format("kafkawire").option(*servers)
+    frame = change(read.load().select("key", "value"))
+    write = frame.writeStream.format("kafkawire").option(*servers)
     write = write.option("topic", topic).option("checkpointLocation", str(checkpoint))
     return write.trigger(availableNow=True).start()
 
@@ -156,19 +158,41 @@ def test_micro_batch_that_spark_repeats_is_not_written_again(
 
 
 SCRIPT = """
+import os
+import signal
 import sys
-import kafkawire.spark
-from kafkawire.spark.session import open_session
-from tests.spark.sink.test_writer_real import stream
 from pathlib import Path
 from types import SimpleNamespace
 
-spark = open_session("local[2]", conf={}, app_name="killed")
+from pyspark import TaskContext
+
+import kafkawire.spark
+from kafkawire.spark.mapping import map_in_arrow
+from kafkawire.spark.session import open_session
+from tests.spark.sink.test_writer_real import stream
+
+
+def killed_once(batches):
+    context = TaskContext.get()
+    first = context.attemptNumber() == 0 and context.partitionId() == 0
+    number = int(context.getLocalProperty("streaming.sql.batchId"))
+    for batch in batches:
+        yield batch
+        if first and number % 5 == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def flaky(frame):
+    return map_in_arrow(frame, killed_once, "key BINARY, value BINARY")
+
+
+spark = open_session("local[2,4]", conf={}, app_name="killed")
 kafkawire.spark.register(spark)
 broker = SimpleNamespace(bootstrap=sys.argv[1])
-query = stream(spark, broker, "killed", Path(sys.argv[2]), rows=int(sys.argv[3]))
+query = stream(spark, broker, "killed", Path(sys.argv[2]), rows=int(sys.argv[3]), change=flaky)
 query.awaitTermination()
 """
+"""A driver; the first attempt of a task of every fifth micro-batch is killed in its middle."""
 
 
 def commits(checkpoint: Path) -> int:
@@ -180,7 +204,7 @@ def test_driver_is_killed_again_and_again(
     broker: BrokerProcess, topics: Topics, tmp_path: Path
 ) -> None:
     """kill -9 of Python and Java, at some moment of some micro-batch; a Python worker of theirs may
-    even commit after that. The next driver continues from the checkpoint."""
+    even commit after that. The next driver continues from the checkpoint. Tasks are killed, too."""
     need_java()
     topics.make("killed", 3)
     checkpoint, output = tmp_path / "checkpoint", tmp_path / "output"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -124,6 +125,25 @@ def test_offsets_after_the_end_are_lost(kafka: FakeKafka) -> None:
         assert accounts[0].gaps == [(max(base, 100), 150, LOST)]
         with pytest.raises(DataLoss, match="the log ends"):
             tail_of(kafka, base, 150)
+
+
+def test_lower_last_stable_offset_is_waited_for(
+    kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker answers a Fetch above its last stable offset at once: fifty would take no time."""
+    slept: list[float] = []
+    monkeypatch.setattr(tail, "time", SimpleNamespace(sleep=slept.append))
+    log = log_of(kafka)
+    known, log.batches, log.stable = log.batches, [], 40
+
+    def recovers(key: int, request: object) -> None:
+        if len(slept) == 3:
+            log.batches, log.stable = known, None
+
+    kafka.trouble = recovers
+    rows, _ = tail_of(kafka, 60, 100)
+    assert rows == rows_of("t", 0, range(60, 100))
+    assert slept == [0.1] * 3
 
 
 def test_deleted_topic_is_lost(kafka: FakeKafka) -> None:
