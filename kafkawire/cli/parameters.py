@@ -20,6 +20,15 @@ Server = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+COMMITTED = "read_committed"
+Isolation = Annotated[
+    str,
+    typer.Option(
+        "--isolation-level",
+        metavar="LEVEL",
+        help="read_committed, or read_uncommitted with records of aborted and open transactions.",
+    ),
+]
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...")]
 Groups = Annotated[list[str], typer.Argument(metavar="GROUP...")]
 Data = Annotated[str, typer.Option("--data", metavar="DIR", help="The broker's data folder.")]

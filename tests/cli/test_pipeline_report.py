@@ -23,6 +23,7 @@ def test_report_sources_are_those_of_data_source() -> None:
     assert where("s3://b/p", "") == Source("s3://b/p")
     assert where("localhost:9092", "") == Source(bootstrap="localhost:9092")
     assert where("/data", "h:1,h:2") == Source("/data", "h:1,h:2")
+    assert where("/data", "", "read_uncommitted") == Source("/data", isolation="read_uncommitted")
     assert where("tier", "") == Source(os.path.abspath("tier"))
     assert whole_path("./x") == os.path.abspath("x")
     assert whole_path("file:///x") == "file:///x"

@@ -124,6 +124,9 @@ def test_rows_are_printed_as_a_table(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_source_is_url_or_brokers() -> None:
+    assert source_of("/data", "", "read_uncommitted").isolation == "read_uncommitted"
+    with pytest.raises(SourceError, match="--isolation-level=dirty: it must be read_committed or"):
+        source_of("/data", "", "dirty")
     assert source_of("localhost:9092,other:9093", "") == Source(
         bootstrap="localhost:9092,other:9093"
     )

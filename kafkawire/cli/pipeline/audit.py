@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kafkawire.cli.output import fail, print_json, print_table
-from kafkawire.cli.parameters import Json
+from kafkawire.cli.parameters import COMMITTED, Isolation, Json
 from kafkawire.cli.pipeline.query import source_of
 
 if TYPE_CHECKING:
@@ -33,23 +33,23 @@ def audit(
         typer.Option(metavar="HOST:PORT", help="Broker, for records that are in no segment yet."),
     ] = "",
     master: Annotated[str, typer.Option(metavar="URL", help="Spark master URL.")] = "local[*]",
+    isolation: Isolation = COMMITTED,
     as_json: Json = False,
 ) -> None:
     """Check that a table has every offset exactly once, with every gap explained.
 
     Reads partition and offset of every row of a Parquet, Delta or Iceberg table, and the reports of
     the runs that wrote it on offsets without a row. With --source the record counts of the broker
-    are compared. Exit code 0: clean, 1: not, 2: invalid arguments, 130: Ctrl-C."""
+    are compared; --isolation-level is then that of the table's job. Exit code 0: clean, 1: not, 2:
+    invalid arguments, 130: Ctrl-C."""
     from kafkawire.cli.progress import bars
     from kafkawire.spark.audit import job
     from kafkawire.spark.audit.through import through_spark
     from kafkawire.spark.session import open_session
-    from kafkawire.spark.source.model import Source, SourceError
+    from kafkawire.spark.source.model import SourceError
 
-    against = source_of(source, bootstrap) if source else None
-    if bootstrap and not source:
-        against = Source(bootstrap=bootstrap)
     try:
+        against = source_of(source, bootstrap, isolation) if source or bootstrap else None
         with bars() as progress:
             spark = open_session(master, app_name="kafkawire audit")
             try:

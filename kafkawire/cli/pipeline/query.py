@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kafkawire.cli.output import fail, print_json_line, print_table
-from kafkawire.cli.parameters import LOCAL
+from kafkawire.cli.parameters import COMMITTED, LOCAL, Isolation
 
 if TYPE_CHECKING:
     from kafkawire.spark.query import Result, Shell
+    from kafkawire.spark.source.model import Source
 
 FORMATS = ("table", "csv", "json")
 HISTORY_LINES = 1000
@@ -52,6 +53,7 @@ def query(
     ] = "table",
     limit: Annotated[int, typer.Option(min=0, help="Maximum number of rows; 0: no limit.")] = 1000,
     master: Annotated[str, typer.Option(metavar="URL", help="Spark master URL.")] = "local[*]",
+    isolation: Isolation = COMMITTED,
 ) -> None:
     """Query topics with SQL. Each topic is a table of the same name.
 
@@ -63,7 +65,7 @@ def query(
     if form not in FORMATS:
         fail(f"--format={form}: it must be one of {', '.join(FORMATS)}", 2)
     try:
-        asked = source_of(source, bootstrap)
+        asked = source_of(source, bootstrap, isolation)
         spark = open_session(master, app_name="kafkawire query")
     except SourceError as error:
         fail(error, 2)
@@ -77,14 +79,19 @@ def query(
         spark.stop()
 
 
-def source_of(text: str, bootstrap: str) -> Any:
-    """Parse a URL, a folder or broker addresses into a source. SourceError."""
+def source_of(text: str, bootstrap: str, isolation: str = COMMITTED) -> Source:
+    """Parse a URL, a folder or broker addresses, "" for `bootstrap` alone, into a source.
+    SourceError."""
     from kafkawire.client.address import split_address
-    from kafkawire.spark.source.model import Source
+    from kafkawire.spark.source.model import READ_COMMITTED, READ_UNCOMMITTED, Source, SourceError
 
-    if all(split_address(each) for each in text.split(",")):
-        return Source(bootstrap=text)
-    return Source(url=text, bootstrap=bootstrap)
+    if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
+        raise SourceError(
+            f"--isolation-level={isolation}: it must be {READ_COMMITTED} or {READ_UNCOMMITTED}"
+        )
+    if text and all(split_address(each) for each in text.split(",")):
+        text, bootstrap = "", text
+    return Source(url=text, bootstrap=bootstrap, isolation=isolation)
 
 
 def run(

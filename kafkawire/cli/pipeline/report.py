@@ -13,7 +13,7 @@ import typer
 
 from kafkawire.cli.options import OptionError
 from kafkawire.cli.output import fail, print_json, print_table
-from kafkawire.cli.parameters import Json
+from kafkawire.cli.parameters import COMMITTED, Isolation, Json
 from kafkawire.cli.progress import bars
 from kafkawire.progress import Progress
 
@@ -52,6 +52,7 @@ def report(
         typer.Option(metavar="HOST:PORT", help="Broker, for records that are in no segment yet."),
     ] = "",
     master: Annotated[str, typer.Option(metavar="URL", help="Spark master URL.")] = "local[*]",
+    isolation: Isolation = COMMITTED,
     as_json: Json = False,
 ) -> None:
     """Write a report on topics: NAME.png, and tables as Parquet and CSV.
@@ -69,7 +70,7 @@ def report(
             raise OptionError("NAME", name, "one of " + ", ".join(REPORTS))
         place = open_place(whole_path(out))
         request = Request(
-            where(source, bootstrap),
+            where(source, bootstrap, isolation),
             tuple(part.strip() for part in topics.split(",") if part.strip()),
             time_ms("--since", since),
             time_ms("--until", until),
@@ -104,11 +105,11 @@ def _made(name: str, request: Request, master: str, progress: Progress) -> Repor
         scope.close()
 
 
-def where(source: str, bootstrap: str) -> Source:
+def where(source: str, bootstrap: str, isolation: str = COMMITTED) -> Source:
     """Source named by --source and --bootstrap, by the rules of the data source's options."""
     from kafkawire.spark.source.options import parse_options
 
-    given = {"source": whole_path(source), "subscribe": "any"}
+    given = {"source": whole_path(source), "subscribe": "any", "isolation.level": isolation}
     if bootstrap:
         given["kafka.bootstrap.servers"] = bootstrap
     return parse_options(given, streaming=False).source

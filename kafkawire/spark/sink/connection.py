@@ -81,18 +81,20 @@ class SinkConnection:
         return self.request(work)
 
     def create(self, topic: str) -> None:
-        """Create a topic of one partition, unless it exists."""
+        """Create a topic of one partition, unless it exists, and wait until it has a leader."""
         from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
         def work(cluster: Cluster) -> None:
             row = cluster.metadata([topic]).topics[0]
             if row.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 check(f"topic {topic}", row.error_code)
+                self.leader(cluster, (topic, 0))
                 return
             asked = CreateTopicsRequest([CreatableTopic(topic, 1, -1, [], [])])
             made = cluster.request(CREATE_TOPICS, asked).topics[0]
             if made.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 check(f"topic {topic}", made.error_code, made.error_message)
+            raise BrokerError(f"topic {topic}", ErrorCode.LEADER_NOT_AVAILABLE)  # scan again
 
         self.request(work)
 

@@ -99,10 +99,10 @@ class SinkTransaction:
         following, owner = found.get((self._options.progress_topic, 0), (None, None))
         if following is None:
             return bool(query) and self._is_before_first(number)
-        if query and owner and owner != query:
+        if (owner or "") != query:
             raise SinkError(
-                f"transactionalId={who} has {following} micro-batches of the query {owner}, and "
-                f"this is {query}, with another checkpoint: use another transactionalId"
+                f"transactionalId={who} has written {following} batches of "
+                f"{_named(owner)}, and this is {_named(query)}: use another transactionalId"
             )
         return number < following
 
@@ -172,6 +172,10 @@ class SinkTransaction:
             self._connection.request(
                 lambda cluster: end(cluster, producer, committed=False), within_s=0
             )
+
+
+def _named(query: str | None) -> str:
+    return f"the query {query}, by its checkpoint" if query else "no streaming query"
 
 
 def waves(

@@ -97,7 +97,10 @@ def until_cut(source: Source, ends: list[int]) -> None:
 
 def export(source: Source, table: Path) -> TableReport:
     """Write a table of the topic, or more of it, and audit it against the same source."""
-    reading = {"url": source.url, "bootstrap": source.bootstrap, "subscribe": "t"}
+    reading = {
+        "url": source.url, "bootstrap": source.bootstrap, "subscribe": "t",
+        "isolation_level": source.isolation,
+    }  # fmt: skip
     job = {
         "job": {"name": "t"},
         "source": {key: value for key, value in reading.items() if value},
@@ -165,6 +168,11 @@ def test_every_offset_is_explained_in_each_tier(
     assert [end_of(here, partition) for partition in range(2)] == ends
     export(here, tmp_path / "hot")
     assert rows(tmp_path / "hot") == by_partition(done)
+    dirty = replace(here, isolation=READ_UNCOMMITTED)
+    assert gaps(export(dirty, tmp_path / "dirty")) == {CONTROL: 26}
+    assert len(rows(tmp_path / "dirty")) == 3 * 90 + 40
+    (problem, _) = audit(str(tmp_path / "dirty"), in_process, here)[0].sentences()
+    assert f"and the source ends at {ends[0]}" in problem
     for source in (folder, bucket):
         until_cut(source, ends)
     for name, source in (("warm", folder), ("cold", bucket)):
