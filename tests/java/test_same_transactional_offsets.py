@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import pytest
 
+from kafkawire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from tests.java.calls.wire import Owner
 from tests.java.transactional import Side, on_both
+from tests.kit.waiting import wait_until
 
 UNSTABLE, OLD_FENCED, INVALID_STATE, ABORTABLE, MISMATCH = 88, 47, 48, 120, 49
 BAD_MEMBER, BAD_GENERATION = 25, 22
@@ -123,6 +132,51 @@ def test_checks_of_the_member(sides: list[tuple[str, str]], version: int) -> Non
         assert side.end_old(owner, True) == 0
 
     conversation(sides)
+
+
+@on_both
+def test_members_commit_while_others_join(side: Side) -> None:
+    """Unlike OffsetCommit, which is answered REBALANCE_IN_PROGRESS."""
+    topic, group = side.topic(), side.new("g")
+    owner = side.owner()
+    side.add_offsets(owner, group)
+    member = side.join(group)
+    side.sync(group, member, 1)
+    with ThreadPoolExecutor(1) as pool, side.another() as second:
+        joining = pool.submit(second.join, group)
+        wait_until(lambda: side.group_state(group) == "PreparingRebalance", "the second member")
+        for version in (3, 5):
+            ids: dict[str, Any] = {"member_id": member, "generation_id": 1}
+            assert side.txn_commit(owner, group, {(topic, 0): 1}, version, **ids) == [0]
+            assert side.txn_commit(owner, group, {(topic, 0): 2}, version) == [0]
+            ids["generation_id"] = 2
+            codes = side.txn_commit(owner, group, {(topic, 0): 3}, version, **ids)
+            assert codes == [BAD_GENERATION]
+        side.join(group, member=member)
+        joining.result(30)
+    assert side.end_old(owner, True) == 0
+    side.settle(owner)
+    assert side.committed(group, (topic, 0), stable=True) == (0, 2)
+
+
+@on_both
+def test_stable_offsets_in_each_version(side: Side) -> None:
+    topic, group = side.topic(), side.new("g")
+    assert side.commit_plainly(group, (topic, 0), 10) == 0
+    owner = side.owner()
+    side.add_offsets(owner, group)
+    assert side.txn_commit(owner, group, {(topic, 1): 20}) == [0]
+    names = [OffsetFetchRequestTopics(topic, partition_indexes=[0, 1, 99])]
+    for version in (8, 9):
+        for topics in (names, None):
+            for stable in (True, False):
+                rows = [OffsetFetchRequestGroup(group, topics=topics)]
+                request = OffsetFetchRequest(groups=rows, require_stable=stable)
+                answer = side.send("OffsetFetch", request, version)
+                for found in answer.groups[0].topics:
+                    found.partitions.sort(key=lambda row: row.partition_index)
+                side.note(f"OffsetFetch v{version}", answer)
+    assert side.end_old(owner, False) == 0
 
 
 @on_both

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.java.calls.records import Fetched
 from tests.java.calls.wire import Owner, Part
 from tests.java.transactional import Side, on_both
+from tests.java.twins import list_offsets_request
 
 OUT_OF_RANGE = 1
+LONG_MS = 60_000
 PLAIN = [b"plain"]
 
 
@@ -61,6 +64,18 @@ def test_list_offsets_of_an_open_transaction(side: Side) -> None:
 
 
 @on_both
+def test_list_offsets_in_each_version(side: Side) -> None:
+    part = side.topic(), 0
+    side.write(part, b"a", b"b")
+    open_one(side, part)
+    for version in range(2, 12):
+        request = list_offsets_request(part[0], -1)
+        request.isolation_level = 1
+        answer = side.ask("ListOffsets", request, version)
+        assert answer.topics[0].partitions[0].offset == 2
+
+
+@on_both
 def test_fetch_stops_at_the_last_stable_offset(side: Side) -> None:
     part = side.topic(), 0
     side.write(part, b"a", b"b")
@@ -83,6 +98,24 @@ def test_fetch_stops_at_the_last_stable_offset(side: Side) -> None:
     check_aborted(found, 0, ("T", 2, 5))
     assert found.visible() == [b"a", b"b", b"c"]
     assert side.fetch(part, committed=False).aborted is None
+
+
+@on_both
+def test_reader_waits_at_the_last_stable_offset(side: Side) -> None:
+    """A fetch after it is answered at once, one at it by the end of the transaction: both may wait
+    longer than a connection waits for its answer."""
+    part = side.topic(), 0
+    owner = open_one(side, part, 2)
+    found = side.fetch(part, 1, wait_ms=LONG_MS)
+    assert (found.stable, found.batches) == (0, [])
+    with ThreadPoolExecutor(1) as pool, side.another() as reader:
+        waiting = pool.submit(reader.fetch, part, wait_ms=LONG_MS)
+        side.write(part, b"c")
+        assert side.fetch(part, 2, committed=False, wait_ms=LONG_MS).values() == [b"c"]
+        assert not waiting.done()
+        assert side.end_old(owner, True) == 0
+        found = waiting.result(30)
+    assert (found.stable, found.values()) == (4, [b"T0", b"T1", b"c"])
 
 
 @pytest.mark.parametrize("version", range(4, 18))

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from tests.java.calls.wire import Owner
 from tests.java.transactional import Side, on_both
 
 FENCED, OLD_FENCED = 90, 47
 MISMATCH, INVALID_STATE, BAD_REQUEST, CONCURRENT = 49, 48, 42, 51
+
+
+@on_both
+def test_coordinators_of_transactions(side: Side) -> None:
+    id = side.new("T")
+    for version in range(1, 7):
+        for key in (id, ""):
+            request = FindCoordinatorRequest(key=key, key_type=1)
+            if version >= 4:
+                request = FindCoordinatorRequest(key_type=1, coordinator_keys=[key, "other"])
+            side.ask("FindCoordinator", request, version)
 
 
 @on_both

@@ -6,6 +6,7 @@ from typing import Any
 
 from kafkawire.messages import (
     delete_groups,
+    describe_groups,
     join_group,
     offset_commit,
     offset_delete,
@@ -77,13 +78,14 @@ class GroupCalls(Wire):
         row = answer.topics[0].partitions[0]
         return row.error_code, row.committed_offset
 
-    def join(self, group: str, instance: str | None = None) -> str:
-        """Join as the only member, without the assignment; return the member id."""
+    def join(self, group: str, instance: str | None = None, member: str = "") -> str:
+        """Join, without the assignment, once all members have; return the member id."""
         protocol = join_group.JoinGroupRequestProtocol(name="range", metadata=b"a")
         request = join_group.JoinGroupRequest(
             group_id=group,
             session_timeout_ms=30_000,
             rebalance_timeout_ms=30_000,
+            member_id=member,
             group_instance_id=instance,
             protocol_type="consumer",
             protocols=[protocol],
@@ -114,3 +116,8 @@ class GroupCalls(Wire):
         """DeleteGroups; return the code."""
         request = delete_groups.DeleteGroupsRequest(groups_names=[group])
         return int(self.ask("DeleteGroups", request, 2).results[0].error_code)
+
+    def group_state(self, group: str) -> str:
+        """Return the state of a group, which is not compared."""
+        request = describe_groups.DescribeGroupsRequest(groups=[group])
+        return str(self.send("DescribeGroups", request, 5).groups[0].group_state)

@@ -85,16 +85,28 @@ class RecordCalls(Wire):
         return int(row.base_offset)
 
     def fetch(
-        self, part: Part, offset: int = 0, *, committed: bool = True, version: int = 12
+        self,
+        part: Part,
+        offset: int = 0,
+        *,
+        committed: bool = True,
+        version: int = 12,
+        wait_ms: int = 0,
     ) -> Fetched:
-        """Read from `offset`. The aborted list is not compared: brokers may list transactions after
-        the data (see `Side.needs`)."""
+        """Read from `offset`, waiting for a first byte up to `wait_ms`.
+
+        The aborted list is not compared: brokers may list transactions after the data.
+        """
         row = fetch.FetchPartition(
             partition=part[1], fetch_offset=offset, partition_max_bytes=1 << 20
         )
         named = fetch.FetchTopic(part[0], self.topic_ids.get(part[0], bytes(16)), [row])
         request = fetch.FetchRequest(
-            max_wait_ms=0, max_bytes=1 << 24, isolation_level=int(committed), topics=[named]
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=1 << 24,
+            isolation_level=int(committed),
+            topics=[named],
         )
         answer = self.send("Fetch", request, version)
         got = answer.responses[0].partitions[0]

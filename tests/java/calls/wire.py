@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Self
 
 from kafkawire.client.connection import ClientConnection
 from kafkawire.messages import create_topics, list_offsets
@@ -57,6 +58,16 @@ class Wire:
         self.starts: dict[str, int] = {}
         """Where `states` begins to read, by transactional id."""
         self.topic_ids: dict[str, bytes] = {}
+
+    @contextmanager
+    def another(self) -> Iterator[Self]:
+        """Yield another connection to the same broker, whose answers are not compared."""
+        other = type(self)(self.name, self.address, self.run)
+        other.topic_ids, other.aliases = self.topic_ids, self.aliases
+        try:
+            yield other
+        finally:
+            other.connection.close()
 
     def new(self, prefix: str) -> str:
         """Return a name for a topic, group or transactional id, the same on both sides."""
