@@ -119,11 +119,23 @@ def end_to_end(found: Found) -> str:
     return origin(found) + report.markdown(found["head"], grouped(found["rows"])) + failures(found)
 
 
+def transactions(found: Found) -> str:
+    """The section of out/transactions.json."""
+    parts = [
+        origin(found) + report.markdown(found["head"], found["rows"]),
+        report.markdown(found["share_head"], found["shares"]),
+    ]
+    if found["ids"]:
+        parts.append(report.markdown(found["facts_head"], found["ids"]))
+    return "\n".join(parts) + failures(found)
+
+
 SECTIONS: dict[str, tuple[str, Callable[[Found], str]]] = {
     "matrix": ("bench.json", matrix),
     "peers": ("peers.json", side_by_side),
     "losses": ("peers.json", losses),
     "clients": ("clients.json", end_to_end),
+    "transactions": ("transactions.json", transactions),
 }
 
 

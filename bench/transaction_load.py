@@ -2,9 +2,10 @@
 
 Each producer has a connection and a partition of its own and one request in flight: a Produce of
 one batch (version 12, which adds the partition to the transaction), then EndTxn (version 5); in the
-mode `plain` only Produces, of an idempotent producer. Requests are prepared once and patched, so
-that the broker is measured and not this client. The options are the fields of Load; it prints the
-fields of Outcome as a JSON line. Called by bench.transactions.
+mode `plain` only Produces, of an idempotent producer; in the mode `fetch` the topic is read again
+and again; in the mode `open` each id opens a transaction and leaves it open. Requests are prepared
+once and patched, so that the broker is measured and not this client. The options are the fields of
+Load; it prints the fields of Outcome as a JSON line. Called by bench.transactions.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from struct import Struct, pack
 
 from crc32c import crc32c
 
-from kafkawire.codec.batches import CRC_FROM, TRANSACTIONAL, build
+from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, TRANSACTIONAL, build
 from kafkawire.codec.compile import decode, encode
 from kafkawire.messages.end_txn import EndTxnRequest
+from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-PRODUCE, FIND_COORDINATOR, INIT, END = 0, 10, 22, 26
-PRODUCE_VERSION, END_VERSION, INIT_VERSION, FIND_VERSION = 12, 5, 4, 4
+PRODUCE, FETCH, FIND_COORDINATOR, INIT, END = 0, 1, 10, 22, 26
+PRODUCE_VERSION, FETCH_VERSION, FIND_VERSION, INIT_VERSION, END_VERSION = 12, 12, 4, 4, 5
 LOADING, UNAVAILABLE, NOT_COORDINATOR, CONCURRENT = 14, 15, 16, 51
 WAITING = (LOADING, UNAVAILABLE, NOT_COORDINATOR, CONCURRENT, 19, 3)
 SETUP_S = 20.0
@@ -38,6 +40,7 @@ MARK = b"\x7a" * 8
 
 _FENCE = Struct(">qhi")  # producer id, epoch, first sequence of a batch
 _CRC = Struct(">I")
+_BATCH = Struct(">qi")  # base offset, length
 _PRODUCER_AT, _CRC_AT = 43, 17
 
 Steps = Generator[bytes, bytes, None]
@@ -49,7 +52,8 @@ class LoadFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One run. `mode`: transactions or plain; `commit`: how transactions end."""
+    """One run. `mode`: transactions, plain, fetch or open; `isolation`: of fetches, 1: committed;
+    `ids`: transactional ids of each producer in the mode open."""
 
     port: int
     topic: str
@@ -59,16 +63,18 @@ class Load:
     record_bytes: int = 100
     seconds: float = 3.0
     warmup_s: float = 1.0
-    commit: bool = True
+    isolation: int = 0
+    ids: int = 1
     prefix: str = "bench"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`rounds`: transactions, or Produces in the mode plain; latencies of one, in ms."""
+    """`rounds`: transactions, Produces or Fetches, as the mode says; latencies of one, in ms."""
 
     rounds: int
     records: int
+    bytes: int
     seconds: float
     repeated: int
     median_ms: float
@@ -85,11 +91,18 @@ class Producer:
         self.name = f"{load.prefix}-{number}"
         self.spent_s: list[float] = []
         self.repeated = 0
+        self.read_bytes = 0
         self.producer = (-1, -1)
 
     def steps(self, began: float) -> Steps:
         """All requests of the run."""
         load = self.load
+        if load.mode == "fetch":
+            yield from self._fetch(began)
+            return
+        if load.mode == "open":
+            yield from self._open()
+            return
         transactional = load.mode == "transactions"
         yield from self._init(transactional)
         request, at, size = self._produce_request(transactional)
@@ -106,14 +119,49 @@ class Producer:
             if started >= measured_from:
                 self.spent_s.append(time.monotonic() - started)
 
+    def _open(self) -> Steps:
+        """Open a transaction of each id."""
+        for number in range(self.load.ids):
+            started = time.monotonic()
+            self.name = f"{self.load.prefix}-{self.number}-{number}"
+            yield from self._init(True)
+            request, at, size = self._produce_request(True)
+            self._patch(request, at, size, 0)
+            yield from self._produce(request)
+            self.spent_s.append(time.monotonic() - started)
+
+    def _fetch(self, began: float) -> Steps:
+        """Read the partition from its start, again at its end."""
+        load = self.load
+        measured_from = began + load.warmup_s
+        offset, empty = 0, 0
+        while (started := time.monotonic()) < measured_from + load.seconds and empty < 100:
+            row = FetchPartition(self.number, fetch_offset=offset, partition_max_bytes=1 << 20)
+            request = FetchRequest(
+                max_wait_ms=0,
+                min_bytes=1,
+                max_bytes=1 << 20,
+                isolation_level=load.isolation,
+                topics=[FetchTopic(topic=load.topic, partitions=[row])],
+            )
+            answer = yield framed(FETCH, FETCH_VERSION, encode(request, FETCH_VERSION))
+            found = decode(FetchResponse, FETCH_VERSION, answer[5:]).responses[0].partitions[0]
+            if found.error_code:
+                raise LoadFailed(f"Fetch: error {found.error_code}")
+            data = found.records or b""
+            assert isinstance(data, bytes | bytearray | memoryview), "decoded from one buffer"
+            empty = 0 if data else empty + 1
+            next_offset = offset_after(data)
+            offset = next_offset or 0
+            if started >= measured_from:
+                self.read_bytes += len(data)
+                self.spent_s.append(time.monotonic() - started)
+
     def _init(self, transactional: bool) -> Steps:
         limit = time.monotonic() + SETUP_S
         if transactional:
-            yield framed(
-                FIND_COORDINATOR,
-                FIND_VERSION,
-                encode(FindCoordinatorRequest(key_type=1, coordinator_keys=[self.name]), 4),
-            )
+            find = FindCoordinatorRequest(key_type=1, coordinator_keys=[self.name])
+            yield framed(FIND_COORDINATOR, FIND_VERSION, encode(find, FIND_VERSION))
         name = self.name if transactional else None
         body = encode(InitProducerIdRequest(name, 60_000), INIT_VERSION)
         while time.monotonic() < limit:
@@ -169,7 +217,7 @@ class Producer:
             self.repeated += 1
 
     def _end(self) -> Steps:
-        request = EndTxnRequest(self.name, *self.producer, self.load.commit)
+        request = EndTxnRequest(self.name, *self.producer, True)
         frame = framed(END, END_VERSION, encode(request, END_VERSION))
         while True:
             answer = yield frame
@@ -186,6 +234,18 @@ def framed(key: int, version: int, body: bytes) -> bytes:
     """A request of a flexible version with header, whose answer begins with 5 bytes of header."""
     head = pack(">hhih", key, version, 1, 5) + b"bench\0"
     return pack(">i", len(head) + len(body)) + head + body
+
+
+def offset_after(data: bytes | bytearray | memoryview) -> int:
+    """The offset after the last whole batch of an answer; 0 where there is none."""
+    found = at = 0
+    while at + HEAD_BYTES <= len(data):
+        base, length = _BATCH.unpack_from(data, at)
+        if at + 12 + length > len(data):
+            break
+        found = base + int.from_bytes(data[at + 23 : at + 27], "big") + 1
+        at += 12 + length
+    return found
 
 
 class Line:
@@ -240,6 +300,7 @@ def run(load: Load) -> Outcome:
     return Outcome(
         len(spent),
         len(spent) * load.records,
+        sum(producer.read_bytes for producer in producers),
         load.seconds,
         sum(producer.repeated for producer in producers),
         median(spent) * 1000,
