@@ -167,7 +167,7 @@ class Course:
         return [load, unit(load), *medians, *(map(report.number, shown) if shown else [""] * 3)]
 
     def shares(self) -> list[list[str]]:
-        """What a load with transactions reaches of the load without, median of the rounds."""
+        """The part of a load that it reaches with transactions, median of the rounds."""
         return [
             [f"{load} / {base}", *(self._share(load, base, name) for name in SHARE_HEAD[1:])]
             for load, base in ((MANY, PLAIN), (ONE, ONE_PLAIN), (COMMITTED, ALL))
@@ -182,7 +182,7 @@ class Course:
 
 
 def open_ids(options: argparse.Namespace) -> list[list[str]]:
-    """What many open transactional ids cost: memory, and the load of their coordinators after a
+    """Memory of many open transactional ids, and the time that their coordinators load after a
     restart."""
     server = Server(kafkawire(durable=True), options.data / "ids", {options.server_core})
     server.discard()

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.new_topics import GROUP_METADATA_TOPIC
+from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.log.io.ports import Env
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from kafkawire.broker.partitions import PartitionTable
     from kafkawire.broker.remote_markers import RemoteMarkers
     from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.partition.partition import Partition
     from kafkawire.metadata.catalog import Catalog
 
 WriteGroupMarker = Callable[[int, TransactionMarker], Awaitable[ErrorCode]]
@@ -60,6 +62,27 @@ class MarkerWriter:
         """Return the leader in the catalog; None if the partition does not exist."""
         row = self._catalog.by_name.partition_of(*partition)
         return None if row is None else Leader(row.leader, row.leader_epoch)
+
+    def append_at_once(self, work: SendMarkers) -> Codes | None:
+        """Append the markers if all partitions are led here and in memory and none is of groups;
+        see MarkerPort."""
+        partitions: list[tuple[TopicPartition, Partition]] = []
+        for at in sorted(work.partitions):
+            if at[0] == GROUP_METADATA_TOPIC:
+                return None
+            try:
+                partitions.append((at, self._table.named(*at)))
+            except (KafkaError, NotLoaded):
+                return None
+        codes: Codes = {}
+        now_ms = self._env.clock.now_ms()
+        for at, partition in partitions:
+            try:
+                partition.append_marker(work.marker, now_ms)
+                codes[at] = ErrorCode.NONE
+            except KafkaError as error:
+                codes[at] = error.code
+        return codes
 
     async def write_markers(self, broker: int, work: Sequence[SendMarkers]) -> list[Codes]:
         """Write the markers of decided transactions, here or at another broker; see MarkerPort.

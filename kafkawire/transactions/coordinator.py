@@ -246,7 +246,7 @@ class TransactionCoordinator:
         effects = [partial(self._perform, effect) for effect in decision.effects]
         if answer is not None and decision.answer is not None:
             effects.append(partial(answer, decision.answer))
-        if records and not effects:
+        if records and not effects and answer is None:
             self.commits.expect_write()  # of completions: their loss is made good by a later load
         else:
             self.commits.release([*effects], appended=bool(records))
@@ -254,7 +254,11 @@ class TransactionCoordinator:
 
     def _perform(self, effect: Effect) -> None:
         if isinstance(effect, SendMarkers):
-            self.sender.send(effect, self.markers_done)
+            appended = self.sender.append_at_once(effect)
+            if appended is None:
+                self.sender.send(effect, self.markers_done)
+            else:
+                self.markers_done(effect, appended, durable=False)
             return
         logger.error(
             "%s-%d: transactional id %s: partitions %s have seen a newer producer or coordinator "
@@ -266,8 +270,10 @@ class TransactionCoordinator:
 
     # -- markers --------------------------------------------------------------------------
 
-    def markers_done(self, work: SendMarkers, results: Results) -> None:
-        """Take results of markers; those that failed are sent again after a while."""
+    def markers_done(self, work: SendMarkers, results: Results, *, durable: bool = True) -> None:
+        """Take results of markers; those that failed are sent again after a while. `durable`:
+        markers that were written are committed; else an answer that shows the completed transaction
+        must wait for the commit of both."""
         if self.phase is not CoordinatorPhase.ACTIVE:
             return
         now_ms = self.env.clock.now_ms()
@@ -278,8 +284,11 @@ class TransactionCoordinator:
             return
         again = [effect for effect in decision.effects if isinstance(effect, SendMarkers)]
         decision.effects = [each for each in decision.effects if isinstance(each, DropMarkers)]
-        if self._carry_out(decision, now_ms) is not None:
-            self._later(RETRY_MS, self.markers_done, work, results)
+        if self._carry_out(decision, now_ms, None if durable else _not_awaited) is not None:
+            if durable:
+                self._later(RETRY_MS, self.markers_done, work, results)
+            else:  # the markers may be lost, too
+                self._later(RETRY_MS, self._perform, work)
             return
         for effect in again:
             self._later(MARKER_RETRY_MS, self._perform, effect)

@@ -9,7 +9,8 @@ time also keeps markers in order: one that is sent again after a reload is writt
 and never into the transaction after.
 
 The way to a broker is the port MarkerPort: for this broker a call, for others a WriteTxnMarkers
-request. One per broker process, held by kafkawire.transactions.service.
+request. Few markers for this broker are appended at once while no others are on their way. One per
+broker process, held by kafkawire.transactions.service.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ logger = logging.getLogger(__name__)
 MAX_MARKERS_AT_ONCE = 500
 """Partitions in one request: their markers are appended within one event-loop iteration, 500 of 78
 bytes take a few milliseconds."""
+MAX_MARKERS_NOW = 8
+"""Partitions whose markers are appended at once: most transactions have fewer, and the event loop
+serves others after a tenth of a millisecond."""
 MAX_WAIT_S = 5.0
 """Longest wait after failures: a broker that restarts should not be noticed much later."""
 
@@ -48,6 +52,12 @@ class Leader:
 
 class MarkerPort(Protocol):
     """The cluster, as far as markers need it."""
+
+    def append_at_once(self, work: SendMarkers) -> Results | None:
+        """Append the markers to the log that the coordinator writes to, too; their codes. None if
+        that is not possible for all of them: nothing was done. They need not be durable, for what
+        the coordinator appends after them is lost with them."""
+        ...
 
     def leader_of(self, partition: TopicPartition) -> Leader | None:
         """The leader in the metadata; None if there is no such partition (any more)."""
@@ -87,6 +97,16 @@ class MarkerSender:
     def waiting(self) -> int:
         """Partitions that wait for a request."""
         return sum(len(each.work.partitions) for queue in self._queues.values() for each in queue)
+
+    def append_at_once(self, work: SendMarkers) -> Results | None:
+        """Append few markers now; see MarkerPort. None: nothing was done, `send` them.
+
+        Not while others are on their way: one of the same producer from before a reload would be
+        written after these, into the transaction after (transaction version 1).
+        """
+        if self._closed or self._sending or len(work.partitions) > MAX_MARKERS_NOW:
+            return None
+        return self._port.append_at_once(work)
 
     def send(self, work: SendMarkers, report: Report) -> None:
         """Queue the markers of `work`. `report` is called from the event loop, never from here but

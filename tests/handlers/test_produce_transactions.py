@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from kafkawire.broker.markers import MarkerWriter
 from kafkawire.broker.verification import TransactionVerifier
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL
 from kafkawire.codec.compression import ZSTD
 from kafkawire.codec.errors import ErrorCode as E
 from kafkawire.codec.produce import MAX_ITEMS
 from kafkawire.codec.validate import MAX_RECORDS_AT_ONCE
-from kafkawire.handlers.produce.transactional import produce_error
 from kafkawire.log.io.disk import DiskFile
 from kafkawire.log.io.ports import Buffer
 from kafkawire.messages.end_txn import EndTxnRequest
@@ -50,6 +50,12 @@ async def producer(client: Client) -> RawProducer:
 def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """No coordinator answers at once, as if it were another broker."""
     monkeypatch.setattr(TransactionService, "answer_at_once", lambda *_: False)
+
+
+@pytest.fixture
+def queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Markers go through the queue, as those for another broker do."""
+    monkeypatch.setattr(MarkerWriter, "append_at_once", lambda *_: None)
 
 
 async def log_end(client: Client, index: int = 0) -> int:
@@ -127,6 +133,7 @@ async def test_version_2_adds_partitions_by_itself(
     await until(lambda: partition.last_stable_offset == 6)
 
 
+@pytest.mark.usefixtures("queued")
 async def test_next_transaction_waits_for_the_markers_of_the_last(
     server: Server, client: Client, producer: RawProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +158,7 @@ async def test_next_transaction_waits_for_the_markers_of_the_last(
     assert (rows[0].error_code, rows[0].base_offset) == (0, 2)
 
 
+@pytest.mark.usefixtures("queued")
 async def test_next_transaction_begins_as_soon_as_the_markers_are_written(
     server: Server, client: Client, producer: RawProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +183,7 @@ async def test_next_transaction_begins_as_soon_as_the_markers_are_written(
     assert not coordinator._completions._by_id
 
 
+@pytest.mark.usefixtures("queued")
 async def test_old_client_gets_a_retriable_code_while_markers_are_written(
     server: Server, client: Client, producer: RawProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -575,24 +584,3 @@ async def test_defect_is_answered(
         assert (await producer.send(b"a")).error_code == E.UNKNOWN_SERVER_ERROR
     assert "verifying a transaction of transactional id tx failed" in caplog.text
     assert (await producer.send(b"a")).error_code == 0
-
-
-@pytest.mark.parametrize(
-    ("code", "until_10", "in_11", "from_12"),
-    [
-        (E.TRANSACTION_ABORTABLE, 48, 120, 120),
-        (E.PRODUCER_FENCED, 47, 47, 47),
-        (E.INVALID_PRODUCER_ID_MAPPING, 49, 49, 49),
-        (E.INVALID_TXN_STATE, 48, 48, 48),
-        (E.CONCURRENT_TRANSACTIONS, 19, 19, 51),
-        (E.NETWORK_EXCEPTION, 19, 19, 19),
-        (E.COORDINATOR_LOAD_IN_PROGRESS, 19, 19, 19),
-        (E.COORDINATOR_NOT_AVAILABLE, 19, 19, 19),
-        (E.NOT_COORDINATOR, 19, 19, 19),
-    ],
-)
-def test_codes_of_the_coordinator_by_version(
-    code: E, until_10: int, in_11: int, from_12: int
-) -> None:
-    found = [int(produce_error(code, version).code) for version in (3, 10, 11, 12, 13)]
-    assert found == [until_10, until_10, in_11, from_12, from_12]

@@ -66,6 +66,9 @@ class FakeCluster:
     def leader_of(self, partition: TopicPartition) -> Leader | None:
         return self.leaders.get(partition, Leader(1, 0))
 
+    def append_at_once(self, work: SendMarkers) -> Results | None:
+        return None
+
     async def write_markers(self, broker: int, work: Sequence[SendMarkers]) -> Sequence[Results]:
         self.requests += 1
         self.sent += [(broker, each) for each in work]

@@ -189,6 +189,11 @@ class Life:
     def leader_of(self, partition: TopicPartition) -> Leader | None:
         return Leader(1, 0) if partition in self.outside.partitions else None
 
+    def append_at_once(self, work: SendMarkers) -> Results | None:
+        if self.over or self.rng.random() < 0.5:
+            return None
+        return {at: self.outside.partitions[at].mark(work) for at in sorted(work.partitions)}
+
     async def write_markers(self, broker: int, work: Sequence[SendMarkers]) -> Sequence[Results]:
         """Each marker may fail; all answers may be lost, written or not."""
         found: list[dict[TopicPartition, ErrorCode | None]] = []
