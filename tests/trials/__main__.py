@@ -17,9 +17,10 @@ def all_trials() -> list[Trial]:
     from tests.trials.kill.trial import TRIAL as KILL
     from tests.trials.settings.trial import TRIAL as SETTINGS
     from tests.trials.starve.trial import TRIAL as STARVE
+    from tests.trials.transactions.trial import TRIAL as TRANSACTIONS
     from tests.trials.wire.trial import TRIAL as WIRE
 
-    return [KILL, FLIP, WIRE, STARVE, SETTINGS]
+    return [KILL, TRANSACTIONS, FLIP, WIRE, STARVE, SETTINGS]
 
 
 def arguments(words: list[str]) -> argparse.Namespace:

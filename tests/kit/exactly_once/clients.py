@@ -28,7 +28,8 @@ PAGE_BYTES = (1, 300, 2_000, 1 << 20)
 @dataclass
 class Work:
     """The state that clients share. `net`: makes the network of one client; `over`: end soon;
-    `hurry`: no transaction waits for its timeout any more; `instances`: counted by id."""
+    `hurry`: no transaction waits for its timeout any more; `instances`: counted by id; `prefix`: of
+    their names."""
 
     net: Callable[[], Net]
     history: History
@@ -37,12 +38,13 @@ class Work:
     over: bool = False
     hurry: bool = False
     instances: dict[str, int] = field(default_factory=dict)
+    prefix: str = ""
 
     def instance(self, transactional_id: str) -> Transactional:
         """The next instance of an id, on connections of its own."""
         net = self.net()
         number = self.instances[transactional_id] = self.instances.get(transactional_id, 0) + 1
-        name = f"{transactional_id}{number}"
+        name = f"{self.prefix}{transactional_id}{number}"
         version, produce = self.versions[transactional_id]
         timeout_ms = 20_000 if self.hurry else net.rng.choice((1_500, 20_000, 20_000))
         return Transactional(

@@ -127,6 +127,8 @@ class World(TierWorld):
         ended = self.spawn(self.ended.wait())
         await asyncio.wait([starting, ended], return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
+        if not broker.over and isinstance(starting.exception(), OSError):
+            broker.end("kill")  # the disk failed; an operator starts it again
         if broker.over:
             await self.bury()
             return False

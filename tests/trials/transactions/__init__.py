@@ -1,0 +1,1 @@
+"""Trial `transactions`: SIGKILL of the broker and of its transactional clients, and a checker."""
