@@ -6,6 +6,7 @@ kafkawire.handlers.describe_transactions, kafkawire.handlers.list_transactions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -177,12 +178,12 @@ async def test_markers_of_groups_go_through_their_coordinator(
 async def test_failed_commit_is_the_code_of_every_marker(
     client: Client, partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def committed(_: CommitLog) -> None:
-        raise KafkaError(E.KAFKA_STORAGE_ERROR)
+    def after_commit(_: CommitLog, callback: Callable[[BaseException | None], None]) -> None:
+        callback(KafkaError(E.KAFKA_STORAGE_ERROR))
 
-    monkeypatch.setattr(CommitLog, "committed", committed)
-    codes = await write(client, marker(("t", 0), ("t", 1), ("t", 2)))
-    assert codes == [("t", index, E.KAFKA_STORAGE_ERROR) for index in range(3)]
+    monkeypatch.setattr(CommitLog, "after_commit", after_commit)
+    codes = await write(client, marker(("t", 0), ("t", 1)))
+    assert codes == [("t", index, E.KAFKA_STORAGE_ERROR) for index in range(2)]
 
 
 # -- DescribeProducers --------------------------------------------------------------------
