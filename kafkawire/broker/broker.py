@@ -45,6 +45,7 @@ from kafkawire.offsets.catalog.port import SegmentCatalog
 
 if TYPE_CHECKING:
     from kafkawire.broker.markers import MarkerWriter
+    from kafkawire.broker.other_brokers import OtherBrokers
     from kafkawire.broker.verification import TransactionVerifier
     from kafkawire.groups.service import GroupService
     from kafkawire.groups.transactional import Verification, Verified
@@ -120,7 +121,7 @@ class Broker:
         return MarkerWriter(
             self.env, self.node_id, self.catalog, self.table, self.log.commit_log,
             lambda index, marker: self.groups.write_marker(index, marker),
-            RemoteMarkers(self.env, self.catalog, self.listeners),
+            RemoteMarkers(self._other_brokers()),
         )  # fmt: skip
 
     @cached_property
@@ -208,9 +209,16 @@ class Broker:
     @cached_property
     def verifier(self) -> TransactionVerifier:
         """Created when a transaction first writes records or offsets."""
+        from kafkawire.broker.remote_coordinators import RemoteCoordinators
         from kafkawire.broker.verification import TransactionVerifier
 
-        return TransactionVerifier(self)
+        remote = RemoteCoordinators(self.node_id, self.catalog, self._other_brokers())
+        return TransactionVerifier(self, remote)
+
+    def _other_brokers(self) -> OtherBrokers:
+        from kafkawire.broker.other_brokers import OtherBrokers
+
+        return OtherBrokers(self.env, self.catalog, self.listeners)
 
     async def _verify_offsets(self, asked: Verification) -> Verified:
         return await self.verifier.verify_offsets(asked)
@@ -251,6 +259,8 @@ class Broker:
             await self.transactions.close()  # before the groups, which take its markers
         if "markers" in self.__dict__:
             self.markers.close()
+        if "verifier" in self.__dict__:
+            self.verifier.close()
         if "groups" in self.__dict__:
             await self.groups.close()
         if self.tiering is not None:

@@ -1,8 +1,9 @@
 """Verification that partitions belong to a transaction before records of it are appended (KIP-890).
 
-The partition is asked first, which knows open transactions, then the transaction coordinator: one
-question for all partitions of a request. A refusal for good drops the guard; after a retriable
-error it stays, so that a batch with a lower sequence is still appended first (KAFKA-14920).
+The partition is asked first, which knows open transactions, then the transaction coordinator, here
+or at another broker: one question for all partitions of a request. A refusal for good drops the
+guard; after a retriable error it stays, so that a batch with a lower sequence is still appended
+first (KAFKA-14920).
 
 Used by Produce and, for the partitions of `__consumer_offsets`, by TxnOffsetCommit.
 """
@@ -22,6 +23,7 @@ from kafkawire.transactions.machine.transaction import TopicPartition
 
 if TYPE_CHECKING:
     from kafkawire.broker.parts import BrokerParts
+    from kafkawire.broker.remote_coordinators import RemoteCoordinators
     from kafkawire.log.partition.partition import Partition
 
 WITHOUT_SEQUENCE = -1
@@ -59,8 +61,13 @@ class TransactionVerifier:
     """Asks for all requests of a broker. A question is bounded by its request; a connection has one
     at a time, and each partition has at most MAX_GUARDS guards."""
 
-    def __init__(self, broker: BrokerParts) -> None:
+    def __init__(self, broker: BrokerParts, remote: RemoteCoordinators) -> None:
         self._broker = broker
+        self._remote = remote
+
+    def close(self) -> None:
+        """End the connections to other coordinators."""
+        self._remote.close()
 
     async def verify(self, question: Question) -> dict[TopicPartition, Verified]:
         """Return for each partition NONE and the guard that the append needs, or the error."""
@@ -134,24 +141,40 @@ class TransactionVerifier:
     ) -> Mapping[TopicPartition, ErrorCode]:
         """Ask the coordinator."""
         request = question.about(partitions)
+        elsewhere = self._remote.find(question.transactional_id)
         if isinstance(request, VerifyPartitions):
+            if elsewhere is not None:
+                return await self._remote.ask(elsewhere, request)
             return await self._broker.transactions.verify(request)
-        return dict.fromkeys(partitions, await self._add(request, question.retries))
+        return dict.fromkeys(partitions, await self._add(request, elsewhere, question.retries))
 
-    async def _add(self, request: AddPartitions, retries: bool) -> ErrorCode:
-        """Add partitions. While markers of the transaction before are written, ask again for a
-        while: the producer has begun the next one as soon as it was allowed to."""
+    async def _add(self, request: AddPartitions, elsewhere: int | None, retries: bool) -> ErrorCode:
+        """Add partitions, here or at the coordinator of another broker. While markers of the
+        transaction before are written, ask again for a while: the producer has begun the next one
+        as soon as it was allowed to."""
         broker = self._broker
         config, clock = broker.config, broker.env.clock
         until = clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
         while True:
-            code = (await broker.transactions.ask(request)).code
+            code = await self._added(request, elsewhere)
             if code is not ErrorCode.CONCURRENT_TRANSACTIONS or not retries:
                 return code
             if clock.monotonic() >= until:
                 return code
             backoff_s = config.add_partitions_to_txn_retry_backoff_ms / 1000
-            await broker.transactions.completed(request.transactional_id, backoff_s)
+            if elsewhere is None:
+                await broker.transactions.completed(request.transactional_id, backoff_s)
+            else:
+                await broker.env.sleep(backoff_s)
+
+    async def _added(self, request: AddPartitions, elsewhere: int | None) -> ErrorCode:
+        """Return NONE if all partitions are part of the transaction, or the error of one."""
+        if elsewhere is None:
+            return (await self._broker.transactions.ask(request)).code
+        codes = await self._remote.ask(elsewhere, request)
+        errors = [code for code in codes.values() if code is not ErrorCode.NONE]
+        reasons = [code for code in errors if code is not ErrorCode.OPERATION_NOT_ATTEMPTED]
+        return next(iter(reasons or errors), ErrorCode.NONE)
 
     async def verify_offsets(self, asked: Verification) -> Verified:
         """Verify a partition of `__consumer_offsets`, or add it to the transaction: the port of the

@@ -1,6 +1,6 @@
 """Transactions whose partitions two brokers lead, half each: markers go to both.
 
-Covers: kafkawire.broker.remote_markers.
+Covers: kafkawire.broker.other_brokers, kafkawire.broker.remote_markers.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from kafkawire.broker.broker import Broker
+from kafkawire.broker.other_brokers import OtherBrokers
 from kafkawire.broker.remote_markers import RemoteMarkers, codes_of, request_of
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.partition.partition import Partition
-from kafkawire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
 from kafkawire.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -26,76 +26,18 @@ from kafkawire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from kafkawire.metadata.catalog import BrokerInfo, Catalog
-from kafkawire.server.run import Server
 from kafkawire.transactions.machine.decision import SendMarkers
-from kafkawire.transactions.machine.request import AddPartitions, EndTransaction, InitProducer
-from tests.kit.log.transactional import Producer
-from tests.kit.server import port_of, running
+from kafkawire.transactions.machine.request import EndTransaction
+from tests.kit.two_brokers import Two, two_brokers
 from tests.kit.waiting import until
 
-PARTITIONS = [("t", index) for index in range(4)]
 WORK = SendMarkers("tx", 7, 3, True, 5, 2, frozenset({("t", 1), ("t", 3), ("u", 0)}))
-
-
-async def share(server: Server, other: Server) -> None:
-    """Create a topic of four partitions; broker 2 leads the odd ones."""
-    broker = server.broker
-    node_id = 3 - broker.node_id
-    info = BrokerInfo(node_id, {"PLAINTEXT": ("127.0.0.1", port_of(other))}, None)
-    broker.catalog.add_broker(info)
-    await broker.metadata.register_broker(node_id, info.listeners, None)
-    topic = CreatableTopic("t", -1, -1)
-    topic.assignments = [CreatableReplicaAssignment(n, [1 + n % 2]) for n in range(4)]
-    (made,) = await broker.topics.create([topic])
-    assert made is not None
-    await broker.table.load(PARTITIONS)
-
-
-class Two:
-    """Two brokers: the first coordinates the transactions of "tx"."""
-
-    def __init__(self, first: Server, second: Server) -> None:
-        self.first = first.broker
-        self.second = second.broker
-
-    def partition(self, index: int) -> Partition:
-        return (self.first, self.second)[index % 2].table.named("t", index)
-
-    async def opened(self) -> tuple[str, int, int]:
-        """A transaction with a record in each partition."""
-        service = self.first.transactions
-        await service.coordinator_of("tx")
-        made = await service.init_producer(InitProducer("tx", 60_000))
-        who = "tx", made.producer_id, made.producer_epoch
-        added = await service.ask(AddPartitions(*who, frozenset(PARTITIONS)))
-        assert added.code is ErrorCode.NONE
-        producer = Producer(made.producer_id, made.producer_epoch)
-        for index in range(4):
-            producer.send(self.partition(index), b"x")
-            await self.partition(index).log.committed()
-        return who
-
-    async def state(self) -> tuple[str, list[int]]:
-        """The state of "tx", and its partitions."""
-        found = await self.first.transactions.describe("tx")
-        return found.transaction_state, [n for topic in found.topics for n in topic.partitions]
-
-    async def settled(self, state: str) -> None:
-        """Wait until every marker of "tx" is written."""
-        (coordinator,) = [each for each in self.first.transactions.led() if each.shard.transactions]
-        await until(lambda: coordinator.shard.transactions["tx"].state.label == state)
-        assert await self.state() == (state, [])
 
 
 @pytest.fixture
 async def two(tmp_path: Path) -> AsyncIterator[Two]:
-    async with (
-        running(tmp_path / "1", node_id="1") as first,
-        running(tmp_path / "2", node_id="2") as second,
-    ):
-        await share(first, second)
-        await share(second, first)
-        yield Two(first, second)
+    async with two_brokers(tmp_path) as started:
+        yield started
 
 
 @pytest.mark.slow
@@ -145,7 +87,7 @@ def remote(address: tuple[str, int] | None, name: str = "PLAINTEXT") -> RemoteMa
     catalog = Catalog("c")
     if address is not None:
         catalog.add_broker(BrokerInfo(2, {"OTHER": ("127.0.0.1", 1), name: address}, None))
-    return RemoteMarkers(real_env(), catalog, ["PLAINTEXT"])
+    return RemoteMarkers(OtherBrokers(real_env(), catalog, ["PLAINTEXT"]))
 
 
 async def test_broker_without_an_address_is_not_available() -> None:
@@ -180,6 +122,31 @@ async def test_stop_ends_a_request_that_waits_for_its_answer(
     with pytest.raises(KafkaError) as error:
         await asked
     assert error.value.code is ErrorCode.NETWORK_EXCEPTION
+    released.set()
+
+
+@pytest.mark.slow
+async def test_requests_that_wait_fail_with_the_one_before(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers = OtherBrokers(two.first.env, two.first.catalog, ["PLAINTEXT"])
+    arrived, released = asyncio.Event(), asyncio.Event()
+
+    async def hold(work: object) -> list[object]:
+        arrived.set()
+        await released.wait()
+        return [{}]
+
+    monkeypatch.setattr(two.second.markers, "write", hold)
+    request = request_of([WORK])
+    asked = [asyncio.ensure_future(brokers.request(2, 27, request)) for _ in range(3)]
+    await arrived.wait()
+    brokers.close()
+    for each in asked:
+        with pytest.raises(KafkaError) as error:
+            await each
+        assert error.value.code is ErrorCode.NETWORK_EXCEPTION
+    assert "request before" in str(error.value)
     released.set()
 
 
