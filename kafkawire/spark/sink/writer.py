@@ -104,14 +104,17 @@ class SinkWriter:
         return open_place(self.options.staging) if self.options.staging else None
 
     def _commit(
-        self, identity: BatchIdentity, messages: Iterable[WriterCommitMessage | None]
+        self, identity: BatchIdentity, messages: Sequence[WriterCommitMessage | None]
     ) -> None:
         from kafkawire.spark.sink.connection import SinkConnection
         from kafkawire.spark.sink.transaction import SinkTransaction
         from kafkawire.spark.source.files.locations import PlaceError
 
+        staged = _staged(messages)
+        if len(staged) < len(messages):
+            raise SinkError(f"{len(messages) - len(staged)} tasks returned nothing to commit")
+        parts = [part for rows in staged for part in rows.parts]
         place, connection = self._place(), SinkConnection(self.options.bootstrap)
-        parts = [part for rows in _staged(messages) for part in rows.parts]
         try:
             written = SinkTransaction(connection, self.options, identity, place).commit(parts)
         finally:

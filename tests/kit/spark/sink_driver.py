@@ -16,6 +16,7 @@ from kafkawire.spark.sink.partitions import Partitioner
 from kafkawire.spark.sink.rows import RowEncoder
 from kafkawire.spark.sink.staging import StagedPart, StagingWriter
 from kafkawire.spark.sink.transaction import BatchIdentity, SinkTransaction
+from kafkawire.spark.source.files.locations import Place
 from tests.kit.spark.sink import Killed
 
 STEPS = ("init_producer", "committed", "add_partitions", "append", "add_offsets", "commit_offsets",
@@ -26,8 +27,8 @@ ROWS = 40
 class Driver:
     """A driver that commits micro-batches of a query to a topic of its own."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._bootstrap, self._topic = bootstrap, topic
+    def __init__(self, bootstrap: str, topic: str, place: Place | None = None) -> None:
+        self._bootstrap, self._topic, self._place = bootstrap, topic, place
         self._options = parse_options(
             {"kafka.bootstrap.servers": self._bootstrap, "topic": topic, "batchBytes": "500"},
             streaming=True,
@@ -37,7 +38,7 @@ class Driver:
         connection = SinkConnection(self._bootstrap)
         try:
             identity = BatchIdentity(f"id-{self._topic}", number, "query")
-            made = SinkTransaction(connection, self._options, identity, None)
+            made = SinkTransaction(connection, self._options, identity, self._place)
             return made.commit(self._staged(number, connection))
         finally:
             connection.close()
@@ -45,7 +46,7 @@ class Driver:
     def _staged(self, number: int, connection: SinkConnection) -> tuple[StagedPart, ...]:
         values = [b"%d-%d" % (number, row) for row in range(ROWS)]
         partitioner = Partitioner(connection.partitions, 0)
-        encoder = RowEncoder(self._options, partitioner, StagingWriter(None, "q"))
+        encoder = RowEncoder(self._options, partitioner, StagingWriter(self._place, "q"))
         return encoder.encode([pa.record_batch({"key": values, "value": values})])
 
 

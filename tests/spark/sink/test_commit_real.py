@@ -11,8 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from kafkawire.spark.sink import staging
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.testing.broker import BrokerProcess
 from kafkawire.testing.plugin import Factory
+from tests.kit.minio import Minio
 from tests.kit.spark.sink import Killed, read_committed
 from tests.kit.spark.sink_driver import ROWS, STEPS, Driver, at_step, killed, wanted
 from tests.kit.spark.topics import Topics
@@ -91,3 +94,20 @@ def test_two_drivers_of_a_query_write_once(broker: BrokerProcess) -> None:
     assert done == [True]
     found = read_committed(broker.bootstrap, "twins", ROWS)
     assert Counter(value for _, _, value in found) == wanted(0)
+
+
+def test_batches_are_staged_in_a_bucket(
+    broker: BrokerProcess, minio: Minio, tier_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in minio.environ.items():
+        monkeypatch.setenv(name, text)
+    monkeypatch.setattr(staging, "INLINE_BYTES", 0)
+    minio.client().create_bucket(Bucket=tier_url.split("/")[2])
+    Topics(broker).make("staged", 3)
+    place = open_place(tier_url)
+    assert Driver(broker.bootstrap, "staged", place).commit(0)
+    assert len(list(place.list())) == 1
+    found = read_committed(broker.bootstrap, "staged", ROWS)
+    assert Counter(value for _, _, value in found) == wanted(0)
+    staging.discard(place, ["q"])
+    assert list(place.list()) == []

@@ -92,6 +92,13 @@ def test_stream_without_query_is_refused(cluster: FakeCluster) -> None:
     assert cluster.steps == []
 
 
+def test_missing_result_of_a_task_is_refused(cluster: FakeCluster) -> None:
+    writer = StreamWriter(parse_options(OPTIONS, streaming=True), VALUE)
+    with pytest.raises(SinkError, match="1 tasks returned nothing to commit"):
+        writer.commit([StagedRows(staged(0), QUERY), None], 0)
+    assert cluster.steps == []
+
+
 def test_staged_files_are_deleted_after_the_commit(cluster: FakeCluster, tmp_path: Path) -> None:
     """Those of failed attempts too, but not those of other queries."""
     place = open_place(str(tmp_path))
