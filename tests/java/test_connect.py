@@ -44,8 +44,9 @@ class Worker:
             ("bootstrap.servers", bootstrap),
             ("group.id", group),
             ("exactly.once.source.support", "enabled"),
-            # A restarted worker waits for transactions of the killed one in its offsets topic.
-            ("producer.transaction.timeout.ms", "2000"),
+            # A restarted worker waits for transactions of the killed one in its offsets topic. A
+            # restart of the broker must take less.
+            ("producer.transaction.timeout.ms", "8000"),
             ("listeners", self.url),
             ("key.converter", converter),
             ("value.converter", converter),

@@ -51,8 +51,9 @@ def write_properties(folder: Path, source: str, target: str, topic: str) -> Path
         "source->target.groups": f"{topic}-group",
         "source.consumer.isolation.level": "read_committed",
         "target.exactly.once.source.support": "enabled",
-        # A restarted worker waits for transactions of the killed one in its offsets topic.
-        "target.producer.transaction.timeout.ms": "2000",
+        # A restarted worker waits for transactions of the killed one in its offsets topic. A
+        # restart of the broker must take less.
+        "target.producer.transaction.timeout.ms": "8000",
         "dedicated.mode.enable.internal.rest": "true",
         "listeners": f"http://127.0.0.1:{port}",
         "tasks.max": "2",

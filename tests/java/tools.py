@@ -31,14 +31,14 @@ def run_alone(java: list[str], main: str, arguments: list[str], timeout_s: float
 
 
 class ToolServer:
-    """The JVM; started by the first call, and again after a call that did not end in time."""
+    """The JVM; started by the first call, and again after a call that failed."""
 
     def __init__(self, command: list[str]) -> None:
         self._command = command
         self._child: subprocess.Popen[bytes] | None = None
 
     def run(self, main: str, arguments: list[str], data: str, timeout_s: float) -> Done:
-        """Run the main method of a class. TimeoutError when it does not end in time."""
+        """Run the main method of a class. Fails when it does not end in time."""
         if self._child is None:
             self._child = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
@@ -51,9 +51,9 @@ class ToolServer:
         try:
             (code,) = LENGTH.unpack(self._read(LENGTH.size, end))
             stdout, stderr = self._read_field(end), self._read_field(end)
-        except TimeoutError as error:
+        except (TimeoutError, EOFError) as error:
             self.close()
-            raise TimeoutError(f"{main} {' '.join(arguments)} did not end") from error
+            raise AssertionError(f"{main} {' '.join(arguments)} {error}") from error
         return Done(code, stdout, stderr)
 
     def _read_field(self, end: float) -> str:
@@ -67,9 +67,10 @@ class ToolServer:
         found = b""
         while len(found) < count:
             if not select.select([source], [], [], max(0.0, end - time.monotonic()))[0]:
-                raise TimeoutError
+                raise TimeoutError("did not end in time")
             read = os.read(source, count - len(found))
-            assert read, "the JVM of the tools has ended"
+            if not read:
+                raise EOFError("ended the JVM of all tools")
             found += read
         return found
 
