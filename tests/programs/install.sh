@@ -9,15 +9,14 @@ home=${KAFKAWIRE_TEST_HOME:-$HOME/.cache/kafkawire-tests}/programs/$1
 want=$(find "$source" -type f -not -path '*/target/*' | LC_ALL=C sort | xargs cat | cksum)
 
 if [ "$(cat "$home/installed" 2>/dev/null)" != "$want" ]; then
-  rm -rf "$home"
   mkdir -p "$home"
+  rm -f "$home/installed"
   cd "$source"
   case $1 in
     franz-go) CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$home/copy" . >&2 ;;
     rdkafka)
       CARGO_TARGET_DIR="$home/target" cargo build --quiet --release --locked >&2
-      mv "$home/target/release/copy" "$home/copy"
-      rm -rf "$home/target" ;;
+      cp "$home/target/release/copy" "$home/copy" ;; # target stays: librdkafka is in it
   esac
   echo "$want" > "$home/installed"
 fi

@@ -29,7 +29,9 @@ fn main() {
 
 fn say(line: &str) {
     let mut out = std::io::stdout();
-    writeln!(out, "{line}").and_then(|()| out.flush()).expect("standard output is open");
+    writeln!(out, "{line}")
+        .and_then(|()| out.flush())
+        .expect("standard output is open");
 }
 
 fn run(bootstrap: &str, id: &str, from: &str, to: &str, hold: u64) -> KafkaResult<()> {
@@ -40,11 +42,13 @@ fn run(bootstrap: &str, id: &str, from: &str, to: &str, hold: u64) -> KafkaResul
         .set("enable.auto.commit", "false")
         .set("auto.offset.reset", "earliest")
         .set("isolation.level", "read_committed")
+        .set("reconnect.backoff.max.ms", "500")
         .create()?;
     let producer: BaseProducer = ClientConfig::new()
         .set("bootstrap.servers", bootstrap)
         .set("transactional.id", id)
         .set("linger.ms", "1")
+        .set("reconnect.backoff.max.ms", "500")
         .create()?;
     producer.init_transactions(LIMIT)?;
     say("ready");
@@ -70,7 +74,13 @@ fn copy_some(
         let Some(message) = consumer.poll(Duration::from_millis(50)) else {
             continue;
         };
-        let message = message?;
+        let message = match message {
+            Ok(message) => message,
+            Err(KafkaError::MessageConsumptionFatal(code)) => {
+                return Err(KafkaError::MessageConsumptionFatal(code))
+            }
+            Err(_) => continue, // reported, and tried again by librdkafka: the broker is away
+        };
         if copied == 0 {
             producer.begin_transaction()?;
             end = Some(Instant::now() + GATHER);
@@ -82,10 +92,11 @@ fn copy_some(
         producer.send(record).map_err(|(error, _)| error)?;
         copied += 1;
     }
-    let group = consumer
-        .group_metadata()
-        .ok_or(KafkaError::ConsumerCommit(rdkafka::types::RDKafkaErrorCode::UnknownGroup))?;
-    producer.send_offsets_to_transaction(&consumer.position()?, &group, LIMIT)?;
+    let group = consumer.group_metadata().ok_or(KafkaError::ConsumerCommit(
+        rdkafka::types::RDKafkaErrorCode::UnknownGroup,
+    ))?;
+    let positions = consumer.position()?;
+    again(|| producer.send_offsets_to_transaction(&positions, &group, LIMIT))?;
     producer.flush(LIMIT)?;
     if hold {
         say("open");
@@ -93,5 +104,16 @@ fn copy_some(
             consumer.poll(Duration::from_millis(100)); // it stays a member of its group
         }
     }
-    producer.commit_transaction(LIMIT)
+    again(|| producer.commit_transaction(LIMIT))
+}
+
+/// Repeat a call after errors that allow it. Other errors end the process: a new one ends the open
+/// transaction and begins after the last committed one.
+fn again(call: impl Fn() -> KafkaResult<()>) -> KafkaResult<()> {
+    loop {
+        match call() {
+            Err(KafkaError::Transaction(error)) if error.is_retriable() => continue,
+            done => return done,
+        }
+    }
 }
