@@ -282,6 +282,8 @@ class TransactionCoordinator:
         except Exception:
             self.appender.log_defect(f"markers of {work.transactional_id!r}")
             return
+        if not durable:
+            self.partition.begin_frame()  # no crash may keep the completion alone
         again = [effect for effect in decision.effects if isinstance(effect, SendMarkers)]
         decision.effects = [each for each in decision.effects if isinstance(each, DropMarkers)]
         if self._carry_out(decision, now_ms, None if durable else _not_awaited) is not None:

@@ -301,6 +301,11 @@ class Partition:
         kafkawire.log.partition.markers.append_offsets."""
         return Appended(*markers.append_offsets(self, batch, guard, now_ms))
 
+    def begin_frame(self) -> None:
+        """Have the next append follow everything queued so far, of all partitions, in the journal:
+        a crash that loses a part of the write batch and keeps this append keeps that, too."""
+        self.frame = None
+
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, adds: bool
     ) -> Guard | None:
