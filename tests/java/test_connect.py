@@ -95,6 +95,9 @@ def test_source_writes_every_number_once(
         "tasks.max": str(TASKS),
         "topic": name,
         "pause.ms": "30",
+        "exactly.once.support": "required",
+        "transaction.boundary": "interval",  # so that a transaction is open whenever one is killed
+        "transaction.boundary.interval.ms": "300",
     }
     wait_for(lambda: bool(first.ask("PUT", "/connectors/numbers/config", connector)))
     numbers = CommittedReader(bootstrap, name)
