@@ -123,6 +123,7 @@ def transactions(found: Found) -> str:
     """The section of out/transactions.json."""
     parts = [
         origin(found) + report.markdown(found["head"], found["rows"]),
+        report.markdown(found["cpu_head"], found["cpu"]),
         report.markdown(found["share_head"], found["shares"]),
     ]
     if found["ids"]:

@@ -70,9 +70,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`rounds`: transactions, Produces or Fetches, as the mode says; latencies of one, in ms."""
+    """`rounds`: transactions, Produces or Fetches, as the mode says; latencies of one, in ms.
+    `all_rounds`: with those of the warm-up."""
 
     rounds: int
+    all_rounds: int
     records: int
     bytes: int
     seconds: float
@@ -91,6 +93,7 @@ class Producer:
         self.name = f"{load.prefix}-{number}"
         self.spent_s: list[float] = []
         self.repeated = 0
+        self.all_rounds = 0
         self.read_bytes = 0
         self.producer = (-1, -1)
 
@@ -116,6 +119,7 @@ class Producer:
             if transactional:
                 yield from self._end()
                 sequence = 0
+            self.all_rounds += 1
             if started >= measured_from:
                 self.spent_s.append(time.monotonic() - started)
 
@@ -128,6 +132,7 @@ class Producer:
             request, at, size = self._produce_request(True)
             self._patch(request, at, size, 0)
             yield from self._produce(request)
+            self.all_rounds += 1
             self.spent_s.append(time.monotonic() - started)
 
     def _fetch(self, began: float) -> Steps:
@@ -151,8 +156,8 @@ class Producer:
             data = found.records or b""
             assert isinstance(data, bytes | bytearray | memoryview), "decoded from one buffer"
             empty = 0 if data else empty + 1
-            next_offset = offset_after(data)
-            offset = next_offset or 0
+            offset = offset_after(data)
+            self.all_rounds += 1
             if started >= measured_from:
                 self.read_bytes += len(data)
                 self.spent_s.append(time.monotonic() - started)
@@ -299,6 +304,7 @@ def run(load: Load) -> Outcome:
         raise LoadFailed("no transaction ended in time")
     return Outcome(
         len(spent),
+        sum(producer.all_rounds for producer in producers),
         len(spent) * load.records,
         sum(producer.read_bytes for producer in producers),
         load.seconds,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -27,11 +28,22 @@ from bench.fleet import Fleet
 from bench.peer_recipes import NotInstalled, installed, versions
 from bench.runner import Place
 from bench.server import Server, ServerError, kafkawire
+from bench.transaction_load import LOADING, framed
+from kafkawire.codec.compile import decode, encode
+from kafkawire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 HEAD = ("load", "unit", "kafkawire", "kafkawire, fsync", "Kafka", "ours to Kafka's", "min", "max")
+CPU_HEAD = (
+    "CPU us of the broker for one",
+    "kafkawire",
+    "kafkawire, fsync",
+    "Kafka",
+    "Kafka's to ours",
+)
 SHARE_HEAD = ("part of the load without transactions", "kafkawire", "kafkawire, fsync", "Kafka")
 FACTS_HEAD = ("kafkawire", "figure", "unit", "bound")
 PRODUCERS = 8
+LIST_TRANSACTIONS = 66
 OPEN_IDS = 10_000
 RUN_LIMIT_S = 180
 PLAIN, MANY, ONE, ONE_PLAIN = (
@@ -108,6 +120,7 @@ class Course:
         self.fleet = fleet
         self.options = options
         self.figures: dict[str, dict[str, list[float]]] = {load: {} for load in LOADS}
+        self.cpu_us: dict[str, dict[str, list[float]]] = {load: {} for load in LOADS}
         self.failed: list[str] = []
 
     def run(self, step: report.Step) -> None:
@@ -134,6 +147,7 @@ class Course:
         with Admin(server.port) as admin:
             admin.create_topic(topic, PRODUCERS)
             for load, options in LOADS.items():
+                before_s = server.cpu_s()
                 try:
                     found = run_load(
                         server.port,
@@ -148,10 +162,13 @@ class Course:
                     self.failed.append(f"{load}, {label(server)}: {error}")
                     step(self.failed[-1], True)
                     continue
+                cpu_us = (server.cpu_s() - before_s) / found["all_rounds"] * 1e6
+                self.cpu_us[load].setdefault(label(server), []).append(cpu_us)
                 value = figure(load, found)
                 self.figures[load].setdefault(label(server), []).append(value)
                 text = f"{load}, {label(server)}: {report.number(value)} {unit(load)}"
-                step(f"{text}, p99 {report.number(found['p99_ms'])} ms", True)
+                text += f", p99 {report.number(found['p99_ms'])} ms"
+                step(f"{text}, CPU {report.number(cpu_us)} us", True)
             admin.delete_topic(topic)
 
     def rows(self) -> list[list[str]]:
@@ -165,6 +182,16 @@ class Course:
         ratios = sorted(ours / theirs for ours, theirs in pairs if theirs)
         shown = [median(ratios), ratios[0], ratios[-1]] if ratios else []
         return [load, unit(load), *medians, *(map(report.number, shown) if shown else [""] * 3)]
+
+    def cpu_rows(self) -> list[list[str]]:
+        """CPU time of the broker by transaction, request or Fetch: it depends less on what else
+        the machine does than the rates."""
+        rows = []
+        for load, by_column in self.cpu_us.items():
+            medians = [median(by_column.get(name, [0.0])) for name in HEAD[2:5]]
+            ratio = report.number(medians[2] / medians[0]) if medians[0] and medians[2] else ""
+            rows.append([load, *map(report.number, medians), ratio])
+        return rows
 
     def shares(self) -> list[list[str]]:
         """The part of a load that it reaches with transactions, median of the rounds."""
@@ -197,16 +224,38 @@ def open_ids(options: argparse.Namespace) -> list[list[str]]:
         grown = (server.memory().anon_bytes - before) / report.MIB
         server.stop()
         server.start()
-        began = time.monotonic()
-        run_load(server.port, options.client_core, **load, ids=20, prefix="later")
-        loaded_s = time.monotonic() - began
+        begun_cpu_s = server.cpu_s()
+        loaded_s = loading_s(server.port, options.ids)
+        loaded_cpu_s = server.cpu_s() - begun_cpu_s
     finally:
         server.discard()
     count = f"{options.ids:,} open transactional ids"
     return [
         [f"memory of {count}", report.number(grown), "MiB", "50"],
-        [f"restart with {count} until others begin", report.number(loaded_s), "s", "2"],
+        [f"loading {count} after a restart", report.number(loaded_s), "s", "2"],
+        ["of that CPU time of the broker", report.number(loaded_cpu_s), "s", "2"],
     ]
+
+
+def loading_s(port: int, least: int) -> float:
+    """Seconds until all transactional ids are listed. Raises LoadError for fewer."""
+    request = framed(LIST_TRANSACTIONS, 0, encode(ListTransactionsRequest(), 0))
+    began = time.monotonic()
+    with (
+        socket.create_connection(("127.0.0.1", port)) as connection,
+        connection.makefile("rb") as answers,
+    ):
+        while True:
+            connection.sendall(request)
+            answer = answers.read(int.from_bytes(answers.read(4), "big"))
+            found = decode(ListTransactionsResponse, 0, answer[5:])
+            spent_s = time.monotonic() - began
+            if found.error_code != LOADING:
+                break
+            time.sleep(0.01)
+    if len(found.transaction_states) < least:
+        raise LoadError(f"{len(found.transaction_states)} transactional ids after a restart")
+    return spent_s
 
 
 def course(options: argparse.Namespace) -> Course:
@@ -232,6 +281,8 @@ def course(options: argparse.Namespace) -> Course:
         "rounds": options.rounds,
         "head": HEAD,
         "rows": found.rows(),
+        "cpu_head": CPU_HEAD,
+        "cpu": found.cpu_rows(),
         "share_head": SHARE_HEAD,
         "shares": found.shares(),
         "facts_head": FACTS_HEAD,
@@ -241,6 +292,7 @@ def course(options: argparse.Namespace) -> Course:
     }
     print(report.write_json("transactions.json", content))
     report.show("transactions", HEAD, found.rows())
+    report.show("CPU time", CPU_HEAD, found.cpu_rows())
     report.show("with transactions to without", SHARE_HEAD, found.shares())
     if facts:
         report.show("open transactional ids", FACTS_HEAD, facts)

@@ -70,4 +70,7 @@ def put_uvarint(out: bytearray, value: int) -> None:
 
 def put_varint(out: bytearray, value: int) -> None:
     """Append a signed number, zig-zag; the bytes are the same for 32 and 64 bits."""
+    if 0 <= value < 64:  # most lengths and deltas
+        out.append(value << 1)
+        return
     put_uvarint(out, value << 1 if value >= 0 else (-value << 1) - 1)

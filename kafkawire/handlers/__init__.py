@@ -5,7 +5,8 @@ imported when its API is first requested. A handler's docstring lists the change
 and what is not implemented (docs/apis.md). `exchange` is one request and its position in the order
 of responses, `context` the argument of most handlers, `slices` encodes long responses in steps,
 `budget` bounds the work for one client in an event-loop iteration, `failures` makes the response if
-a handler raises. Produce, Fetch and Heartbeat are hot: they parse the receive buffer themselves.
+a handler raises. Produce, Fetch, Heartbeat and EndTxn are hot: they parse the receive buffer
+themselves.
 
 Easy to get wrong:
 

@@ -2,8 +2,8 @@
 
 A row names its handler by module, so that starting a broker imports neither handlers nor message
 modules: the first request for an API does. Cold handlers are `async def name(ctx, request)` in
-`kafkawire.handlers.<name>`; hot ones (Produce, Fetch, Heartbeat) are classes that read the receive
-buffer themselves. To add an API, add a row and a module.
+`kafkawire.handlers.<name>`; hot ones (Produce, Fetch, Heartbeat, EndTxn) are classes that read the
+receive buffer themselves. To add an API, add a row and a module.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(23, "offset_for_leader_epoch"),
     ApiRow(24, "add_partitions_to_txn"),
     ApiRow(25, "add_offsets_to_txn"),
-    ApiRow(26, "end_txn"),
+    ApiRow(26, "end_txn", "EndTxn"),
     ApiRow(27, "write_txn_markers"),
     ApiRow(28, "txn_offset_commit", newest=5),
     ApiRow(29, "describe_acls"),
