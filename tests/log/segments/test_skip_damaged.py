@@ -1,13 +1,15 @@
 """The job that skips damaged batches, and its account, which later jobs keep.
 
-Covers: kafkawire.log.segments.skip.job.
+Covers: kafkawire.log.segments.skip.job, kafkawire.log.segments.skip.outcomes.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from kafkawire.codec.batches import HEAD_BYTES, empty_batches, iter_batches
+from kafkawire.codec.batches import HEAD_BYTES, TRANSACTIONAL, build, empty_batches, iter_batches
+from kafkawire.codec.control import ABORT, COMMIT, pack_marker
+from kafkawire.codec.damage import BadBatches
 from kafkawire.codec.segment.format import LostRange, PartitionState
 from kafkawire.log.io.worker_jobs import (
     Input,
@@ -22,6 +24,7 @@ from kafkawire.log.io.worker_jobs import (
     unpack_all,
 )
 from kafkawire.log.segments.file.open import read_lost_ranges
+from kafkawire.log.segments.skip.outcomes import Outcomes
 from tests.kit.log.compaction import keyed
 from tests.kit.log.segment_jobs import (
     BadDisk,
@@ -86,6 +89,59 @@ def test_damage_outside_batches_skips_no_batch(fs: MemFileSystem, what: str) -> 
     whole = everything(read(fs, made))
     assert whole.batches == [[batch(at) for at in range(9)]]
     assert (whole.states[3].aborted == state.aborted) == (what == "index")
+
+
+def transactional(producer_id: int, base: int, value: bytes = b"x") -> bytes:
+    pairs = [(None, value)]
+    return bytes(
+        build(
+            pairs, timestamp_ms=1, base_offset=base, producer_id=producer_id, producer_epoch=0,
+            base_sequence=base, attributes=TRANSACTIONAL,
+        )
+    )  # fmt: skip
+
+
+def marker(producer_id: int, base: int, kind: int) -> bytes:
+    made = pack_marker(producer_id, 0, 1, kind, 1)
+    made[:8] = base.to_bytes(8, "big")
+    return bytes(made)
+
+
+def test_without_its_state_no_aborted_record_is_served(fs: MemFileSystem) -> None:
+    """The markers in the segment say what was aborted; what they do not say is left out."""
+    batches = [
+        transactional(1, 0),
+        transactional(2, 1),
+        marker(1, 2, ABORT),
+        batch(3),
+        transactional(1, 4),
+        marker(2, 5, COMMIT),
+        marker(1, 6, COMMIT),
+        transactional(3, 7),  # ended in a later segment
+        batch(8),
+    ]
+    state = PartitionState(1, aborted=[(1, 0, 2), (3, 7, 20)])
+    path = put(fs, 1, [Part(3, batches, state=state)])
+    trailer = everything(read(fs, path)).trailer
+    (start,) = (each.body_start for each in trailer.sections if each.name == "state")
+    made, lost = skip(fs, path, spoil(fs, path, start + 10))
+    assert lost == [Lost(3, "t3", 2, 7, 8)]
+    whole = everything(read(fs, made))
+    assert whole.batches == [[*batches[:7], bytes(empty_batches(7, 8)), batches[8]]]
+    assert whole.states[3].aborted == [(1, 0, 2)]
+
+
+def test_damage_before_a_marker_makes_an_outcome_unknown() -> None:
+    """The damaged bytes may have held another marker."""
+    data = memoryview(transactional(1, 0) + b"?" * 9 + transactional(1, 3) + marker(1, 4, ABORT))
+    size = len(transactional(1, 0))
+    bad = [BadBatches(size, size + 9, 1, 3)]
+    outcomes = Outcomes()
+    outcomes.add(data, bad)
+    outcomes.finish()
+    assert outcomes.aborted == [(1, 3, 4)]
+    assert outcomes.unknown == {0}
+    assert outcomes.with_unknown(data, bad) == [BadBatches(0, size, 0, 1), *bad]
 
 
 def test_truncated_file_keeps_remaining_batches(fs: MemFileSystem) -> None:

@@ -2,7 +2,9 @@
 
 Used by --skip-lost, when no other copy is left. It trusts only the rows of the metadata, not the
 file's directory, so that damage to one section affects nothing else. What cannot be read is left
-out, and the new segment lists its offsets and the reason. Intact batches stay as they are.
+out, and the new segment lists its offsets and the reason. Intact batches stay as they are, except
+where the state is damaged, which says what transactions were aborted: then batches of transactions
+whose end is not in the segment are left out, too.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import Lost, Pace, SkipArguments, SkipResult, pack, unpack_all
 from kafkawire.log.segments.file.open import SegmentFile
 from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
+from kafkawire.log.segments.skip.outcomes import Outcomes
 
 Stretch = tuple[memoryview, list[BadBatches]]
 """Bytes of a partition, and which of them are left out."""
@@ -36,10 +39,16 @@ def run(fs: FileSystem, arguments: SkipArguments, pace: Pace) -> SkipResult:
         states = source.states()
         with SegmentWriter(fs, arguments.output, *made_by) as writer:
             for entry in unpack_all(arguments.entries):
-                state = states.get(entry.number) or PartitionState()
+                state = (states or {}).get(entry.number) or PartitionState()
+                outcomes = Outcomes()
+                if states is None:
+                    for stretch in source.stretches(entry):
+                        outcomes.add(*stretch)
+                    outcomes.finish()
+                    state.aborted = outcomes.aborted
                 topic = (entry.topic_id, entry.topic, entry.index)
                 writer.begin(entry.number, topic, entry.base_offset, state)
-                gaps = _copy(writer, source, entry)
+                gaps = _copy(writer, source, entry, outcomes)
                 reason = GONE if source.gone else DAMAGED
                 new = [LostRange(*gap, arguments.created_ms, reason) for gap in gaps]
                 state.lost = sorted([*state.lost, *new])
@@ -51,11 +60,14 @@ def run(fs: FileSystem, arguments: SkipArguments, pace: Pace) -> SkipResult:
     return SkipResult(made, pack(lost))
 
 
-def _copy(writer: SegmentWriter, source: _Source, entry: PartitionEntry) -> list[tuple[int, int]]:
+def _copy(
+    writer: SegmentWriter, source: _Source, entry: PartitionEntry, outcomes: Outcomes
+) -> list[tuple[int, int]]:
     """Write the intact batches of a partition, and empty ones in place of the others; return the
     offsets [first, end) of these."""
     gaps: list[tuple[int, int]] = []
-    for data, bad in source.stretches(entry):
+    for data, damaged in source.stretches(entry):
+        bad = outcomes.with_unknown(data, damaged) if outcomes.unknown else damaged
         at = 0
         for one in bad:
             if one.start > at:
@@ -96,18 +108,18 @@ class _Source:
                 self._mapped = MappedFile(fs, path)
         self.gone = self._mapped is None
 
-    def states(self) -> dict[int, PartitionState]:
-        """Return the states of its partitions; none if they cannot be read."""
+    def states(self) -> dict[int, PartitionState] | None:
+        """Return the states of its partitions; None if they cannot be read."""
         if self.gone:
             return {}
         try:
             file = SegmentFile(self._fs, self._path)
         except (FormatError, OSError):
-            return {}
+            return None
         try:
             return file.states()
         except (FormatError, OSError):
-            return {}
+            return None
         finally:
             file.close()
 
