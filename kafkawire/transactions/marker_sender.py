@@ -19,6 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Protocol
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -79,11 +80,20 @@ class _Queued:
     leader: Leader
 
 
+@dataclass(slots=True)
+class _Dividing:
+    """Work that is being queued in slices. `wanted`: its coordinator is still there."""
+
+    work: SendMarkers
+    report: Report
+    wanted: bool = True
+
+
 class MarkerSender:
     """All markers of this broker's coordinators. The queues are bounded by what coordinators hold
     in memory: each partition of a decided transaction is in at most one."""
 
-    __slots__ = ("_closed", "_env", "_failures", "_port", "_queues", "_sending")
+    __slots__ = ("_closed", "_dividing", "_env", "_failures", "_port", "_queues", "_sending")
 
     def __init__(self, env: Env, port: MarkerPort) -> None:
         self._env = env
@@ -91,6 +101,7 @@ class MarkerSender:
         self._queues: dict[int, deque[_Queued]] = {}
         self._failures: dict[int, int] = {}
         self._sending: set[int] = set()
+        self._dividing: list[_Dividing] = []
         self._closed = False
 
     @property
@@ -104,15 +115,37 @@ class MarkerSender:
         Not while others are on their way: one of the same producer from before a reload would be
         written after these, into the transaction after (transaction version 1).
         """
-        if self._closed or self._sending or len(work.partitions) > MAX_MARKERS_NOW:
+        busy = self._sending or self._dividing
+        if self._closed or busy or len(work.partitions) > MAX_MARKERS_NOW:
             return None
         return self._port.append_at_once(work)
 
     def send(self, work: SendMarkers, report: Report) -> None:
-        """Queue the markers of `work`. `report` is called from the event loop, never from here but
-        for partitions without a leader."""
+        """Queue the markers of `work`, more than MAX_MARKERS_AT_ONCE in slices. `report` is called
+        from the event loop, never from here but for partitions without a leader."""
         if self._closed:
             return
+        if len(work.partitions) <= MAX_MARKERS_AT_ONCE:
+            self._queue(work, report)
+            return
+        dividing = _Dividing(work, report)
+        self._dividing.append(dividing)
+        self._env.spawn(self._divide(dividing), "divide transaction markers")
+
+    async def _divide(self, dividing: _Dividing) -> None:
+        """Queue many markers, a request's worth at a time."""
+        work, report = dividing.work, dividing.report
+        partitions = iter(work.partitions)
+        try:
+            while portion := frozenset(islice(partitions, MAX_MARKERS_AT_ONCE)):
+                if self._closed or not dividing.wanted:
+                    return
+                self._queue(replace(work, partitions=portion), report)
+                await self._env.slices.give_way()
+        finally:
+            self._dividing.remove(dividing)
+
+    def _queue(self, work: SendMarkers, report: Report) -> None:
         by_leader: dict[Leader, list[TopicPartition]] = {}
         gone: dict[TopicPartition, ErrorCode | None] = {}
         for partition in sorted(work.partitions):
@@ -123,9 +156,8 @@ class MarkerSender:
                 by_leader.setdefault(leader, []).append(partition)
         for leader, partitions in by_leader.items():
             queue = self._queues.setdefault(leader.broker, deque())
-            for start in range(0, len(partitions), MAX_MARKERS_AT_ONCE):
-                portion = frozenset(partitions[start : start + MAX_MARKERS_AT_ONCE])
-                queue.append(_Queued(replace(work, partitions=portion), report, leader))
+            portion = replace(work, partitions=frozenset(partitions))
+            queue.append(_Queued(portion, report, leader))
             self._wake(leader.broker)
         if gone:
             logger.warning(
@@ -137,6 +169,9 @@ class MarkerSender:
 
     def forget(self, report: Report) -> None:
         """Drop what is queued for a coordinator that is unloaded; `report` is the one it gave."""
+        for dividing in self._dividing:
+            if dividing.report == report:
+                dividing.wanted = False
         for queue in self._queues.values():
             kept = [each for each in queue if each.report != report]
             queue.clear()

@@ -92,11 +92,28 @@ async def test_a_request_is_bounded(
 ) -> None:
     monkeypatch.setattr(marker_sender, "MAX_MARKERS_AT_ONCE", 4)
     sender.send(work(*(("t", n) for n in range(10))), reports.take)
-    sender.send(work(T0, T1, id_="u"), reports.take)
+    sender.send(work(T0, T1, id_="u"), reports.take)  # does not wait for all of the others
     await spin()
-    assert cluster.requests == 3
-    assert [len(each.partitions) for _, each in cluster.sent] == [4, 4, 2, 2]
+    assert cluster.requests == 4
+    assert [len(each.partitions) for _, each in cluster.sent] == [2, 4, 4, 2]
     assert len(reports.got) == 4
+
+
+async def test_many_markers_are_queued_in_slices(
+    sender: MarkerSender, cluster: FakeCluster, reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others run in between; a coordinator that is unloaded meanwhile takes no more."""
+    monkeypatch.setattr(marker_sender, "MAX_MARKERS_AT_ONCE", 4)
+    cluster.held = asyncio.Event()
+    sender.send(work(*(("t", n) for n in range(100))), reports.take)
+    assert sender.append_at_once(work()) is None
+    await asyncio.sleep(0)
+    assert 0 < sender.waiting < 100
+    sender.forget(reports.take)
+    cluster.held.set()
+    await spin()
+    assert sender.waiting == 0
+    assert cluster.requests <= 1
 
 
 async def test_a_partition_that_is_gone_is_reported(
