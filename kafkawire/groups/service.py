@@ -265,7 +265,8 @@ class GroupService:
         """End a transaction in a partition of the offsets topic: NONE once the marker is committed
         and its pending offsets are current or dropped (KAFKA-17507). The only way to write a
         marker there."""
-        found = self.coordinators[partition] if partition < len(self.coordinators) else None
+        exists = 0 <= partition < len(self.coordinators)
+        found = self.coordinators[partition] if exists else None
         if found is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         answer = await self._put(found, MARKER, BROKER, 0, WriteMarker(marker))

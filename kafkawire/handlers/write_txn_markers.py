@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from kafkawire.broker.markers import Marked
 from kafkawire.codec.control import ABORT, COMMIT, TransactionMarker
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -68,12 +68,7 @@ def _marker(each: WritableTxnMarker) -> TransactionMarker | None:
 
 
 async def _write(ctx: RequestContext, work: list[Marked], results: Results) -> None:
-    if not work:
-        return
-    try:
-        written = await ctx.broker.markers.write(work)
-    except KafkaError as error:  # the commit: it is not known which markers are durable
-        written = [dict.fromkeys(partitions, error.code) for _, partitions in work]
+    written = await ctx.broker.markers.write(work)
     for (marker, _), codes in zip(work, written, strict=True):
         results[marker.producer_id].update(codes)
 

@@ -16,7 +16,9 @@ import pytest
 
 from kafkawire.log.partition.partition import Partition
 from tests.kit.env import EPOCH_MS
+from tests.kit.log.fsck import scanned
 from tests.kit.log.transactional import Producer, committed_records, packed
+from tests.kit.memory_metadata import MemoryMetadata
 from tests.kit.tier.cold import ColdWorld
 from tests.kit.waiting import settle
 
@@ -180,10 +182,21 @@ class Simulation:
             for name in self.world.fs.listdir(JOURNALS):
                 if name.endswith(".index") and self.rng.random() < 0.5:
                     self.world.fs.remove(f"{JOURNALS}/{name}")
+        await self.scan()
         await self.world.start()
         self.open_tier()
         end = self.partition.next_offset
         self.model, self.producers = next(state for state in states if len(state[0].records) == end)
+
+    async def scan(self) -> None:
+        """fsck finds nothing wrong."""
+        world = self.world
+        world.metadata = MemoryMetadata(world.database)
+        world.catalog = await world.metadata.open()
+        world.storage = world.metadata.storage(world.env.clock.now_ms)
+        report = await scanned(world)
+        found = [f"{each.where}: {each.text}" for each in report.problems if not each.harmless]
+        assert not found
 
     def state(self) -> tuple[Model, list[Producer]]:
         """A copy of all that a crash may take back."""

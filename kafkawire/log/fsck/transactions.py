@@ -36,16 +36,18 @@ MAX_FILES = 32
 MAX_NAMED = 20
 """Differences of one partition that are reported; more would say nothing else."""
 
-DATA, UNKNOWN = -3, -1
-"""Kind of a batch that is no marker; first offset of a transaction that began before the checked
-offsets."""
+DATA = -3
+"""Kind of a batch that is no marker."""
+JOURNALS = -1
+"""Stands for the number of a mapping where batches are in the journals."""
 
 
 class AbortedFound(NamedTuple):
-    """An aborted transaction as its batches tell; `exact`: its first offset is known."""
+    """An aborted transaction as its batches tell: the offset of its first batch in each mapping, by
+    its number, in their order. `exact`: it has none before the checked offsets."""
 
     producer_id: int
-    first: int
+    batches: dict[int, int]
     marker: int
     exact: bool
 
@@ -96,12 +98,14 @@ def _abort_markers(facts: Iterable[Fact]) -> Iterator[int]:
 @dataclass(slots=True)
 class _History:
     """Transactions of one partition, from its batches in their order. `whole`: nothing is before
-    the first of them; `dense`: no offset was left out; `opened`: first offset by producer ID."""
+    the first of them; `dense`: no offset was left out; `part`: number of the mapping that is read;
+    `opened`: by producer ID the first offset in each mapping."""
 
     whole: bool
     checkpoint_end: int
     dense: bool = True
-    opened: dict[int, int] = field(default_factory=dict)
+    part: int = JOURNALS
+    opened: dict[int, dict[int, int]] = field(default_factory=dict)
     at_checkpoint: dict[int, int] | None = None
     aborted: list[AbortedFound] = field(default_factory=list)
     lone_markers: int = 0
@@ -111,22 +115,25 @@ class _History:
         """Take the next transactional batch."""
         self.reach(base)
         if kind == DATA:
-            self.opened.setdefault(producer_id, base)
+            self.opened.setdefault(producer_id, {}).setdefault(self.part, base)
             return
         if kind < 0:  # no marker of a transaction, or one whose record compaction has removed
             return
         known = self.whole or producer_id in self.settled
         self.settled.add(producer_id)
-        first = self.opened.pop(producer_id, UNKNOWN)
-        if first == UNKNOWN and known:
-            self.lone_markers += 1
-        elif kind == ABORT:
-            self.aborted.append(AbortedFound(producer_id, first, base, known))
+        batches = self.opened.pop(producer_id, None)
+        if batches is None:  # without `known` the transaction may have begun before
+            self.lone_markers += known
+        if kind == ABORT and (batches is not None or not known):
+            self.aborted.append(AbortedFound(producer_id, batches or {}, base, known))
 
     def reach(self, offset: int) -> None:
         """Note what is open at the end of the checkpoint, once it is passed."""
         if self.at_checkpoint is None and offset >= self.checkpoint_end:
-            self.at_checkpoint = dict(self.opened)
+            self.at_checkpoint = {
+                producer_id: next(iter(batches.values()))
+                for producer_id, batches in self.opened.items()
+            }
 
     def knows_first(self, producer_id: int) -> bool:
         """Return whether the first offset of what the producer has open is known."""
@@ -164,8 +171,9 @@ class TransactionCheck:
         start = mappings[0].base_offset if mappings else cut
         checkpoint_end = row.checkpoint.next_offset if row.checkpoint is not None else 0
         history = _History(start == 0, checkpoint_end)
-        for mapping in mappings:
+        for history.part, mapping in enumerate(mappings):
             self._walk(mapping, history)
+        history.part = JOURNALS
         for base, producer_id, kind in self._journals.events(row.number, cut):
             history.take(base, producer_id, kind)
         history.reach(max(checkpoint_end, cut))
@@ -174,8 +182,8 @@ class TransactionCheck:
         self._report.lone_markers += history.lone_markers
         problems = list(_compare_checkpoint(row, history, start))
         if history.dense:
-            for mapping in mappings:
-                problems += self._compare_segment(mapping, row, history)
+            for part, mapping in enumerate(mappings):
+                problems += self._compare_segment(part, mapping, row, history)
         for text in problems[:MAX_NAMED]:
             self._report.add(name, text)
         self._compare_indexes(name, row.number, cut, history)
@@ -230,7 +238,7 @@ class TransactionCheck:
             at += fields[1] + PREFIX_BYTES
 
     def _compare_segment(
-        self, mapping: SegmentRange, row: PartitionRow, history: _History
+        self, part: int, mapping: SegmentRange, row: PartitionRow, history: _History
     ) -> Iterator[str]:
         """Yield the differences between the list of a segment and its batches."""
         opened = self._open(mapping.segment_id)
@@ -242,9 +250,8 @@ class TransactionCheck:
         where = f"the segment of offsets {mapping.base_offset}-{mapping.end_offset - 1}"
         known = {each.marker: each for each in history.aborted}
         for each in history.aborted:
-            overlaps = mapping.base_offset <= each.marker and each.first < mapping.end_offset
-            if overlaps and each.marker >= log_start:
-                yield from _difference(where, each, listed.get(each.marker))
+            if each.marker >= log_start:
+                yield from _difference(where, each, listed.get(each.marker), part)
         start = mapping.base_offset
         for producer_id, first, marker in state.aborted:
             if start <= marker < mapping.end_offset and marker not in known:
@@ -260,7 +267,7 @@ class TransactionCheck:
             found, entry = known.get(marker), listed.get(marker)
             texts: Iterable[str] = ()
             if found is not None:
-                texts = _difference("its index", found, entry)
+                texts = _difference("its index", found, entry, JOURNALS)
             elif entry is not None:
                 texts = (_too_many("its index", entry),)
             for text in texts:
@@ -269,17 +276,26 @@ class TransactionCheck:
                 self._report.add(where, f"of {name}, {text}", repair, self._without_index(journal))
 
 
-def _difference(where: str, found: AbortedFound, entry: Aborted | None) -> Iterator[str]:
+def _difference(where: str, found: AbortedFound, entry: Aborted | None, part: int) -> Iterator[str]:
+    """Yield what is wrong with the entry in the list of one mapping. A list may name a transaction
+    from its first batch in that mapping on: after a start of the broker no more of it may be known,
+    and readers need no more."""
     text = (
         f"the aborted transaction of producer {found.producer_id} that ends at offset "
         f"{found.marker}"
     )
+    first = found.batches.get(part)
     if entry is None:
-        yield f"{where} leaves out {text}: readers of committed records would get its records"
-    elif entry[0] != found.producer_id or (found.exact and entry[1] != found.first):
+        if first is not None:
+            yield f"{where} leaves out {text}: readers of committed records would get its records"
+        return
+    begun = next(iter(found.batches.values()), None)
+    early = found.exact and begun is not None and entry[1] < begun
+    late = first is not None and entry[1] > first
+    if entry[0] != found.producer_id or early or late:
         yield (
             f"{where} says that {text} began at offset {entry[1]} of producer {entry[0]}, its "
-            f"batches at {found.first}"
+            f"batches at {begun}"
         )
 
 
