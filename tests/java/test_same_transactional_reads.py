@@ -69,7 +69,7 @@ def test_list_offsets_in_each_version(side: Side) -> None:
     side.write(part, b"a", b"b")
     open_one(side, part)
     for version in range(2, 12):
-        request = list_offsets_request(part[0], -1)
+        request = list_offsets_request(part[0], -1, 0)
         request.isolation_level = 1
         answer = side.ask("ListOffsets", request, version)
         assert answer.topics[0].partitions[0].offset == 2

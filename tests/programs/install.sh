@@ -6,18 +6,18 @@
 set -eu
 source=$(cd "$(dirname "$0")" && pwd)/$1
 home=${KAFKAWIRE_TEST_HOME:-$HOME/.cache/kafkawire-tests}/programs/$1
-want=$(find "$source" -type f -not -path '*/target/*' | LC_ALL=C sort | xargs cat | cksum)
+version=$(find "$source" -type f -not -path '*/target/*' | LC_ALL=C sort | xargs cat | cksum | cut -d' ' -f1)
+program=$home/copy-$version # of two clones with other sources, each keeps its own
 
-if [ "$(cat "$home/installed" 2>/dev/null)" != "$want" ]; then
+if [ ! -x "$program" ]; then
   mkdir -p "$home"
-  rm -f "$home/installed"
   cd "$source"
   case $1 in
-    franz-go) CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$home/copy" . >&2 ;;
+    franz-go) CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$program.new" . >&2 ;;
     rdkafka)
       CARGO_TARGET_DIR="$home/target" cargo build --quiet --release --locked >&2
-      cp "$home/target/release/copy" "$home/copy" ;; # target stays: librdkafka is in it
+      cp "$home/target/release/copy" "$program.new" ;; # target stays: librdkafka is in it
   esac
-  echo "$want" > "$home/installed"
+  mv "$program.new" "$program"
 fi
-echo "$home/copy"
+echo "$program"
