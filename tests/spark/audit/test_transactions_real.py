@@ -17,11 +17,13 @@ from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.job import from_dict
 from kafkawire.spark.reports import lag
 from kafkawire.spark.reports.commits import COMMIT
+from kafkawire.spark.reports.continuity import check_part
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.model import (
     ABORTED,
     CONTROL,
     READ_UNCOMMITTED,
+    REASONS,
     PartitionRange,
     Source,
     SourceError,
@@ -193,6 +195,21 @@ def test_every_offset_is_explained_in_each_tier(
         assert rows(tmp_path / name) == by_partition(topic.committed)
         for source in (folder, bucket):
             audited(source, tmp_path / name)
+            assert continuity_of(source) == {"records": 140, ABORTED: 170, CONTROL: 28}
+
+
+def continuity_of(source: Source) -> Counter[str]:
+    """Return the counts of the report on continuity for the topic."""
+    catalog = open_catalog(source)
+    found: Counter[str] = Counter()
+    for partition in range(2):
+        start, _, end = catalog.bounds("t", partition)
+        part = catalog.part(PartitionRange("t", partition, start, end))
+        row = check_part(source, catalog.places, part, start, end)
+        names = ("records", "duplicates", "unexplained", *REASONS)
+        found.update({name: row[name] for name in names if row[name]})
+    catalog.close()
+    return found
 
 
 def commits(source: Source) -> list[int]:
