@@ -1,6 +1,6 @@
 """Check transactions: the batches of each partition against what is stored of its transactions.
 
-The batches in segments and journals tell which transactions were aborted and which are open. The
+The batches in segments and journals show which transactions were aborted and which are open. The
 lists of aborted transactions in segments and in index files of journals must agree with them: a
 transaction that is missing there would be shown to readers of committed records, one too many would
 hide records from them. Open transactions must be in the checkpoint, or the next start would let
@@ -43,7 +43,7 @@ JOURNALS = -1
 
 
 class AbortedFound(NamedTuple):
-    """An aborted transaction as its batches tell: the offset of its first batch in each mapping, by
+    """An aborted transaction as its batches show it: the offset of its first batch in each mapping, by
     its number, in their order. `exact`: it has none before the checked offsets."""
 
     producer_id: int
