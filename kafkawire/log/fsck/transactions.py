@@ -43,8 +43,9 @@ JOURNALS = -1
 
 
 class AbortedFound(NamedTuple):
-    """An aborted transaction as its batches show it: the offset of its first batch in each mapping, by
-    its number, in their order. `exact`: it has none before the checked offsets."""
+    """An aborted transaction as its batches show it. `batches`: the offset of its first batch in
+    each mapping, by the mapping's number, in their order; `exact`: it has none before the
+    checked offsets."""
 
     producer_id: int
     batches: dict[int, int]
