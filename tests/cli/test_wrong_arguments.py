@@ -32,8 +32,8 @@ NEEDS_SPARK = ("pipeline",)
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """(words, command) of every command that is not a group."""
     if hasattr(command, "commands"):
-        for name, child in sorted(command.commands.items()):
-            yield from leaves(child, (*path, name))
+        for name in sorted(command.commands):
+            yield from leaves(command.get_command(None, name), (*path, name))  # imports it
     else:
         yield path, command
 
@@ -68,6 +68,12 @@ def cases() -> Iterator[Any]:
                 name = "-".join(path)
                 marks = [pytest.mark.slow] if name in SLOW else []
                 yield pytest.param(path, parameter, id=f"{name}-{parameter.name}", marks=marks)
+
+
+def test_every_parameter_is_a_case() -> None:
+    """The commands are imported when they are used; without that they have no parameters."""
+    assert len(list(cases())) > 80
+    assert ("transactions", "abort") in COMMANDS
 
 
 @pytest.fixture(autouse=True)
