@@ -5,8 +5,8 @@ read_committed readers (hot, warm and cold) live through kills, power failures, 
 jumps and a bucket that fails; tests.kit.exactly_once.checker judges the history. The checker and
 the simulation are tested by mutations: with one rule of the broker broken, the violation is named.
 
-`SIM_SEEDS=500 pytest tests/transactions/test_whole_broker.py` runs more; a failing seed is in the
-message, and `simulate(seed)` runs it again.
+`SIM_SEEDS=500 pytest tests/transactions/test_broker_simulation.py` runs more; a failing seed is in
+the message, and `simulate(seed)` runs it again.
 
 Covers: kafkawire.handlers.produce.transactional, kafkawire.handlers.produce.verified,
 kafkawire.broker.markers, kafkawire.broker.verification, kafkawire.transactions.coordinator,
