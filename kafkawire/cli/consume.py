@@ -23,7 +23,16 @@ from kafkawire.cli.parameters import INT32, LOCAL, Server
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch, sound_records
-from kafkawire.client.offsets import Partition, committed, coordinated, leaders
+from kafkawire.client.offsets import (
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Partition,
+    committed,
+    coordinated,
+    leaders,
+    list_offsets,
+)
 from kafkawire.codec.batches import Record
 from kafkawire.offsets.subscription import NS_PER_MS, Subscription
 from kafkawire.offsets.types import OffsetOutOfRange, OffsetType
@@ -42,6 +51,7 @@ _PLAIN = {
 }
 _RESUMING = (OffsetType.RESUME_OR_EARLIEST, OffsetType.RESUME_OR_LATEST)
 _BY_OFFSET = {"offset": OffsetType.EXACT_OFFSET, "nearest": OffsetType.RESET_TO_OFFSET}
+ISOLATION_LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 MAX_OFFSET_DIGITS = 19
 """Maximum digits of an int64."""
 
@@ -60,6 +70,7 @@ class ConsumeOptions:
     at_most: int | None = None
     follow: bool = False
     as_json: bool = False
+    isolation: int = READ_UNCOMMITTED
 
 
 def parse_start(text: str) -> tuple[OffsetType, int]:
@@ -107,6 +118,15 @@ def consume(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Wait for new records at the log end.")
     ] = False,
+    isolation: Annotated[
+        str,
+        typer.Option(
+            "--isolation-level",
+            metavar="LEVEL",
+            help="read_uncommitted, or read_committed without records of aborted and open "
+            "transactions.",
+        ),
+    ] = "read_uncommitted",
     server: Server = LOCAL,
     as_json: Annotated[
         bool,
@@ -116,8 +136,11 @@ def consume(
     ] = False,
 ) -> None:
     """Print the values of a topic's records."""
-    options = ConsumeOptions(topic, start, group, partition, at_most, follow, as_json)
+    level = ISOLATION_LEVELS.get(isolation, READ_UNCOMMITTED)
+    options = ConsumeOptions(topic, start, group, partition, at_most, follow, as_json, level)
     try:
+        if isolation not in ISOLATION_LEVELS:
+            raise OptionError("--isolation-level", isolation, " or ".join(ISOLATION_LEVELS))
         offset_type, value = parse_start(options.start)
         if offset_type in _RESUMING and not options.group:
             raise OptionError("--from", options.start, "used together with --group")
@@ -170,10 +193,7 @@ def _subscribe(
 
 def _read(cluster: Cluster, options: ConsumeOptions, readers: Readers) -> None:
     left = sys.maxsize if options.at_most is None else options.at_most
-    ends = {
-        place: sys.maxsize if options.follow else reader.position + reader.lag
-        for place, (_, reader) in readers.items()
-    }
+    ends = _ends(cluster, options, readers)
     wait_ms = WAIT_MS // len(readers) if options.follow else 0
     waiting = list(readers)
     while waiting and left:
@@ -182,7 +202,7 @@ def _read(cluster: Cluster, options: ConsumeOptions, readers: Readers) -> None:
             if reader.position >= ends[place]:
                 waiting.remove(place)
                 continue
-            got = fetch(cluster, node, place, reader.position, wait_ms)
+            got = fetch(cluster, node, place, reader.position, wait_ms, isolation=options.isolation)
             if not got.records and not options.follow:
                 raise ClientError(f"{place[0]}-{place[1]} has no batch at {reader.position}")
             for record in sound_records(got, reader.position):
@@ -194,6 +214,16 @@ def _read(cluster: Cluster, options: ConsumeOptions, readers: Readers) -> None:
             if left:  # skip offsets without a record: compacted away, control batches
                 last = max((head.last_offset for _, head in got.batches()), default=-1)
                 reader.advance(max(reader.position, min(last + 1, ends[place])))
+
+
+def _ends(cluster: Cluster, options: ConsumeOptions, readers: Readers) -> dict[Partition, int]:
+    """Return where reading ends: at the end of the log, or before the first open transaction."""
+    if options.follow:
+        return dict.fromkeys(readers, sys.maxsize)
+    if options.isolation == READ_UNCOMMITTED:
+        return {place: reader.position + reader.lag for place, (_, reader) in readers.items()}
+    led_by = {place: node for place, (node, _) in readers.items()}
+    return list_offsets(cluster, dict.fromkeys(readers, LATEST), led_by, READ_COMMITTED)
 
 
 def _print(place: Partition, record: Record, as_json: bool) -> None:

@@ -10,7 +10,16 @@ import crc32c
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 from kafkawire.client.offsets import READ_UNCOMMITTED, Partition
-from kafkawire.codec.batches import CONTROL, CRC_FROM, BatchHead, Record, iter_batches, records
+from kafkawire.codec.batches import (
+    CONTROL,
+    CRC_FROM,
+    TRANSACTIONAL,
+    BatchHead,
+    Record,
+    iter_batches,
+    records,
+)
+from kafkawire.codec.control import ABORT, read_marker
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer
 
@@ -46,12 +55,28 @@ class Fetched:
         return crc32c.crc32c(body) == head.crc
 
 
-def sound_records(got: Fetched, offset: int) -> Iterator[Record]:
-    """Return the records from `offset` on, without control records. ClientError for a damaged
-    batch."""
+def _delivered(got: Fetched) -> Iterator[tuple[int, BatchHead]]:
+    """Return (position, head) of each batch that a consumer delivers: no control batches, none of
+    the aborted transactions (Kafka: CompletedFetch.nextFetchedRecord)."""
+    waiting = sorted((first, producer_id) for producer_id, first in got.aborted)
+    dropped: set[int] = set()
     for position, head in got.batches():
+        while waiting and waiting[0][0] <= head.last_offset:
+            dropped.add(waiting.pop(0)[1])
         if head.attributes & CONTROL:
-            continue
+            if (
+                head.producer_id in dropped
+                and read_marker(got.records, position, head).kind == ABORT
+            ):
+                dropped.discard(head.producer_id)
+        elif not (head.attributes & TRANSACTIONAL and head.producer_id in dropped):
+            yield position, head
+
+
+def sound_records(got: Fetched, offset: int) -> Iterator[Record]:
+    """Return the records from `offset` on, without control records and those of aborted
+    transactions in `got`. ClientError for a damaged batch."""
+    for position, head in _delivered(got):
         if not got.sound(position, head):
             raise ClientError(f"the batch at offset {head.base_offset} is damaged: CRC mismatch")
         try:

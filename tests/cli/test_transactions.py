@@ -1,6 +1,7 @@
 """`kafkawire transactions` against a broker in the same process.
 
-Covers: kafkawire.cli.transactions.commands, kafkawire.client.transaction_admin.
+Covers: kafkawire.cli.transactions.commands, kafkawire.cli.consume,
+kafkawire.client.transaction_admin.
 """
 
 from __future__ import annotations
@@ -155,3 +156,23 @@ async def test_places_that_do_not_exist_are_named(commands: Commands) -> None:
         typed = await commands.run(*words)
         assert (typed.code, typed.out) == (1, "")
         assert typed.err.startswith(f"kafkawire: {sentence}")
+
+
+async def test_consume_leaves_out_aborted_and_open_transactions(commands: Commands) -> None:
+    aborted, committed, opened = Producer(11), Producer(12), Producer(13)
+    partition = commands.partition(0)
+    for producer, value in ((aborted, b"a"), (committed, b"b"), (aborted, b"c")):
+        producer.send(partition, value)
+    aborted.end(partition, commit=False)
+    committed.end(partition, commit=True)
+    opened.send(partition, b"d")
+    await partition.log.committed()
+
+    async def consume(*words: str) -> Typed:
+        return await asyncio.to_thread(Typed, commands.address, "consume", "t", *words)
+
+    assert (await consume("--isolation-level", "read_committed")).out == "b\n"
+    assert (await consume()).out == "a\nb\nc\nd\n"
+    refused = await consume("--isolation-level", "committed")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--isolation-level=committed: it must be read_uncommitted or read_comm" in refused.err
