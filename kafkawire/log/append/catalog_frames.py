@@ -101,6 +101,11 @@ class CatalogFrames:
                 del self._deleted[topic_id]
         return bool(ids) or (bool(gone) and oldest < number)
 
+    def needs(self, number: int) -> bool:
+        """Whether a journal still has the newest frame of a topic: writing it again has failed."""
+        listed = self._topics_in.get(number, ())
+        return any(self._catalog.described_in(topic_id) == number for topic_id in listed)
+
     def forget(self, number: int) -> None:
         """Forget a journal that has been recycled."""
         self._topics_in.pop(number, None)

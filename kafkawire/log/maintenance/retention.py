@@ -122,7 +122,12 @@ class Retention:
         moved = [await self._catalog_frames.carry(each.number, min(staying)) for each in dead]
         if any(moved):
             await self._commit_log.commits.durable()
-        if not await self._commit_log.ledger.retire([journal.number for journal in dead]):
+            # A commit says nothing about a write batch that failed before: those wait for the next
+            # call, which writes their topics again.
+            dead = [each for each in dead if not self._catalog_frames.needs(each.number)]
+        if not dead or not await self._commit_log.ledger.retire(
+            [journal.number for journal in dead]
+        ):
             return  # a journal that is removed while the ledger names it would count as lost
         for journal in dead:
             # A reader may have pinned it meanwhile, or another call may have recycled it.

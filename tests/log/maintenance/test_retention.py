@@ -235,6 +235,24 @@ async def test_only_newest_catalog_frame_of_topic_is_kept() -> None:
     assert frames[uuid_text(made[3].id)] == ["topic created", "topic deleted"]
 
 
+async def test_journal_is_kept_while_its_topics_cannot_be_written_again() -> None:
+    """The write batch with them fails, and a later commit succeeds."""
+    world, partition = await started(retention_ms="1000")
+    for number in range(12):
+        await append(world, partition, 1, EPOCH_MS + number)
+    (info,) = world.catalog.by_id.values()
+    journal = world.catalog.described_in(info.id)
+    frames = world.log.catalog_frames
+    assert not frames.needs(journal + 1)
+    world.fs.faults.failing_writes = 1
+    assert await frames.carry(journal, journal + 1)
+    assert frames.needs(journal)
+    await world.log.commit_log.committed()
+    assert await frames.carry(journal, journal + 1)
+    await world.log.commit_log.committed()
+    assert not frames.needs(journal)
+
+
 async def test_idle_producers_expire_by_clock() -> None:
     world, partition = await started()
     partition.append(batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0), EPOCH_MS)
