@@ -103,7 +103,8 @@ class TransactionVerifier:
             request = question.about(frozenset(asked))
             if not self._broker.transactions.answer_at_once(request):
                 return None
-            for at, (_, guard) in asked.items():
+            for at, (partition, guard) in asked.items():
+                partition.begin_frame()  # no crash may keep the records alone
                 verified[at] = Verified(guard=guard)
         return verified
 
