@@ -2,7 +2,9 @@
 
 A task's first MiB stays in its commit message, so that small micro-batches need no files. Files are
 below `PREFIX/` of a staging location, where PREFIX is the query's id or that of the batch; all of
-them are deleted after the commit, with those of failed attempts.
+them are deleted after the commit, with those of failed attempts. A failed micro-batch leaves its
+files to the next one. A failed batch has none: a task that stages files after the driver has
+deleted those of the batch finds the batch closed, and deletes its own.
 """
 
 from __future__ import annotations
@@ -26,6 +28,10 @@ together (spark.driver.maxResultSize, 1 GiB)."""
 PART_BYTES = 16 << 20
 """Size of a staged file, which the driver loads as a whole. One larger record batch is a file of
 its own."""
+
+
+OPEN = "open"
+"""Name of the file below the prefix of a batch that is there until the batch fails."""
 
 
 class StagedBatch(NamedTuple):
@@ -108,6 +114,31 @@ def load(place: Place | None, part: StagedPart) -> memoryview:
     if len(data) != part.size_bytes:
         raise SinkError(f"the staged file {part.key} has {len(data)} bytes, not {part.size_bytes}")
     return memoryview(data)
+
+
+def open_batch(place: Place | None, prefix: str) -> None:
+    """Open a batch, before its tasks run."""
+    if place is not None:
+        place.put(f"{prefix}/{OPEN}", b"")
+
+
+def keep_in_open_batch(place: Place | None, prefix: str, parts: Iterable[StagedPart]) -> None:
+    """Delete the files of a task if its batch failed meanwhile. Raises SinkError in that case."""
+    keys = [part.key for part in parts if part.key]
+    if place is None or not keys:
+        return
+    try:
+        place.size(f"{prefix}/{OPEN}")
+    except FileNotFoundError:
+        place.delete(keys)
+        raise SinkError("another task of the batch has failed") from None
+
+
+def abort_batch(place: Place | None, prefix: str) -> None:
+    """Close a batch and delete its staged files."""
+    if place is not None:
+        place.delete([f"{prefix}/{OPEN}"])  # first: a task may stage files until it sees this
+    discard(place, [prefix])
 
 
 def discard(place: Place | None, prefixes: Iterable[str]) -> None:

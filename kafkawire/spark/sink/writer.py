@@ -20,7 +20,14 @@ from pyspark.sql.datasource import (
 )
 
 from kafkawire.spark.sink.options import ID_PREFIX, SinkError, SinkOptions
-from kafkawire.spark.sink.staging import StagedPart, StagingWriter, discard
+from kafkawire.spark.sink.staging import (
+    StagedPart,
+    StagingWriter,
+    abort_batch,
+    discard,
+    keep_in_open_batch,
+    open_batch,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,6 +103,8 @@ class SinkWriter:
             parts = RowEncoder(self.options, partitioner, staged).encode(iterator)
         finally:
             connection.close()
+        if self._prefix:
+            keep_in_open_batch(self._place(), self._prefix, parts)
         return StagedRows(parts, query)
 
     def _place(self) -> Place | None:
@@ -129,11 +138,6 @@ class SinkWriter:
         except PlaceError as failure:
             logger.warning("staged files of a committed batch are left: %s", failure)
 
-    def _discard(self, messages: Iterable[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks of a failed batch staged."""
-        prefixes = {self._prefix or rows.query for rows in _staged(messages)} - {""}
-        discard(self._place(), prefixes)
-
 
 def _staged(messages: Iterable[WriterCommitMessage | None]) -> list[StagedRows]:
     """Return the results of tasks, without those of failed ones."""
@@ -145,6 +149,7 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         super().__init__(options, schema, prefix=f"batch-{uuid.uuid4().hex}")
+        open_batch(self._place(), self._prefix)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Write all rows."""
@@ -155,7 +160,7 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete staged files; nothing was sent to a broker."""
-        self._discard(messages)
+        abort_batch(self._place(), self._prefix)
 
 
 class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
@@ -173,4 +178,4 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Delete staged files; nothing was sent to a broker."""
-        self._discard(messages)
+        discard(self._place(), {rows.query for rows in _staged(messages)} - {""})

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from kafkawire.spark.sink.options import SinkError, parse_options
-from kafkawire.spark.sink.staging import StagedBatch, StagedPart
+from kafkawire.spark.sink.staging import StagedBatch, StagedPart, keep_in_open_batch
 from kafkawire.spark.sink.writer import BatchWriter, StagedRows, StreamWriter
 from kafkawire.spark.source.datasource import KafkawireSource
 from kafkawire.spark.source.files.open import open_place
@@ -130,3 +130,21 @@ def test_batch_with_a_number_is_written_once(cluster: FakeCluster) -> None:
         writer = BatchWriter(parse_options(chosen, streaming=False), VALUE)
         writer.commit([StagedRows(staged(0))])
         assert len(cluster.values) - before == 100 * len(more)
+
+
+def test_task_of_an_aborted_batch_deletes_its_files(tmp_path: Path, cluster: FakeCluster) -> None:
+    place = open_place(str(tmp_path))
+    options = {**OPTIONS, "stagingLocation": str(tmp_path)}
+    writer = BatchWriter(parse_options(options, streaming=False), VALUE)
+    (opened,) = place.list("batch-")
+    prefix = opened.partition("/")[0]
+    part = StagedPart((StagedBatch("out", 0, 1, 1),), key=f"{prefix}/1")
+    place.put(part.key, b"x")
+    keep_in_open_batch(place, prefix, [part])
+    assert list(place.list("batch-")) == [part.key, opened]
+    writer.abort([None])
+    assert list(place.list("batch-")) == []
+    place.put(part.key, b"x")  # by a task that was still running
+    with pytest.raises(SinkError, match="another task of the batch has failed"):
+        keep_in_open_batch(place, prefix, [part])
+    assert list(place.list("batch-")) == []
