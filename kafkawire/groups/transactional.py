@@ -69,8 +69,8 @@ class Verified(NamedTuple):
 
 
 VerifyOffsets = Callable[[Verification], Awaitable[Verified]]
-"""Verifies the partition of `__consumer_offsets` with this index; asks nobody if the producer's
-transaction is open there, or if verification is disabled."""
+"""Verifies the partition of `__consumer_offsets` with this index; asks no coordinator if the
+producer's transaction is open there, or if verification is disabled."""
 
 
 def verification_code(code: ErrorCode, version: int) -> ErrorCode:

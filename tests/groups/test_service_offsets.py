@@ -99,13 +99,13 @@ async def test_offset_fetch_of_many_groups(house: House, version: int) -> None:
     await house.ask(offset_commit, commit_of({("u", 0): 8}, group=other), version)
     request = OffsetFetchRequest(
         require_stable=True,
-        groups=[OffsetFetchRequestGroup(group_id=g, topics=None) for g in (other, HERE, "nobody")],
+        groups=[OffsetFetchRequestGroup(group_id=g, topics=None) for g in (other, HERE, "unknown")],
     )
     found = (await house.ask(offset_fetch, request, version)).groups
     rows = [[(t.name, t.partitions[0].committed_offset) for t in g.topics] for g in found]
-    nobody_here = group_partition_of("nobody", PARTITIONS) != ELSEWHERE
+    unknown_here = group_partition_of("unknown", PARTITIONS) != ELSEWHERE
     assert rows == [[("u", 8)], [("t", 7)], []]
-    assert found[2].error_code == (0 if nobody_here else ErrorCode.NOT_COORDINATOR)
+    assert found[2].error_code == (0 if unknown_here else ErrorCode.NOT_COORDINATOR)
 
 
 async def test_offset_delete(house: House) -> None:
@@ -115,7 +115,7 @@ async def test_offset_delete(house: House) -> None:
     answer = await house.ask(offset_delete, request, 0)
     found = [(t.name, t.partitions[0].error_code) for t in answer.topics]
     assert found == [("u", 0), ("x", 3), ("t", 3)]
-    request.group_id = "nobody" if group_partition_of("nobody", PARTITIONS) != ELSEWHERE else "no"
+    request.group_id = "unknown" if group_partition_of("unknown", PARTITIONS) != ELSEWHERE else "no"
     answer = await house.ask(offset_delete, request, 0)
     assert (answer.error_code, answer.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 

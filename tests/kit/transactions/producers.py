@@ -149,7 +149,7 @@ class Producer:
     def transaction(self, key: Key) -> Script:
         partitions = self.rng.sample(sorted(self.world.partitions), self.rng.randrange(1, 4))
         commit = self.rng.random() < 0.6
-        self.history.known[key] = ABORTED  # until somebody asks for a commit
+        self.history.known[key] = ABORTED  # until a client asks for a commit
         for partition in partitions:
             if not (yield from self.write(partition, key)):
                 commit = False
