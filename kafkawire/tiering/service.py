@@ -24,6 +24,7 @@ from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog.port import SegmentCatalog
 from kafkawire.tiering.admin.commands import TierCommands
 from kafkawire.tiering.cost.budget import Spending
+from kafkawire.tiering.fence import Fence
 from kafkawire.tiering.log_listener import listen
 from kafkawire.tiering.manifest.owner import OwnedByOther
 from kafkawire.tiering.manifest.publisher import Rounds
@@ -96,6 +97,7 @@ class Tiering:
         self.tier = 0
         self.state = "attaching"
         self.error: Exception | None = None
+        self.fence = Fence(log.commit_log, config)
         self.dispatcher = Dispatcher(UploadLimits(0, 1, -1, 1.0))
         self._tasks: list[asyncio.Task[Any]] = []
         self._warnings = Warnings(env, logger)
@@ -284,6 +286,7 @@ class Tiering:
                 await self.env.sleep(whole_s if refused else wait_s(failures, whole_s, jitter))
             else:
                 self.state, self.error = "attached", None
+                self.fence.lower()
                 self.dispatcher.attach()
         logger.info("attached the remote tier %s", self.tiers.current.url)
         self.uploader.wake()
@@ -303,9 +306,12 @@ class Tiering:
         other = isinstance(failure, OwnedByOther)
         self.state = "owned by another" if other else "refused"
         self.dispatcher.owned_by_other(other)
+        if other:
+            self.fence.put(failure)
         if not reported:
             logger.error(
-                "the remote tier cannot be used, local reads and writes are served: %s", failure
+                "the remote tier cannot be used, records stay on the disk of this broker: %s",
+                failure,
             )
 
     def _trouble(self) -> str:
@@ -331,6 +337,7 @@ class Tiering:
             if not self.rounds.owned and not self.dispatcher.foreign:
                 self.state = "owned by another"
                 self.error = self.rounds.error
+                self.fence.put(self.error)
                 self.dispatcher.owned_by_other(True)
                 self.remover.owned_by_other()
             try:
@@ -342,6 +349,7 @@ class Tiering:
 
     def _take_settings(self) -> bool:
         """Read the settings of the broker that may change; return whether they have."""
+        self.fence.apply_setting()
         config, limits, dispatcher = self.config, self.dispatcher.limits, self.dispatcher
         rate = config.remote_log_manager_copy_max_bytes_per_second
         now = UploadLimits(

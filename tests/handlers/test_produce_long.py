@@ -9,7 +9,7 @@ import pytest
 
 from kafkawire.codec.batches import build
 from kafkawire.codec.compression import GZIP, ZSTD
-from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.produce import MAX_ITEMS
 from kafkawire.codec.validate import MAX_RECORDS_AT_ONCE
 from kafkawire.messages.create_topics import CreateTopicsRequest
@@ -136,3 +136,24 @@ async def test_disconnect_during_long_produce_releases_memory(server: Server) ->
     taken = server.host.memory.taken_bytes
     assert taken < 1 << 20
     await other.close()
+
+
+async def test_log_that_refuses_produces_refuses_those_of_many_partitions(
+    client: Client, server: Server
+) -> None:
+    await make(client, "t", MANY)
+    log = server.broker.log.commit_log
+    log.refuse("disk", KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full"))
+    log.refuse("tier", KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker"))
+    for batches in ([batch(b"x")] * MANY, [long_batch(5000)]):
+        answer = await client.call(produce("t", *batches), 9)
+        rows = answer.responses[0].partition_responses
+        assert {row.error_code for row in rows} == {ErrorCode.KAFKA_STORAGE_ERROR}
+    log.refuse("disk", None)
+    answer = await client.call(produce("t", *[batch(b"x")] * MANY), 9)
+    rows = answer.responses[0].partition_responses
+    assert {row.error_code for row in rows} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    log.refuse("tier", None)
+    answer = await client.call(produce("t", *[batch(b"x")] * MANY), 9)
+    rows = answer.responses[0].partition_responses
+    assert {(row.error_code, row.base_offset) for row in rows} == {(0, 0)}

@@ -18,7 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafkawire.codec.counts import SECONDS, Histogram
-from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -143,7 +143,8 @@ async def test_health_page(tmp_path: Path) -> None:
         status, body = await ask(port, b"GET /health HTTP/1.1\r\n\r\n")
         assert status == "HTTP/1.1 200 OK"
         assert json.loads(body)["status"] == "ok"
-        server.broker.log.commit_log.refuse("the disk is full of figs")
+        full = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full of figs")
+        server.broker.log.commit_log.refuse("disk", full)
         status, body = await ask(port, b"GET /health?verbose HTTP/1.0\r\n\r\n")
         assert status == "HTTP/1.1 503 Service Unavailable"
         assert json.loads(body)["reason"] == "the disk is full of figs"

@@ -75,6 +75,11 @@ TIER_BROKER_ROWS = (
            "is asked for a second time; 100: never.", at_least=50, at_most=100),
     Config("tier.paused", B, False,
            "Nothing is uploaded to the remote tier or deleted there; reads go on.", dynamic=True),
+    Config("tier.fenced.action", S, "refuse",
+           "What happens to Produce requests while another broker owns the remote tier: refuse: "
+           "they are answered with NOT_LEADER_OR_FOLLOWER, since their records could never be "
+           "uploaded; serve: they are accepted. Reads go on in either case.",
+           choices=("refuse", "serve"), dynamic=True),
     Config("tier.prices", S, "aws-s3-standard",
            "What requests and storage cost: the name of a price table, or KIND=PRICE,... (see "
            "docs/tiering.md)."),

@@ -91,7 +91,7 @@ class Produce:
             if log.refusal is None:
                 log.when_room(peer.resume)
                 return False
-            refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.refusal)
+            refusal = log.refusal
         try:
             transactional_id, acks, items = read_request(buf, pos, end, version)
         except ManyItems:
@@ -287,6 +287,8 @@ class Produce:
     ) -> ProduceResult:
         """Queue one batch of a long Produce; return the result for a successful write."""
         topic, index, batch = item
+        if self.log.refusal is not None:
+            raise self.log.refusal
         partition = self.table.find(topic, index)
         if batch is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "the batch is null")

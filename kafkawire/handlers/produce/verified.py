@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import KafkaError
 
 if TYPE_CHECKING:
     from kafkawire.codec.produce import ProduceItem
@@ -80,6 +80,6 @@ class VerifiedProduce:
             log.when_room(room.set)
             await room.wait()
         if log.full:
-            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.refusal)
+            return log.refusal
         await table.load((item[0], item[1]) for item in self._items)
         return None

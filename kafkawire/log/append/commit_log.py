@@ -56,8 +56,8 @@ class CommitLog:
     """Appends, commits and reads of all partitions.
 
     `failed` is the reason why nothing is written any more (after a failed fsync, or when closed).
-    While `full`, the server starts no Produce request; `refusal` is the error text for all of them,
-    if they are refused. `run` is the run number of new frames. `frames`, `batch_bytes`, `scheduled`
+    While `full`, the server starts no Produce request; `refusal` is the error for all of them, if
+    they are refused. `run` is the run number of new frames. `frames`, `batch_bytes`, `scheduled`
     and `room_bytes` are the current write batch; only Partition.append uses them. `hooks`: the
     listeners (kafkawire.log.partition.hooks). `dirty` are the partitions that the next checkpoint
     must contain, `producing` those with idempotent producers as of the last one. `trimmed`:
@@ -70,6 +70,7 @@ class CommitLog:
         "_commit_callbacks",
         "_flying",
         "_flying_since",
+        "_refusals",
         "_slow",
         "_slow_s",
         "_trouble",
@@ -122,7 +123,8 @@ class CommitLog:
         self.written = 0
         self.failed: str | None = None
         self.full = False
-        self.refusal: str | None = None
+        self.refusal: KafkaError | None = None
+        self._refusals: dict[str, KafkaError] = {}  # by what refuses
         self.validate_all = config.record_validation == "full"
         self.dirty: list[Partition] = []
         self.producing: set[Partition] = set()
@@ -247,10 +249,13 @@ class CommitLog:
         """Stop writing until the broker is restarted; `why` is the reason."""
         self.failed = why
 
-    def refuse(self, why: str | None) -> None:
-        """Refuse Produce requests with KAFKA_STORAGE_ERROR at once, also those that wait for room;
-        None: accept them again."""
-        self.refusal = why
+    def refuse(self, source: str, why: KafkaError | None) -> None:
+        """Refuse Produce requests with this error at once, also those that wait for room; None:
+        accept them again, unless another source refuses them."""
+        self._refusals.pop(source, None)
+        if why is not None:
+            self._refusals[source] = why
+        self.refusal = next(iter(self._refusals.values()), None)
         self.measure_room()
         if why is not None:
             waiting, self.waiting_for_room = self.waiting_for_room, []

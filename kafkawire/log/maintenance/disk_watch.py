@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.commit_log import CommitLog
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ class DiskWatch:
     """Measures the usage of the disk and detects a busy one. `relieve` deletes at once what may be
     deleted."""
 
-    __slots__ = ("_commit_log", "_folder", "_full", "_relieve", "_warned")
+    __slots__ = ("_commit_log", "_folder", "_full", "_refused", "_relieve", "_warned")
 
     def __init__(
         self, commit_log: CommitLog, folder: str, relieve: Callable[[], Awaitable[None]]
@@ -37,6 +38,7 @@ class DiskWatch:
         self._folder = folder
         self._relieve = relieve
         self._full: str | None = None
+        self._refused: str | None = None
         self._warned = False
 
     def check(self) -> None:
@@ -46,13 +48,15 @@ class DiskWatch:
         why = self._full
         if busy_s * 1000 > log.config.busy_disk_ms:
             why = f"the disk is busy: a write has been on its way for {busy_s:.1f} s"
-        if (why is None) != (log.refusal is None):
+        if (why is None) != (self._refused is None):
             if why is not None:
                 logger.warning("Produce requests are refused: %s", why)
             else:
-                logger.warning("Produce requests are accepted again")
-        if why != log.refusal:
-            log.refuse(why)
+                logger.warning("the disk accepts Produce requests again")
+        if why != self._refused:
+            self._refused = why
+            error = None if why is None else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+            log.refuse("disk", error)
 
     async def measure(self) -> None:
         """Measure how full the disk is, and act on it. Raises what `relieve` raises."""

@@ -33,7 +33,8 @@ def log_families(broker: Broker) -> Iterator[Metric]:
     )
     yield gauge(
         "log_refusing",
-        "1 while Produce requests are refused because the disk is full or busy.",
+        "1 while Produce requests are refused because the disk is full or busy, or another broker "
+        "owns the remote tier.",
         log.refusal is not None,
     )
     journals = broker.log.journals

@@ -333,11 +333,13 @@ class Uploader:
             self.dispatcher.forget(segment_id)
 
     def _refuse(self, failure: Refused) -> None:
-        """Log an error that needs an operator once, as an ERROR, until an upload succeeds."""
-        if not self._refused:
+        """Log an error that needs an operator once, as an ERROR, until an upload succeeds. The
+        manifest has logged that another broker owns the bucket."""
+        if not self._refused and failure.code != "OwnedByOther":
             self._refused = True
             logger.error(
-                "the remote tier refuses uploads, local reads and writes are served: %s", failure
+                "the remote tier refuses uploads, records stay on the disk of this broker: %s",
+                failure,
             )
 
     async def _drop_garbage(self) -> None:

@@ -57,7 +57,8 @@ async def test_filling_disk_warns_once_then_frees_then_refuses(
     assert commit_log.refusal is None
     disk.free(15 * GIB)
     await watch.measure()
-    assert commit_log.refusal == f"98 % of the disk of {disk.world.folder} is used"
+    assert commit_log.refusal is not None
+    assert commit_log.refusal.message == f"98 % of the disk of {disk.world.folder} is used"
     assert commit_log.full
     disk.free(500 * GIB)
     await watch.measure()
@@ -85,7 +86,9 @@ async def test_busy_disk_releases_waiting_produces() -> None:
     commit_log.when_room(lambda: woken.append(1))
     env.clock.ms += 1
     watch.check()
-    assert commit_log.refusal == "the disk is busy: a write has been on its way for 1.0 s"
+    assert commit_log.refusal is not None
+    busy = "the disk is busy: a write has been on its way for 1.0 s"
+    assert commit_log.refusal.message == busy
     await asyncio.sleep(0)
     assert woken, "it is notified now, not when there is space"
     env.offload.release("commit")
