@@ -60,7 +60,7 @@ class Fence:
         if refuse:
             error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self.why)
             self._commit_log.refuse(SOURCE, error)
-            logger.error(
+            logger.warning(
                 "Produce requests are refused (NOT_LEADER_OR_FOLLOWER), reads are served: %s. To "
                 "accept records that are never uploaded, set tier.fenced.action=serve",
                 self.why,

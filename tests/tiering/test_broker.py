@@ -302,7 +302,8 @@ async def test_bucket_of_other_cluster_is_unchanged(tmp_path: Path) -> None:
     shutil.rmtree(bucket.path)  # another cluster takes the bucket of a stopped broker
     taken.rename(bucket.path)
     before = {file: file.read_bytes() for file in bucket.path.rglob("*") if file.is_file()}
-    async with running(tmp_path / "two", tier_url=str(bucket.path), **QUICK) as server:
+    serving = {**QUICK, "tier_url": str(bucket.path), "tier_fenced_action": "serve"}
+    async with running(tmp_path / "two", **serving) as server:
         client = await Client.connect(port_of(server))
         tiering = tier_of(server)
         await until(lambda: tiering.state == "owned by another", "the owner is known")

@@ -12,6 +12,9 @@ from tests.kit.tier.faults import CALM, HOUR_S, WARNINGS_PER_HOUR, listening, tr
 from tests.kit.tier.life import SETTLE_S, Life
 from tests.kit.tier.world import TierWorld
 
+SERVING = {"tier_fenced_action": "serve"}
+"""Records keep arriving at the broker that does not own the bucket."""
+
 
 @pytest.mark.slow
 def test_broker_stops_writing_to_bucket_taken_by_other_broker() -> None:
@@ -20,7 +23,7 @@ def test_broker_stops_writing_to_bucket_taken_by_other_broker() -> None:
     The earlier one serves its records, reports the owner of the bucket, and changes nothing there
     any more.
     """
-    old, new = TierWorld(1, **CALM), TierWorld(2, **CALM)
+    old, new = TierWorld(1, **CALM, **SERVING), TierWorld(2, **CALM)
     new.bucket = old.bucket
     first, second = Life(old), Life(new)
     old.bucket.hook = no_hook
@@ -73,7 +76,7 @@ def manifest_keys(life: Life) -> list[str]:
 
 @pytest.mark.slow
 def test_bucket_of_other_cluster_is_not_changed() -> None:
-    old, new = TierWorld(1, **CALM), TierWorld(2, **CALM)
+    old, new = TierWorld(1, **CALM), TierWorld(2, **CALM, **SERVING)
     first = Life(old)
 
     async def begin() -> None:
