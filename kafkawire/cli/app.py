@@ -25,10 +25,12 @@ GROUPS = {
         },
     ),
     "groups": group(
-        "List, describe and delete groups, reset their offsets.",
+        "List, describe and delete groups, show their lag, reset their offsets.",
         {
             "list": "groups.commands:list_groups",
             "describe": "groups.commands:describe_groups",
+            "lag": "groups.lag:lag",
+            "why": "groups.why:why",
             "delete": "groups.commands:delete_groups",
             "reset-offsets": "groups.reset_offsets:reset_offsets",
         },

@@ -40,6 +40,12 @@ class Cluster:
             self._by_node[node_id] = ClientConnection(*self._addresses[node_id])
         return self._by_node[node_id]
 
+    def separate(self, node_id: int) -> ClientConnection:
+        """Return a connection to the broker `node_id` that the caller closes: for requests of which
+        a broker may close the connection."""
+        self.node(node_id)
+        return ClientConnection(*self._addresses[node_id])
+
     def nodes(self) -> list[int]:
         """Return the IDs of all brokers."""
         self.metadata([])

@@ -58,6 +58,11 @@ class ClientConnection:
             raise ClientError(f"the broker at {self.address} does not support {spec.name}")
         return version
 
+    def supports(self, key: int) -> bool:
+        """Return whether both sides support an API."""
+        lowest, highest = self._versions.get(key, (0, -1))
+        return highest >= max(lowest, APIS[key].min_version) and lowest <= APIS[key].max_version
+
     def request(self, key: int, message: object, *, at_most: int | None = None) -> Any:
         """Send a request and return its decoded response."""
         return self._exchange(key, self.version(key, at_most), message)

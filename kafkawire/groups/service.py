@@ -19,6 +19,7 @@ from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.java_hash import group_partition_of
+from kafkawire.groups.activity import activity
 from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.coordinator import Coordinator, Phase
 from kafkawire.groups.request import (
@@ -54,6 +55,7 @@ from kafkawire.log.io import slices
 from kafkawire.log.io.ports import Env
 from kafkawire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kafkawire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kafkawire.messages.group_activity import GroupActivityResponse
 from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kafkawire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -354,6 +356,18 @@ class GroupService:
         """Return the topics and partitions for which a group has committed offsets."""
         coordinator = self._find(group_id)
         return [] if coordinator is None else coordinator.shard.offsets.as_request(group_id)
+
+    async def activity(
+        self, group_id: str, give_way: Callable[[], Awaitable[None]]
+    ) -> GroupActivityResponse:
+        """Return who of a group has joined, and when its offsets were committed; the error of a
+        coordinator that is loading, elsewhere or closed."""
+        coordinator = self._find(group_id)
+        code = self._absence() if coordinator is None else coordinator.phase.value
+        if coordinator is None or code is not ErrorCode.NONE:
+            return GroupActivityResponse(error_code=int(code))
+        shard = coordinator.shard
+        return await activity(shard.groups.get(group_id), group_id, shard.offsets, give_way)
 
     def _ask(
         self,

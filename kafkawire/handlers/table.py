@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.messages.registry import TIER, spec_of
+from kafkawire.messages.registry import GROUP_ACTIVITY, TIER, spec_of
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -98,7 +98,10 @@ ROWS: tuple[ApiRow, ...] = (
 )
 PACKAGES = ("produce", "fetch")
 """Handlers that are packages, whose module `handler` is imported."""
-OWN_ROWS: tuple[ApiRow, ...] = (ApiRow(TIER, "tier"),)
+OWN_ROWS: tuple[ApiRow, ...] = (
+    ApiRow(TIER, "tier"),
+    ApiRow(GROUP_ACTIVITY, "group_activity"),
+)
 """Served but not listed by ApiVersions, because Kafka's clients do not use these APIs."""
 
 

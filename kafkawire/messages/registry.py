@@ -126,10 +126,11 @@ _DECLARED: dict[int, tuple[str, int, int, int | None]] = {
     93: ("StreamsGroupTopologyDescriptionUpdate", 0, 0, 0),
     94: ("UnregisterController", 0, 0, 0),
     10000: ("Tier", 0, 0, 0),
+    10001: ("GroupActivity", 0, 0, 0),
     # end of what is made
 }
 
-TIER = 10000
+TIER, GROUP_ACTIVITY = 10000, 10001
 APIS = {key: ApiSpec(key, *row) for key, row in _DECLARED.items() if key < TIER}
 OWN = {key: ApiSpec(key, *row) for key, row in _DECLARED.items() if key >= TIER}
 """APIs of our own: no other Kafka serves them and ApiVersions does not name them. Kafka's keys are

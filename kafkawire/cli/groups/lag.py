@@ -1,0 +1,204 @@
+"""`kafkawire groups lag`: how many records groups have left to read, against any Kafka broker."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from kafkawire.cli.groups.words import ago, count
+from kafkawire.cli.outcomes import connected
+from kafkawire.cli.output import print_json, print_json_line, print_table
+from kafkawire.cli.parameters import LOCAL, Json, Server
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import BrokerError
+from kafkawire.client.groups import list_groups
+from kafkawire.client.lag import GroupLag, PartitionLag, lag_of, total
+from kafkawire.codec.errors import ErrorCode
+
+DAY_S = 86_400
+GROUPS = ("group", "lag", "state", "members", "partitions", "uncommitted", "last_commit")
+TOPICS = ("topic", "lag", "partitions", "uncommitted", "last_commit")
+PARTITIONS = ("topic", "partition", "lag", "committed", "log_end", "last_commit", "owner")
+CHANGE = "per_s"
+"""The change of the lag per second, since the table before."""
+
+Lags = dict[str, int]
+
+
+def lag(
+    groups: Annotated[
+        list[str] | None, typer.Argument(metavar="[GROUP...]", help="All groups if none is named.")
+    ] = None,
+    partitions: Annotated[
+        bool, typer.Option("--partitions", "-p", help="Show each partition.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
+    interval: Annotated[
+        float, typer.Option(min=0.1, max=DAY_S, metavar="SECONDS", help="Interval of --watch.")
+    ] = 5.0,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show how many records groups have left to read.
+
+    A partition without a committed offset is counted from its log start offset. The time of the
+    last commit is known to kafkawire brokers only.
+
+    Examples:
+
+      kafkawire groups lag
+
+      kafkawire groups lag billing --partitions
+
+      kafkawire groups lag --watch --interval 2
+    """
+    with connected(server) as cluster:
+        before: tuple[float, Lags] | None = None
+        while True:
+            found = _read(cluster, groups or [])
+            at, lags = time.monotonic(), {_name(each): each.totals().lag for each in found}
+            changes = None if before is None else _changes(lags, before[1], at - before[0])
+            if as_json:
+                printed = print_json_line if watch else print_json
+                printed([_as_json(each) for each in found])
+            else:
+                _show(found, bool(groups), partitions, changes, clear=watch)
+            if not watch:
+                return
+            before = at, lags
+            sys.stdout.flush()
+            time.sleep(interval)
+
+
+def _name(group: GroupLag) -> str:
+    return group.description.group
+
+
+def _changes(now: Lags, before: Lags, seconds: float) -> dict[str, str]:
+    return {
+        name: f"{(lag - before[name]) / seconds:+,.0f}"
+        for name, lag in now.items()
+        if name in before
+    }
+
+
+def _read(cluster: Cluster, names: Sequence[str]) -> list[GroupLag]:
+    if names:
+        return lag_of(cluster, [(name, None) for name in dict.fromkeys(names)])
+    wanted = [(row.group, row.coordinator) for row in list_groups(cluster)]
+    try:
+        return lag_of(cluster, wanted)
+    except BrokerError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+    return list(_those_left(cluster, wanted))  # one was deleted meanwhile
+
+
+def _those_left(cluster: Cluster, wanted: Iterable[tuple[str, int | None]]) -> Iterator[GroupLag]:
+    for each in wanted:
+        try:
+            yield from lag_of(cluster, [each])
+        except BrokerError as error:
+            if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+
+
+def _show(
+    found: Sequence[GroupLag],
+    named: bool,
+    partitions: bool,
+    changes: dict[str, str] | None,
+    *,
+    clear: bool,
+) -> None:
+    if clear and sys.stdout.isatty():
+        print("\x1b[H\x1b[2J", end="")
+    now_ms = time.time_ns() // 1_000_000
+    rows = [_group_row(each, now_ms) for each in found]
+    columns: tuple[str, ...] = GROUPS
+    if changes is not None:
+        columns = (*GROUPS[:2], CHANGE, *GROUPS[2:])
+        rows = [{**row, CHANGE: changes.get(str(row["group"]))} for row in rows]
+    whole = total(row for each in found for row in each.partitions)
+    print_table(rows, columns, f"{count(len(found), 'group')}, lag {whole.lag:,}")
+    for each in found if named or partitions else ():
+        if partitions:
+            detail = [_partition_row(each, row, now_ms) for row in each.partitions]
+            print_table(detail, PARTITIONS, f"{_name(each)}, partitions")
+        else:
+            detail = [_sums(topic, rows, now_ms) for topic, rows in each.by_topic().items()]
+            print_table(detail, TOPICS, f"{_name(each)}, topics")
+
+
+def _group_row(group: GroupLag, now_ms: int) -> dict[str, object]:
+    sums = _sums("", group.partitions, now_ms)
+    return {
+        **sums,
+        "group": _name(group),
+        "state": group.description.state,
+        "members": len(group.description.members),
+    }
+
+
+def _sums(topic: str, rows: Iterable[PartitionLag], now_ms: int) -> dict[str, object]:
+    sums = total(rows)
+    return {
+        "topic": topic,
+        "lag": sums.lag if sums.unknown < sums.partitions or not sums.partitions else None,
+        "partitions": sums.partitions,
+        "uncommitted": sums.uncommitted,
+        "last_commit": _ago(sums.last_commit_ms, now_ms),
+    }
+
+
+def _partition_row(group: GroupLag, row: PartitionLag, now_ms: int) -> dict[str, object]:
+    owners = {member.member: member.client for member in group.description.members}
+    return {
+        "topic": row.partition[0],
+        "partition": row.partition[1],
+        "lag": row.lag,
+        "committed": row.committed,
+        "log_end": row.log_end,
+        "last_commit": _ago(row.committed_ms, now_ms),
+        "owner": None if row.owner is None else owners.get(row.owner, row.owner),
+    }
+
+
+def _ago(then_ms: int | None, now_ms: int) -> str | None:
+    return None if then_ms is None else ago(then_ms, now_ms)
+
+
+def _as_json(group: GroupLag) -> dict[str, Any]:
+    sums = group.totals()
+    return {
+        "group": _name(group),
+        "state": group.description.state,
+        "members": len(group.description.members),
+        "lag": sums.lag,
+        "uncommitted_partitions": sums.uncommitted,
+        "unknown_partitions": sums.unknown,
+        "last_commit_ms": sums.last_commit_ms,
+        "topics": [
+            {
+                "topic": topic,
+                "lag": total(rows).lag,
+                "partitions": [
+                    {
+                        "partition": row.partition[1],
+                        "lag": row.lag,
+                        "committed": row.committed,
+                        "log_start": row.log_start,
+                        "log_end": row.log_end,
+                        "last_commit_ms": row.committed_ms,
+                        "owner": row.owner,
+                    }
+                    for row in rows
+                ],
+            }
+            for topic, rows in group.by_topic().items()
+        ],
+    }

@@ -1,0 +1,194 @@
+"""Consumer groups: listed, described, and their activity where the broker is kafkawire.
+
+Classic groups, and groups of KIP-848 on brokers that have them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError, check
+from kafkawire.client.offsets import Partition
+from kafkawire.codec.errors import ErrorCode
+
+DESCRIBE_GROUPS, LIST_GROUPS, CONSUMER_GROUP_DESCRIBE, GROUP_ACTIVITY = 15, 16, 69, 10001
+CONSUMER = "consumer"
+DEAD = "Dead"
+
+
+class GroupListing(NamedTuple):
+    """A group and the broker that coordinates it; `state` and `kind` are empty for old brokers."""
+
+    group: str
+    state: str
+    kind: str
+    protocol_type: str
+    coordinator: int
+
+
+class GroupMember(NamedTuple):
+    """A member. `topics`: those it subscribes to; None if that is not known."""
+
+    member: str
+    instance: str | None
+    client: str
+    host: str
+    assigned: list[Partition]
+    topics: list[str] | None
+
+
+class GroupDescription(NamedTuple):
+    """A group with its members. `protocol`: the assignor."""
+
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: int
+    members: list[GroupMember]
+
+
+def list_groups(
+    cluster: Cluster, *, states: Sequence[str] = (), kinds: Sequence[str] = ()
+) -> list[GroupListing]:
+    """Return the groups of all brokers that pass both filters, sorted; an empty filter is off."""
+    from kafkawire.messages.list_groups import ListGroupsRequest
+
+    found: list[GroupListing] = []
+    for node in cluster.nodes():
+        asked = ListGroupsRequest(states_filter=list(states), types_filter=list(kinds))
+        answer = cluster.node(node).request(LIST_GROUPS, asked)
+        check(f"groups of broker {node}", answer.error_code)
+        found += [
+            GroupListing(row.group_id, row.group_state, row.group_type, row.protocol_type, node)
+            for row in answer.groups
+        ]
+    return sorted(found)
+
+
+def describe_group(cluster: Cluster, name: str, node: int | None = None) -> GroupDescription:
+    """Return state and members of a group. BrokerError GROUP_ID_NOT_FOUND if there is none. `node`:
+    its coordinator; None: it is looked up."""
+    from kafkawire.messages.describe_groups import DescribeGroupsRequest
+
+    if node is None:
+        node = cluster.coordinator_id(name)
+    connection = cluster.node(node)
+    asked = DescribeGroupsRequest(groups=[name])
+    answer = connection.request(DESCRIBE_GROUPS, asked).groups[0]
+    if answer.group_state == DEAD and not answer.error_code:
+        answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND  # versions before 6 have no error for it
+    if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        newer = _describe_newer(cluster, name, node)
+        if newer is not None:
+            return newer
+    check(f"group {name}", answer.error_code, answer.error_message)
+    consumers = answer.protocol_type == CONSUMER
+    members = [
+        GroupMember(
+            row.member_id,
+            row.group_instance_id,
+            row.client_id,
+            row.client_host,
+            assignment(row.member_assignment) if consumers else [],
+            subscription(row.member_metadata) if consumers else None,
+        )
+        for row in answer.members
+    ]
+    return GroupDescription(
+        name, answer.group_state, answer.protocol_type, answer.protocol_data, node, members
+    )
+
+
+def _describe_newer(cluster: Cluster, name: str, node: int) -> GroupDescription | None:
+    """Describe a group of KIP-848; None if the broker has none of this name."""
+    from kafkawire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+
+    connection = cluster.node(node)
+    if not connection.supports(CONSUMER_GROUP_DESCRIBE):
+        return None
+    asked = ConsumerGroupDescribeRequest(group_ids=[name])
+    answer = connection.request(CONSUMER_GROUP_DESCRIBE, asked).groups[0]
+    if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return None
+    check(f"group {name}", answer.error_code, answer.error_message)
+    members = [
+        GroupMember(
+            row.member_id,
+            row.instance_id,
+            row.client_id,
+            row.client_host,
+            [
+                (topic.topic_name, index)
+                for topic in row.assignment.topic_partitions
+                for index in topic.partitions
+            ],
+            None if row.subscribed_topic_regex else list(row.subscribed_topic_names),
+        )
+        for row in answer.members
+    ]
+    return GroupDescription(name, answer.group_state, CONSUMER, answer.assignor_name, node, members)
+
+
+def activity(cluster: Cluster, name: str, node: int) -> Any:
+    """Return the GroupActivityResponse of a group from its coordinator; None if that broker is not
+    kafkawire, or older than this API."""
+    from kafkawire.messages.group_activity import GroupActivityRequest
+
+    try:
+        connection = cluster.separate(node)
+        try:
+            answer = connection.request_own(GROUP_ACTIVITY, GroupActivityRequest(group_id=name))
+        finally:
+            connection.close()
+    except ClientError:
+        return None
+    return None if answer.error_code else answer
+
+
+def assignment(data: bytes) -> list[Partition]:
+    """Return the partitions in a consumer's assignment (ConsumerProtocolAssignment, any version:
+    later ones only append fields); empty for other bytes."""
+    found: list[Partition] = []
+    try:
+        (count,) = struct.unpack_from(">2xi", data, 0)
+        at = 6
+        for _ in range(count):
+            topic, at = _string(data, at)
+            (indexes,) = struct.unpack_from(">i", data, at)
+            at += 4
+            if not 0 <= indexes * 4 <= len(data) - at:
+                return []
+            found += [(topic, index) for index in struct.unpack_from(f">{indexes}i", data, at)]
+            at += 4 * indexes
+    except (struct.error, UnicodeDecodeError):
+        return []
+    return found
+
+
+def subscription(data: bytes) -> list[str] | None:
+    """Return the topics in a consumer's subscription (ConsumerProtocolSubscription, any version);
+    None for other bytes."""
+    topics: list[str] = []
+    try:
+        (count,) = struct.unpack_from(">2xi", data, 0)
+        at = 6
+        if not 0 <= count <= len(data) // 2:  # a topic takes at least two bytes
+            return None
+        for _ in range(count):
+            topic, at = _string(data, at)
+            topics.append(topic)
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return topics
+
+
+def _string(data: bytes, at: int) -> tuple[str, int]:
+    (length,) = struct.unpack_from(">h", data, at)
+    end = at + 2 + length
+    if length < 0 or end > len(data):
+        raise struct.error("a string does not fit")
+    return data[at + 2 : end].decode("utf-8"), end

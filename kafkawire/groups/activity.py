@@ -1,0 +1,77 @@
+"""The activity of one group: which members have joined, when each offset was committed.
+
+Used by kafkawire.groups.service for GroupActivity. Reads the state of the coordinator and modifies
+nothing; a long list is copied in slices, between which the group may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.group import ClassicGroup
+from kafkawire.groups.offsets import Offsets
+from kafkawire.messages.group_activity import (
+    ActiveMember,
+    CommittedPartition,
+    CommittedTopic,
+    GroupActivityResponse,
+    PendingProducer,
+)
+
+AT_ONCE = 500
+"""Partitions or members per slice: about a millisecond."""
+
+
+async def activity(
+    group: ClassicGroup | None,
+    group_id: str,
+    offsets: Offsets,
+    give_way: Callable[[], Awaitable[None]],
+) -> GroupActivityResponse:
+    """Return the activity of a group; GROUP_ID_NOT_FOUND if it has neither members nor offsets."""
+    if group is None:
+        return GroupActivityResponse(error_code=int(ErrorCode.GROUP_ID_NOT_FOUND))
+    response = GroupActivityResponse(
+        group_state=group.state.value,
+        since_timestamp=group.since_ms,
+        generation=group.generation,
+        leader=group.leader or "",
+        joining_members=len(group.pending),
+    )
+    members = list(group.members.values())
+    for start in range(0, len(members), AT_ONCE):
+        response.members += [
+            ActiveMember(
+                member_id=member.id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                session_timeout_ms=member.session_timeout_ms,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                rejoined=member.join is not None,
+                synced=member.id not in group.unsynced,
+            )
+            for member in members[start : start + AT_ONCE]
+        ]
+        await give_way()
+    for name, partitions in list(offsets.of(group_id).items()):
+        topic = CommittedTopic(name=name)
+        response.topics.append(topic)
+        found = list(partitions.items())
+        for start in range(0, len(found), AT_ONCE):
+            topic.partitions += [
+                CommittedPartition(index, value.offset, value.committed_at_ms)
+                for index, value in found[start : start + AT_ONCE]
+            ]
+            await give_way()
+    response.pending_producers = _pending(offsets, group_id)
+    return response
+
+
+def _pending(offsets: Offsets, group_id: str) -> list[PendingProducer]:
+    counts: dict[int, int] = {}
+    for producers in offsets.pending.of(group_id).values():
+        for producer_id in producers:
+            counts[producer_id] = counts.get(producer_id, 0) + 1
+    return [PendingProducer(*item) for item in sorted(counts.items())]
