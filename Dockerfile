@@ -1,28 +1,75 @@
-# kafkawire in a slim image, as a user without rights, data in the volume /data.
-#   docker build -t kafkawire . && docker run -p 9092:9092 kafkawire --advertise 127.0.0.1:9092
-FROM python:3.13-slim AS build
-WORKDIR /src
-COPY . .
-RUN python -m venv /opt/kafkawire \
- && /opt/kafkawire/bin/pip install --no-cache-dir '.[postgres]' \
- && /opt/kafkawire/bin/python -m compileall -q /opt/kafkawire/lib
+# kafkawire in a slim image, as an unprivileged user, data in the volume /data.
+#   docker build -t kafkawire .
+#   docker run -p 9092:9092 kafkawire serve --advertise localhost:9092
+#   docker run --rm kafkawire topics list --server HOST:9092
+#   docker build -t kafkawire-spark --target spark .     # with Spark and Java: kafkawire pipeline
+# It is built by BuildKit, the default since Docker 23. What changes rarely comes first: the
+# dependencies are installed again only after a change of pyproject.toml, and a change of the
+# sources adds one layer of about 3 MB. Base images are pinned by the digest of their index, which
+# Docker publishes in docker-library/repo-info.
+ARG PYTHON=python:3.13.14-slim-trixie@sha256:9662417aace5ae7b8e2609cce472b72a8958e134ba372808abe9cc1a0c0125e6
+ARG JAVA=eclipse-temurin:17.0.20_8-jre-noble@sha256:76bf6d763e84e4d286d5ee3df61e4adeca214977f83c7d8d2327b93db582dd9d
 
-FROM python:3.13-slim
+FROM ${JAVA} AS java
+
+FROM ${PYTHON} AS dependencies
+ARG EXTRAS=postgres
+ENV PIP_CACHE_DIR=/var/cache/pip
+WORKDIR /src
+RUN python -m venv /opt/kafkawire
+COPY pyproject.toml deploy/docker/requirements.py ./
+RUN --mount=type=cache,target=/var/cache/pip \
+    python requirements.py "${EXTRAS}" > requirements.txt \
+ && /opt/kafkawire/bin/pip install --requirement requirements.txt
+
+FROM dependencies AS spark-dependencies
+RUN --mount=type=cache,target=/var/cache/pip \
+    python requirements.py "${EXTRAS}" spark > requirements.txt \
+ && /opt/kafkawire/bin/pip install --requirement requirements.txt
+
+FROM ${PYTHON} AS wheel
+ENV PIP_CACHE_DIR=/var/cache/pip
+WORKDIR /src
+COPY pyproject.toml MANIFEST.in LICENSE README.md ./
+COPY kafkawire kafkawire
+RUN --mount=type=cache,target=/var/cache/pip \
+    pip wheel --no-deps --wheel-dir /wheel .
+
+FROM ${PYTHON} AS base
 RUN groupadd --system --gid 10001 kafkawire \
  && useradd --system --uid 10001 --gid kafkawire --home-dir /data --no-create-home kafkawire \
  && install --directory --owner=kafkawire --group=kafkawire /data
-COPY --from=build /opt/kafkawire /opt/kafkawire
+COPY --chmod=755 deploy/docker/health /usr/local/bin/kafkawire-health
 ENV PATH=/opt/kafkawire/bin:$PATH \
     PYTHONUNBUFFERED=1 \
+    HOME=/data \
     KAFKAWIRE_DATA=/data \
     KAFKAWIRE_LISTEN=0.0.0.0:9092 \
-    KAFKAWIRE_LOG_FORMAT=json
-USER kafkawire
+    KAFKAWIRE_LOG_FORMAT=json \
+    KAFKAWIRE_SET_METRICS_LISTENER=0.0.0.0:9404
 WORKDIR /data
 VOLUME /data
-EXPOSE 9092
-# Asks the broker for its topics, as any client would; KAFKAWIRE_SERVER where 9092 is not listened on.
-HEALTHCHECK --interval=10s --timeout=5s --start-period=5s --retries=3 \
-  CMD ["kafkawire", "topics", "list", "--json"]
-# SIGTERM is what the broker shuts down in order on; that is docker's default for stop.
-ENTRYPOINT ["kafkawire", "serve"]
+EXPOSE 9092 9404
+# The broker shuts down in order on SIGTERM, Docker's default for stop.
+ENTRYPOINT ["kafkawire"]
+
+FROM base AS spark
+COPY --from=java /opt/java/openjdk /opt/java/openjdk
+COPY --from=spark-dependencies /opt/kafkawire /opt/kafkawire
+RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
+    pip install --no-cache-dir --no-deps /wheel/*.whl
+ENV JAVA_HOME=/opt/java/openjdk \
+    PYSPARK_PYTHON=/opt/kafkawire/bin/python
+USER 10001:10001
+HEALTHCHECK NONE
+CMD ["pipeline", "--help"]
+
+FROM base AS broker
+COPY --from=dependencies /opt/kafkawire /opt/kafkawire
+RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
+    pip install --no-cache-dir --no-deps /wheel/*.whl
+# By number: Kubernetes cannot check a name for runAsNonRoot.
+USER 10001:10001
+# Starts no Python. A broker without metrics.listener is run with --no-healthcheck.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 CMD ["kafkawire-health"]
+CMD ["serve"]

@@ -6,14 +6,8 @@ import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
-import pytest
-import yaml
-
-from kafkawire.cli.options import parse_advertised, parse_listeners
 from kafkawire.codec.configs.table import BROKER_CONFIGS, TOPIC_CONFIGS
-from kafkawire.objectstore.url import parse_tier
 
 ROOT = Path(__file__).parent.parent
 
@@ -95,48 +89,3 @@ def test_make_targets_in_the_documents_exist() -> None:
     for name in ("README.md", "CONTRIBUTING.md"):
         named = set(re.findall(r"(?:`|\$ )make ([a-z]+)", (ROOT / name).read_text()))
         assert named <= made, name
-
-
-@pytest.fixture
-def compose() -> Any:
-    return yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
-
-
-def test_compose_advertises_reachable_addresses(compose: Any) -> None:
-    broker = compose["services"]["kafkawire"]
-    listeners = parse_listeners(broker["environment"]["KAFKAWIRE_LISTEN"].split(","))
-    reported = parse_advertised(broker["environment"]["KAFKAWIRE_ADVERTISE"].split(","), listeners)
-    ports = {listener.name: listener.port for listener in listeners}
-    assert all(listener.host == "0.0.0.0" for listener in listeners)
-    assert reported["INSIDE"] == ("kafkawire", ports["INSIDE"])  # the service's name in the network
-    published = dict(port.split(":")[1:] for port in broker["ports"])
-    monitors = broker["environment"]["KAFKAWIRE_SET_METRICS_LISTENER"].rpartition(":")[2]
-    assert published == {str(reported["HOST"][1]): str(ports["HOST"]), monitors: monitors}
-    health = broker["environment"]["KAFKAWIRE_SERVER"]
-    assert health == f"127.0.0.1:{ports['INSIDE']}"
-
-
-def test_compose_stores_data_in_declared_volumes(compose: Any) -> None:
-    used = [v.split(":")[0] for s in compose["services"].values() for v in s["volumes"]]
-    assert sorted(used) == sorted(compose["volumes"])
-    assert "minio" in compose["services"]
-
-
-def test_compose_uses_its_own_object_store(compose: Any) -> None:
-    broker, store = (compose["services"][name] for name in ("kafkawire", "minio"))
-    environ = broker["environment"]
-    tier = parse_tier(environ["KAFKAWIRE_TIER"])
-    assert tier.url == "s3://kafkawire/cluster"
-    assert environ["AWS_ENDPOINT_URL"] == "http://minio:9000"
-    assert "minio" in broker["depends_on"]
-    assert environ["AWS_ACCESS_KEY_ID"] == store["environment"]["MINIO_ROOT_USER"]
-    assert environ["AWS_SECRET_ACCESS_KEY"] == store["environment"]["MINIO_ROOT_PASSWORD"]
-
-
-def test_image_runs_unprivileged_with_health_check() -> None:
-    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
-    last_stage = lines[max(i for i, line in enumerate(lines) if line.startswith("FROM")) :]
-    assert "USER kafkawire" in last_stage
-    assert any(line.startswith("HEALTHCHECK") for line in last_stage)
-    assert last_stage.index("USER kafkawire") < len(last_stage) - 1
-    assert last_stage[-1] == 'ENTRYPOINT ["kafkawire", "serve"]'

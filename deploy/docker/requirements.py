@@ -1,0 +1,38 @@
+"""Print what kafkawire and the named extras of pyproject.toml depend on, as a requirements file.
+
+    python requirements.py postgres,rocksdb spark > requirements.txt
+
+The Dockerfile installs that before it copies the sources, so that a change of the sources does not
+install the dependencies again. Exit code 2: there is no such extra.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+
+def requirements(project: dict[str, object], extras: list[str]) -> list[str]:
+    """Return the requirements of the table [project] and of extras; KeyError: an unknown one."""
+    common, optional = project["dependencies"], project["optional-dependencies"]
+    assert isinstance(common, list)
+    assert isinstance(optional, dict)
+    return [*common, *(line for extra in extras for line in optional[extra])]
+
+
+def main(arguments: list[str]) -> int:
+    """Print the requirements for extras, which are separated by spaces or commas."""
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [extra for argument in arguments for extra in argument.split(",") if extra]
+    try:
+        print("\n".join(requirements(project, extras)))
+    except KeyError as error:
+        known = ", ".join(project["optional-dependencies"])
+        print(f"pyproject.toml has no extra {error}; it has {known}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

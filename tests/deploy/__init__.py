@@ -1,0 +1,1 @@
+"""Tests of what a release ships: the image, docker-compose.yml, deploy/."""
