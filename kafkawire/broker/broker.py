@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.answer_memory import AnswerMemory
+from kafkawire.broker.features import FeatureService
 from kafkawire.broker.new_topics import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
@@ -93,6 +94,7 @@ class Broker:
         )
         log.hooks.when_stored(self.identity.changed)
         self.topics = TopicService(self)
+        self.features = FeatureService(catalog, metadata, config.node_id)
         self.manifest: LocalManifest | None = None
         self.tiering: Tiering | None = None
 
@@ -162,7 +164,7 @@ class Broker:
         try:
             found = inspect_folder(env.fs, folder, home, node_id)
             catalog, stored = await _open_metadata(metadata, found)
-            config.update(layers_of(catalog, node_id, static).merged())
+            config = BrokerConfig(layers_of(catalog, node_id, static).merged(), catalog.features)
             await metadata.register_broker(node_id, listeners, config.broker_rack)
             await check_storage(config.offset_storage, metadata, home, node_id)
             storage = open_storage(

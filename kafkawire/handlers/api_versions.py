@@ -5,11 +5,11 @@ v1 throttle; v3 is flexible and names the client's software; v4 allows features 
    UNSUPPORTED_VERSION and the row the client needs for a retry (KIP-511), without parsing the
    request.
 
-transaction.version is finalized (KIP-890): clients that know level 2 use the versions of Produce,
-EndTxn and TxnOffsetCommit that belong to it.
+transaction.version is finalized at level 2 (KIP-890) unless UpdateFeatures changed it: clients that
+know the level use the versions of Produce, EndTxn and TxnOffsetCommit that belong to it.
 
-Not done: UpdateFeatures (the level is fixed), the features of protocols that are not served, the
-check of cluster id and node id (v5, KIP-1242).
+Not done: the features of protocols that are not served (group.version, metadata.version and
+others), the check of cluster id and node id (v5, KIP-1242).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kafkawire.codec.configs.features import FEATURES
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.table import ROWS, ApiRow
 from kafkawire.messages.api_versions import (
@@ -34,9 +35,6 @@ KEY = 18
 FEATURES_FROM = 3
 MINIMUM_ZERO_FROM = 4
 """Older clients fail on a supported feature whose minimum is 0 (KAFKA-17492)."""
-TRANSACTION_VERSION = "transaction.version"
-FEATURES_EPOCH = 0
-"""Clients take features of a higher epoch than they know; these never change."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -50,11 +48,15 @@ async def api_versions(ctx: RequestContext, req: ApiVersionsRequest) -> ApiVersi
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     response = ApiVersionsResponse(api_keys=[_version(row) for row in ROWS])
     if ctx.version >= FEATURES_FROM:
-        level = ctx.broker.config.transaction_version
-        response.finalized_features_epoch = FEATURES_EPOCH
-        response.finalized_features = [FinalizedFeatureKey(TRANSACTION_VERSION, level, level)]
+        features = ctx.broker.catalog.features
+        response.finalized_features_epoch = features.epoch
+        response.finalized_features = [
+            FinalizedFeatureKey(name, level, level) for name, level in features.finalized()
+        ]
     if ctx.version >= MINIMUM_ZERO_FROM:
-        response.supported_features = [SupportedFeatureKey(TRANSACTION_VERSION, 0, level)]
+        response.supported_features = [
+            SupportedFeatureKey(each.name, each.minimum, each.maximum) for each in FEATURES.values()
+        ]
     return response
 
 

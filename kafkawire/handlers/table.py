@@ -89,6 +89,7 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(47, "offset_delete"),
     ApiRow(48, "describe_client_quotas"),
     ApiRow(50, "describe_user_scram_credentials"),
+    ApiRow(57, "update_features"),
     ApiRow(60, "describe_cluster"),
     ApiRow(61, "describe_producers"),
     ApiRow(65, "describe_transactions"),

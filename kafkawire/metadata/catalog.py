@@ -1,4 +1,4 @@
-"""The catalog: every topic, partition, broker and dynamic setting, in memory.
+"""The catalog: every topic, partition, broker, dynamic setting and finalized feature, in memory.
 
 Changed only by the methods here: the topic service applies durable transactions of the metadata
 store, in one step with the log, and the store itself adds brokers and leader epochs. Topics are
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from kafkawire.codec.configs.features import FinalizedFeatures
 from kafkawire.metadata.directory import Directory, Location, PartitionInfo, TopicFacts, TopicInfo
 
 __all__ = [
@@ -74,7 +75,7 @@ class Catalog:
 
     __slots__ = (
         "_directory", "_dotted", "broker_overrides", "brokers", "by_id", "by_name", "cluster_id",
-        "version",
+        "features", "version",
     )  # fmt: skip
 
     def __init__(
@@ -84,6 +85,7 @@ class Catalog:
         self.version = version
         self.brokers: dict[int, BrokerInfo] = {}
         self.broker_overrides: dict[str, dict[str, str]] = {}
+        self.features = FinalizedFeatures()
         self._directory = directory or Directory()
         self.by_name: Topics[str] = Topics(self._directory, self._directory.rows_by_name)
         self.by_id: Topics[bytes] = Topics(self._directory, self._directory.rows_by_id)
@@ -169,6 +171,11 @@ class Catalog:
                 settings.pop(change.key, None)
             else:
                 settings[change.key] = change.value
+        self.version += 1
+
+    def finalize_features(self, levels: Mapping[str, int], epoch: int) -> None:
+        """Apply new levels of features, stored under `epoch`."""
+        self.features.finalize(levels, epoch)
         self.version += 1
 
     def set_leader_epochs(self, epochs: Mapping[int, int]) -> None:

@@ -9,7 +9,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.configs.features import supported
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.types import uuid_parse, uuid_text
 from kafkawire.metadata.catalog import (
     TOPIC_RESOURCE,
@@ -36,10 +37,12 @@ def catalog(
     topics: Parts,
     partitions: Parts,
     configs: Iterable[Sequence[Any]],
+    features: Iterable[Sequence[Any]] = (),
 ) -> Catalog:
     """Build the catalog of (node_id, listeners, rack), parts of (id, name, internal, created_ms),
-    parts of (topic_id, number, leader, leader_epoch) in number order, and (resource_type, resource,
-    name, value). Partitions and settings of unknown topics are left out."""
+    parts of (topic_id, number, leader, leader_epoch) in number order, (resource_type, resource,
+    name, value) and (name, level, epoch). Partitions and settings of unknown topics are left out.
+    Raises NewerFormatError if a feature is finalized at a level that is not supported."""
     directory = Directory()
     for part in topics:
         directory.load_topics(part)
@@ -53,6 +56,13 @@ def catalog(
             directory.load_config(uuid_parse(resource), name, value)
         else:
             made.broker_overrides.setdefault(resource, {})[name] = value
+    for name, level, epoch in features:
+        if not supported(name, level):
+            raise NewerFormatError(
+                f"the feature {name} is finalized at level {level}, which this kafkawire does not "
+                "support"
+            )
+        made.features.finalize({name: level}, epoch)
     return made
 
 

@@ -43,7 +43,7 @@ from kafkawire.metadata.statements import (
     write_configs,
 )
 from kafkawire.metadata.store import NOT_REGISTERED, MetadataError
-from kafkawire.metadata.tables import brokers, cluster, partitions, topics
+from kafkawire.metadata.tables import brokers, cluster, features, partitions, topics
 
 T = TypeVar("T")
 
@@ -141,6 +141,18 @@ class SqlMetadata:
 
         if changes:
             await self._database.run(work)
+
+    async def finalize_features(self, levels: Mapping[str, int]) -> int:
+        def work(connection: Connection) -> int:
+            epoch, _ = advance(connection)
+            upsert(
+                connection,
+                features,
+                [{"name": name, "level": level, "epoch": epoch} for name, level in levels.items()],
+            )
+            return epoch
+
+        return await self._database.run(work)
 
     async def lease_producer_ids(self, count: int) -> int:
         assert count > 0, count

@@ -98,6 +98,7 @@ def load_catalog(connection: Connection) -> Catalog:
             1,
         ),
         configs=session.rows("SELECT resource_type, resource, name, value FROM configs"),
+        features=session.rows("SELECT name, level, epoch FROM features"),
     )
 
 

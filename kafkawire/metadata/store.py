@@ -86,6 +86,10 @@ class Metadata(Protocol):
     async def alter_configs(self, changes: list[ConfigChange]) -> None:
         """Change all settings or none, in order. Raises UNKNOWN_TOPIC_OR_PARTITION."""
 
+    async def finalize_features(self, levels: Mapping[str, int]) -> int:
+        """Store new levels of features, all or none; return the epoch of the change, which is
+        higher than that of any change before."""
+
     async def lease_producer_ids(self, count: int) -> int:
         """Lease `count` unique producer ids; return the first."""
 

@@ -106,6 +106,14 @@ configs = Table(  # dynamic settings; `resource` is a topic id, a broker number,
     sqlite_with_rowid=False,
 )
 
+features = Table(  # finalized levels that were changed; others have their default
+    "features",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("level", Integer, nullable=False),  # 0 switches it off
+    Column("epoch", BigInteger, nullable=False),  # cluster.version of the change
+)
+
 # the log position up to which partition_offset_checkpoints cover a broker's journals
 checkpoints = Table(
     "checkpoints",

@@ -3,9 +3,11 @@
 Each file under golden/folders is a whole data folder, named by the revision of its tables and how
 its broker ended: `rows-0001-*` before there were segments, `rows-0002-segments` with everything cut
 but the last ten records, `rows-0003-segments-tiered` with what is cut uploaded too (its bucket is
-not included, its local files are). They were made with journals of 1 MiB: topics of two partitions
-with retention.ms=-1, one per codec, 40 records each with key `k<n>`, value `<topic> <n>`, n % 2 the
-partition; group `g` committed offset 7 of plain-0.
+not included, its local files are), `rows-0004-transactions-killed` before features could be changed
+(transactional ids `done`, with two commits and an abort of 4 records each, and `open`, in topic
+ledger). They were made with journals of 1 MiB: topics of two partitions with retention.ms=-1, one
+per codec, 40 records each with key `k<n>`, value `<topic> <n>`, n % 2 the partition; group `g`
+committed offset 7 of plain-0.
 """
 
 from __future__ import annotations
@@ -56,8 +58,24 @@ def test_old_data_folder_is_served_completely(folder: Path, tmp_path: Path) -> N
             "--partition", "0", "--max", "1", "--json",
         )  # fmt: skip
         assert [row["offset"] for row in rest.lines] == [7]
+        if "transactions" in folder.name:
+            check_transactions(broker.bootstrap)
     assert Typed("", "fsck", "--data", str(tmp_path), "--json").code == 0
 
 
+def check_transactions(bootstrap: str) -> None:
+    """Committed records are read, and the open transaction is still open."""
+    found = Typed(bootstrap, "transactions", "list", "--json").json
+    states = {row["transactional_id"]: row["state"] for row in found}
+    assert states == {"done": "CompleteCommit", "open": "Ongoing"}
+    for partition in (0, 1):
+        read = Typed(
+            bootstrap, "consume", "ledger", "--partition", f"{partition}", "--json",
+            "--isolation-level", "read_committed",
+        )  # fmt: skip
+        values = [row["value"] for row in read.lines]
+        assert values == [f"True {n}" for n in (partition, partition + 2)] * 2
+
+
 def test_golden_folders_exist() -> None:
-    assert len(FOLDERS) >= 4
+    assert len(FOLDERS) >= 5

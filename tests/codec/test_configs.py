@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkawire.codec.configs.features import FinalizedFeatures
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
     TOPIC_CONFIGS,
@@ -228,7 +229,7 @@ def test_append_and_subtract_of_lists() -> None:
 
 def test_typed_objects_have_an_attribute_per_setting() -> None:
     ours = {field.name for field in dataclasses.fields(BrokerConfig)}
-    ours -= {"texts", "file_delete_delay_ms"}  # the latter is a topic's on the broker
+    ours -= {"texts", "_features", "file_delete_delay_ms"}  # the last is a topic's on the broker
     assert ours == {row.attribute for row in BROKER_CONFIGS.values() if not row.of_topic}
     defaults = BrokerConfig()
     for row in BROKER_CONFIGS.values():
@@ -240,6 +241,7 @@ def test_typed_objects_have_an_attribute_per_setting() -> None:
 def test_attributes_have_declared_types(typed: BrokerConfig | TopicConfig) -> None:
     names = {"int": int, "float": float, "str": str, "bool": bool, "dict[str, str]": dict}
     names["TierLevel"] = TierLevel
+    names["FinalizedFeatures"] = FinalizedFeatures
     for field in dataclasses.fields(typed):
         claimed = str(field.type)
         value = getattr(typed, field.name)

@@ -8,12 +8,13 @@ through the codec both ways, so that a test sees what a client would.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
+from kafkawire.broker.features import FeatureService
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
 from kafkawire.broker.topics import TopicService
@@ -82,6 +83,7 @@ class FakeMetadata:
         self.fails: Exception | None = None
         self.next_number = 1
         self.next_producer_id = 0
+        self.next_epoch = 0
         self.stored: dict[tuple[int, str, str], str | None] = {}
         self.sizes: dict[bytes, int] = {}
 
@@ -122,6 +124,11 @@ class FakeMetadata:
         self._step("configs " + " ".join(change.key for change in changes))
         for change in changes:
             self.stored[change.resource_type, change.name, change.key] = change.value
+
+    async def finalize_features(self, levels: Mapping[str, int]) -> int:
+        self._step("features " + " ".join(f"{name}={level}" for name, level in levels.items()))
+        self.next_epoch += 1
+        return self.next_epoch
 
     async def lease_producer_ids(self, count: int) -> int:
         self._step("lease")
@@ -297,6 +304,7 @@ class FakeBroker:
         self.table = PartitionTable(self.catalog, self.log.loader, ME)  # type: ignore[arg-type]
         self.producer_ids = ProducerIds(self.metadata)  # type: ignore[arg-type]
         self.topics = TopicService(self)  # type: ignore[arg-type]
+        self.features = FeatureService(self.catalog, self.metadata, ME)  # type: ignore[arg-type]
 
     def partition(self, topic: str, index: int = 0) -> Any:
         return self.table.named(topic, index)

@@ -177,6 +177,16 @@ class MemoryMetadata:
 
         await self._write("alter_configs", check)
 
+    async def finalize_features(self, levels: Mapping[str, int]) -> int:
+        epochs: list[int] = []
+
+        def commit() -> None:
+            epochs.append(self._stored.features.epoch + 1)
+            self._stored.finalize_features(levels, epochs[0])
+
+        await self._write("finalize_features", lambda: commit)
+        return epochs[0]
+
     async def lease_producer_ids(self, count: int) -> int:
         leased: list[int] = []
 

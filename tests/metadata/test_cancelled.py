@@ -83,6 +83,7 @@ WRITES: dict[str, Write] = {
     "transact": lambda store: store.transact(change_and_read),
     "create": lambda store: store.create_topics([NewTopic("new", [1, 1])]),
     "bump": lambda store: store.bump_leader_epochs([0]),
+    "features": lambda store: store.finalize_features({"transaction.version": 1}),
     "lease": lambda store: store.lease_producer_ids(1000),
 }
 

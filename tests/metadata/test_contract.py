@@ -245,6 +245,20 @@ async def test_producer_id_blocks_are_leased_once(process: Callable[[], Metadata
         taken |= block
 
 
+async def test_levels_of_features_are_stored_with_a_rising_epoch(
+    process: Callable[[], Metadata],
+) -> None:
+    node = await opened(process)
+    assert (await stored(process)).features.finalized() == [("transaction.version", 2)]
+    epochs = [0]
+    for level in (1, 0, 0, 2):
+        epochs.append(await node.store.finalize_features({"transaction.version": level}))
+        found = (await stored(process)).features
+        assert (found.level("transaction.version"), found.epoch) == (level, epochs[-1])
+        await node.create(NewTopic(f"topic-{len(epochs)}", [1]))
+    assert epochs == sorted(set(epochs))
+
+
 async def test_leader_epochs_rise_for_led_partitions_only(
     process: Callable[[], Metadata],
 ) -> None:

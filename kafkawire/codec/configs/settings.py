@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kafkawire.codec.configs.features import TRANSACTION_VERSION, FinalizedFeatures
 from kafkawire.codec.configs.parse import (
     ConfigError,
     allowed,
@@ -333,13 +334,17 @@ class BrokerConfig:
     remote_fetch_max_wait_ms: int
     remote_list_offsets_request_timeout_ms: int
     texts: dict[str, str]  # what is set, by broker name: the `broker` of resolve_topic
+    _features: FinalizedFeatures
 
     @property
     def transaction_version(self) -> int:
-        """The level of the feature transaction.version, which cannot be changed."""
-        return 2
+        """The finalized level of the feature transaction.version."""
+        return self._features.level(TRANSACTION_VERSION)
 
-    def __init__(self, texts: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, texts: Mapping[str, str] | None = None, features: FinalizedFeatures | None = None
+    ) -> None:
+        self._features = features or FinalizedFeatures()
         self.update(texts or {})
 
     def update(self, texts: Mapping[str, str]) -> None:
