@@ -1,6 +1,6 @@
 """Progress callback of long work: checks, rebuilds, restores, Spark jobs.
 
-Shown by `kafkawire.cli.progress`; anything else that starts long work may leave it out.
+Shown by `kafkawire.cli.shared.progress`; anything else that starts long work may leave it out.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 `main` parses the plain form of `serve` itself, because importing typer takes a fifth of a start;
 `app` (typer) has everything else, and a test compares both. Commands use any Kafka through
-kafkawire.client; `dump`, `fsck`, `restore` and `version` need no broker. Values come from the
-command line, then the environment, then a TOML file (`sources`).
+kafkawire.client; `dump`, `fsck`, `restore` and `version` need no broker. Settings of `serve` come
+from the command line, then the environment, then a TOML file (`serving.sources`). Imports go down:
+`app` names the commands, a package has the commands of one group, all of them use `shared`.
 
 Easy to get wrong: Kubernetes sets variables named KAFKAWIRE_... next to a service of that name,
 so only known names and KAFKAWIRE_SET_... are read.

@@ -1,13 +1,12 @@
-"""The `kafkawire` command line: the table of all commands, and the options of `serve`.
+"""The `kafkawire` command line: the table of all commands.
 
 Called by kafkawire.cli.main, which parses the plain form of `serve` itself.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import typer
 
@@ -18,10 +17,10 @@ GROUPS = {
     "topics": group(
         "List, describe, create and delete topics.",
         {
-            "list": "topics:list_topics",
-            "describe": "topics:describe_topics",
-            "create": "topics:create_topics",
-            "delete": "topics:delete_topics",
+            "list": "topics.commands:list_topics",
+            "describe": "topics.commands:describe_topics",
+            "create": "topics.commands:create_topics",
+            "delete": "topics.commands:delete_topics",
         },
     ),
     "groups": group(
@@ -98,10 +97,10 @@ class Commands(LazyGroup):
     """All commands and groups; Ctrl-C ends any of them without a traceback."""
 
     places: ClassVar[Mapping[str, str]] = {
-        "consume": "consume:consume",
+        "consume": "records.consume:consume",
         "backup": "backup.backup:backup",
         "restore": "backup.restore:restore",
-        "serve": "app:serve",
+        "serve": "serving.command:serve",
         "dump": "dump.journal:run",
         "fsck": "fsck:run",
         "version": "version:run",
@@ -125,67 +124,3 @@ app = typer.Typer(
 )
 for name, commands in GROUPS.items():
     app.add_typer(commands, name=name)
-
-
-def serve(
-    listen: Annotated[
-        list[str],
-        typer.Option(metavar="[NAME://]HOST:PORT", help="Address to listen on; may be repeated."),
-    ] = [],  # noqa: B006  (typer copies it)
-    advertise: Annotated[
-        list[str],
-        typer.Option(
-            metavar="[NAME://]HOST:PORT", help="Address returned to clients of listener NAME."
-        ),
-    ] = [],  # noqa: B006
-    data: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Data folder. [default: kafkawire-data]")
-    ] = None,
-    metadata: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Metadata database. [default: SQLite in the data folder]"),
-    ] = None,
-    tier: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="Remote tier: s3://BUCKET/PREFIX or a folder. [default: none]"
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str],
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Broker setting (see docs/configs.md); may be repeated.",
-        ),
-    ] = [],  # noqa: B006
-    config: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Configuration file in TOML.")
-    ] = None,
-    log_level: Annotated[
-        str | None,
-        typer.Option(metavar="LEVEL", help="debug, info, warning or error. [default: info]"),
-    ] = None,
-    log_format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="text or json. [default: text]")
-    ] = None,
-    show_config: Annotated[
-        bool,
-        typer.Option(
-            "--show-config", help="Print each setting, its value and its source, then exit."
-        ),
-    ] = False,
-) -> None:
-    """Start a broker.
-
-    Values come from the command line, the environment (KAFKAWIRE_LISTEN, KAFKAWIRE_DATA, ...,
-    KAFKAWIRE_SET_NUM_PARTITIONS), the TOML file or the default, in this order of precedence.
-    """
-    from kafkawire.cli.serve import Given, run
-
-    options: dict[str, list[str]] = {"listen": listen, "advertise": advertise}
-    once = {"data": data, "metadata": metadata, "tier": tier}
-    once |= {"log-level": log_level, "log-format": log_format}
-    options |= {name: [value] for name, value in once.items() if value is not None}
-    options = {name: values for name, values in options.items() if values}
-    raise SystemExit(run(Given(options, settings, config, show_config), os.environ))

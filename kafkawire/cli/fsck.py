@@ -14,9 +14,10 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.output import fail, print_json, print_table
-from kafkawire.cli.parameters import Json
-from kafkawire.cli.progress import bars
+from kafkawire.cli.shared.data_folder import check_sqlite, node_ids
+from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.parameters import Json
+from kafkawire.cli.shared.progress import bars
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.fsck.check import check
 from kafkawire.log.fsck.report import FsckReport, Progress
@@ -28,12 +29,10 @@ from kafkawire.log.recovery.identity import (
     IdentityError,
     check_pairing,
     inspect_folder,
-    rebuild_command,
     refuse_absent,
 )
 from kafkawire.metadata import pairing
 from kafkawire.metadata.open import open_metadata
-from kafkawire.metadata.sqlite_device import integrity_check
 from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.offsets.catalog.open import ROCKSDB, SQL, holds_rocks, open_storage
 
@@ -73,29 +72,6 @@ def run(
         for node, report in reports.items():
             _show(node, report)
     sys.exit(0 if all(report.clean for report in reports.values()) else 1)
-
-
-def node_ids(folder: str) -> list[int]:
-    """Return the IDs of the brokers with data in a folder. LogError if there is none."""
-    home = os.path.join(folder, "brokers")
-    try:
-        names = [name for name in os.listdir(home) if name.isdigit()]
-    except FileNotFoundError:
-        names = []
-    if not names:
-        raise LogError(f"{folder} is not a data folder: it has no folder brokers/<node id>")
-    return sorted(map(int, names))
-
-
-def check_sqlite(path: str) -> None:
-    """Raise MetadataError unless the SQLite file exists and passes its integrity check."""
-    command = rebuild_command(os.path.dirname(path))
-    if not os.path.isfile(path):
-        raise MetadataError(f"{path} does not exist: rebuild it with {command}")
-    found = integrity_check(path)
-    if found != "ok":
-        detail = " ".join(found.split())
-        raise MetadataError(f"{path} is damaged ({detail}): rebuild it with {command}")
 
 
 async def _all(

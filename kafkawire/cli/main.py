@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kafkawire.cli import INTERRUPTED
 
 if TYPE_CHECKING:
-    from kafkawire.cli.serve import Given
+    from kafkawire.cli.serving.run import Given
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
 def _run() -> int:
     given = plain_serve(sys.argv[1:])
     if given is not None:
-        from kafkawire.cli.serve import run
+        from kafkawire.cli.serving.run import run
 
         return run(given, os.environ)
     from kafkawire.cli.app import app
@@ -45,8 +45,8 @@ def plain_serve(arguments: Sequence[str]) -> Given | None:
     """Options of a plain `serve`, or None if typer must parse the arguments."""
     if arguments[:1] != ["serve"]:
         return None
-    from kafkawire.cli.serve import Given
-    from kafkawire.cli.sources import DEFAULTS, LISTS
+    from kafkawire.cli.serving.run import Given
+    from kafkawire.cli.serving.sources import DEFAULTS, LISTS
 
     takes_a_value = {*DEFAULTS, "set", "config"}
     found: dict[str, list[str]] = {}

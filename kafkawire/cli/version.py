@@ -5,8 +5,8 @@ from __future__ import annotations
 import platform
 from importlib.metadata import version
 
-from kafkawire.cli.output import print_json
-from kafkawire.cli.parameters import Json
+from kafkawire.cli.shared.output import print_json
+from kafkawire.cli.shared.parameters import Json
 
 
 def run(as_json: Json = False) -> None:

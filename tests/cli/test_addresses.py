@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from kafkawire.broker.options import Listener
-from kafkawire.cli.options import (
+from kafkawire.cli.shared.options import (
     OptionError,
     parse_address,
     parse_advertised,

@@ -1,7 +1,7 @@
 """`kafkawire topics` and `kafkawire groups` against a running broker.
 
-Covers: kafkawire.cli.topics, kafkawire.cli.cluster.describe, kafkawire.cli.outcomes,
-kafkawire.cli.output.
+Covers: kafkawire.cli.topics.commands, kafkawire.cli.cluster.describe,
+kafkawire.cli.shared.outcomes, kafkawire.cli.shared.output.
 """
 
 from __future__ import annotations

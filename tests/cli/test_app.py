@@ -3,7 +3,7 @@
 In-process and fast; tests/cli/test_admin.py runs commands against a broker,
 tests/cli/test_sources.py covers the sources of settings.
 
-Covers: kafkawire.cli.output, kafkawire.cli.parameters, kafkawire.cli.lazy_group.
+Covers: kafkawire.cli.shared.output, kafkawire.cli.shared.parameters, kafkawire.cli.lazy_group.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 from kafkawire.cli.app import app
 from kafkawire.cli.groups.commands import assignment
 from kafkawire.cli.groups.reset_offsets import ResetTarget
-from kafkawire.cli.options import OptionError
+from kafkawire.cli.shared.options import OptionError
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 
 

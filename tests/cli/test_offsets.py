@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.cli.consume import parse_start
 from kafkawire.cli.offsets.report import Walk, _enter
-from kafkawire.cli.options import OptionError
+from kafkawire.cli.records.consume import parse_start
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.codec.batches import build, read_head
 from kafkawire.offsets.types import OffsetType
 from kafkawire.testing.broker import BrokerProcess

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kafkawire.cli.app import app
-from kafkawire.cli.options import OptionError
-from kafkawire.cli.partition_spec import parse_partitions
-from kafkawire.cli.progress import bars
+from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.partitions import parse_partitions
+from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.tier import commands as tier
 from kafkawire.cli.tier import jobs as tier_jobs
 from tests.kit.cli import run

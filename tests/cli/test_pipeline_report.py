@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from kafkawire.cli.options import OptionError
 from kafkawire.cli.pipeline.report import ROWS_PRINTED, show, time_ms, where, whole_path
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.progress import Progress
 from kafkawire.spark.reports.jobs import REPORTS
 from kafkawire.spark.reports.report import Report

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kafkawire.cli.app import app
 from kafkawire.cli.main import plain_serve
-from kafkawire.cli.serve import Given
+from kafkawire.cli.serving.run import Given
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 
 WORDS = [
@@ -51,7 +51,7 @@ def test_both_parsers_of_serve_agree(words: list[str]) -> None:
             seen.append(given)
             return 0
 
-        patch.setattr("kafkawire.cli.serve.run", note)
+        patch.setattr("kafkawire.cli.serving.command.run", note)
         result = run(app, ["serve", *words])
     if plain is not None:
         assert (result.exit_code, seen) == (0, [plain])

@@ -2,7 +2,7 @@
 
 Each refusal is one sentence that names the option and its value, with exit code 2.
 
-Covers: kafkawire.cli.paths.
+Covers: kafkawire.cli.shared.paths.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.cli.serve import Given, run
+from kafkawire.cli.serving.run import Given, run
 from kafkawire.metadata.open import sqlite_metadata
 from kafkawire.metadata.store import MetadataError
 from tests.kit.cli import no_environment  # noqa: F401  (a fixture, by name)
@@ -126,7 +126,7 @@ def test_unusable_listen_addresses_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [["serve"], ["topics", "list"]])
 def test_ctrl_c_during_import_prints_no_traceback(words: list[str], tmp_path: Path) -> None:
     """The signal arrives while the module of the command is imported, which takes a while here."""
-    slow = "cli.serve" if words == ["serve"] else "cli.topics"
+    slow = "cli.serving.run" if words == ["serve"] else "cli.topics.commands"
     code = (
         "import sys, time\n"
         "from kafkawire.cli.main import main\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafkawire.cli.app import app
-from kafkawire.cli.serve import notes, serve_options
-from kafkawire.cli.sources import collect
+from kafkawire.cli.serving.run import notes, serve_options
+from kafkawire.cli.serving.sources import collect
 from kafkawire.codec.configs.settings import BROKER_CONFIGS
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 

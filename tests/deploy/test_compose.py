@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kafkawire.cli.options import parse_advertised, parse_listeners
+from kafkawire.cli.shared.options import parse_advertised, parse_listeners
 from kafkawire.objectstore.url import parse_tier
 from tests.deploy.dockerfile import DOCKERFILE, ROOT, inherited, stages
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.cli.fsck import check_sqlite
+from kafkawire.cli.shared.data_folder import check_sqlite
 from kafkawire.log.io.disk import real_env
 from kafkawire.metadata.pagecheck import PageCheck
 from kafkawire.metadata.store import DamagedMetadata, MetadataError

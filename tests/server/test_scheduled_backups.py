@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from kafkawire.cli.serve import Given, run
+from kafkawire.cli.serving.run import Given, run
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.objectstore.errors import StoreError

@@ -25,9 +25,9 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.backup.group_records import LiveRecords
-from kafkawire.cli.outcomes import connected
-from kafkawire.cli.output import fail, print_json
-from kafkawire.cli.parameters import LOCAL, Data, Json, Metadata, Server
+from kafkawire.cli.shared.outcomes import connected
+from kafkawire.cli.shared.output import fail, print_json
+from kafkawire.cli.shared.parameters import LOCAL, Data, Json, Metadata, Server
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch

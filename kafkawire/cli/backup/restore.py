@@ -20,8 +20,8 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.backup.backup import FORMAT, MANIFEST, METADATA, describe, sync
-from kafkawire.cli.output import fail, print_json
-from kafkawire.cli.parameters import Data, Json, Metadata
+from kafkawire.cli.shared.output import fail, print_json
+from kafkawire.cli.shared.parameters import Data, Json, Metadata
 from kafkawire.client.errors import ClientError
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.metadata import copying

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from kafkawire.cli.fsck import check_sqlite, node_ids
-from kafkawire.cli.output import fail, print_json
-from kafkawire.cli.progress import bars
+from kafkawire.cli.shared.data_folder import check_sqlite, node_ids
+from kafkawire.cli.shared.output import fail, print_json
+from kafkawire.cli.shared.progress import bars
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.fsck.report import Progress

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.options import OptionError, split_pair
-from kafkawire.cli.outcomes import connected, print_results
-from kafkawire.cli.output import fail, print_json
-from kafkawire.cli.parameters import LOCAL, Json, Server
+from kafkawire.cli.shared.options import OptionError, split_pair
+from kafkawire.cli.shared.outcomes import connected, print_results
+from kafkawire.cli.shared.output import fail, print_json
+from kafkawire.cli.shared.parameters import LOCAL, Json, Server
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 

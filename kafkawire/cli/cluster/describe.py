@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.offsets.stored import opened
-from kafkawire.cli.outcomes import connected
-from kafkawire.cli.output import fail, print_json, print_table
-from kafkawire.cli.parameters import LOCAL, Json, Server
+from kafkawire.cli.shared.data_folder import opened
+from kafkawire.cli.shared.outcomes import connected
+from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.parameters import LOCAL, Json, Server
 from kafkawire.client.errors import ClientError
 
 LIVE = 1

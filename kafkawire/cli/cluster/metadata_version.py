@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.options import OptionError
-from kafkawire.cli.output import fail, print_json, without_password
-from kafkawire.cli.parameters import Json
-from kafkawire.cli.paths import check_metadata_url
+from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.output import fail, print_json, without_password
+from kafkawire.cli.shared.parameters import Json
+from kafkawire.cli.shared.paths import check_metadata_url
 from kafkawire.metadata.schema import REVISION
 from kafkawire.metadata.store import MetadataError
 

@@ -17,8 +17,8 @@ import typer
 
 from kafkawire.cli.dump.records import records_of
 from kafkawire.cli.dump.segment import batch_json, batch_text, dump_segment
-from kafkawire.cli.output import fail, print_json_line
-from kafkawire.cli.parameters import Json
+from kafkawire.cli.shared.output import fail, print_json_line
+from kafkawire.cli.shared.parameters import Json
 from kafkawire.codec.segment.format import MAGIC
 from kafkawire.log.journal.dump import BatchShown, FrameShown, GapShown, walk
 from kafkawire.log.journal.format import (

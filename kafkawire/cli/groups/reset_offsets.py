@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.options import OptionError
-from kafkawire.cli.outcomes import connected, error_text, report
-from kafkawire.cli.output import fail
-from kafkawire.cli.parameters import INT64, LOCAL, Json, Server
-from kafkawire.cli.partition_spec import parse_partitions, select
+from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.outcomes import connected, error_text, report
+from kafkawire.cli.shared.output import fail
+from kafkawire.cli.shared.parameters import INT64, LOCAL, Json, Server
+from kafkawire.cli.shared.partitions import parse_partitions, select
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import (

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from kafkawire.cli.groups.causes import Cause, Observation, OpenTransaction, causes
-from kafkawire.cli.outcomes import connected
-from kafkawire.cli.output import print_json
-from kafkawire.cli.parameters import LOCAL, Json, Server
+from kafkawire.cli.shared.outcomes import connected
+from kafkawire.cli.shared.output import print_json
+from kafkawire.cli.shared.parameters import LOCAL, Json, Server
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.lag import GroupLag, lag_of

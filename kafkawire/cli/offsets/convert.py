@@ -15,11 +15,11 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.fsck import node_ids
-from kafkawire.cli.options import OptionError, parse_choice
-from kafkawire.cli.output import fail, print_json, print_table
-from kafkawire.cli.parameters import Json
-from kafkawire.cli.paths import check_metadata_url
+from kafkawire.cli.shared.data_folder import node_ids
+from kafkawire.cli.shared.options import OptionError, parse_choice
+from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.parameters import Json
+from kafkawire.cli.shared.paths import check_metadata_url
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env, LogError

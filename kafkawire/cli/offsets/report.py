@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.options import OptionError
-from kafkawire.cli.outcomes import connected, fail_unless, print_results
-from kafkawire.cli.output import fail
-from kafkawire.cli.parameters import LOCAL, Json, Server
-from kafkawire.cli.partition_spec import parse_partitions, select
+from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.outcomes import connected, fail_unless, print_results
+from kafkawire.cli.shared.output import fail
+from kafkawire.cli.shared.parameters import LOCAL, Json, Server
+from kafkawire.cli.shared.partitions import parse_partitions, select
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 from kafkawire.client.fetching import fetch

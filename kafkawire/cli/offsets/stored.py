@@ -5,41 +5,14 @@ SQLite only, read-only: nothing is created or migrated.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from kafkawire.cli.output import fail, print_json, print_table
-from kafkawire.cli.parameters import Data, Json
+from kafkawire.cli.shared.data_folder import opened
+from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.parameters import Data, Json
 from kafkawire.client.errors import ClientError
-from kafkawire.metadata import schema
-from kafkawire.metadata.database import revision_of, sqlite_transaction
-from kafkawire.metadata.session import Session
-from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED
 from kafkawire.offsets.catalog.sql.statements import metrics, stats
-
-
-@contextmanager
-def opened(data: str) -> Iterator[Session]:
-    """Open the metadata file of a data folder for reading. ClientError if that fails."""
-    path = os.path.join(os.path.abspath(data), "metadata.db")
-    if not os.path.isfile(path):
-        raise ClientError(
-            f"{path} does not exist: {data} is not a data folder with SQLite metadata"
-        )
-    try:
-        with sqlite_transaction(path, "ro") as connection:
-            found = revision_of(connection)
-            if found != schema.REVISION:
-                raise ClientError(
-                    f"{path} has schema revision {found or 'none'}, this version needs "
-                    f"{schema.REVISION}: start a broker of this version once to migrate it"
-                )
-            yield Session(connection)
-    except MetadataError as error:
-        raise ClientError(str(error)) from None
 
 
 def stored_stats(data: str, topic: str, indexes: list[int] | None = None) -> list[dict[str, Any]]:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kafkawire.cli.output import fail, print_json, print_table
-from kafkawire.cli.parameters import COMMITTED, Isolation, Json
 from kafkawire.cli.pipeline.query import source_of
+from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.parameters import COMMITTED, Isolation, Json
 
 if TYPE_CHECKING:
     from kafkawire.spark.audit.verdict import PartitionReport, TableReport
@@ -42,7 +42,7 @@ def audit(
     the runs that wrote it on offsets without a row. With --source the record counts of the broker
     are compared; --isolation-level is then that of the table's job. Exit code 0: clean, 1: not, 2:
     invalid arguments, 130: Ctrl-C."""
-    from kafkawire.cli.progress import bars
+    from kafkawire.cli.shared.progress import bars
     from kafkawire.spark.audit import job
     from kafkawire.spark.audit.through import through_spark
     from kafkawire.spark.session import open_session

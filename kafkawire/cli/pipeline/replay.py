@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.output import fail, print_json, print_table
-from kafkawire.cli.parameters import LOCAL, Json
+from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.parameters import LOCAL, Json
 
 Since = Annotated[
     str,
@@ -53,7 +53,7 @@ def replay(
     when it is run again with the same arguments. It fails if another producer writes to the target
     topic meanwhile. Exit code 0: done, 1: failed, 2: invalid arguments, 130: Ctrl-C."""
     from kafkawire.cli.pipeline.run import need
-    from kafkawire.cli.progress import bars
+    from kafkawire.cli.shared.progress import bars
 
     need(("pyarrow", "numba"))
     from kafkawire.spark.replay import job

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kafkawire.cli.options import OptionError
-from kafkawire.cli.output import fail, print_json, print_table
-from kafkawire.cli.parameters import COMMITTED, Isolation, Json
-from kafkawire.cli.progress import bars
+from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.parameters import COMMITTED, Isolation, Json
+from kafkawire.cli.shared.progress import bars
 from kafkawire.progress import Progress
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkawire.cli.output import fail, print_json, print_json_line, print_table
-from kafkawire.cli.parameters import Json
-from kafkawire.cli.progress import bars
+from kafkawire.cli.shared.output import fail, print_json, print_json_line, print_table
+from kafkawire.cli.shared.parameters import Json
+from kafkawire.cli.shared.progress import bars
 from kafkawire.spark.source.model import SourceError
 
 if TYPE_CHECKING:

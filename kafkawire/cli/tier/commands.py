@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.outcomes import connected, fail_unless
-from kafkawire.cli.output import print_json, print_table
-from kafkawire.cli.parameters import LOCAL, Json, Server
+from kafkawire.cli.shared.outcomes import connected, fail_unless
+from kafkawire.cli.shared.output import print_json, print_table
+from kafkawire.cli.shared.parameters import LOCAL, Json, Server
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.messages.registry import TIER

@@ -19,9 +19,9 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.backup.backup import METADATA, sync
-from kafkawire.cli.output import fail, print_json, print_table
-from kafkawire.cli.parameters import Json
-from kafkawire.cli.progress import bars
+from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.parameters import Json
+from kafkawire.cli.shared.progress import bars
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import DiskFileSystem, real_env

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.options import OptionError
-from kafkawire.cli.outcomes import connected, error_text, print_results, report
-from kafkawire.cli.output import fail
-from kafkawire.cli.parameters import INT32, INT64, LOCAL, Json, Server
+from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.outcomes import connected, error_text, print_results, report
+from kafkawire.cli.shared.output import fail
+from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.offsets import Partition, leaders

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.cli.options import OptionError
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.tier.estimate import parse_rate
 from kafkawire.tiering.cost.estimate import (
     DAY_S,

@@ -60,7 +60,7 @@ def ask(line: str) -> dict[str, Any]:
 def main() -> None:
     """Answer until the input ends."""
     import kafkawire.cli.main
-    import kafkawire.cli.serve  # noqa: F401  (imported once for all children)
+    import kafkawire.cli.serving.run  # noqa: F401  (imported once for all children)
 
     for line in sys.stdin:
         print(json.dumps(ask(line)), flush=True)

@@ -16,10 +16,10 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.groups.reset_offsets import commit_all
-from kafkawire.cli.options import OptionError
-from kafkawire.cli.outcomes import connected
-from kafkawire.cli.output import fail, print_json_line
-from kafkawire.cli.parameters import INT32, LOCAL, Server
+from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.outcomes import connected
+from kafkawire.cli.shared.output import fail, print_json_line
+from kafkawire.cli.shared.parameters import INT32, LOCAL, Server
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch, sound_records

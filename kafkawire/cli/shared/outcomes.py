@@ -1,6 +1,6 @@
 """Helpers of the admin commands: connect, print results, name error codes.
 
-Called by kafkawire.cli.topics, kafkawire.cli.groups and others.
+Called by kafkawire.cli.topics.commands, kafkawire.cli.groups and others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from kafkawire.cli.output import fail, print_json, print_table, without_password
+from kafkawire.cli.shared.output import fail, print_json, print_table, without_password
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.codec.errors import ErrorCode

@@ -1,8 +1,8 @@
 """Addresses and other values of the command line, parsed into ServeOptions.
 
-Pure: no file, no environment (that is kafkawire.cli.sources). Every error is an OptionError
+Pure: no file, no environment (that is kafkawire.cli.serving.sources). Every error is an OptionError
 whose text is one sentence with the option, the value and what is allowed. Called by
-kafkawire.cli.serve and by the other commands.
+kafkawire.cli.serving.run and by the other commands.
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kafkawire.broker.options import ServeOptions
-from kafkawire.cli import log_format
-from kafkawire.cli.options import (
+from kafkawire.cli.serving import log_format
+from kafkawire.cli.serving.sources import Sourced, Sources, collect
+from kafkawire.cli.shared.options import (
     WILDCARDS,
     OptionError,
     parse_address,
@@ -22,9 +23,8 @@ from kafkawire.cli.options import (
     parse_listeners,
     split_pair,
 )
-from kafkawire.cli.output import fail, without_password
-from kafkawire.cli.paths import check_data_folder, check_metadata_url, check_tier_apart
-from kafkawire.cli.sources import Sourced, Sources, collect
+from kafkawire.cli.shared.output import fail, without_password
+from kafkawire.cli.shared.paths import check_data_folder, check_metadata_url, check_tier_apart
 from kafkawire.codec.configs.settings import BROKER_CONFIGS, ConfigError, text_of
 
 
@@ -155,7 +155,7 @@ def notes(chosen: ServeOptions, sources: Sources) -> list[str]:
 
 def show(sources: Sources) -> None:
     """Print every option and setting with value and source."""
-    from kafkawire.cli.output import print_table
+    from kafkawire.cli.shared.output import print_table
 
     rows: list[dict[str, object]] = [
         {"name": name, "value": without_password(value.text), "source": value.source}

@@ -2,7 +2,7 @@
 
 Both go to standard error; standard output has only the line with the addresses the broker listens
 on. Uses the standard library's logging and the system clock, so it is not for simulations. Called
-by kafkawire.cli.serve before anything is opened.
+by kafkawire.cli.serving.run before anything is opened.
 
 JSON fields: time (UTC, ISO 8601, milliseconds), level, logger, message; exception (the traceback)
 where there is one; and every `extra` of the logging call under its own name.

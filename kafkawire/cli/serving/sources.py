@@ -1,8 +1,8 @@
 """Sources of settings: command line, then environment, then TOML file, then default.
 
 Reads the environment and the file, validates every value with its source (which an error names) and
-keeps the source for `--show-config`. kafkawire.cli.options and kafkawire.codec.configs.settings
-interpret the values.
+keeps the source for `--show-config`. kafkawire.cli.shared.options and
+kafkawire.codec.configs.settings interpret the values.
 
 Environment: KAFKAWIRE_LISTEN and KAFKAWIRE_ADVERTISE (commas between addresses), KAFKAWIRE_DATA,
 KAFKAWIRE_METADATA, KAFKAWIRE_TIER, KAFKAWIRE_CONFIG, KAFKAWIRE_LOG_LEVEL, KAFKAWIRE_LOG_FORMAT, and
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kafkawire.cli.options import LOG_FORMATS, LOG_LEVELS, OptionError, parse_choice
+from kafkawire.cli.shared.options import LOG_FORMATS, LOG_LEVELS, OptionError, parse_choice
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
     ConfigError,

@@ -1,15 +1,15 @@
 """Checks of folders, databases and tiers given on the command line.
 
 Reads the disk, changes nothing. Every error is an OptionError: one sentence with the option, its
-value and what is allowed. Called by kafkawire.cli.serve and by commands with such options.
+value and what is allowed. Called by kafkawire.cli.serving.run and by commands with such options.
 """
 
 from __future__ import annotations
 
 import os
 
-from kafkawire.cli.options import OptionError
-from kafkawire.cli.output import without_password
+from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.output import without_password
 
 DATABASES = ("sqlite", "sqlite+aiosqlite", "postgresql", "postgresql+asyncpg")
 

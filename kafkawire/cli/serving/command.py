@@ -1,0 +1,72 @@
+"""The options of `kafkawire serve`; kafkawire.cli.main parses the plain form without typer."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from kafkawire.cli.serving.run import Given, run
+
+
+def serve(
+    listen: Annotated[
+        list[str],
+        typer.Option(metavar="[NAME://]HOST:PORT", help="Address to listen on; may be repeated."),
+    ] = [],  # noqa: B006  (typer copies it)
+    advertise: Annotated[
+        list[str],
+        typer.Option(
+            metavar="[NAME://]HOST:PORT", help="Address returned to clients of listener NAME."
+        ),
+    ] = [],  # noqa: B006
+    data: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Data folder. [default: kafkawire-data]")
+    ] = None,
+    metadata: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Metadata database. [default: SQLite in the data folder]"),
+    ] = None,
+    tier: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Remote tier: s3://BUCKET/PREFIX or a folder. [default: none]"
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str],
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Broker setting (see docs/configs.md); may be repeated.",
+        ),
+    ] = [],  # noqa: B006
+    config: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Configuration file in TOML.")
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option(metavar="LEVEL", help="debug, info, warning or error. [default: info]"),
+    ] = None,
+    log_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="text or json. [default: text]")
+    ] = None,
+    show_config: Annotated[
+        bool,
+        typer.Option(
+            "--show-config", help="Print each setting, its value and its source, then exit."
+        ),
+    ] = False,
+) -> None:
+    """Start a broker.
+
+    Values come from the command line, the environment (KAFKAWIRE_LISTEN, KAFKAWIRE_DATA, ...,
+    KAFKAWIRE_SET_NUM_PARTITIONS), the TOML file or the default, in this order of precedence.
+    """
+    options: dict[str, list[str]] = {"listen": listen, "advertise": advertise}
+    once = {"data": data, "metadata": metadata, "tier": tier}
+    once |= {"log-level": log_level, "log-format": log_format}
+    options |= {name: [value] for name, value in once.items() if value is not None}
+    options = {name: values for name, values in options.items() if values}
+    raise SystemExit(run(Given(options, settings, config, show_config), os.environ))
