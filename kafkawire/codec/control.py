@@ -12,7 +12,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
-from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, Record, pack, records
+from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, build_one, records
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer
 
@@ -62,8 +62,10 @@ def pack_marker(
     """Return the control batch that ends a transaction with ABORT or COMMIT."""
     assert kind in (ABORT, COMMIT), kind
     key, value = _KEY.pack(0, kind), _VALUE.pack(0, coordinator_epoch)
-    return pack(
-        [Record(0, timestamp_ms, key, value)],
+    return build_one(
+        key,
+        value,
+        timestamp_ms,
         producer_id=producer_id,
         producer_epoch=epoch,
         attributes=TRANSACTIONAL | CONTROL,

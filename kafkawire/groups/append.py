@@ -64,7 +64,7 @@ class Appender:
             return ErrorCode.UNKNOWN_SERVER_ERROR
         try:
             for batch in batches:  # only the first can fail, because there is no await in between
-                partition.append(memoryview(batch), now_ms)
+                partition.append_records(memoryview(batch), now_ms)
                 self.log_bytes += len(batch)
         except KafkaError as error:
             return self._refused(error)

@@ -10,7 +10,6 @@ response is encoded when the coordinator answers.
 
 from __future__ import annotations
 
-from asyncio import Future
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -58,13 +57,12 @@ class EndTxn:
         peer.exchanges.append(exchange)
         requests = self._counts.requests
         requests[KEY] = requests.get(KEY, 0) + 1
-        later = self._transactions.ask(self._end_of(request, version))
-        later.add_done_callback(partial(self._settled, exchange))
+        self._transactions.submit(self._end_of(request, version), partial(self._reply, exchange))
         return True
 
-    def _settled(self, exchange: Exchange, answer: Future[Answer]) -> None:
+    def _reply(self, exchange: Exchange, answer: Answer) -> None:
         if not exchange.peer.closed:
-            response = self._end_response(answer.result(), exchange.version)
+            response = self._end_response(answer, exchange.version)
             exchange.answer(encode(response, exchange.version))
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -72,6 +72,7 @@ milliseconds."""
 T = TypeVar("T")
 Decide = Callable[[int, "int | None"], TransactionDecision]
 """A decision at a time, with a fresh producer id if one was needed."""
+Reply = Callable[[Answer], None]
 TakeProducerId = Callable[[], Awaitable[int]]
 
 
@@ -111,24 +112,28 @@ class TransactionCoordinator:
         self.counts = TransactionCounts()
         self.snapshot_bytes = 0
         self._completions = CompletionWaiters(env)
-        self._waiting: dict[asyncio.Future[Answer], None] = {}
+        self._waiting: dict[Reply, None] = {}
         self._life = 0  # one more at each unload: tasks from before that do nothing
         self._storing = False
         self._loading: asyncio.Task[None] | None = None
 
     # -- requests -------------------------------------------------------------------------
 
-    def ask(self, request: Request) -> asyncio.Future[Answer]:
-        """Decide a request now; the future gets its answer when it is due."""
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    def submit(self, request: Request, reply: Reply) -> None:
+        """Decide a request now; `reply` is called with its answer when it is due, which may be
+        before this returns. Hot."""
         if self.phase is not CoordinatorPhase.ACTIVE:
-            future.set_result(Answer(self.phase.value))
-            return future
-        self._waiting[future] = None
-        what = f"{type(request).__name__} of {request.transactional_id!r}"
-        decide: Decide = lambda now_ms, fresh_id: self.shard.decide(request, now_ms, fresh_id)  # noqa: E731
-        if self._decide(decide, what, partial(self._answer, future)):
-            self.env.spawn(self._decide_with_id(decide, what, future), "take a producer id")
+            reply(Answer(self.phase.value))
+            return
+        self._waiting[reply] = None
+        decide = partial(self.shard.decide, request)
+        if self._decide(decide, request, partial(self._answer, reply)):
+            self.env.spawn(self._decide_with_id(decide, request, reply), "take a producer id")
+
+    def ask(self, request: Request) -> asyncio.Future[Answer]:
+        """As `submit`; the future gets the answer."""
+        future = answer_future()
+        self.submit(request, partial(settle_answer, future))
         return future
 
     async def verify(self, request: VerifyPartitions) -> dict[TopicPartition, ErrorCode]:
@@ -153,7 +158,7 @@ class TransactionCoordinator:
         decision = self.shard.decide(request, now_ms)
         if decision.answer is None or decision.answer.code is not ErrorCode.NONE:
             return False
-        return self._carry_out(decision, now_ms, _not_awaited) is None
+        return self._carry_out(decision, now_ms, awaited=False) is None
 
     async def completed(self, transactional_id: str, timeout_s: float) -> None:
         """Return when no markers of an id are outstanding, or after `timeout_s` seconds."""
@@ -167,50 +172,50 @@ class TransactionCoordinator:
             raise KafkaError(self.phase.value)
         found = query()
         if self.commits.unsettled:
-            seen: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-            self._waiting[seen] = None
-            answer = partial(self._answer, seen, Answer(ErrorCode.NONE))
-            self.commits.release([answer], appended=False)
+            seen = answer_future()
+            reply = partial(settle_answer, seen)
+            self._waiting[reply] = None
+            effect = partial(self._answer, reply, Answer(ErrorCode.NONE))
+            self.commits.release([effect], appended=False)
             if code := (await seen).code:
                 raise KafkaError(code)
         return found
 
-    def _answer(self, future: asyncio.Future[Answer], answer: Answer) -> None:
-        self._waiting.pop(future, None)
-        if not future.done():  # the connection may have gone
-            future.set_result(answer)
+    def _answer(self, reply: Reply, answer: Answer) -> None:
+        """Give an answer, unless one was given: the coordinator was unloaded meanwhile."""
+        if reply in self._waiting:
+            del self._waiting[reply]
+            reply(answer)
 
-    async def _decide_with_id(
-        self, decide: Decide, what: str, future: asyncio.Future[Answer]
-    ) -> None:
+    async def _decide_with_id(self, decide: Decide, request: Request, reply: Reply) -> None:
         """Decide again with a fresh producer id, unless the answer was given meanwhile."""
         try:
             fresh_id = await self.take_producer_id()
         except KafkaError as error:
-            self._answer(future, Answer(error.code))
+            self._answer(reply, Answer(error.code))
             return
         except Exception:
-            self.appender.log_defect(f"a producer id for {what}")
-            self._answer(future, Answer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            self.appender.log_defect(f"a producer id for {_described(request)}")
+            self._answer(reply, Answer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
-        if future in self._waiting:
-            self._decide(decide, what, partial(self._answer, future), fresh_id)
+        if reply in self._waiting:
+            self._decide(decide, request, partial(self._answer, reply), fresh_id)
 
     # -- decisions ------------------------------------------------------------------------
 
     def _decide(
         self,
         decide: Decide,
-        what: str,
-        answer: Callable[[Answer], None],
+        what: Request | str,
+        answer: Reply,
         fresh_id: int | None = None,
     ) -> bool:
-        """Decide and carry out. True: nothing was done, a fresh producer id is needed."""
+        """Decide `what` and carry it out. True: nothing was done, a fresh producer id is needed."""
         now_ms = self.env.clock.now_ms()
         try:
             decision = decide(now_ms, fresh_id)
         except Exception:  # a defect: this client gets an error, all others continue
-            self.appender.log_defect(what)
+            self.appender.log_defect(_described(what))
             answer(Answer(ErrorCode.UNKNOWN_SERVER_ERROR))
             return False
         if decision.needs_producer_id:
@@ -224,16 +229,20 @@ class TransactionCoordinator:
         self,
         decision: TransactionDecision,
         now_ms: int,
-        answer: Callable[[Answer], None] | None = None,
+        answer: Reply | None = None,
+        *,
+        awaited: bool = True,
     ) -> ErrorCode | None:
-        """Steps 2 to 4. The error, if the records could not be appended: nothing was done."""
+        """Steps 2 to 4. The error, if the records could not be appended: nothing was done.
+        Without `awaited` no caller gets the answer, but answers that show the new state must wait
+        for the commit. Hot."""
         records = decision.records
         if records:
             version = self.config.transaction_version
             failure = self.appender.append(records, version, now_ms)
             if failure is not None:
                 return failure
-        self.counts.add(decision)
+        self.counts.add(decision.answer, records)
         try:
             for step in decision.steps:
                 self.shard.apply(step)
@@ -243,13 +252,15 @@ class TransactionCoordinator:
             self.appender.log_defect(f"applying {decision.steps}")
             self._reload(delay_ms=DEFECT_RETRY_MS)
             return None
-        effects = [partial(self._perform, effect) for effect in decision.effects]
+        effects: list[Callable[[], None]] = []
+        for effect in decision.effects:
+            effects.append(partial(self._perform, effect))
         if answer is not None and decision.answer is not None:
             effects.append(partial(answer, decision.answer))
-        if records and not effects and answer is None:
-            self.commits.expect_write()  # of completions: their loss is made good by a later load
-        else:
-            self.commits.release([*effects], appended=bool(records))
+        if effects or (records and not awaited):
+            self.commits.release(effects, appended=bool(records))
+        elif records:
+            self.commits.expect_write()  # of completions: a later load repeats one that is lost
         return None
 
     def _perform(self, effect: Effect) -> None:
@@ -286,7 +297,7 @@ class TransactionCoordinator:
             self.partition.begin_frame()  # no crash may keep the completion alone
         again = [effect for effect in decision.effects if isinstance(effect, SendMarkers)]
         decision.effects = [each for each in decision.effects if isinstance(each, DropMarkers)]
-        if self._carry_out(decision, now_ms, None if durable else _not_awaited) is not None:
+        if self._carry_out(decision, now_ms, awaited=durable) is not None:
             if durable:
                 self._later(RETRY_MS, self.markers_done, work, results)
             else:  # the markers may be lost, too
@@ -311,7 +322,7 @@ class TransactionCoordinator:
         if self.phase is not CoordinatorPhase.ACTIVE:
             return
         for transactional_id in await self._overdue():
-            decide = partial(self._timeout, transactional_id)
+            decide = partial(self.shard.decide_timeout, transactional_id)
             what = f"timeout of {transactional_id!r}"
             if self._decide(decide, what, _not_answered):
                 try:
@@ -328,21 +339,10 @@ class TransactionCoordinator:
 
     async def _overdue(self) -> list[str]:
         found: list[str] = []
-        for part in self._portions():
+        for part in _portions(self.shard.transactions):
             found += self.shard.timed_out(self.env.clock.now_ms(), part)
             await self.env.slices.give_way()
         return found
-
-    def _portions(self) -> Iterator[list[str]]:
-        """All ids there are now, in portions that take well under a millisecond to check."""
-        ids = list(self.shard.transactions)
-        for start in range(0, len(ids), CHECKED_AT_ONCE):
-            yield ids[start : start + CHECKED_AT_ONCE]
-
-    def _timeout(
-        self, transactional_id: str, now_ms: int, fresh_id: int | None
-    ) -> TransactionDecision:
-        return self.shard.decide_timeout(transactional_id, now_ms, fresh_id)
 
     async def expire(self) -> None:
         """Forget the ids without a change for transactional.id.expiration.ms. Called every
@@ -350,7 +350,7 @@ class TransactionCoordinator:
         life = self._life
         if self.phase is not CoordinatorPhase.ACTIVE:
             return
-        for part in self._portions():
+        for part in _portions(self.shard.transactions):
             if life != self._life or self.phase is not CoordinatorPhase.ACTIVE:
                 return
             now_ms = self.env.clock.now_ms()
@@ -428,8 +428,8 @@ class TransactionCoordinator:
         self.shard = TransactionShard(self.config, self.partition.leader_epoch)
         self.commits.clear()
         self.sender.forget(self.markers_done)
-        for future in list(self._waiting):
-            self._answer(future, Answer(ErrorCode.NOT_COORDINATOR))
+        for reply in list(self._waiting):
+            self._answer(reply, Answer(ErrorCode.NOT_COORDINATOR))
         self._completions.wake_all()
 
     def _commit_failed(self, failure: BaseException) -> None:
@@ -483,8 +483,27 @@ class TransactionCoordinator:
             self._storing = False
 
 
-def _not_awaited(_: Answer) -> None:
-    """Take an answer that the caller knows already."""
+def answer_future() -> asyncio.Future[Answer]:
+    """Create a future for an answer."""
+    return asyncio.get_running_loop().create_future()
+
+
+def settle_answer(future: asyncio.Future[Answer], answer: Answer) -> None:
+    """Give a future its answer, if it still waits."""
+    if not future.done():  # the connection may have gone
+        future.set_result(answer)
+
+
+def _described(what: Request | str) -> str:
+    """Name a decision in a log line."""
+    return what if isinstance(what, str) else f"{type(what).__name__} of {what.transactional_id!r}"
+
+
+def _portions(ids: Iterable[str]) -> Iterator[list[str]]:
+    """All ids there are now, in portions that take well under a millisecond to check."""
+    known = list(ids)
+    for start in range(0, len(known), CHECKED_AT_ONCE):
+        yield known[start : start + CHECKED_AT_ONCE]
 
 
 def _not_answered(answer: Answer) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.transactions.machine.decision import TransactionDecision
+from kafkawire.transactions.machine.records import TransactionRecord
+from kafkawire.transactions.machine.request import Answer
 from kafkawire.transactions.machine.states import PREPARE_ABORT, PREPARE_COMMIT
 
 
@@ -18,12 +21,12 @@ class TransactionCounts:
         self.aborted = 0
         self.fenced = 0
 
-    def add(self, decision: TransactionDecision) -> None:
+    def add(self, answer: Answer | None, records: Sequence[TransactionRecord]) -> None:
         """Count a decision that is carried out. An abort without any partition is not counted:
         there was no transaction."""
-        if decision.answer is not None and decision.answer.code is ErrorCode.PRODUCER_FENCED:
+        if answer is not None and answer.code is ErrorCode.PRODUCER_FENCED:
             self.fenced += 1
-        for record in decision.records:
+        for record in records:
             after = record.value
             if after is None:
                 continue

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -140,7 +140,7 @@ class MarkerSender:
             while portion := frozenset(islice(partitions, MAX_MARKERS_AT_ONCE)):
                 if self._closed or not dividing.wanted:
                     return
-                self._queue(replace(work, partitions=portion), report)
+                self._queue(work._replace(partitions=portion), report)
                 await self._env.slices.give_way()
         finally:
             self._dividing.remove(dividing)
@@ -156,7 +156,7 @@ class MarkerSender:
                 by_leader.setdefault(leader, []).append(partition)
         for leader, partitions in by_leader.items():
             queue = self._queues.setdefault(leader.broker, deque())
-            portion = replace(work, partitions=frozenset(partitions))
+            portion = work._replace(partitions=frozenset(partitions))
             queue.append(_Queued(portion, report, leader))
             self._wake(leader.broker)
         if gone:

@@ -24,8 +24,11 @@ from kafkawire.messages import describe_transactions as described
 from kafkawire.messages import list_transactions as listed
 from kafkawire.transactions.coordinator import (
     CoordinatorPhase,
+    Reply,
     TakeProducerId,
     TransactionCoordinator,
+    answer_future,
+    settle_answer,
 )
 from kafkawire.transactions.machine.init_producer import check_request
 from kafkawire.transactions.machine.queries import describe_transaction, list_transactions
@@ -180,15 +183,21 @@ class TransactionService:
 
     # -- requests -------------------------------------------------------------------------
 
-    def ask(self, request: Request) -> asyncio.Future[Answer]:
-        """The answer of the coordinator of an id. What is wrong with a request whatever the state
-        of its id is answered without a coordinator too, as in Kafka."""
+    def submit(self, request: Request, reply: Reply) -> None:
+        """Have the coordinator of an id decide a request now; `reply` is called with its answer,
+        perhaps before this returns. What is wrong with a request whatever the state of its id is
+        answered without a coordinator too, as in Kafka. Hot."""
         code = self._check(request)
         coordinator = self._find(request.transactional_id)
         if code is ErrorCode.NONE and coordinator is not None:
-            return coordinator.ask(request)
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        future.set_result(Answer(code or self._absence()))
+            coordinator.submit(request, reply)
+        else:
+            reply(Answer(code or self._absence()))
+
+    def ask(self, request: Request) -> asyncio.Future[Answer]:
+        """As `submit`; the future gets the answer."""
+        future = answer_future()
+        self.submit(request, partial(settle_answer, future))
         return future
 
     def _check(self, request: Request) -> ErrorCode:

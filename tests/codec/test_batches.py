@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from kafkawire.codec import batches
-from kafkawire.codec.batches import HEAD_BYTES, Record, build, iter_batches, pack, read_head
+from kafkawire.codec.batches import (
+    HEAD_BYTES,
+    Record,
+    build,
+    build_one,
+    iter_batches,
+    pack,
+    read_head,
+)
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.varint import (
     put_uvarint,
@@ -63,6 +71,17 @@ def test_compressed_batch_round_trips(rows: list[Row], codec: int, base: int) ->
     head = read_head(batch)
     assert (head.base_offset, head.last_offset) == (base, base + len(rows) - 1)
     assert (head.leader_epoch, head.attributes) == (3, batches.TRANSACTIONAL | codec)
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 8191, 8192, 2_000_000])
+@pytest.mark.parametrize("with_value", [True, False])
+def test_a_batch_of_one_record_has_the_bytes_of_any_batch(size: int, with_value: bool) -> None:
+    producer = {"producer_id": 7, "producer_epoch": 3, "attributes": batches.TRANSACTIONAL}
+    for key in (None, b"k" * size):
+        value = b"v" * size if with_value else None
+        expected = build([(key, value)], timestamp_ms=1_700_000_000_000, **producer)
+        assert build_one(key, value, 1_700_000_000_000, **producer) == expected
+        assert build_one(key, value, 5) == build([(key, value)], timestamp_ms=5)
 
 
 def test_offset_gaps_of_compaction_are_allowed() -> None:

@@ -6,7 +6,6 @@ Covers: kafkawire.transactions.append.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 
 import pytest
 
@@ -119,7 +118,7 @@ async def test_a_transaction_that_could_be_stored_can_be_ended() -> None:
         bench = TransactionBench().begin()
         await bench.init()
         shard = bench.coordinator.shard
-        shard.transactions[ID] = dataclasses.replace(shard.transactions[ID], producer_epoch=32_766)
+        shard.transactions[ID] = shard.transactions[ID]._replace(producer_epoch=32_766)
         bench.partition.config.max_message_bytes = limit
         at = Answer(ErrorCode.NONE, 1000, 32_766)
         added = await bench.add(at, T0)

@@ -110,9 +110,10 @@ class Produce:
         if transactional and refusal is None:
             batches = self._transactional(transactional_id, version, buf, items)
             refusal = batches.refusal
-            if batches.question is None:
+            question = batches.question
+            if question is None:
                 batches = None  # all of open transactions
-            elif not batches.verify_at_once(self.verifier):
+            elif not batches.verify_at_once(self.verifier, question):
                 self._verify(exchange, block, buf, items, batches)
                 return True
         try:

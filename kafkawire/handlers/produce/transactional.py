@@ -101,20 +101,20 @@ class TransactionalBatches:
         adds = self._version >= ADDS_FROM
         return Question(self._transactional_id, *self._producer, self._sequences, adds, adds)
 
-    def verify_at_once(self, verifier: TransactionVerifier) -> bool:
-        """Ask `question`, which there is, if the answer is known at once. To be called in the
+    def verify_at_once(self, verifier: TransactionVerifier, question: Question) -> bool:
+        """Ask `question`, that of the property, if the answer is known at once. To be called in the
         event-loop iteration of the append."""
-        assert self.question is not None, "the caller has seen it"
-        verified = verifier.verify_at_once(self.question)
+        verified = verifier.verify_at_once(question)
         if verified is not None:
             self._verified = verified
         return verified is not None
 
     async def verify(self, verifier: TransactionVerifier) -> KafkaError | None:
         """Ask `question`, if there is one. Return the error of the whole request, or None."""
-        if self.question is not None:
+        question = self.question
+        if question is not None:
             try:
-                self._verified = await verifier.verify(self.question)
+                self._verified = await verifier.verify(question)
             except Exception:  # a defect: no batch is appended
                 logger.exception(
                     "verifying a transaction of transactional id %s failed, its batches are "

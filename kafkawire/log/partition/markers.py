@@ -1,6 +1,7 @@
-"""Appending what coordinators write: transaction markers, and offsets committed in transactions.
+"""Appending what coordinators write: their records, transaction markers, and offsets committed in
+transactions.
 
-Both bypass the checks of a producer's batch, which their writers cannot fail, and go the way of
+They bypass the checks of a producer's batch, which their writers cannot fail, and go the way of
 every batch otherwise: checked against the producers' state, given offsets, queued on the current
 write batch. Called by kafkawire.log.partition.partition.
 """
@@ -10,7 +11,13 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.batches import BatchHead, read_head, stamp
+from kafkawire.codec.batches import (
+    COUNT_AT,
+    MAX_TIMESTAMP_AT,
+    BatchHead,
+    read_head,
+    stamp,
+)
 from kafkawire.codec.control import TransactionMarker, pack_marker
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.journal.format import MAX_FRAME_PAYLOAD
@@ -21,8 +28,31 @@ from kafkawire.log.partition.verification import Guard
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
 
+_NEWEST = Struct(">q")
+_COUNT = Struct(">i")
 _PATCH = Struct(">qii")
 _OVERHEAD = 12
+
+
+def append_records(partition: Partition, batch: memoryview, now_ms: int) -> tuple[int, int, int]:
+    """Append a batch of the records of a coordinator: valid, uncompressed and without a producer;
+    (its base offset, append time or -1, log start).
+
+    `batch` must stay valid until the write batch is written. KafkaError: MESSAGE_TOO_LARGE,
+    KAFKA_STORAGE_ERROR.
+    """
+    config = partition.config
+    if config.timestamp_type or config.compression > 0:
+        return partition.append(batch, now_ms)  # it is stored in another form
+    if partition.log.failed is not None or partition.removed:
+        raise partition.refusal()
+    if len(batch) > config.max_message_bytes:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+    (newest,) = _NEWEST.unpack_from(batch, MAX_TIMESTAMP_AT)
+    (count,) = _COUNT.unpack_from(batch, COUNT_AT)
+    base = partition.offsets.assign(count)
+    _queue(partition, batch, base, count, newest)
+    return base, -1, partition.log_start
 
 
 def append_marker(

@@ -291,6 +291,11 @@ class Partition:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.log.failed)
 
+    def append_records(self, batch: memoryview, now_ms: int) -> Appended:
+        """Append a batch of a coordinator without a producer; see
+        kafkawire.log.partition.markers.append_records."""
+        return Appended(*markers.append_records(self, batch, now_ms))
+
     def append_marker(self, ending: TransactionMarker, now_ms: int) -> Appended:
         """Append the marker that ends a transaction; see
         kafkawire.log.partition.markers.append_marker."""

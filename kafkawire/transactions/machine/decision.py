@@ -10,6 +10,7 @@ outcome of a transaction is fixed. Made by the machine, compared in tests.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kafkawire.codec.control import ABORT, COMMIT, TransactionMarker
 from kafkawire.transactions.machine.records import TransactionRecord
@@ -17,8 +18,7 @@ from kafkawire.transactions.machine.request import Answer
 from kafkawire.transactions.machine.transaction import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class MarkersWritten:
+class MarkersWritten(NamedTuple):
     """Partitions that need no marker of this transaction any more."""
 
     transactional_id: str
@@ -28,8 +28,7 @@ class MarkersWritten:
 Step = TransactionRecord | MarkersWritten
 
 
-@dataclass(frozen=True, slots=True)
-class SendMarkers:
+class SendMarkers(NamedTuple):
     """Write the marker of a decided transaction to `partitions`, wherever they are led, and report
     the results to `TransactionShard.decide_markers`.
 
@@ -58,8 +57,7 @@ class SendMarkers:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DropMarkers:
+class DropMarkers(NamedTuple):
     """A partition has seen a newer epoch of the producer or of the coordinator: send nothing more
     for `work`. The id stays as it is until its coordinator partition is loaded again."""
 

@@ -9,8 +9,7 @@ too.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.transactions.machine.transaction import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
@@ -30,8 +29,7 @@ class TransactionConfig(Protocol):
     def transactional_id_expiration_ms(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class InitProducer:
+class InitProducer(NamedTuple):
     """InitProducerId with a transactional id. Producer id and epoch are those the client had, or
     both -1."""
 
@@ -43,8 +41,7 @@ class InitProducer:
     keep_prepared: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AddPartitions:
+class AddPartitions(NamedTuple):
     """AddPartitionsToTxn for one id, or AddOffsetsToTxn with the group's partition of
     `__consumer_offsets`. `transaction_version`: 2 for AddPartitionsToTxn 4 and later, else 0."""
 
@@ -55,8 +52,7 @@ class AddPartitions:
     transaction_version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyPartitions:
+class VerifyPartitions(NamedTuple):
     """Whether partitions are part of the open transaction (AddPartitionsToTxn 4 and later,
     verify-only)."""
 
@@ -66,8 +62,7 @@ class VerifyPartitions:
     partitions: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True)
-class EndTransaction:
+class EndTransaction(NamedTuple):
     """EndTxn. `transaction_version`: 2 for EndTxn 5 and later, else 0."""
 
     transactional_id: str
@@ -80,8 +75,7 @@ class EndTransaction:
 Request = InitProducer | AddPartitions | EndTransaction
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The result of a request. Producer id and epoch are those to continue with, after
     InitProducerId and after EndTxn under transaction version 2; -1 where there are none."""
 
@@ -90,8 +84,7 @@ class Answer:
     producer_epoch: int = NO_EPOCH
 
 
-@dataclass(frozen=True, slots=True)
-class ListFilter:
+class ListFilter(NamedTuple):
     """The filters of ListTransactions: states and producer ids (empty: all), the least age in ms of
     a transaction (-1: any) and a test of the transactional id (None: all), which yields between
     portions of work (kafkawire.transactions.machine.pattern)."""

@@ -13,7 +13,7 @@ request with the old id is recognized. `last_producer_epoch` is not in the log: 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kafkawire.transactions.machine.states import (
     AT_REST,
@@ -42,21 +42,25 @@ NO_TIMEOUT_MS = 2**31 - 1
 EPOCH_BUMPS_FROM = 2
 """The transaction version that raises the epoch with each transaction (KIP-890 part 2)."""
 
+NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+
+class Transaction(NamedTuple):
     """A transactional id between two records of the log.
 
     `producer_epoch` is -1 before the first record. `started_ms` is -1 if no transaction was begun
     since InitProducerId. `client_version`: the transaction version of the request that last changed
     the transaction; it is sent with the markers.
+
+    The steps that every transaction takes construct it by position, in the order of the fields,
+    which takes a fifth of the time of `_replace`.
     """
 
     producer_id: int
     producer_epoch: int
     timeout_ms: int
     state: TransactionState = EMPTY
-    partitions: frozenset[TopicPartition] = frozenset()
+    partitions: frozenset[TopicPartition] = NO_PARTITIONS
     started_ms: int = NO_TIME
     updated_ms: int = NO_TIME
     previous_producer_id: int = NO_PRODUCER_ID
@@ -84,13 +88,12 @@ def initialized(
     before: Transaction, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
 ) -> Transaction:
     """The id after InitProducerId: Empty, at `epoch` of the same producer id."""
-    return replace(
-        before,
+    return before._replace(
         producer_epoch=epoch,
         last_producer_epoch=last_epoch,
         timeout_ms=timeout_ms,
         state=EMPTY,
-        partitions=frozenset(),
+        partitions=NO_PARTITIONS,
         started_ms=NO_TIME,
         updated_ms=now_ms,
         previous_producer_id=before.producer_id,
@@ -102,7 +105,7 @@ def rotated(
 ) -> Transaction:
     """The id after InitProducerId with a new producer id, whose first epoch is 0."""
     after = initialized(before, 0, last_epoch, timeout_ms, now_ms)
-    return replace(after, producer_id=producer_id)
+    return after._replace(producer_id=producer_id)
 
 
 def with_partitions(
@@ -110,14 +113,18 @@ def with_partitions(
 ) -> Transaction:
     """The id with an open transaction that has these partitions too."""
     begins = before.state in AT_REST
-    return replace(
-        before,
-        state=ONGOING,
-        partitions=before.partitions | added,
-        started_ms=now_ms if begins else before.started_ms,
-        updated_ms=now_ms,
-        previous_producer_id=before.producer_id,
-        client_version=client_version,
+    return Transaction(
+        before.producer_id,
+        before.producer_epoch,
+        before.timeout_ms,
+        ONGOING,
+        before.partitions | added if before.partitions else added,
+        now_ms if begins else before.started_ms,
+        now_ms,
+        before.producer_id,
+        before.next_producer_id,
+        client_version,
+        before.last_producer_epoch,
     )
 
 
@@ -131,16 +138,18 @@ def ended(
     A transaction that was never begun starts now.
     """
     bumps = client_version >= EPOCH_BUMPS_FROM
-    return replace(
-        before,
-        state=PREPARE_COMMIT if commit else PREPARE_ABORT,
-        producer_epoch=_bumped(before.producer_epoch) if bumps else before.producer_epoch,
-        last_producer_epoch=before.producer_epoch if bumps else before.last_producer_epoch,
-        started_ms=now_ms if before.state in AT_REST else before.started_ms,
-        updated_ms=now_ms,
-        previous_producer_id=before.producer_id,
-        next_producer_id=next_producer_id,
-        client_version=client_version,
+    return Transaction(
+        before.producer_id,
+        _bumped(before.producer_epoch) if bumps else before.producer_epoch,
+        before.timeout_ms,
+        PREPARE_COMMIT if commit else PREPARE_ABORT,
+        before.partitions,
+        now_ms if before.state in AT_REST else before.started_ms,
+        now_ms,
+        before.producer_id,
+        next_producer_id,
+        client_version,
+        before.producer_epoch if bumps else before.last_producer_epoch,
     )
 
 
@@ -162,23 +171,26 @@ def fenced(
     )
     if bumps:
         return aborted
-    return replace(
-        aborted, producer_epoch=_bumped(before.producer_epoch), last_producer_epoch=NO_EPOCH
+    return aborted._replace(
+        producer_epoch=_bumped(before.producer_epoch), last_producer_epoch=NO_EPOCH
     )
 
 
 def completed(before: Transaction, now_ms: int) -> Transaction:
     """The id after all markers were written. Continues with the next producer id, if it has one."""
     rolls = before.client_version >= EPOCH_BUMPS_FROM and before.next_producer_id != NO_PRODUCER_ID
-    return replace(
-        before,
-        state=COMPLETE_COMMIT if before.commits else COMPLETE_ABORT,
-        partitions=frozenset(),
-        producer_id=before.next_producer_id if rolls else before.producer_id,
-        producer_epoch=0 if rolls else before.producer_epoch,
-        previous_producer_id=before.producer_id,
-        next_producer_id=NO_PRODUCER_ID,
-        updated_ms=now_ms,
+    return Transaction(
+        before.next_producer_id if rolls else before.producer_id,
+        0 if rolls else before.producer_epoch,
+        before.timeout_ms,
+        COMPLETE_COMMIT if before.commits else COMPLETE_ABORT,
+        NO_PARTITIONS,
+        before.started_ms,
+        now_ms,
+        before.producer_id,
+        NO_PRODUCER_ID,
+        before.client_version,
+        before.last_producer_epoch,
     )
 
 

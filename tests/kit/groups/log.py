@@ -123,6 +123,8 @@ class FakePartition:
         self.batches.append(kept)
         self.next_appended += head.count
 
+    append_records = append
+
     def append_offsets(self, batch: memoryview, guard: object, now_ms: int) -> None:
         """Append a batch of TxnOffsetCommit, as the log does."""
         self.guards.append(guard)

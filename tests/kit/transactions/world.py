@@ -8,7 +8,6 @@ for a part that had reached the disk. `defect` breaks one rule, to show that the
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -248,7 +247,7 @@ class World:
 
 
 def _only(work: SendMarkers, partitions: frozenset[TopicPartition]) -> SendMarkers:
-    return dataclasses.replace(work, partitions=partitions)
+    return work._replace(partitions=partitions)
 
 
 def _label(record: TransactionRecord) -> str:

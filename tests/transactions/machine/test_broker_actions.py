@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
@@ -100,7 +98,7 @@ def test_other_failures_are_tried_again(code: ErrorCode) -> None:
     answered(desk, first, t0=code, t1=ErrorCode.NONE)
     assert desk.at.state is PREPARE_COMMIT
     (again,) = desk.work
-    assert again == dataclasses.replace(first, partitions=frozenset({T0}))
+    assert again == first._replace(partitions=frozenset({T0}))
     desk.markers()
     assert desk.at.state is COMPLETE_COMMIT
 
@@ -120,7 +118,7 @@ def test_a_newer_epoch_ends_the_work(code: ErrorCode) -> None:
     assert desk.add(T0) == ErrorCode.CONCURRENT_TRANSACTIONS
     desk.appended.append(TransactionRecord(ID, desk.at))
     desk.reload()
-    assert desk.work == [dataclasses.replace(work, coordinator_epoch=8, partitions=BOTH)]
+    assert desk.work == [work._replace(coordinator_epoch=8, partitions=BOTH)]
     desk.markers()
     assert desk.at.state is COMPLETE_COMMIT
 
@@ -137,7 +135,7 @@ def test_a_newer_epoch_ends_the_work(code: ErrorCode) -> None:
 )
 def test_results_of_other_work_are_ignored(row: str, change: dict[str, int]) -> None:
     desk = prepared()
-    stale = dataclasses.replace(desk.work[0], **change)  # type: ignore[arg-type]
+    stale = desk.work[0]._replace(**change)  # type: ignore[arg-type]
     decision = desk.shard.decide_markers(stale, dict.fromkeys(BOTH, ErrorCode.NONE), NOW_MS)
     assert (decision.steps, decision.effects) == ([], []), row
 

@@ -12,8 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.codec.batches import HEAD_BYTES, iter_batches, read_head, records
+from kafkawire.codec.compile import encode_versioned
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import DecodeError
+from kafkawire.messages.stored import (
+    TransactionLogKey,
+    TransactionLogPartitions,
+    TransactionLogValue,
+)
 from kafkawire.transactions.machine.records import (
     TransactionRecord,
     batches_of,
@@ -169,7 +175,49 @@ transactions = st.builds(
     previous_producer_id=numbers,
     next_producer_id=numbers,
     client_version=st.integers(0, 2),
+    last_producer_epoch=st.just(-1),
 )
+
+
+def declared(record: TransactionRecord, version: int) -> tuple[bytes, bytes]:
+    """The bytes of a record by the declarations of its messages."""
+    at = record.value
+    assert at is not None
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(at.partitions):
+        topics.setdefault(topic, []).append(index)
+    value = TransactionLogValue(
+        producer_id=at.producer_id,
+        previous_producer_id=at.previous_producer_id,
+        next_producer_id=at.next_producer_id,
+        producer_epoch=at.producer_epoch,
+        transaction_timeout_ms=at.timeout_ms,
+        transaction_status=int(at.state),
+        transaction_partitions=[TransactionLogPartitions(*row) for row in topics.items()],
+        transaction_last_update_timestamp_ms=at.updated_ms,
+        transaction_start_timestamp_ms=at.started_ms,
+        client_transaction_version=at.client_version,
+    )
+    key = encode_versioned(TransactionLogKey(record.transactional_id), 0)
+    return key, encode_versioned(value, version)
+
+
+@given(st.text(min_size=1, max_size=200), transactions)
+def test_the_bytes_are_those_of_the_declared_messages(name: str, at: Transaction) -> None:
+    record = TransactionRecord(name, at)
+    assert encode_record(record, 2) == declared(record, 1)
+    assert encode_record(record, 0) == declared(record, 0)
+
+
+@pytest.mark.parametrize("count", [63, 64, 127, 128, 20_000])
+def test_lengths_of_more_than_a_byte(count: int) -> None:
+    """Of a topic's name, of the topics, of the partitions of one."""
+    names = frozenset({("n" * count, 0)} | {(str(number), 1) for number in range(count)})
+    many = frozenset(("t", index) for index in range(count))
+    for partitions in (names, many):
+        record = TransactionRecord("T" * count, OPEN._replace(partitions=partitions))
+        assert encode_record(record, 2) == declared(record, 1)
+        assert encode_record(record, 0) == declared(record, 0)
 
 
 @given(st.text(min_size=1, max_size=9), transactions)
