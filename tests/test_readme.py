@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 
 pytestmark = pytest.mark.real
 TEXT = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")

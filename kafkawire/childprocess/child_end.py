@@ -22,7 +22,7 @@ def begin(
     `ignored`: signals handled by the parent, which decides when the child ends."""
     parent = int(sys.argv[1])
     if killed_with_parent:
-        _ask_to_be_killed_with_parent()
+        kill_with_parent()
 
     def check_parent() -> None:
         if os.getppid() != parent:
@@ -38,8 +38,9 @@ def begin(
     return sink, check_parent
 
 
-def _ask_to_be_killed_with_parent() -> None:
-    """Request a SIGKILL from Linux when the parent ends."""
+def kill_with_parent() -> None:
+    """Request a SIGKILL from Linux when the parent ends, or the thread of it that started this
+    process."""
     if sys.platform == "linux":
         import ctypes  # imported here: few children need it
 

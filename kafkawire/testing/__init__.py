@@ -1,5 +1,28 @@
-"""A broker for other projects' tests: a pytest plugin, and a broker as a child process.
+"""Brokers for other projects' tests: pytest fixtures, and brokers in a child process.
 
-The plugin is loaded into every pytest run where kafkawire is installed, so it imports nothing until
-a test uses a fixture.
+The plugin is loaded into every pytest run where kafkawire is installed, so nothing else is imported
+until a test uses a fixture: the names below are imported at their first use. docs/testing.md is the
+guide.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kafkawire.testing.process import TEST_SETTINGS, BrokerFailed, BrokerProcess
+
+__all__ = ["TEST_SETTINGS", "BrokerFailed", "BrokerProcess"]
+
+_MODULES = {
+    "TEST_SETTINGS": "process",
+    "BrokerFailed": "process",
+    "BrokerProcess": "process",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,56 +1,171 @@
-"""pytest plugin: the fixtures `kafkawire_broker`, `kafkawire_session_broker` and a factory.
+"""pytest plugin: fixtures for brokers. docs/testing.md is the guide.
 
     def test_produce(kafkawire_broker):
         producer = KafkaProducer(bootstrap_servers=kafkawire_broker.bootstrap)
 
 Loaded in every pytest run where kafkawire is installed, so nothing heavy is imported here:
-kafkawire.testing.broker is imported when a test uses a fixture. That module documents the broker
+kafkawire.testing.process is imported when a test uses a fixture. That module documents the broker
 object: `bootstrap`, `port`, `data`, `output`, `stop()`, `kill()`, `restart()`.
 
-- `kafkawire_broker`: an empty broker for one test, which may kill it.
+- `kafkawire_broker`: an empty broker for one test, which may kill it; or for a module, a session...
+  by `kafkawire_scope` in pytest's configuration.
 - `kafkawire_session_broker`: one broker for the whole session; tests share its topics, so use
   different names, and leave it running.
 - `kafkawire_broker_factory`: starts brokers with settings: `factory(settings={"flush": "os"})`.
+- `kafkawire_settings`: override it to give all of these other settings.
 
-All start with `group.initial.rebalance.delay.ms=0`, as Kafka's own test brokers do: the first
-consumer of a group does not wait three seconds for others. `settings` may override it.
+The data folder of a broker is deleted after its test, or at the end of the session. It is kept if
+the test has failed, whose report then has the path and the last lines of the broker's output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+import shutil
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 if TYPE_CHECKING:
-    from kafkawire.testing.broker import BrokerProcess
+    from kafkawire.testing.process import BrokerProcess
 
 Factory = Callable[..., "BrokerProcess"]
+Scope = Literal["session", "package", "module", "class", "function"]
 
-QUICK = {"group.initial.rebalance.delay.ms": "0"}
-"""What a test's broker has unless it is given other settings."""
+SCOPES: tuple[Scope, ...] = ("function", "class", "module", "package", "session")
+REPORTED_LINES = 40
+"""Lines of a broker's output in the report of a failed test: about a screen."""
+
+
+@dataclass(slots=True)
+class Started:
+    """A broker with a folder that this plugin deletes. `node`: the test, module or session that it
+    was started for."""
+
+    broker: BrokerProcess
+    node: pytest.Item | pytest.Collector
+    failed: bool = False
+
+
+STARTED = pytest.StashKey[list[Started]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of pytest's configuration file."""
+    parser.addini(
+        "kafkawire_scope",
+        "Scope of kafkawire_broker: function (default), class, module, package or session",
+        default="function",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check the options, prepare the list of brokers."""
+    scope = config.getini("kafkawire_scope")
+    if scope not in SCOPES:
+        allowed = ", ".join(SCOPES)
+        raise pytest.UsageError(f"kafkawire_scope={scope}: it must be one of {allowed}")
+    config.stash[STARTED] = []
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start to import the broker, in another process, if any test uses one."""
+    if not session.config.option.collectonly and any(_uses_broker(each) for each in session.items):
+        from kafkawire.testing.forks import shared
+
+        shared()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """Add a section to the report of a failed test, and delete the folders of a passed one."""
+    outcome = yield
+    report: pytest.TestReport = outcome.get_result()
+    started = item.config.stash[STARTED]
+    if report.failed and _uses_broker(item):
+        for each in started:
+            if each.node in item.listchain():
+                each.failed = True
+                report.sections.append(("kafkawire broker", _described(each.broker)))
+    if report.when == "teardown":
+        _delete(started, item)
+
+
+@pytest.hookimpl(hookwrapper=True, trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """Delete the folders of shared brokers after their end, and end the fork server."""
+    yield
+    started = session.config.stash[STARTED]
+    for node in {each.node for each in started}:
+        _delete(started, node)
+    if started or any(_uses_broker(each) for each in session.items):
+        from kafkawire.testing.forks import close_shared
+
+        close_shared()
+
+
+def _uses_broker(item: pytest.Item) -> bool:
+    return any(name.startswith("kafkawire_") for name in getattr(item, "fixturenames", ()))
+
+
+def _described(broker: BrokerProcess) -> str:
+    lines = broker.output.splitlines()[-REPORTED_LINES:]
+    return "\n".join([f"data folder, kept: {broker.data}", "last lines of its output:", *lines])
+
+
+def _delete(started: list[Started], node: pytest.Item | pytest.Collector) -> None:
+    """Delete the folders of brokers of `node` unless a test has failed with them."""
+    for each in [each for each in started if each.node is node]:
+        if not each.failed and not each.broker.running:
+            shutil.rmtree(each.broker.data, ignore_errors=True)
+        started.remove(each)
 
 
 @pytest.fixture(scope="session")
-def kafkawire_broker_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Factory]:
-    """Factory that starts a broker with the keyword arguments of BrokerProcess (`settings`,
-    `arguments`, `environ`, `data`). Running brokers are stopped at the end of the session."""
-    from kafkawire.testing.broker import BrokerProcess
+def kafkawire_settings() -> Mapping[str, object]:
+    """Settings of every broker, in addition to kafkawire.testing.TEST_SETTINGS. Override this
+    fixture to choose them."""
+    return {}
 
-    started: list[BrokerProcess] = []
+
+def _factory(
+    node: pytest.Item | pytest.Collector,
+    folders: pytest.TempPathFactory,
+    common: Mapping[str, object],
+) -> Iterator[Factory]:
+    from kafkawire.testing.process import TEST_SETTINGS, BrokerProcess
+
+    brokers: list[BrokerProcess] = []
 
     def start(**options: Any) -> BrokerProcess:
-        data = options.pop("data", None) or tmp_path_factory.mktemp("kafkawire")
-        options["settings"] = {**QUICK, **(options.get("settings") or {})}
-        broker = BrokerProcess(data, **options)
-        started.append(broker)
+        temporary = options.get("data") is None
+        if temporary:
+            options["data"] = folders.mktemp("kafkawire")
+        settings = options.get("settings") or {}
+        options["settings"] = {**TEST_SETTINGS, **common, **settings}
+        broker = BrokerProcess(**options)
+        brokers.append(broker)
+        if temporary:
+            node.config.stash[STARTED].append(Started(broker, node))
         broker.start()
         return broker
 
     yield start
-    for broker in started:
+    for broker in brokers:
         broker.stop()
+
+
+@pytest.fixture(scope="session")
+def kafkawire_broker_factory(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    kafkawire_settings: Mapping[str, object],
+) -> Iterator[Factory]:
+    """Factory that starts a broker with the keyword arguments of BrokerProcess (`settings`,
+    `listeners`, `port`, `data`, `arguments`, `environ`). Running brokers are stopped at the end of
+    the session."""
+    yield from _factory(request.node, tmp_path_factory, kafkawire_settings)
 
 
 @pytest.fixture(scope="session")
@@ -59,9 +174,17 @@ def kafkawire_session_broker(kafkawire_broker_factory: Factory) -> BrokerProcess
     return kafkawire_broker_factory()
 
 
-@pytest.fixture
-def kafkawire_broker(kafkawire_broker_factory: Factory) -> Iterator[BrokerProcess]:
-    """A broker for one test on a free port, stopped after the test."""
-    broker = kafkawire_broker_factory()
-    yield broker
-    broker.stop()
+def _scope(fixture_name: str, config: pytest.Config) -> Scope:
+    scope: Scope = config.getini("kafkawire_scope")
+    return scope
+
+
+@pytest.fixture(scope=_scope)
+def kafkawire_broker(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    kafkawire_settings: Mapping[str, object],
+) -> Iterator[BrokerProcess]:
+    """A broker on a free port for one test, or for more by `kafkawire_scope`; stopped after it."""
+    for start in _factory(request.node, tmp_path_factory, kafkawire_settings):
+        yield start()

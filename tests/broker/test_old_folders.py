@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed
 
 FOLDERS = sorted((Path(__file__).parent.parent / "golden" / "folders").glob("*.tar.xz"))

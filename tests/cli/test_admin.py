@@ -16,7 +16,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 
 pytestmark = pytest.mark.real
 

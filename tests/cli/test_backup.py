@@ -34,7 +34,7 @@ from kafkawire.offsets.catalog.port import (
     pack_ranges,
 )
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed, produce
 from tests.kit.postgres import new_database
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed
 
 pytestmark = pytest.mark.real

@@ -16,7 +16,7 @@ from kafkawire.cli.records.consume import parse_start
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.codec.batches import build, read_head
 from kafkawire.offsets.types import OffsetType
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import NEW_YEAR_MS, Typed, produce
 
 

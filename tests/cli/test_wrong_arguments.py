@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from kafkawire.cli.app import app
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 
 NOWHERE = "127.0.0.1:1"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.deploy.dockerfile import DOCKERFILE, ROOT, inherited, stages
 from tests.kit.waiting import wait_until
 

@@ -15,7 +15,7 @@ from kafkawire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.java.apache import start, stop
 from tests.java.calls.wire import Owner
 from tests.java.conftest import wait_for_coordinators

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

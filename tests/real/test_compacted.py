@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.real.conftest import OTHER_BROKER, SETTINGS, START_MS
 from tests.real.members import wait_for
 

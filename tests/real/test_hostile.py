@@ -15,7 +15,7 @@ from kafkawire.client.errors import ClientError
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.client import batch
 from tests.kit.hostile import HalfOpen, NeverReader, SlowSender, anonymous_bytes, fetch_of
 from tests.kit.waiting import wait_until

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.programs import program
 from tests.real.conftest import SETTINGS, MakeTopic
 from tests.real.librdkafka import (

@@ -19,7 +19,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.real.conftest import OTHER_BROKER, SETTINGS
 from tests.real.members import Member, wait_for, wait_for_shares
 

@@ -28,7 +28,7 @@ from kafkawire.messages.create_topics import (
 )
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.client import Client, batch
 from tests.kit.waiting import until
 

@@ -1,19 +1,16 @@
-"""The pytest fixture as another project uses it, and the broker handle that it returns."""
+"""The pytest fixtures as another project uses them."""
 
 from __future__ import annotations
 
 import os
-import socket
+import re
 import subprocess
 import sys
-import textwrap
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
-
-from kafkawire.testing.broker import BrokerFailed, BrokerProcess
 
 OTHER_PROJECT = """
 import pytest
@@ -55,6 +52,7 @@ def test_settings(kafkawire_broker_factory):
     with Cluster(broker.bootstrap) as cluster:
         assert cluster.metadata(None).topics == []
     assert "group.initial.rebalance.delay.ms=0" in broker.command()
+    assert sum(file.stat().st_blocks for file in broker.data.rglob("*")) * 512 < 6 << 20
     settings = {"group.initial.rebalance.delay.ms": "7"}
     broker = kafkawire_broker_factory(settings=settings)
     assert "group.initial.rebalance.delay.ms=7" in broker.command()
@@ -69,97 +67,151 @@ def test_plugin_in_another_project(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise ImportError('the wrong package')\n")
     (tmp_path / "test_it.py").write_text(OTHER_PROJECT)
+    assert "5 passed" in run(tmp_path)
+
+
+def run(folder: Path, *options: str) -> str:
+    """Run pytest in a folder, and return its output."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"],
-        cwd=tmp_path,
+        [*command, "--basetemp", str(folder / "temp"), "test_it.py"],
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=120,
         env={key: value for key, value in os.environ.items() if not key.startswith("PYTEST")},
     )
-    assert "5 passed" in done.stdout, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def kept(folder: Path) -> set[str]:
+    """The data folders that a run of pytest has left."""
+    return {str(found.parent) for found in (folder / "temp").rglob("brokers")}
+
+
+FAILURES = """
+import os
+import pytest
+
+
+@pytest.fixture
+def broken(kafkawire_broker):
+    yield
+    raise KeyError("in a teardown")
+
+
+def test_passes(kafkawire_broker):
+    pass
+
+
+def test_fails(kafkawire_broker):
+    print("NAMED", kafkawire_broker.data)
+    raise KeyError("in a test")
+
+
+def test_fails_in_its_teardown(kafkawire_broker, broken):
+    print("NAMED", kafkawire_broker.data)
+
+
+def test_shared(kafkawire_broker_factory):
+    broker = kafkawire_broker_factory()
+    print("NAMED", broker.data)
+    raise KeyError("in a test of a shared broker")
+
+
+def test_without_a_broker():
+    raise KeyError("in another test")
+
+
+def test_chosen_folder(kafkawire_broker_factory, tmp_path):
+    kafkawire_broker_factory(data=tmp_path / "chosen").stop()
+"""
 
 
 @pytest.mark.real
-def test_port_is_kept_over_restart_and_kill(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data") as broker:
-        first, pid = broker.bootstrap, broker.pid
-        broker.restart()
-        assert (broker.bootstrap, broker.pid == pid) == (first, False)
-        broker.kill()
-        assert not broker.running
-        with pytest.raises(OSError, match="refused"):
-            socket.create_connection(("127.0.0.1", broker.port), 5)
-        broker.start()
-        socket.create_connection(("127.0.0.1", broker.port), 5).close()
-    assert not broker.running
-    assert (tmp_path / "data").is_dir()
+def test_data_of_failed_tests_is_kept(tmp_path: Path) -> None:
+    """And named in their reports, with the broker's output."""
+    (tmp_path / "test_it.py").write_text(FAILURES)
+    output = run(tmp_path)
+    assert "3 failed, 3 passed, 1 error" in output
+    named = set(re.findall("^NAMED (.*)", output, re.MULTILINE))
+    assert len(named) == 3
+    assert kept(tmp_path) == named | {str(tmp_path / "temp" / "test_chosen_folder0" / "chosen")}
+    assert set(re.findall("^data folder, kept: (.*)", output, re.MULTILINE)) == named
+    assert output.count("kafkawire listens on") == 3
 
 
 @pytest.mark.real
-def test_data_folder_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the default is."""
-    monkeypatch.chdir(tmp_path)
-    with BrokerProcess("a/b") as broker:
-        assert (tmp_path / "a" / "b" / "metadata.db").is_file()
-        assert str(tmp_path / "a" / "b") in broker.output
-
-
-@pytest.mark.real
-def test_broker_that_cannot_start_reports_reason(tmp_path: Path) -> None:
-    broker = BrokerProcess(tmp_path, settings={"num.partitions": "none"})
-    with pytest.raises(BrokerFailed) as caught:
-        broker.start()
-    assert "ended with 2" in str(caught.value)
-    assert "num.partitions=none" in str(caught.value)
-    broker.stop()  # nothing to do, and no error
-
-
-@pytest.mark.real
-def test_second_broker_on_same_folder_is_refused(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data"):
-        second = BrokerProcess(tmp_path / "data")
-        with pytest.raises(BrokerFailed) as caught:
-            second.start()
-    assert "ended with 1" in str(caught.value)
-    assert str(tmp_path / "data") in str(caught.value)
-
-
-@pytest.mark.real
-def test_stop_ends_only_this_child(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "a") as one, BrokerProcess(tmp_path / "b") as two:
-        one.stop()
-        assert two.running
-        assert one.output.count("kafkawire listens on") == 1
-
-
-def test_environment_variables_are_not_passed_to_broker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """KAFKAWIRE_LISTEN of a developer's shell would move the broker of every test."""
-    script = tmp_path / "child.py"
-    script.write_text(
-        textwrap.dedent("""
-        import os, sys
-        print([name for name in os.environ if name.startswith("KAFKAWIRE_")], file=sys.stderr)
-        """)
+def test_data_of_passed_tests_is_deleted(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "def test_own(kafkawire_broker): pass\n"
+        "def test_shared(kafkawire_session_broker): pass\n"
+        "def test_killed(kafkawire_broker): kafkawire_broker.kill()\n"
     )
-    monkeypatch.setenv("KAFKAWIRE_LISTEN", "0.0.0.0:1")
-    monkeypatch.setattr(BrokerProcess, "command", lambda self: [sys.executable, str(script)])
-    with pytest.raises(BrokerFailed, match=r"(?s)ended with 0.*\['KAFKAWIRE_DATA'\]"):
-        BrokerProcess(tmp_path, environ={"KAFKAWIRE_DATA": "x"}).start()
+    output = run(tmp_path)
+    assert "3 passed" in output
+    assert not list((tmp_path / "temp").glob("kafkawire*")), output
 
 
-@pytest.mark.slow
-def test_broker_that_never_serves_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = "import time; print('thinking', flush=True); time.sleep(600)"
-    monkeypatch.setattr(BrokerProcess, "command", lambda self: [sys.executable, "-c", code])
-    broker = BrokerProcess(tmp_path, start_timeout_s=3)  # Python itself must start in this time
-    with pytest.raises(BrokerFailed, match="not ready after 3 s\nthinking"):
-        broker.start()
-    assert not broker.running
+SCOPED = """
+import pytest
+from kafkawire.client.cluster import Cluster
+
+seen = set()
+
+
+@pytest.fixture(scope="session")
+def kafkawire_settings():
+    return {"num.partitions": "7"}
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_broker(kafkawire_broker, number):
+    seen.add(kafkawire_broker.pid)
+    assert "num.partitions=7" in kafkawire_broker.command()
+
+
+def test_count():
+    assert len(seen) == COUNT
+"""
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("scope", "count"), [("function", 3), ("module", 1), ("session", 1)])
+def test_scope_of_broker(tmp_path: Path, scope: str, count: int) -> None:
+    (tmp_path / "test_it.py").write_text(SCOPED.replace("COUNT", str(count)))
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\nkafkawire_scope = {scope}\n")
+    assert "4 passed" in run(tmp_path)
+    assert not kept(tmp_path)
+
+
+def test_unknown_scope_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").touch()
+    allowed = "function, class, module, package, session"
+    output = run(tmp_path, "-o", "kafkawire_scope=file")
+    assert f"ERROR: kafkawire_scope=file: it must be one of {allowed}" in output
+
+
+WORKERS = """
+import os
+import pytest
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_broker(kafkawire_session_broker, number, tmp_path_factory):
+    common = tmp_path_factory.getbasetemp().parent / "seen"
+    common.mkdir(exist_ok=True)
+    (common / f"{os.getpid()}-{kafkawire_session_broker.port}").touch()
+"""
+
+
+@pytest.mark.real
+def test_each_worker_of_xdist_has_its_broker(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(WORKERS)
+    assert "8 passed" in run(tmp_path, "-n", "2", "--dist", "each")
+    seen = [each.name.split("-") for each in tmp_path.glob("temp/seen/*")]
+    assert 2 == len(seen) == len({pid for pid, _ in seen}) == len({port for _, port in seen})
+    assert not kept(tmp_path)
 
 
 def test_pytest_does_not_rewrite_the_broker() -> None:

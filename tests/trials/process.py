@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kafkawire.testing.broker import BrokerFailed, BrokerProcess
+from kafkawire.testing.process import BrokerFailed, BrokerProcess
 from tests.trials.context import Context
 
 ORPHANS_GONE_WITHIN_S = 20.0
@@ -120,8 +120,8 @@ class WatchedProcess(BrokerProcess):
         super().__init__(*arguments, **options)
         self.log = Log()
 
-    def _keep(self, stream: object) -> None:
-        super()._keep(self._read(stream))  # type: ignore[arg-type]
+    def _keep(self, output: Iterable[str]) -> None:
+        super()._keep(self._read(output))
 
     def _read(self, stream: Iterable[str]) -> Iterator[str]:
         for line in stream:

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kafkawire.client.groups import assignment, subscription
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed, no_environment, produce  # noqa: F401  (a fixture, by name)
 
 GROUP, TOPIC = "billing", "orders"

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.model import Source, SourceError
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 
 WITHIN_S = 60.0
 START_MS = 1_700_000_000_000

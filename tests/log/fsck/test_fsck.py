@@ -188,7 +188,7 @@ def test_path_that_is_not_a_data_folder_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_fsck_command_on_folder_of_real_broker(tmp_path: Path) -> None:
-    from kafkawire.testing.broker import BrokerProcess
+    from kafkawire.testing.process import BrokerProcess
 
     with BrokerProcess(data=tmp_path) as broker:
         create = [sys.executable, "-P", "-m", "kafkawire", "topics", "create", "made"]

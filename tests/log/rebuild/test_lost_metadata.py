@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from kafkawire.testing.broker import BrokerFailed, BrokerProcess
+from kafkawire.testing.process import BrokerFailed, BrokerProcess
 from tests.kit.waiting import wait_until
 
 COUNT = 6_900

@@ -31,7 +31,7 @@ from kafkawire.log.rebuild.insert import enter
 from kafkawire.log.rebuild.plan import Rebuilt, rebuild
 from kafkawire.log.rebuild.renumber import convert
 from kafkawire.metadata.catalog import Catalog, ConfigChange
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed, produce
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.cutting import cut, expected, fill, started

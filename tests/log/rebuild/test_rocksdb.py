@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.offsets.catalog.open import RESTORING
-from kafkawire.testing.broker import BrokerFailed, BrokerProcess
+from kafkawire.testing.process import BrokerFailed, BrokerProcess
 from tests.kit.cli import Typed, produce
 
 SETTINGS = {

@@ -31,8 +31,8 @@ from kafkawire.spark.pipeline.executors import OnSpark
 from kafkawire.spark.pipeline.job import from_dict
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.model import COMPACTED, Source
-from kafkawire.testing.broker import BrokerProcess
 from kafkawire.testing.plugin import Factory
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.spark.pipeline_tables import ROW, MadeTable, forge
 from tests.kit.spark.session import need_java
 from tests.kit.spark.topics import HASTY, START_MS, Row, Topics

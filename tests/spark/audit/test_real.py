@@ -16,7 +16,7 @@ from kafkawire.spark.pipeline.executors import OnSpark
 from kafkawire.spark.pipeline.job import from_dict
 from kafkawire.spark.query import QueryError, Shell
 from kafkawire.spark.source.model import COMPACTED, Source
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.spark.inline import in_process
 from tests.kit.spark.pipeline_tables import ROW, MadeTable
 from tests.kit.spark.topics import START_MS, Topics

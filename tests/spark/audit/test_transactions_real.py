@@ -29,8 +29,8 @@ from kafkawire.spark.source.model import (
     SourceError,
 )
 from kafkawire.spark.source.plan import plan_tasks
-from kafkawire.testing.broker import BrokerProcess
 from kafkawire.testing.plugin import Factory
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.minio import Minio
 from tests.kit.spark.inline import Inline, in_process
 from tests.kit.spark.topics import QUICK, Topics

@@ -22,7 +22,7 @@ from kafkawire.spark.sink import options as sink_options
 from kafkawire.spark.source import options
 from kafkawire.spark.source.columns import NATIVE
 from kafkawire.spark.source.model import REASONS
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import commands_of
 from tests.kit.spark.session import need_java
 

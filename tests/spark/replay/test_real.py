@@ -24,7 +24,7 @@ from kafkawire.spark.replay.job import ReplayRequest, replay
 from kafkawire.spark.replay.lane import ComparedRow
 from kafkawire.spark.replay.record import ReplayError
 from kafkawire.spark.source.model import PartitionRange
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.spark.pipeline_tables import ROW, MadeTable
 from tests.spark.replay.test_replay import expected
 

@@ -22,7 +22,7 @@ from kafkawire.spark.reports.report import Report, rows_of
 from kafkawire.spark.reports.scope import Request
 from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.model import Source, SourceError
-from kafkawire.testing.broker import BrokerProcess
+from kafkawire.testing.process import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

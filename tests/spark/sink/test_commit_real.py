@@ -13,8 +13,8 @@ import pytest
 
 from kafkawire.spark.sink import staging
 from kafkawire.spark.source.files.open import open_place
-from kafkawire.testing.broker import BrokerProcess
 from kafkawire.testing.plugin import Factory
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.minio import Minio
 from tests.kit.spark.sink import Killed, read_committed
 from tests.kit.spark.sink_driver import ROWS, STEPS, Driver, at_step, killed, wanted

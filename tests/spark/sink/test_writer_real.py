@@ -25,8 +25,8 @@ from kafkawire.client.offsets import committed
 from kafkawire.codec.batches import CONTROL
 from kafkawire.spark.session import sentence
 from kafkawire.spark.sink.options import PROGRESS_TOPIC
-from kafkawire.testing.broker import BrokerProcess
 from kafkawire.testing.plugin import Factory
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.spark.session import need_java
 from tests.kit.spark.sink import read_committed
 from tests.kit.spark.topics import QUICK, Topics

@@ -33,8 +33,8 @@ from kafkawire.spark.source.model import (
     TaskPart,
 )
 from kafkawire.spark.source.read_task import read_task
-from kafkawire.testing.broker import BrokerProcess
 from kafkawire.testing.plugin import Factory
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.minio import Minio
 from tests.kit.spark import files as sparkfiles
 from tests.kit.spark.files import Files, Share, batch, batches, marker

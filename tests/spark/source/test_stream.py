@@ -19,8 +19,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafkawire.spark.session import sentence
-from kafkawire.testing.broker import BrokerProcess
 from kafkawire.testing.plugin import Factory
+from kafkawire.testing.process import BrokerProcess
 from tests.kit.spark.topics import QUICK, Topics
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafkawire.testing.broker import BrokerFailed
+from kafkawire.testing.process import BrokerFailed
 from tests.trials.context import Context
 from tests.trials.flip.base import GROUP, QUIET, Base, produce
 from tests.trials.flip.damage import Damage, Hit, hit_batches

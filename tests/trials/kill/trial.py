@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from kafkawire.testing.broker import BrokerFailed
+from kafkawire.testing.process import BrokerFailed
 from tests.trials.context import Context, Trial
 from tests.trials.kill.admin import Admin
 from tests.trials.kill.members import Member, committed
@@ -115,7 +115,7 @@ class Round:
             self.world.ends()
             await self.victim.kill()
             for _ in range(self.rng.choice((0, 0, 1, 2))):
-                await self.victim.start_and_kill(0.05 + self.rng.random() * 0.6)
+                await self.victim.start_and_kill(0.02 + self.rng.random() * 0.3)
                 self.context.tried("kills while starting")
             self.sabotage(self.context.folder / "data")
             for orphan in await self.victim.orphans():

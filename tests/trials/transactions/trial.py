@@ -21,7 +21,7 @@ from kafkawire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
-from kafkawire.testing.broker import BrokerFailed
+from kafkawire.testing.process import BrokerFailed
 from tests.kit.exactly_once.checker import check
 from tests.kit.exactly_once.history import History, Outcome, replay
 from tests.kit.exactly_once.producer import Lost
@@ -139,7 +139,7 @@ class Round:
                 self.context.tried("kills of clients")
         await self.victim.kill()
         for _ in range(self.rng.choice((0, 0, 1))):
-            await self.victim.start_and_kill(0.05 + self.rng.random() * 0.6)
+            await self.victim.start_and_kill(0.02 + self.rng.random() * 0.3)
             self.context.tried("kills while starting")
         self.sabotage(self.context.folder / "data")
         await self._started()
