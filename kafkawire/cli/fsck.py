@@ -15,9 +15,10 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.data_folder import check_sqlite, node_ids
-from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Json
 from kafkawire.cli.shared.progress import bars
+from kafkawire.cli.shared.tables import print_table
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.fsck.check import check
 from kafkawire.log.fsck.report import FsckReport, Progress

@@ -125,7 +125,7 @@ def test_unreachable_server_is_reported() -> None:
 
 def test_invalid_server_address_is_refused() -> None:
     result = run(app, ["topics", "list", "--server", "nowhere"])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
     assert "nowhere" in result.stderr
 

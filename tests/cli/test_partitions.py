@@ -9,33 +9,17 @@ from typing import Any
 import pytest
 
 from kafkawire.cli.app import app
-from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.partitions import parse_partitions
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.tier import commands as tier
 from kafkawire.cli.tier import jobs as tier_jobs
 from tests.kit.cli import run
 
 
-def test_topic_or_partitions_are_parsed() -> None:
-    assert parse_partitions("TOPIC", "clicks") == ("clicks", None)
-    assert parse_partitions("TOPIC", "clicks:0") == ("clicks", [0])
-    assert parse_partitions("TOPIC", "clicks:3,1") == ("clicks", [3, 1])
-
-
-@pytest.mark.parametrize(
-    "text", ["", ":", ":0", "t:", "t:x", "t:0,", "t:-1", "t:1:2", "t:99999999999"]
-)
-def test_invalid_partition_argument_is_named(text: str) -> None:
-    with pytest.raises(OptionError, match="it must be TOPIC or TOPIC:0,1"):
-        parse_partitions("TOPIC", text)
-
-
 @pytest.mark.parametrize("command", ["describe", "validate", "stats"])
 def test_invalid_partition_is_refused_without_broker(command: str) -> None:
     result = run(app, ["offsets", command, "t:x", "--server", "127.0.0.1:1"])
     assert result.exit_code == 2
-    assert result.stderr == "kafkawire: TOPIC=t:x: it must be TOPIC or TOPIC:0,1,...\n"
+    assert result.stderr == "kafkawire: TOPIC=t:x: it must be TOPIC or TOPIC:0,1,4-6\n"
 
 
 def test_progress_without_total(capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ async def test_list_applies_filters(commands: Commands) -> None:
     assert await commands.json("list", "--pattern", "tx-.*") == [first]
     assert await commands.json("list", "--duration-ms", "3600000") == [second]  # it has no start
     table = (await commands.run("list")).out
-    assert "transactional_id" in table
+    assert "transactional id" in table
     assert "tx-1" in table
 
 

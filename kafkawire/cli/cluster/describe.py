@@ -11,8 +11,9 @@ import typer
 
 from kafkawire.cli.shared.data_folder import opened
 from kafkawire.cli.shared.outcomes import connected
-from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server
+from kafkawire.cli.shared.tables import print_table
 from kafkawire.client.errors import ClientError
 
 LIVE = 1

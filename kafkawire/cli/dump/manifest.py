@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kafkawire.cli.dump.segment import time_text
-from kafkawire.cli.shared.output import fail, print_json_line, print_table
+from kafkawire.cli.shared.output import fail, print_json_line
+from kafkawire.cli.shared.tables import print_table
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.types import uuid_text
 from kafkawire.manifest.columns import Entry

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from kafkawire.cli.dump.records import records_of
-from kafkawire.cli.shared.output import fail, print_json_line, print_table
+from kafkawire.cli.shared.output import fail, print_json_line
+from kafkawire.cli.shared.tables import print_table
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, iter_batches
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.format_errors import FormatError

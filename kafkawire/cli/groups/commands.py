@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.outcomes import connected, error_text, print_results, report
-from kafkawire.cli.shared.output import print_json, print_table
+from kafkawire.cli.shared.output import print_json
 from kafkawire.cli.shared.parameters import LOCAL, Groups, Json, Server
+from kafkawire.cli.shared.tables import print_table
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 from kafkawire.client.offsets import LATEST, Partition, committed, leaders, list_offsets

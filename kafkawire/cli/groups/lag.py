@@ -11,8 +11,9 @@ import typer
 
 from kafkawire.cli.groups.words import ago, count
 from kafkawire.cli.shared.outcomes import connected
-from kafkawire.cli.shared.output import print_json, print_json_line, print_table
+from kafkawire.cli.shared.output import print_json, print_json_line
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server
+from kafkawire.cli.shared.tables import print_table
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError
 from kafkawire.client.groups import list_groups

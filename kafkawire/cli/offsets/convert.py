@@ -17,9 +17,10 @@ import typer
 
 from kafkawire.cli.shared.data_folder import node_ids
 from kafkawire.cli.shared.options import OptionError, parse_choice
-from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Json
 from kafkawire.cli.shared.paths import check_metadata_url
+from kafkawire.cli.shared.tables import print_table
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env, LogError

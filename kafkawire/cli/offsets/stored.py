@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from kafkawire.cli.shared.data_folder import opened
-from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Data, Json
+from kafkawire.cli.shared.tables import print_table
 from kafkawire.client.errors import ClientError
 from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED
 from kafkawire.offsets.catalog.sql.statements import metrics, stats

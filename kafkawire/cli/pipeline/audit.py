@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kafkawire.cli.pipeline.query import source_of
-from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import COMMITTED, Isolation, Json
+from kafkawire.cli.shared.tables import print_table
 
 if TYPE_CHECKING:
     from kafkawire.spark.audit.verdict import PartitionReport, TableReport

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.output import fail, print_json_line, print_table
+from kafkawire.cli.shared.output import fail, print_json_line
 from kafkawire.cli.shared.parameters import COMMITTED, LOCAL, Isolation
+from kafkawire.cli.shared.tables import print_table
 
 if TYPE_CHECKING:
     from kafkawire.spark.query import Result, Shell

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json
+from kafkawire.cli.shared.tables import print_table
 
 Since = Annotated[
     str,

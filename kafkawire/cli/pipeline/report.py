@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import COMMITTED, Isolation, Json
 from kafkawire.cli.shared.progress import bars
+from kafkawire.cli.shared.tables import print_table
 from kafkawire.progress import Progress
 
 if TYPE_CHECKING:

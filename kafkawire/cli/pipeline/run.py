@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkawire.cli.shared.output import fail, print_json, print_json_line, print_table
+from kafkawire.cli.shared.output import fail, print_json, print_json_line
 from kafkawire.cli.shared.parameters import Json
 from kafkawire.cli.shared.progress import bars
+from kafkawire.cli.shared.tables import print_table
 from kafkawire.spark.source.model import SourceError
 
 if TYPE_CHECKING:

@@ -155,7 +155,7 @@ def notes(chosen: ServeOptions, sources: Sources) -> list[str]:
 
 def show(sources: Sources) -> None:
     """Print every option and setting with value and source."""
-    from kafkawire.cli.shared.output import print_table
+    from kafkawire.cli.shared.tables import print_table
 
     rows: list[dict[str, object]] = [
         {"name": name, "value": without_password(value.text), "source": value.source}

@@ -1,6 +1,6 @@
 """Helpers of the admin commands: connect, print results, name error codes.
 
-Called by kafkawire.cli.topics.commands, kafkawire.cli.groups and others.
+Called by the commands of topics, groups and others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from kafkawire.cli.shared.output import fail, print_json, print_table, without_password
+from kafkawire.cli.shared.output import fail, print_json, without_password
+from kafkawire.cli.shared.tables import Columns, print_table
+from kafkawire.client.address import parse_servers
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.codec.errors import ErrorCode
@@ -18,7 +20,12 @@ from kafkawire.codec.errors import ErrorCode
 
 @contextmanager
 def connected(server: str) -> Iterator[Cluster]:
-    """Connect to the cluster of a broker; a ClientError ends the command with exit code 1."""
+    """Connect to the cluster of a broker. An invalid address ends the command with exit code 2, a
+    ClientError with exit code 1."""
+    try:
+        parse_servers("--server", server)
+    except ClientError as error:
+        fail(error, 2)
     try:
         with Cluster(server) as cluster:
             yield cluster
@@ -33,13 +40,13 @@ def fail_unless(succeeded: bool) -> None:
 
 
 def print_results(
-    rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str, as_json: bool
+    rows: Sequence[dict[str, Any]], columns: Columns, title: str, as_json: bool, wide: bool = False
 ) -> None:
     """Print the result per item, as JSON or as a table."""
     if as_json:
         print_json(list(rows))
     else:
-        print_table(rows, columns, title)
+        print_table(rows, columns, title, wide)
 
 
 def error_text(code: int, message: str | None = None) -> str | None:
@@ -52,7 +59,9 @@ def error_text(code: int, message: str | None = None) -> str | None:
     return f"{known.name}: {message or known.sentence}"
 
 
-def report(title: str, rows: list[dict[str, Any]], columns: Sequence[str], as_json: bool) -> None:
+def report(
+    title: str, rows: list[dict[str, Any]], columns: Columns, as_json: bool, wide: bool = False
+) -> None:
     """Print the results, and each error on standard error: exit code 1 if there is one."""
     failed = [row for row in rows if row["error"] is not None]
     if as_json:
@@ -60,9 +69,10 @@ def report(title: str, rows: list[dict[str, Any]], columns: Sequence[str], as_js
     else:
         done = [row for row in rows if row["error"] is None]
         if done or not failed:
-            print_table(done, columns, title)
+            print_table(done, columns, title, wide)
     if not as_json:
         for row in failed:
-            text = without_password(f"{row[columns[0]]}: {row['error']}")
+            first = columns[0] if isinstance(columns[0], str) else columns[0].key
+            text = without_password(f"{row[first]}: {row['error']}")
             print(f"kafkawire: {text}", file=sys.stderr)
     fail_unless(not failed)

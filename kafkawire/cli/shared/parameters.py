@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 INT16, INT32, INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
-"""Maximum of an int32 field of a request."""
+"""Maxima of integer fields of a request."""
 
 LOCAL = "127.0.0.1:9092"
 Server = Annotated[
@@ -19,7 +19,18 @@ Server = Annotated[
         "--server", envvar="KAFKAWIRE_SERVER", metavar="HOST:PORT", help="Address of the broker."
     ),
 ]
+Source = Annotated[
+    str,
+    typer.Option(
+        "--source",
+        metavar="HOST:PORT|DIR|URL",
+        help="Broker, data folder or s3://BUCKET/PREFIX to read.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Show all columns, whatever the width of the terminal.")
+]
 COMMITTED = "read_committed"
 Isolation = Annotated[
     str,

@@ -1,8 +1,12 @@
-"""Partition arguments of commands: `TOPIC` for all partitions of a topic, `TOPIC:0,1` for some."""
+"""Partitions on the command line: `TOPIC` for all of a topic, `TOPIC:0,1,4-6` for some.
+
+Printed in the same notation, so that it can be pasted into the next command.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.client.cluster import Cluster
@@ -11,17 +15,69 @@ from kafkawire.client.offsets import Partition, leaders
 
 INDEX_DIGITS = 10
 """Maximum digits of an int32."""
+MAX_INDEX = 2**31 - 1
+MAX_NAMED = 100_000
+"""Maximum number of partitions of one argument: a range is expanded in memory."""
+ALLOWED = "TOPIC or TOPIC:0,1,4-6"
 
 
 def parse_partitions(option: str, text: str) -> tuple[str, list[int] | None]:
-    """Parse `TOPIC` (all partitions) or `TOPIC:0,1` into name and indexes or None. OptionError."""
+    """Parse `TOPIC` (all partitions) or `TOPIC:0,1,4-6` into its name and its indexes (in the given
+    order, each once) or None. OptionError."""
     name, colon, indexes = text.partition(":")
     if not colon and name:
         return name, None
-    items = indexes.split(",")
-    if not name or not all(item.isdecimal() and len(item) <= INDEX_DIGITS for item in items):
-        raise OptionError(option, text, "TOPIC or TOPIC:0,1,...")
-    return name, [int(item) for item in items]
+    ranges = [_range(item) for item in indexes.split(",")]
+    known = [each for each in ranges if each is not None]
+    if not name or len(known) < len(ranges) or sum(map(len, known)) > MAX_NAMED:
+        raise OptionError(option, text, ALLOWED)
+    return name, list(dict.fromkeys(index for each in known for index in each))
+
+
+def _range(text: str) -> range | None:
+    """Parse `3` or `3-5`; None for anything else."""
+    first, dash, last = text.partition("-")
+    numbers = [first, last if dash else first]
+    if not all(each.isascii() and each.isdecimal() for each in numbers):
+        return None
+    if any(len(each) > INDEX_DIGITS or int(each) > MAX_INDEX for each in numbers):
+        return None
+    low, high = map(int, numbers)
+    return range(low, high + 1) if low <= high else None
+
+
+def parse_partition(option: str, text: str) -> Partition:
+    """Parse `TOPIC:0`, exactly one partition. OptionError."""
+    allowed = "TOPIC:0, one partition of a topic"
+    try:
+        name, indexes = parse_partitions(option, text)
+    except OptionError:
+        raise OptionError(option, text, allowed) from None
+    if indexes is None or len(indexes) != 1:
+        raise OptionError(option, text, allowed)
+    return name, indexes[0]
+
+
+def partitions_text(partitions: Iterable[Partition]) -> list[str]:
+    """Return partitions as one `TOPIC:0,1,4-6` per topic."""
+    by_topic = groupby(sorted(set(partitions)), key=lambda each: each[0])
+    return [f"{topic}:{_indexes_text([index for _, index in each])}" for topic, each in by_topic]
+
+
+def partition_text(partition: Partition) -> str:
+    """Return one partition as `TOPIC:0`."""
+    return f"{partition[0]}:{partition[1]}"
+
+
+def _indexes_text(indexes: Sequence[int]) -> str:
+    runs: list[list[int]] = []
+    for index in indexes:
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    pieces = [[str(n) for n in run] if len(run) < 3 else [f"{run[0]}-{run[-1]}"] for run in runs]
+    return ",".join(piece for each in pieces for piece in each)
 
 
 def select(

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.outcomes import connected, fail_unless
-from kafkawire.cli.shared.output import print_json, print_table
+from kafkawire.cli.shared.output import print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server
+from kafkawire.cli.shared.tables import print_table
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.messages.registry import TIER

@@ -13,8 +13,9 @@ import typer
 
 from kafkawire.cli.shared.options import OptionError, split_pair
 from kafkawire.cli.shared.outcomes import connected
-from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server
+from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.tier.commands import Topic, ask, money, size
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([kKMGT]?)(i?)B?(?:/s)?")

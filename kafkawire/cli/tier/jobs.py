@@ -11,9 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.outcomes import connected, fail_unless
-from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server
 from kafkawire.cli.shared.progress import bars
+from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.tier.commands import ask, size
 from kafkawire.client.errors import ClientError
 from kafkawire.objectstore.url import parse_tier

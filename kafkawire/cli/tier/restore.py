@@ -19,9 +19,10 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.backup.backup import METADATA, sync
-from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Json
 from kafkawire.cli.shared.progress import bars
+from kafkawire.cli.shared.tables import print_table
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import DiskFileSystem, real_env

@@ -11,8 +11,9 @@ import typer
 
 from kafkawire.cli.shared.options import OptionError, split_pair
 from kafkawire.cli.shared.outcomes import connected, error_text, print_results, report
-from kafkawire.cli.shared.output import fail, print_json, print_table
+from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT16, INT32, LOCAL, Json, Server, Topics
+from kafkawire.cli.shared.tables import print_table
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import check
 from kafkawire.client.offsets import EARLIEST, LATEST, list_offsets

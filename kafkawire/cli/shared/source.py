@@ -1,0 +1,42 @@
+"""The option `--source`: a broker, a data folder or a remote tier to read. Pure but for one check
+of whether a folder exists."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import Enum
+
+from kafkawire.cli.shared.options import OptionError
+from kafkawire.client.address import split_address
+
+ALLOWED = "HOST:PORT of a broker, a data folder, or s3://BUCKET/PREFIX or the folder of a tier"
+
+
+class SourceKind(Enum):
+    """Kinds of things that records or metadata can be read from."""
+
+    BROKER = "broker"
+    DATA_FOLDER = "data folder"
+    TIER = "tier"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOption:
+    """A parsed --source: HOST:PORT[,...], an absolute path, or a URL."""
+
+    kind: SourceKind
+    text: str
+
+
+def parse_source(option: str, text: str) -> SourceOption:
+    """Parse the value of --source. OptionError if it is neither an address, a URL nor a folder."""
+    if text.startswith(("s3://", "file://")):
+        return SourceOption(SourceKind.TIER, text)
+    path = os.path.abspath(text)
+    if "/" not in text and text and all(split_address(each) for each in text.split(",")):
+        return SourceOption(SourceKind.BROKER, text)
+    if not text or "\0" in text or not os.path.isdir(path):
+        raise OptionError(option, text, ALLOWED)
+    is_data = os.path.isdir(os.path.join(path, "brokers"))
+    return SourceOption(SourceKind.DATA_FOLDER if is_data else SourceKind.TIER, path)

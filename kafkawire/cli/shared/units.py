@@ -1,0 +1,94 @@
+"""Numbers as people read and write them: sizes, durations, counts with their nouns. Pure.
+
+JSON has the exact numbers; these are for tables and sentences.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kafkawire.cli.shared.options import OptionError
+
+KIB = 1024
+SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+DURATION_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+INPUT_UNITS_MS = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
+MAX_DURATION_MS = 400 * 365 * 86_400_000
+"""400 years: any time before now that Python's calendar and an int64 of milliseconds have."""
+DURATION_ALLOWED = "a duration such as 30s, 15m, 1h30m, 2d or P1DT2H"
+_PART = re.compile(r"([0-9]{1,15})(ms|min|[smhdw])")
+_DURATION = re.compile(rf"(?:{_PART.pattern})+")
+_ISO = re.compile(
+    r"P(?:([0-9]{1,9})W)?(?:([0-9]{1,9})D)?"
+    r"(?:T(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9})(?:\.([0-9]{1,3})[0-9]*)?S)?)?"
+)
+
+
+def size(size_bytes: float) -> str:
+    """Return a number of bytes as in "512 B" or "1.4 GiB"."""
+    amount, unit = float(size_bytes), 0
+    while abs(amount) >= KIB - 0.05 and unit < len(SIZE_UNITS) - 1:  # 1023.96 would be "1024.0"
+        amount, unit = amount / KIB, unit + 1
+    return f"{amount:.1f} {SIZE_UNITS[unit]}" if unit else f"{amount:.0f} B"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in its two largest units, as in "2 d 3 h", "5 min 20 s" or "0.4 s"."""
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds < 9.95 and seconds != int(seconds):
+        return f"{seconds:.3f} s" if seconds < 0.1 else f"{seconds:.1f} s"
+    left = round(seconds)
+    for at, (unit, length) in enumerate(DURATION_UNITS):
+        if left >= length:
+            count, rest = divmod(left, length)
+            if at + 1 == len(DURATION_UNITS):
+                return f"{count} {unit}"
+            small, small_length = DURATION_UNITS[at + 1]
+            second = rest // small_length
+            return f"{count} {unit} {second} {small}" if second else f"{count} {unit}"
+    return "0 s"
+
+
+def duration_ms(milliseconds: float) -> str:
+    """Return a duration in milliseconds as `duration` does."""
+    return duration(milliseconds / 1000)
+
+
+def ago(at_ms: int | None, now_ms: int) -> str:
+    """Return how long before now a time was, or "never"."""
+    return "never" if not at_ms else f"{duration(max(0, now_ms - at_ms) // 1000)} ago"
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: "1 group", "2 groups", "1,000 entries" (plural given)."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def parse_duration(option: str, text: str) -> int:
+    """Parse `30s`, `1h30m`, `500ms`, `2d` or ISO 8601 `P1DT2H` into milliseconds. OptionError."""
+    value = text.strip()
+    found = _duration_ms(value)
+    if found is None or found > MAX_DURATION_MS:
+        raise OptionError(option, text, DURATION_ALLOWED)
+    return found
+
+
+def _duration_ms(text: str) -> int | None:
+    if _DURATION.fullmatch(text):
+        return sum(int(part[1]) * INPUT_UNITS_MS[part[2]] for part in _PART.finditer(text))
+    found = _ISO.fullmatch(text)
+    if found is None or not any(found.groups()):
+        return None
+    numbers = [int(each or 0) for each in found.groups()[:5]]
+    lengths = (INPUT_UNITS_MS[unit] for unit in ("w", "d", "h", "m", "s"))
+    whole = sum(number * length for number, length in zip(numbers, lengths, strict=True))
+    return whole + int((found[6] or "0").ljust(3, "0"))
