@@ -112,10 +112,12 @@ java: | .venv/bin/python
 minio: .venv/.dev
 	$(BIN)/python -m tests.kit.minio
 
-# Programs with clients in Go and Rust, where there is Go or Cargo to build them with, once.
+# Programs with clients in Go and Rust, where there is Go or Cargo to build them with, once, and
+# Prometheus' promtool from Debian.
 programs:
 	@for each in franz-go:go rdkafka:cargo; do \
 	  if command -v $${each#*:} >/dev/null; then \
 	    sh tests/programs/install.sh $${each%:*} >/dev/null || echo "no program of $${each%:*}"; \
 	  else echo "no $${each#*:} here: the test of $${each%:*} is skipped"; fi; \
 	done
+	@sh tests/programs/promtool.sh >/dev/null || echo "no promtool: its tests are skipped"

@@ -423,6 +423,7 @@ SHARED_STATE = {
     "Partition": "offsets and sizes of a partition: appended, committed, loaded and truncated",
     "Peer": "a connection: what the hot handlers remember between its requests",
     "ProduceExchange": "a Produce request, whose results the handler sets",
+    "TopicTraffic": "plain counters of the metrics page; hot",
     "Segment": "a segment file: pinned by its readers, replaced by swaps",
 }
 

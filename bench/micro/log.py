@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 from kafkawire.codec.batches import build
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
+from kafkawire.codec.counts import TopicTraffic
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.journal.directory import Journals
@@ -36,8 +37,10 @@ def make_log(folder: str, partitions: int) -> tuple[CommitLog, list[Partition]]:
     log = CommitLog(env, config, journals, cut, Hooks(lambda rolled: None), cut)  # type: ignore[arg-type]
     journals.start([], [], 1)
     log.start(1 << 32, journals.active.end_log_position)
+    config_of_all, traffic = TopicConfig(), TopicTraffic()
     made = [
-        Partition(log, n + 1, bytes(16), "bench", n, 0, TopicConfig()) for n in range(partitions)
+        Partition(log, n + 1, bytes(16), "bench", n, 0, config_of_all, traffic)
+        for n in range(partitions)
     ]
     return log, made
 

@@ -44,8 +44,8 @@ class Counts:
 
     `requests` by API key: those of hot handlers (`produces`, `fetches`, `heartbeats`) have separate
     integers. `connections_closed` by reason. `errors`: (API name, error code) -> number of answers,
-    for Produce and Fetch per partition. `loop_lag_s` is the longest delay of the event loop since
-    it was last read.
+    for Produce and Fetch per partition. `loop_lag`: delays of the event loop. `latency` by API key
+    (`took`).
     """
 
     __slots__ = (
@@ -55,7 +55,8 @@ class Counts:
         "fetched_bytes",
         "fetches",
         "heartbeats",
-        "loop_lag_s",
+        "latency",
+        "loop_lag",
         "produces",
         "received_bytes",
         "requests",
@@ -69,11 +70,92 @@ class Counts:
         self.heartbeats = 0
         self.received_bytes = 0
         self.fetched_bytes = 0
-        self.loop_lag_s = 0.0
+        self.loop_lag = Histogram()
+        self.latency: dict[int, Histogram] = {}
         self.requests: dict[int, int] = {}
         self.errors: dict[tuple[str, int], int] = {}
+
+    def took(self, api_key: int, seconds: float) -> None:
+        """Add the latency of a request."""
+        found = self.latency.get(api_key)
+        if found is None:
+            found = self.latency[api_key] = Histogram()
+        found.add(seconds)
 
     def failed(self, api: str, code: int) -> None:
         """Count one error response."""
         key = api, code
         self.errors[key] = self.errors.get(key, 0) + 1
+
+
+MAX_TOPICS = 200
+"""Topics with series of their own: 600 series, which Prometheus keeps for hours."""
+MAX_COUNTED = 10_000
+"""Topics that are counted separately until it is known whether they have traffic: a megabyte."""
+
+
+class TopicTraffic:
+    """Bytes and records appended to a topic, bytes of its batches answered to Fetches. Its
+    partitions refer to it."""
+
+    __slots__ = ("in_bytes", "in_records", "out_bytes")
+
+    def __init__(self) -> None:
+        self.in_bytes = 0
+        self.in_records = 0
+        self.out_bytes = 0
+
+    def add(self, other: TopicTraffic) -> None:
+        self.in_bytes += other.in_bytes
+        self.in_records += other.in_records
+        self.out_bytes += other.out_bytes
+
+    @property
+    def any(self) -> bool:
+        """Whether something was counted."""
+        return bool(self.in_bytes or self.out_bytes)
+
+
+class Traffic:
+    """Bytes and records of all topics of a broker.
+
+    Counters of a metrics page must never decrease, and Prometheus must not get a series for each of
+    a million topics. So the first MAX_TOPICS topics with traffic are reported by name from then on,
+    all others together; a topic never changes from one to the other.
+    """
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, TopicTraffic] = {}
+        self._named: dict[str, TopicTraffic] = {}
+        self._rest = TopicTraffic()
+        self._full = False
+
+    def of(self, topic: str) -> TopicTraffic:
+        """Return the counters of a topic."""
+        found = self._by_topic.get(topic)
+        if found is None:
+            if len(self._by_topic) >= MAX_COUNTED:
+                return self._rest
+            found = self._by_topic[topic] = TopicTraffic()
+        return found
+
+    def forget(self, topic: str) -> None:
+        """A topic was deleted: its series end, or stay counted among the others."""
+        found = self._by_topic.pop(topic, None)
+        if found is not None and self._named.pop(topic, None) is None:
+            self._rest.add(found)
+
+    def report(self) -> tuple[dict[str, TopicTraffic], TopicTraffic]:
+        """Return the counters of the topics that are reported by name, and the sum of all
+        others."""
+        others = TopicTraffic()
+        others.add(self._rest)
+        for topic, found in self._by_topic.items():
+            if topic in self._named or not found.any:
+                continue
+            if not self._full and len(self._named) < MAX_TOPICS:
+                self._named[topic] = found
+            else:
+                self._full = True  # a name that becomes free is not given to another topic
+                others.add(found)
+        return self._named, others

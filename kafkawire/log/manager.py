@@ -354,6 +354,7 @@ class Log:
         delay_ms = int(info.configs.get("file.delete.delay.ms", -1))
         self.segments.lifecycle.forget((row.number for row in info.partitions), delay_ms)
         lags = self.loader.configs.forget(info.id)
+        self.loader.traffic.forget(info.name)
         self.catalog_frames.deleted(info.id, info.name)
         self.hooks.topic_removed(info)
         self._lags_changed(lags)

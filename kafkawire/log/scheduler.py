@@ -39,7 +39,7 @@ Work = Callable[[], Awaitable[None]]
 
 
 class Upkeep:
-    """The background tasks of a log."""
+    """The background tasks of a log. `disk`: measures the disk."""
 
     __slots__ = (
         "_commit_log",
@@ -50,7 +50,7 @@ class Upkeep:
         "_segments",
         "_tasks",
         "_unloader",
-        "_watch",
+        "disk",
     )
 
     def __init__(
@@ -68,7 +68,7 @@ class Upkeep:
         self._retention = retention
         self._segments = segments
         self._unloader = unloader
-        self._watch = DiskWatch(commit_log, commit_log.journals.folder, self._relieve)
+        self.disk = DiskWatch(commit_log, commit_log.journals.folder, self._relieve)
         self._tasks: list[asyncio.Task[Any]] = []
 
     def start(self, checkpoints: Checkpoints) -> None:
@@ -83,7 +83,7 @@ class Upkeep:
             self.expire_producers,
         )
         self._every("unload", UNLOADED_EVERY_MS, self.unload)
-        self._every("measure the disk", int(MEASURED_EVERY_S * 1000), self._watch.measure)
+        self._every("measure the disk", int(MEASURED_EVERY_S * 1000), self.disk.measure)
         self._every("watch the disk", config.busy_disk_ms / CHECKS_PER_BUSY_TIME, self._check_disk)
         self._tasks.append(self._env.spawn(self._cut_journals(), "cutter"))
         self._tasks.append(self._env.spawn(self._tend_segments(), "segments"))
@@ -160,7 +160,7 @@ class Upkeep:
             await self._retention.reclaim()
 
     async def _check_disk(self) -> None:
-        self._watch.check()
+        self.disk.check()
 
     async def _relieve(self) -> None:
         """Delete now what may be deleted, without its delays, since the disk fills up."""

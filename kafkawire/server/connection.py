@@ -48,6 +48,10 @@ OTHER_FRAME_BYTES_MAX = 16 << 20
 """Maximum size of a request other than Produce: lists of small items take 30 times their bytes as
 objects. Kafka's largest are assignments and offsets of huge groups, a few MiB."""
 
+PRODUCE, FETCH, HEARTBEAT = 0, 1, 12
+SAMPLED = frozenset({PRODUCE, FETCH, HEARTBEAT})
+"""APIs with hot handlers: measuring each request would cost a hundredth of it."""
+
 _LENGTH = Struct(">i")
 _HEAD = Struct(">ihhih")  # frame size, API key, version, correlation id, client id's length
 _HEAD_BYTES = 14
@@ -57,11 +61,13 @@ class ConnectionHost(ReceivingHost, Protocol):
     """State and limits that all connections of a server share.
 
     `frame_bytes_max`: maximum request size; `applying_bytes_max`: maximum bytes of one connection's
-    Produces that are not written yet, and of its responses that are not sent yet.
+    Produces that are not written yet, and of its responses that are not sent yet. `now`: the
+    monotonic clock in seconds.
     """
 
     answers: AnswerMemory
     apis: dict[int, Api]
+    now: Callable[[], float]
     frame_bytes_max: int
     applying_bytes_max: int
 
@@ -81,7 +87,7 @@ class Connection(Receiver):
     __slots__ = (
         "answers", "applying_bytes", "client_host", "client_id", "exchanges", "fetching",
         "flush_due", "frame_at", "held_bytes", "last_key", "listener", "memo", "more", "pins",
-        "repeat", "serving", "unsent",
+        "repeat", "sampled", "sampled_at", "sampled_key", "serving", "unsent",
     )  # fmt: skip
 
     host: ConnectionHost
@@ -105,6 +111,9 @@ class Connection(Receiver):
         self.frame_at = 0
         self.last_key = -1  # the API of the last request
         self.applying_bytes = 0  # of Produces queued on the log; 0: none is
+        self.sampled: Exchange | None = None  # the request whose latency is measured
+        self.sampled_key = 0
+        self.sampled_at = 0.0
 
     def connected(self, client_host: str) -> None:
         """Set the address of the client, once it is known."""
@@ -309,8 +318,29 @@ class Connection(Receiver):
             return
         self.out = []
         self.wire.write(out)
+        if self.sampled is not None and self.sampled.parts is not None:
+            self._measure(self.sampled)
         if self.pins and not self.waits & DRAINING:
             self._unpin()
+
+    def sample(self, begun: float, now: float) -> None:
+        """Measure the latency of the last request in the bytes received at `begun`, if its API has
+        a hot handler; the host measures all others. One request of a connection at a time."""
+        key = self.last_key
+        if key not in SAMPLED:
+            return
+        if self.exchanges:
+            self.sampled, self.sampled_key = self.exchanges[-1], key
+            self.sampled_at = begun
+        elif self.kept is None and key != PRODUCE:  # answered already; acks=0 has no answer
+            self.host.counts.took(key, now - begun)
+
+    def _measure(self, sampled: Exchange) -> None:
+        """Add the latency of the sampled request, whose response is sent unless an earlier one is
+        missing."""
+        if sampled not in self.exchanges:
+            self.sampled = None
+            self.host.counts.took(self.sampled_key, self.host.now() - self.sampled_at)
 
     def pause_writing(self) -> None:
         """The socket's buffer is full: start no further request."""

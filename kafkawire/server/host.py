@@ -65,6 +65,7 @@ class Host:
         self.applying_bytes_max = broker.config.connection_inflight_bytes
         self.tick = 0
         self.counts = broker.counts
+        self.now = broker.env.clock.monotonic
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self.connections: set[Connection] = set()
         self._sweeper = Sweeper(self, self.connections)
@@ -103,24 +104,31 @@ class Host:
         """Serve a request in a task. Raises DecodeError if a small one is malformed."""
         requests = self.counts.requests
         requests[api.key] = requests.get(api.key, 0) + 1
+        begun = self.now()
         name = f"{api.name} v{exchange.version} {_sender(connection)}"
         if len(body) > SMALL_BODY_BYTES:
             block.pin()
-            large = self._serve_large(connection, exchange, api, block, body)
+            large = self._serve_large(connection, exchange, api, block, body, begun)
             self.broker.env.spawn(large, name)
             return
         decode = decoder(request_class(api.key), exchange.version)
         request, _ = decode(body, 0, len(body))
-        self.broker.env.spawn(self._serve(connection, exchange, api, [request]), name)
+        self.broker.env.spawn(self._serve(connection, exchange, api, [request], begun), name)
 
     async def _serve_large(
-        self, connection: Connection, exchange: Exchange, api: Api, block: Pinned, body: Buffer
+        self,
+        connection: Connection,
+        exchange: Exchange,
+        api: Api,
+        block: Pinned,
+        body: Buffer,
+        begun: float,
     ) -> None:
         """Decode in slices, then serve."""
         slot = _Slot(self._large if len(body) >= LARGE_BODY_BYTES else None)
         await slot.begin()
         try:
-            await self._decode_and_serve(connection, exchange, api, block, body, slot)
+            await self._decode_and_serve(connection, exchange, api, block, body, begun, slot)
         finally:
             slot.end()
 
@@ -131,6 +139,7 @@ class Host:
         api: Api,
         block: Pinned,
         body: Buffer,
+        begun: float,
         slot: _Slot,
     ) -> None:
         slices, cls = self.broker.env.slices, request_class(api.key)
@@ -147,7 +156,7 @@ class Host:
         finally:
             block.unpin()
         if not connection.closed:
-            await self._serve(connection, exchange, api, asked, slot)
+            await self._serve(connection, exchange, api, asked, begun, slot)
         await slices.run(released(asked))
 
     async def _serve(
@@ -156,9 +165,10 @@ class Host:
         exchange: Exchange,
         api: Api,
         asked: list[Any],
+        begun: float,
         slot: _Slot | None = None,
     ) -> None:
-        """Have the only request in `asked` served, and answer it."""
+        """Have the only request in `asked` served, and answer it. It was received at `begun`."""
 
         def parked() -> None:
             connection.served(exchange)
@@ -199,6 +209,7 @@ class Host:
             return
         exchange.answer_parts(parts)
         connection.served(exchange)
+        self.counts.took(api.key, self.now() - begun)
 
     async def _failed(
         self, api: Api, version: int, asked: list[Any], failure: Exception

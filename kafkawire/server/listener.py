@@ -95,12 +95,15 @@ class ClientProtocol(asyncio.BufferedProtocol):
 
     def _received(self, count: int) -> None:
         """Measure the time the connection takes for the bytes; tasks it starts are measured
-        separately."""
+        separately. The latency of hot requests is sampled with the same clock readings."""
         watchdog = self.host.watchdog
         assert watchdog is not None
+        connection = self.connection
         begun = watchdog.begin()
-        self.connection.received(count)
-        watchdog.end(begun, lambda: self.host.last_request(self.connection))
+        connection.received(count)
+        now = watchdog.end(begun, lambda: self.host.last_request(connection))
+        if connection.sampled is None:
+            connection.sample(begun, now)
 
     def pause_reading(self) -> None:
         """Stop reading; the kernel buffers the client's data."""

@@ -150,7 +150,7 @@ class Server:
         env, counts = self.broker.env, self.broker.counts
         now = env.clock.monotonic()
         if self._sweep_due:
-            counts.loop_lag_s = max(counts.loop_lag_s, now - self._sweep_due)
+            counts.loop_lag.add(max(0.0, now - self._sweep_due))
         self._sweep_due = now + SWEEP_S
         env.call_later(SWEEP_S, self._sweep)
         self.host.sweep()

@@ -84,6 +84,8 @@ class FakeHost:
         self.frame_bytes_max = 8 << 20
         self.applying_bytes_max = 4 << 20
         self.tick = 0
+        self.now_s = 0.0
+        self.now = lambda: self.now_s
         self.counts = Counts()
         self.cold: deque[tuple[Connection, Exchange, bytes]] = deque()
 

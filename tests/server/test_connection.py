@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kafkawire.server import connection
 from tests.kit.connections import COLD, ECHO, SLOW, Client, FakeHost, Hot, frame
 
 
@@ -119,3 +120,46 @@ def _remember(hot: Hot, kept: list[memoryview]) -> Callable[..., bool]:
         return start(*given)
 
     return wrapped
+
+
+@pytest.fixture
+def sampled(monkeypatch: pytest.MonkeyPatch) -> Client:
+    """A client whose requests are sampled, except for those of COLD."""
+    monkeypatch.setattr(connection, "SAMPLED", frozenset({ECHO, SLOW}))
+    monkeypatch.setattr(connection, "PRODUCE", -1)
+    return Client()
+
+
+def latencies(client: Client) -> dict[int, list[float]]:
+    """[number, sum of seconds] by API."""
+    found = client.host.counts.latency
+    return {key: [sum(each.counts), each.total] for key, each in found.items()}
+
+
+def test_latency_lasts_until_the_response_is_sent(sampled: Client) -> None:
+    client, host = sampled, sampled.host
+    client.feed(frame(SLOW, 1, b"a") + frame(SLOW, 2, b"b"))
+    client.connection.sample(0.0, 0.0)
+    assert client.connection.sampled is not None
+    host.now_s = 2.0
+    client.connection.exchanges[1].answer(b"second")  # waits for the first
+    host.run()
+    assert latencies(client) == {}
+    host.now_s = 3.0
+    client.connection.exchanges[0].answer(b"first")
+    host.run()
+    assert latencies(client) == {SLOW: [1, 3.0]}
+    assert client.connection.sampled is None
+
+
+def test_latency_of_request_that_is_answered_at_once(sampled: Client) -> None:
+    sampled.feed(frame(ECHO, 1, b"a"))
+    sampled.connection.sample(1.0, 1.5)
+    assert latencies(sampled) == {ECHO: [1, 0.5]}
+    sampled.feed(frame(ECHO, 2, b"incomplete")[:-1])
+    sampled.connection.sample(2.0, 9.0)
+    assert latencies(sampled) == {ECHO: [1, 0.5]}, "nothing was answered"
+    sampled.feed(frame(ECHO, 2, b"incomplete")[-1:])
+    sampled.feed(frame(COLD, 3, b"measured by the host"))
+    sampled.connection.sample(3.0, 4.0)
+    assert latencies(sampled) == {ECHO: [1, 0.5]}

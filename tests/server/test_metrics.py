@@ -89,6 +89,13 @@ async def test_requests_of_clients_are_counted(tmp_path: Path) -> None:
     refused = [value for (name, _), value in samples.items() if "request_errors" in name]
     assert sum(refused) == 1
     assert of(samples, "kafkawire_partition_high_watermark", topic="metered", partition="0") == 6
+    traffic = {"topic": "metered"}
+    assert of(samples, "kafkawire_topic_in_records_total", **traffic) == 6
+    assert of(samples, "kafkawire_topic_in_bytes_total", **traffic) == 3 * size
+    assert of(samples, "kafkawire_topic_out_bytes_total", **traffic) == 3 * size
+    for api in ("Produce", "Fetch", "CreateTopics"):
+        assert of(samples, "kafkawire_request_seconds_count", api=api) >= 1
+        assert of(samples, "kafkawire_request_seconds_sum", api=api) > 0
     assert of(samples, "kafkawire_connections") == 1
     assert of(samples, "kafkawire_log_commit_seconds_count") >= 1
     assert of(samples, "process_resident_memory_bytes") > 1 << 20
@@ -118,8 +125,9 @@ async def test_group_lag_metric(tmp_path: Path) -> None:
         samples = await scrape(port)
         await client.close()
     labels = {"group": "readers", "topic": "read", "partition": "0"}
-    assert of(samples, "kafkawire_group_lag_records", **labels) == 3
-    assert of(samples, "kafkawire_group_lag_records_sum") == 3
+    assert of(samples, "kafkawire_group_partition_lag_records", **labels) == 3
+    assert of(samples, "kafkawire_group_lag_records", group="readers") == 3
+    assert of(samples, "kafkawire_groups_lag_records") == 3
     assert of(samples, "kafkawire_groups", state="Empty") == 1
 
 

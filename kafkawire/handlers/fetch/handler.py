@@ -153,6 +153,7 @@ class Fetch:
         try:
             buffers = await self.commit_log.read(plan, patience_s, aborted)
             fill(result, buffers, sum(map(len, buffers)))
+            plan.partition.traffic.out_bytes += result.size_bytes
             if aborted:
                 result.aborted = listed(aborted)
         except Exception as failure:

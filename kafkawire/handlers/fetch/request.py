@@ -150,6 +150,7 @@ class Attempt:
             releases: list[Callable[[], None]] = []
             for result, plan in hot:
                 self.cost += plan.size_bytes
+                plan.partition.traffic.out_bytes += plan.size_bytes
                 if committed and (aborted := aborted_in(plan)):
                     result.aborted = listed(aborted)
                 views, release = self.handler.commit_log.views(plan)

@@ -367,6 +367,8 @@ class CommitLog:
             partition.offsets.apply(end)
             partition.next_offset = end
             partition.size_bytes += length
+            partition.traffic.in_bytes += length
+            partition.traffic.in_records += end - base
             records += end - base
             if not partition.dirty:
                 partition.dirty = True

@@ -19,20 +19,24 @@ import logging
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
+from kafkawire.codec.counts import Histogram
 from kafkawire.log.io.slices import MAX_STRETCH_S
 
 logger = logging.getLogger(__name__)
 
 MARK_S = 0.001
 LOG_INTERVAL_S = 1.0
+LONG_STRETCHES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Bounds of the histogram of stretches over MAX_STRETCH_S, from twice the limit to what a user
+notices."""
 
 
 class Watchdog:
-    """Measures steps on the event loop. `count` of those over the limit; `longest_s` of all since
-    it was last read."""
+    """Measures steps on the event loop. `count` of those over the limit, and their durations in
+    `seconds`."""
 
     __slots__ = ("_cpu", "_logged_at", "_mark_cpu", "_mark_wall", "_unlogged", "_wall", "count",
-                 "longest_s")  # fmt: skip
+                 "seconds")  # fmt: skip
 
     def __init__(self, wall: Callable[[], float], cpu: Callable[[], float]) -> None:
         self._wall = wall
@@ -41,12 +45,7 @@ class Watchdog:
         self._logged_at = -LOG_INTERVAL_S
         self._unlogged = 0
         self.count = 0
-        self.longest_s = 0.0
-
-    def take_longest_s(self) -> float:
-        """Return the longest stretch since the last call, in seconds."""
-        longest_s, self.longest_s = self.longest_s, 0.0
-        return longest_s
+        self.seconds = Histogram(LONG_STRETCHES)
 
     def begin(self) -> float:
         """Start a stretch; returns what `end` takes. Hot."""
@@ -56,10 +55,13 @@ class Watchdog:
             self._mark_cpu = self._cpu()
         return now
 
-    def end(self, begun: float, who: Callable[[], str]) -> None:
-        """End a stretch; `who` names its cause if it has to be reported. Hot."""
-        if self._wall() - begun > MAX_STRETCH_S:
+    def end(self, begun: float, who: Callable[[], str]) -> float:
+        """End a stretch and return the time; `who` names its cause if it has to be reported.
+        Hot."""
+        now = self._wall()
+        if now - begun > MAX_STRETCH_S:
             self._report(begun, who)
+        return now
 
     def _report(self, begun: float, who: Callable[[], str]) -> None:
         now, cpu = self._wall(), self._cpu()
@@ -68,7 +70,7 @@ class Watchdog:
         if took_s <= MAX_STRETCH_S:
             return
         self.count += 1
-        self.longest_s = max(self.longest_s, took_s)
+        self.seconds.add(took_s)
         if now - self._logged_at < LOG_INTERVAL_S:
             self._unlogged += 1
             return

@@ -27,9 +27,12 @@ REFUSED_BELOW_BYTES = 16 << 30
 
 class DiskWatch:
     """Measures the usage of the disk and detects a busy one. `relieve` deletes at once what may be
-    deleted."""
+    deleted. `size_bytes`, `free_bytes`: the last measurement; 0: none yet."""
 
-    __slots__ = ("_commit_log", "_folder", "_full", "_refused", "_relieve", "_warned")
+    __slots__ = (
+        "_commit_log", "_folder", "_full", "_refused", "_relieve", "_warned", "free_bytes",
+        "size_bytes",
+    )  # fmt: skip
 
     def __init__(
         self, commit_log: CommitLog, folder: str, relieve: Callable[[], Awaitable[None]]
@@ -40,6 +43,8 @@ class DiskWatch:
         self._full: str | None = None
         self._refused: str | None = None
         self._warned = False
+        self.size_bytes = 0
+        self.free_bytes = 0
 
     def check(self) -> None:
         """Check whether the disk is busy; to be called several times in `busy.disk.ms`."""
@@ -72,6 +77,7 @@ class DiskWatch:
         """Return (used percent of the disk, free bytes)."""
         env = self._commit_log.env
         total, free = await env.offload.submit("files", env.fs.free_bytes, self._folder)
+        self.size_bytes, self.free_bytes = total, free
         return 100 * (total - free) // max(total, 1), free
 
     def _judge(self, used: int, free: int) -> None:

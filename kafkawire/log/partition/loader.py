@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
+from kafkawire.codec.counts import Traffic
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.row_version import RowVersion
@@ -85,6 +86,7 @@ class Loader:
         self.fresh_from = catalog.last_number() + 1
         self._rows = rows
         self.configs = TopicConfigs(catalog, config)
+        self.traffic = Traffic()
         self._commit_log = commit_log
         self._env = commit_log.env
         self.slices = commit_log.env.slices
@@ -215,6 +217,7 @@ class Loader:
             location.index,
             location.leader_epoch,
             self.configs.of(location.topic_id),
+            self.traffic.of(location.topic),
         )
 
     def forget(self, partition: Partition) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkawire.codec.batches import CODEC_MASK, TRANSACTIONAL, stamp
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.control import Aborted, TransactionMarker
+from kafkawire.codec.counts import TopicTraffic
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.validate import Head, LongBatch, check_batch, convert, walk
 from kafkawire.log.journal.format import MAX_FRAME_PAYLOAD
@@ -85,7 +86,7 @@ class Partition:
     in `segments`, all others in the journals. Everything below `commit_offset` is in the remote
     tier, everything below `dispatch_offset` is there or being uploaded; 0: never tiered. `bound` is
     the ledger's bound above all acknowledged offsets, last raised by `reserve`
-    (kafkawire.log.journal.ledger).
+    (kafkawire.log.journal.ledger). `traffic` counts bytes and records of its topic.
     """
 
     __slots__ = (
@@ -118,6 +119,7 @@ class Partition:
         "topic",
         "topic_id",
         "touched",
+        "traffic",
         "watchers",
     )
 
@@ -130,8 +132,10 @@ class Partition:
         index: int,
         leader_epoch: int,
         config: TopicConfig,
+        traffic: TopicTraffic,
     ) -> None:
         self.log = log
+        self.traffic = traffic
         self.number = number
         self.topic_id = topic_id
         self.topic = topic

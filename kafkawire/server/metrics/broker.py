@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import InfoMetricFamily, Metric
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.server.metrics.families import counter, counters, gauge
+from kafkawire.server.metrics.families import (
+    counter,
+    counters,
+    gauge,
+    histogram,
+    histograms,
+)
 
 if TYPE_CHECKING:
     from kafkawire.log.io.watchdog import Watchdog
@@ -51,6 +57,13 @@ def broker_families(server: MonitoredServer) -> Iterator[Metric]:
         ["api"],
         (([host.apis[key].name], number) for key, number in sorted(asked.items())),
     )
+    yield histograms(
+        "request_seconds",
+        "Time from the receipt of a request to its response, by API, waits included. Of Produce, "
+        "Fetch and Heartbeat a sample: the last request of each read from a connection.",
+        "api",
+        ((host.apis[key].name, found) for key, found in sorted(counts.latency.items())),
+    )
     yield counters(
         "request_errors",
         "Errors answered by API and Kafka's name of the code; Produce and Fetch per partition.",
@@ -65,11 +78,8 @@ def broker_families(server: MonitoredServer) -> Iterator[Metric]:
     fetch = host.apis[FETCH].hot
     parked = getattr(fetch, "parked", None)
     yield gauge("parked_fetches", "Fetch requests waiting for records.", len(parked or ()))
-    lag, counts.loop_lag_s = counts.loop_lag_s, 0.0
-    yield gauge(
-        "loop_lag_seconds",
-        "Largest delay of the event loop since the last scrape; measured once a second.",
-        lag,
+    yield histogram(
+        "loop_lag_seconds", "Delay of the event loop, measured once a second.", counts.loop_lag
     )
     watchdog = broker.env.watchdog
     if watchdog is not None:
@@ -77,15 +87,10 @@ def broker_families(server: MonitoredServer) -> Iterator[Metric]:
 
 
 def _stretches(watchdog: Watchdog) -> Iterator[Metric]:
-    yield counter(
-        "loop_long_stretches",
-        "Times that one task held the event loop for over 5 ms of CPU time; the log names it.",
-        watchdog.count,
-    )
-    yield gauge(
-        "loop_longest_stretch_seconds",
-        "Longest time that one task held the event loop since the last scrape.",
-        watchdog.take_longest_s(),
+    yield histogram(
+        "loop_long_stretch_seconds",
+        "CPU time of the tasks that held the event loop for over 5 ms; the log names them.",
+        watchdog.seconds,
     )
 
 

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from kafkawire.server.metrics.families import gauge, gauges, within_bound
+from kafkawire.server.metrics.families import MAX_SERIES, gauge, gauges
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
+    from kafkawire.groups.offsets import Topics
     from kafkawire.groups.service import GroupService
 
 Lag = tuple[list[str], int]
-MAX_SCANNED = 10_000
-"""Committed offsets whose lag is computed for one page: ten milliseconds of event-loop time."""
+MAX_SCANNED = 100_000
+"""Committed offsets whose lag is computed for one page: a tenth of a second, in slices."""
+SLICE = 5_000
+"""Committed offsets whose lag is computed in one event-loop iteration: five milliseconds."""
 
 
-def group_families(broker: Broker) -> Iterator[Metric]:
-    """Yield the families: none before a client uses groups, and no lags if there are too many
-    offsets."""
+def group_families(broker: Broker) -> Iterator[Metric | None]:
+    """Yield the families; none before a client uses groups. None: let other tasks run."""
     if "groups" not in broker.__dict__:
         return
     groups = broker.groups
@@ -34,33 +35,58 @@ def group_families(broker: Broker) -> Iterator[Metric]:
             members += len(group.members)
     yield gauges("groups", "Consumer groups by state.", ["state"], _by_name(states))
     yield gauge("group_members", "Members of all groups.", members)
-    lags = list(islice(lags_of(broker, groups), MAX_SCANNED + 1))
-    if len(lags) > MAX_SCANNED:
-        return
+    yield from _lag_families(broker, groups)
+
+
+def _lag_families(broker: Broker, groups: GroupService) -> Iterator[Metric | None]:
+    """Yield the lag per partition, per group and of all groups.
+
+    An incomplete family would mislead: partitions are left out if there are more than MAX_SERIES,
+    then groups, and the sum if more than MAX_SCANNED offsets are committed.
+    """
+    partitions: list[Lag] = []
+    by_group: Counter[str] = Counter()
+    total = scanned = 0
+    for coordinator in groups.led():
+        for group_id, topics in list(coordinator.shard.offsets.by_group.items()):
+            lags = list(lags_of(broker, group_id, topics))
+            scanned += len(lags)
+            if scanned > MAX_SCANNED:
+                return
+            if scanned // SLICE != (scanned - len(lags)) // SLICE:
+                yield None
+            by_group[group_id] = sum(lag for _, lag in lags)
+            total += by_group[group_id]
+            if scanned <= MAX_SERIES:
+                partitions += lags
     yield gauge(
-        "group_lag_records_sum",
+        "groups_lag_records",
         "Sum of the lag of all groups over all partitions in memory.",
-        sum(lag for _, lag in lags),
+        total,
     )
     yield gauges(
         "group_lag_records",
+        "Sum of a group's lag over all partitions in memory.",
+        ["group"],
+        (([group], lag) for group, lag in by_group.items()) if len(by_group) <= MAX_SERIES else [],
+    )
+    yield gauges(
+        "group_partition_lag_records",
         "Records of a partition that a group has not committed yet (consumer lag).",
         ["group", "topic", "partition"],
-        within_bound(lags),
+        partitions if scanned <= MAX_SERIES else [],
     )
 
 
-def lags_of(broker: Broker, groups: GroupService) -> Iterator[Lag]:
-    """Return ([group, topic, partition], record lag) of every committed offset."""
-    for coordinator in groups.led():
-        for group_id, topics in coordinator.shard.offsets.by_group.items():
-            for topic, partitions in topics.items():
-                for index, offset in partitions.items():
-                    info = broker.catalog.by_name.partition_of(topic, index)
-                    found = broker.log.partitions.get(info.number) if info is not None else None
-                    if found is not None:
-                        behind = max(0, found.high_watermark - offset.offset)
-                        yield [group_id, topic, str(index)], behind
+def lags_of(broker: Broker, group_id: str, topics: Topics) -> Iterator[Lag]:
+    """Return ([group, topic, partition], record lag) of every committed offset of a group whose
+    partition is in memory."""
+    for topic, partitions in topics.items():
+        for index, offset in partitions.items():
+            info = broker.catalog.by_name.partition_of(topic, index)
+            found = broker.log.partitions.get(info.number) if info is not None else None
+            if found is not None:
+                yield [group_id, topic, str(index)], max(0, found.high_watermark - offset.offset)
 
 
 def _by_name(states: Counter[str]) -> Iterator[tuple[list[str], int]]:

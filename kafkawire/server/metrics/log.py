@@ -8,13 +8,24 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
+from kafkawire.codec.counts import MAX_TOPICS
 from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED
-from kafkawire.server.metrics.families import counter, gauge, gauges, histogram, within_bound
+from kafkawire.server.metrics.families import (
+    counter,
+    counters,
+    gauge,
+    gauges,
+    histogram,
+    within_bound,
+)
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
+    from kafkawire.codec.counts import TopicTraffic
+    from kafkawire.log.maintenance.disk_watch import DiskWatch
     from kafkawire.log.partition.partition import Partition
 
+OTHERS = "(others)"
 STATES = {STARTED: "started", LIVE: "live", DELETING: "deleting"}
 
 
@@ -37,6 +48,7 @@ def log_families(broker: Broker) -> Iterator[Metric]:
         "owns the remote tier.",
         log.refusal is not None,
     )
+    yield from _disk(broker.log.upkeep.disk)
     journals = broker.log.journals
     yield gauge("journals", "Journals of the commit log.", sum(1 for _ in journals))
     yield gauge(
@@ -64,6 +76,45 @@ def log_families(broker: Broker) -> Iterator[Metric]:
         rewriter.merged_bytes,
     )
     yield gauge("loaded_partitions", "Partitions in memory.", len(broker.log.partitions))
+
+
+def _disk(disk: DiskWatch) -> Iterator[Metric]:
+    """Yield the size of the data folder's disk; without samples until it is measured."""
+    measured = disk.size_bytes > 0
+    for name, words, value in (
+        ("disk_bytes", "Size of the disk with the data folder, measured every 5 seconds.",
+         disk.size_bytes),
+        ("disk_free_bytes", "Free space of the disk with the data folder.", disk.free_bytes),
+    ):  # fmt: skip
+        yield gauges(name, words, [], [([], value)] if measured else [])
+
+
+def topic_families(broker: Broker) -> Iterator[Metric]:
+    """Yield the traffic of each topic; of all topics above a limit together as (others)."""
+    named, others = broker.log.loader.traffic.report()
+    rows = sorted(named.items())
+    if others.any:
+        rows.append((OTHERS, others))
+    first = f"the first {MAX_TOPICS} topics with traffic, all others together as {OTHERS}."
+    for name, words, value in (
+        ("topic_in_bytes", "Bytes of record batches appended to a topic", _in_bytes),
+        ("topic_in_records", "Records appended to a topic", _in_records),
+        ("topic_out_bytes", "Bytes of a topic's record batches answered to Fetches", _out_bytes),
+    ):
+        found = (([topic], value(traffic)) for topic, traffic in rows)
+        yield counters(name, f"{words}: {first}", ["topic"], found)
+
+
+def _in_bytes(traffic: TopicTraffic) -> int:
+    return traffic.in_bytes
+
+
+def _in_records(traffic: TopicTraffic) -> int:
+    return traffic.in_records
+
+
+def _out_bytes(traffic: TopicTraffic) -> int:
+    return traffic.out_bytes
 
 
 def partition_families(broker: Broker) -> Iterator[Metric]:

@@ -15,7 +15,7 @@ from prometheus_client.exposition import generate_latest
 
 from kafkawire.server.metrics.broker import backup_families, broker_families, metadata_families
 from kafkawire.server.metrics.groups import group_families
-from kafkawire.server.metrics.log import log_families, partition_families
+from kafkawire.server.metrics.log import log_families, partition_families, topic_families
 from kafkawire.server.metrics.tier import tier_families
 from kafkawire.server.metrics.transactions import transaction_families
 
@@ -38,15 +38,17 @@ def render(server: MonitoredServer) -> Iterator[bytes]:
     """Yield the page in pieces of a few milliseconds; the caller lets other tasks run in
     between."""
     for family in families(server):
-        yield generate_latest(_One(family))
+        yield generate_latest(_One(family)) if family is not None else b""
 
 
-def families(server: MonitoredServer) -> Iterator[Metric]:
+def families(server: MonitoredServer) -> Iterator[Metric | None]:
+    """Yield all families; None where others should run because the next one takes long."""
     broker = server.broker
     yield from broker_families(server)
     yield from metadata_families(server)
     yield from backup_families(server)
     yield from log_families(broker)
+    yield from topic_families(broker)
     yield from partition_families(broker)
     yield from group_families(broker)
     yield from transaction_families(broker)

@@ -91,11 +91,11 @@ async def test_full_disk_releases_files_before_refusing_produces(
     size = disk.used()
     disk.total = 100 * size
     disk.other = 98 * size
-    await world.log.upkeep._watch.measure()
+    await world.log.upkeep.disk.measure()
     assert world.files() == []
     assert world.log.commit_log.refusal is None or disk.other >= 97 * size
     disk.other = 96 * size
-    await world.log.upkeep._watch.measure()
+    await world.log.upkeep.disk.measure()
     assert world.log.commit_log.refusal is None
     await world.local.close()
     await world.local.close()
