@@ -18,8 +18,10 @@ from kafkawire.log.io.disk import real_env
 from kafkawire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
 )
 from kafkawire.messages.api_versions import ApiVersionsRequest
+from kafkawire.messages.end_txn import EndTxnRequest
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.init_producer_id import InitProducerIdRequest
 from kafkawire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
@@ -201,6 +203,29 @@ async def after_fencing(client: Client, name: str) -> E:
     return E(found.error_code)
 
 
+async def second_protocol(client: Client, name: str) -> list[tuple[int, int]]:
+    """Commit two transactions as a client does that has not seen the level fall; return code and
+    next epoch of each."""
+    await client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=[name]), 4)
+    pid = (await init(client, name)).producer_id
+    ends = []
+    for epoch in (0, 1):
+        topics = [AddPartitionsToTxnTopic("t", [0])]
+        one = AddPartitionsToTxnTransaction(name, pid, epoch, False, topics)
+        end = EndTxnRequest(name, pid, epoch, True)
+        while (
+            (await client.call(AddPartitionsToTxnRequest([one]), 5))
+            .results_by_transaction[0]
+            .topic_results[0]
+            .results_by_partition[0]
+            .partition_error_code
+        ):
+            pass
+        answer = await client.call(end, 5)
+        ends.append((answer.error_code, answer.producer_epoch))
+    return ends
+
+
 async def test_level_is_obeyed_at_once_and_after_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as started:
         client = await Client.connect(port_of(started))
@@ -211,6 +236,7 @@ async def test_level_is_obeyed_at_once_and_after_a_restart(tmp_path: Path) -> No
         epoch, found = await features_of(client)
         assert (epoch > 0, found) == (True, {})
         assert await after_fencing(client, "b") is E.PRODUCER_FENCED
+        assert await second_protocol(client, "v") == [(0, 1), (0, 2)]
         await client.close()
     async with running(tmp_path / "data") as started:
         client = await Client.connect(port_of(started))
