@@ -210,7 +210,7 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
         )
         return 2
     except (OSError, ValueError, RuntimeError) as wrong:
-        print(f"kafkawire: {_sentence(wrong)}", file=sys.stderr)
+        print(f"kafkawire: {sentence_of(wrong)}", file=sys.stderr)
         return 1
     _spare_collector()
     print(_ready_line(options, server.broker), flush=True)
@@ -222,7 +222,7 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     return 0
 
 
-def _sentence(failure: Exception) -> str:
+def sentence_of(failure: Exception) -> str:
     """Return a failure without its errno."""
     if isinstance(failure, OSError) and failure.strerror and failure.filename:
         return f"{failure.filename} cannot be used ({failure.strerror})"

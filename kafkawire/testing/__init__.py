@@ -11,11 +11,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kafkawire.testing.in_process import InProcessBroker, async_broker, broker
     from kafkawire.testing.process import TEST_SETTINGS, BrokerFailed, BrokerProcess
 
-__all__ = ["TEST_SETTINGS", "BrokerFailed", "BrokerProcess"]
+__all__ = [
+    "TEST_SETTINGS",
+    "BrokerFailed",
+    "BrokerProcess",
+    "InProcessBroker",
+    "async_broker",
+    "broker",
+]
 
 _MODULES = {
+    "InProcessBroker": "in_process",
+    "async_broker": "in_process",
+    "broker": "in_process",
     "TEST_SETTINGS": "process",
     "BrokerFailed": "process",
     "BrokerProcess": "process",
