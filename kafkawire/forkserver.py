@@ -31,7 +31,7 @@ from kafkawire.testing.forks import POLL, START, Start
 PARENT_CHECK_S = 1.0
 """Interval of the check whether the parent has ended while another process holds the connection
 open, as one does that the parent has forked."""
-FIRST = ("kafkawire.cli.main", "kafkawire.cli.serve", "kafkawire.server.run", "uvloop")
+FIRST = ("kafkawire.cli.main", "kafkawire.cli.serving.run", "kafkawire.server.run", "uvloop")
 """Imported before the first broker is forked: the part of a start that takes longest."""
 LATER = (
     "aiosqlite",

@@ -18,7 +18,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), 
 @pytest.mark.slow
 def test_examples(tmp_path: Path) -> None:
     """Blocks with tests are files of tests; the others become one test each."""
-    assert len(BLOCKS) >= 2
+    assert len(BLOCKS) >= 4
     for number, block in enumerate(BLOCKS):
         if "def test_" not in block:
             block = "def test_block():\n" + re.sub("^(?=.)", "    ", block, flags=re.M)
