@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 run: .venv/.installed
 	$(BIN)/kafkawire serve $(ARGS)
 
-test: .venv/.dev .venv/.system java minio programs
+test: .venv/.dev .venv/.system java minio programs .venv/spark-classes.jsa
 	$(BIN)/python -m pytest -q -n auto --dist worksteal --durations=20 $(ARGS)
 
 check: .venv/.dev
@@ -107,6 +107,10 @@ java: | .venv/bin/python
 	    sh tests/jars/install.sh $$jars >/dev/null || echo "no jars of tests/jars/$$jars"; \
 	  done; \
 	else echo "no Java or no Maven here: tests marked java are skipped"; fi
+
+# The classes of Spark in a form that a JVM loads at half of the cost, where there is a Java.
+.venv/spark-classes.jsa: .venv/.dev tests/kit/spark/class_archive.py
+	@$(BIN)/python -m tests.kit.spark.class_archive
 
 # An object storage: from docker, from PATH, or built once with Go. The file says how.
 minio: .venv/.dev

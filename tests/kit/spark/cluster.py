@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from tests.kit.jvm import SHORT_LIVED
+from tests.kit.jvm import spark_options
 from tests.kit.minio import _die_with_parent, _free_port
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -35,7 +35,7 @@ MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.depl
 CONF = {
     "spark.executor.memory": "640m",
     "spark.executor.cores": "1",
-    "spark.executor.extraJavaOptions": " ".join(SHORT_LIVED),
+    "spark.executor.extraJavaOptions": spark_options(),
     "spark.driver.memory": "640m",
     # No task begins before both workers are registered: else the first may run all of them.
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
