@@ -116,10 +116,10 @@ java: | .venv/bin/python
 minio: .venv/.dev
 	$(BIN)/python -m tests.kit.minio
 
-# Programs with clients in Go and Rust, where there is Go or Cargo to build them with, once, and
-# Prometheus' promtool from Debian.
+# Programs with clients in Go and Rust, and Helm, where there is Go or Cargo to build them with,
+# once, and Prometheus' promtool from Debian.
 programs:
-	@for each in franz-go:go rdkafka:cargo; do \
+	@for each in franz-go:go rdkafka:cargo helm:go; do \
 	  if command -v $${each#*:} >/dev/null; then \
 	    sh tests/programs/install.sh $${each%:*} >/dev/null || echo "no program of $${each%:*}"; \
 	  else echo "no $${each#*:} here: the test of $${each%:*} is skipped"; fi; \

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from kafkawire.server.host import SWEEP_S, Host
 from kafkawire.server.listener import AddressError, listen, listen_for_monitors
 from kafkawire.server.metadata_check import MetadataCheck
 from kafkawire.server.reload import Reloader
+from kafkawire.server.service_manager import READY, STOPPING, notify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -214,10 +216,12 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
         return 1
     _spare_collector()
     print(_ready_line(options, server.broker), flush=True)
+    notify(READY, os.environ)
     reloading = server.broker.env.spawn(reloader.run(server.broker), "reload")
     await stop.wait()
     reloading.cancel()
     logger.info("stopping")
+    notify(STOPPING, os.environ)
     await server.close()
     return 0
 

@@ -90,7 +90,7 @@ def test_data_is_in_declared_volumes(compose: Any) -> None:
     mounts = [v.split(":")[0] for s in compose["services"].values() for v in s.get("volumes", [])]
     assert sorted(v for v in mounts if not v.startswith("./")) == sorted(compose["volumes"])
     files = [mount for mount in mounts if mount.startswith("./")]
-    assert len(files) == 3
+    assert len(files) == 4
     assert all((ROOT / path).exists() for path in files)
 
 
@@ -123,8 +123,12 @@ def _yaml(path: str) -> Any:
     return yaml.safe_load((ROOT / "deploy" / "compose" / path).read_text(encoding="utf-8"))
 
 
-def test_prometheus_scrapes_the_broker() -> None:
-    (job,) = _yaml("prometheus.yml")["scrape_configs"]
+def test_prometheus_scrapes_the_broker(compose: Any) -> None:
+    configuration = _yaml("prometheus.yml")
+    (job,) = configuration["scrape_configs"]
+    (rules,) = configuration["rule_files"]
+    mounts = compose["services"]["prometheus"]["volumes"]
+    assert f"./docs/alerts.rules.yml:/etc/prometheus/{rules}:ro" in mounts
     environment = inherited(stages(DOCKERFILE.read_text("utf-8")), "broker", "EXPOSE") or ""
     assert job["static_configs"] == [{"targets": ["kafkawire:9404"]}]
     assert "9404" in environment

@@ -115,11 +115,11 @@ def test_unknown_extra_is_refused() -> None:
     assert done.stderr.startswith("pyproject.toml has no extra 'nosuch'; it has postgres, ")
 
 
-def _health(listener: str) -> subprocess.CompletedProcess[str]:
+def _health(listener: str, *options: str) -> subprocess.CompletedProcess[str]:
     if shutil.which("bash") is None:
         pytest.skip("there is no bash, which the image has")
     return subprocess.run(
-        [str(ROOT / "deploy" / "docker" / "health")],
+        [str(ROOT / "deploy" / "docker" / "health"), *options],
         env={"PATH": "/usr/bin:/bin", "KAFKAWIRE_SET_METRICS_LISTENER": listener},
         capture_output=True,
         text=True,
@@ -160,9 +160,12 @@ class Unhealthy(BaseHTTPRequestHandler):
 def test_health_check_fails_when_the_broker_is_not_healthy() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Unhealthy) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        done = _health(f"127.0.0.1:{server.server_port}")
+        address = f"127.0.0.1:{server.server_port}"
+        done, alive = _health(address), _health(address, "--alive")
         server.shutdown()
     assert (done.returncode, json.loads(done.stdout)) == (1, {"status": "metadata is damaged"})
+    assert alive.returncode == 0
+    assert _health(address, "--alive").returncode == 1
 
 
 def test_health_check_has_the_address_of_the_image() -> None:

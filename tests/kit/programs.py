@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 INSTALL = Path(__file__).parent.parent / "programs" / "install.sh"
-TOOLCHAINS = {"franz-go": "go", "rdkafka": "cargo"}
+TOOLCHAINS = {"franz-go": "go", "helm": "go", "rdkafka": "cargo"}
 BUILT_WITHIN_S = 900.0
 
 

@@ -1,0 +1,235 @@
+"""The Helm chart: its linter, what it renders against the schemas of Kubernetes, and its values.
+
+Helm is built by Go (tests/programs/helm); the tests that need it are skipped without Go.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kafkawire.cli.serving.sources import collect
+from kafkawire.cli.shared.options import parse_advertised, parse_listeners
+from tests.deploy.dockerfile import DOCKERFILE, ROOT, inherited, stages
+from tests.kit.programs import program
+
+CHART = ROOT / "deploy" / "helm" / "kafkawire"
+KUBERNETES = "1.31"
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+ALL_ON = {
+    "settings": {"num.partitions": 3, "journal.bytes": 134217728, "flush": "os"},
+    "imagePullSecrets": ["registry"],
+    "persistence": {"storageClass": "fast", "annotations": {"a": "b"}},
+    "metadata": {"existingSecret": "postgres"},
+    "tier": {"url": "s3://bucket/prefix", "existingSecret": "s3"},
+    "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/x"}},
+    "external": {
+        "enabled": True,
+        "type": "NodePort",
+        "host": "kafka.example.org",
+        "nodePort": 31092,
+    },
+    "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+    "extraEnv": [{"name": "AWS_REGION", "value": "eu-central-1"}],
+    "podAnnotations": {"a": "b"},
+    "podLabels": {"team": "data"},
+    "nodeSelector": {"disk": "nvme"},
+    "tolerations": [{"key": "data", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "priorityClassName": "high",
+}
+
+
+def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run Helm on the chart with values as a file on standard input."""
+    return subprocess.run(
+        [str(program("helm")), *arguments, "--values", "-"],
+        input=yaml.safe_dump(values or {}),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def render(values: dict[str, Any] | None = None) -> dict[tuple[str, str], Any]:
+    """Every resource by kind and name, of a release `events` in the namespace `data`."""
+    where = ("events", str(CHART), "--namespace", "data", "--kube-version", KUBERNETES)
+    done = helm("template", *where, values=values)
+    assert done.returncode == 0, done.stderr
+    found = [resource for resource in yaml.safe_load_all(done.stdout) if resource]
+    return {(resource["kind"], resource["metadata"]["name"]): resource for resource in found}
+
+
+def broker(values: dict[str, Any] | None = None) -> tuple[Any, Any]:
+    """The specification of the pod and of its container."""
+    pod = render(values)["StatefulSet", "events-kafkawire"]["spec"]["template"]["spec"]
+    return pod, pod["containers"][0]
+
+
+def configuration(values: dict[str, Any] | None = None) -> str:
+    """The TOML file of the broker."""
+    return str(render(values)["ConfigMap", "events-kafkawire"]["data"]["kafkawire.toml"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("values", [{}, ALL_ON], ids=["defaults", "everything on"])
+def test_linter_finds_nothing(values: dict[str, Any]) -> None:
+    done = helm("lint", str(CHART), "--strict", values=values)
+    assert done.returncode == 0, done.stdout
+    assert not re.search(r"\[(WARNING|ERROR)\]", done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("values", [{}, ALL_ON], ids=["defaults", "everything on"])
+def test_resources_match_the_schemas_of_kubernetes(values: dict[str, Any]) -> None:
+    library = pytest.importorskip("kubernetes_validate")
+    kinds = set()
+    for (kind, _), resource in render(values).items():
+        kinds.add(kind)
+        if kind != "ServiceMonitor":  # the Prometheus operator's
+            library.validate(resource, KUBERNETES, strict=True)
+    wanted = {"ConfigMap", "Pod", "PodDisruptionBudget", "Service", "ServiceAccount", "StatefulSet"}
+    assert kinds == (wanted | {"ServiceMonitor"} if values else wanted)
+
+
+@pytest.mark.slow
+def test_a_wrong_resource_is_found() -> None:
+    library = pytest.importorskip("kubernetes_validate")
+    resource = render()["StatefulSet", "events-kafkawire"]
+    resource["spec"]["replica"] = 2
+    with pytest.raises(library.ValidationError, match="replica"):
+        library.validate(resource, KUBERNETES, strict=True)
+
+
+@pytest.mark.slow
+def test_broker_starts_with_the_configuration(tmp_path: Path) -> None:
+    """The file is valid with the environment of the image, and clients reach what it advertises."""
+    path = tmp_path / "kafkawire.toml"
+    path.write_text(configuration(ALL_ON), encoding="utf-8")
+    _, container = broker(ALL_ON)
+    environment = dict(re.findall(r"(KAFKAWIRE_\w+)=(\S+)", inherited_environment()))
+    environment |= {e["name"]: e["value"] for e in container["env"] if "value" in e}
+    assert environment["KAFKAWIRE_CONFIG"] == f"/etc/kafkawire/{path.name}"
+    found = collect({}, [], environment, str(path))
+    listeners = parse_listeners(found.options["listen"].values)
+    reported = parse_advertised(found.options["advertise"].values, listeners)
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert {x.name: x.port for x in listeners} == {
+        "INSIDE": ports["kafka"],
+        "OUTSIDE": ports["external"],
+    }
+    assert reported["INSIDE"] == ("events-kafkawire.data.svc.cluster.local", 9092)
+    assert reported["OUTSIDE"] == ("kafka.example.org", 31092)
+    assert found.options["tier"].text == "s3://bucket/prefix"
+    assert found.options["data"].text == "/data"
+    settings = {name: value.text for name, value in found.settings.items()}
+    assert settings["num.partitions"] == "3"
+    assert settings["journal.bytes"] == "134217728"
+    assert settings["flush"] == "os"
+    assert settings["metrics.listener"] == f"0.0.0.0:{ports['metrics']}"
+
+
+def inherited_environment() -> str:
+    """The ENV of the broker's image."""
+    return inherited(stages(DOCKERFILE.read_text(encoding="utf-8")), "base", "ENV") or ""
+
+
+@pytest.mark.slow
+def test_pod_is_restricted_and_runs_as_the_user_of_the_image() -> None:
+    pod, container = broker()
+    user = inherited(stages(DOCKERFILE.read_text(encoding="utf-8")), "broker", "USER")
+    security = pod["securityContext"]
+    assert f"{security['runAsUser']}:{security['runAsGroup']}" == user
+    assert security["runAsNonRoot"] is True
+    assert security["fsGroup"] == security["runAsGroup"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert pod["enableServiceLinks"] is False  # its variables are named as the broker's own
+
+
+@pytest.mark.slow
+def test_probes_and_resources() -> None:
+    pod, container = broker({"probes": {"startupSeconds": 601}})
+    startup, ready = container["startupProbe"], container["readinessProbe"]
+    assert startup["httpGet"] == ready["httpGet"] == {"path": "/health", "port": "metrics"}
+    assert startup["failureThreshold"] * startup["periodSeconds"] == 605
+    command = container["livenessProbe"]["exec"]["command"]
+    assert command == ["kafkawire-health", "--alive"]
+    assert "health /usr/local/bin/kafkawire-health" in DOCKERFILE.read_text(encoding="utf-8")
+    assert {"cpu", "memory"} <= set(container["resources"]["requests"])
+    assert "memory" in container["resources"]["limits"]
+    assert pod["terminationGracePeriodSeconds"] >= 30
+
+
+@pytest.mark.slow
+def test_secrets_are_referred_to() -> None:
+    _, container = broker(ALL_ON)
+    (metadata,) = (e for e in container["env"] if e["name"] == "KAFKAWIRE_METADATA")
+    assert metadata["valueFrom"] == {"secretKeyRef": {"name": "postgres", "key": "url"}}
+    assert container["envFrom"] == [{"secretRef": {"name": "s3"}}]
+    _, container = broker()
+    assert "envFrom" not in container
+    assert not [e for e in container["env"] if e["name"] == "KAFKAWIRE_METADATA"]
+
+
+@pytest.mark.slow
+def test_volume_and_disruption_budget() -> None:
+    found = render({"persistence": {"size": "100Gi"}})
+    (claim,) = found["StatefulSet", "events-kafkawire"]["spec"]["volumeClaimTemplates"]
+    assert claim["spec"]["resources"] == {"requests": {"storage": "100Gi"}}
+    _, container = broker()
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounts[claim["metadata"]["name"]] == "/data"
+    assert found["PodDisruptionBudget", "events-kafkawire"]["spec"]["maxUnavailable"] == 0
+    off = render({"podDisruptionBudget": {"enabled": False}})
+    assert ("PodDisruptionBudget", "events-kafkawire") not in off
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"replicas": 3}, "replicas"),
+        ({"persistence": {"size": "big"}}, "size"),
+        ({"persistence": {"accessModes": ["ReadWriteMany"]}}, "accessModes"),
+        ({"external": {"enabled": True}}, "host"),
+        ({"tier": {"url": "https://bucket"}}, "url"),
+        ({"service": {"port": 0}}, "port"),
+        ({"podDisruptionBudget": {"maxUnavailable": 2}}, "maxUnavailable"),
+        ({"logLevel": "loud"}, "logLevel"),
+    ],
+)
+def test_wrong_values_are_refused(values: dict[str, Any], named: str) -> None:
+    done = helm("template", "x", str(CHART), "--kube-version", KUBERNETES, values=values)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert named in done.stderr
+
+
+def test_every_value_is_in_the_schema_and_has_a_default() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+
+    def same(values: dict[str, Any], part: dict[str, Any], where: str) -> None:
+        assert set(values) == set(part["properties"]) - {"global"}, where
+        for name, value in values.items():
+            if isinstance(value, dict) and "properties" in part["properties"][name]:
+                same(value, part["properties"][name], f"{where}.{name}")
+
+    same(VALUES, schema, "values")
+    assert len(VALUES) > 20
+
+
+def test_versions_are_those_of_the_project() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert chart["appVersion"] == project["version"]
