@@ -6,7 +6,7 @@ Called by kafkawire.cli.main, which parses the plain form of `serve` itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -103,6 +103,7 @@ class Commands(LazyGroup):
         "serve": "serving.command:serve",
         "dump": "dump.journal:run",
         "fsck": "fsck:run",
+        "completion": "completion:completion",
         "version": "version:run",
     }
 
@@ -117,10 +118,32 @@ class Commands(LazyGroup):
 app = typer.Typer(
     name="kafkawire",
     cls=Commands,
-    help="A message broker that works with unchanged Kafka clients.",
     no_args_is_help=True,
     add_completion=False,
     **PLAIN,
 )
 for name, commands in GROUPS.items():
     app.add_typer(commands, name=name)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from kafkawire.cli.version import run
+
+        run()
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """A message broker that works with unchanged Kafka clients.
+
+    Exit codes of all commands: 0 done, 1 failed, 2 wrong input, 130 interrupted by Ctrl-C.
+    """

@@ -1,17 +1,25 @@
 """Groups of commands that are named in a table and imported when one of them is run.
 
 A command is a function with its options in its signature and its help in its docstring. The help of
-a group imports all its commands.
+a group reads the first sentence of each docstring from the source, which imports no command.
 """
 
 from __future__ import annotations
 
+import ast
+import re
+import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from kafkawire.cli.command import USAGE_ERROR, Command, option_help, options, sentence
+from kafkawire.cli.shared.output import fail
 
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
 """Settings for help and errors without rich, which loads slowly and cannot be piped."""
@@ -25,7 +33,7 @@ class LazyGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         # Names for the help and for suggestions after a typing error.
-        self.commands = {**{name: TyperCommand(name) for name in self.places}, **self.commands}
+        self.commands = {**self.commands, **{name: TyperCommand(name) for name in self.places}}
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import and return a command; None if there is none of this name."""
@@ -33,8 +41,53 @@ class LazyGroup(TyperGroup):
             return super().get_command(ctx, cmd_name)
         module, _, function = self.places[cmd_name].partition(":")
         single = typer.Typer(add_completion=False, **PLAIN)
-        single.command(cmd_name)(getattr(import_module(f"kafkawire.cli.{module}"), function))
+        run = getattr(import_module(f"kafkawire.cli.{module}"), function)
+        single.command(cmd_name, cls=Command)(run)
         return typer.main.get_command(single)
+
+    def summary(self, name: str) -> str:
+        """Return the first sentence of the help of a command or group."""
+        if name in self.places:
+            return summary_of(self.places[name])
+        return first_sentence(self.commands[name].help or "")
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write options, then commands with their summaries."""
+        with formatter.section("Options"):
+            formatter.write_dl([option_help(each) for each in options(self, ctx)])
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.summary(name)) for name in self.commands])
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command line; a usage error is one sentence, with exit code 2."""
+        given = extra.get("args", args[0] if args else None)
+        words = sys.argv[1:] if given is None else list(given)
+        try:
+            code = super().main(*args, **{**extra, "standalone_mode": False})
+        except USAGE_ERROR as error:
+            if type(error).__name__ == "NoArgsIsHelpError":
+                print(error, file=sys.stderr)
+                raise SystemExit(2) from None
+            fail(sentence(error, words), 2)
+        except typer.Abort:
+            fail("aborted")
+        raise SystemExit(code if isinstance(code, int) else 0)
+
+
+@cache
+def summary_of(place: str) -> str:
+    """Return the first sentence of the docstring of `module:function`, below kafkawire.cli."""
+    module, _, function = place.partition(":")
+    path = Path(__file__).parent.joinpath(*module.split(".")).with_suffix(".py")
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return first_sentence(ast.get_docstring(node) or "")
+    return ""
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a help text on one line."""
+    return re.split(r"(?<=\.) ", " ".join(text.partition("\n\n")[0].split()))[0]
 
 
 def group(text: str, places: Mapping[str, str]) -> typer.Typer:
