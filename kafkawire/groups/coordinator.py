@@ -31,6 +31,7 @@ from kafkawire.coordination.settling import CommitQueue
 from kafkawire.groups import load
 from kafkawire.groups.append import Appender, names_of
 from kafkawire.groups.decision import CancelTimer, Decision, Reply, SetTimer, session
+from kafkawire.groups.event_log import GroupEventLog
 from kafkawire.groups.load import LiveState, Loaded
 from kafkawire.groups.replies import UnansweredRequest
 from kafkawire.groups.request import (
@@ -97,6 +98,7 @@ class Coordinator:
         commit_log: CommitLog,
         folder: str,
         topics: Container[str],
+        events: GroupEventLog,
     ) -> None:
         self.env = env
         self.config = config
@@ -104,6 +106,7 @@ class Coordinator:
         self.commit_log = commit_log
         self.place = group_snapshot(folder, partition.topic_id, partition.index)
         self.topics = topics  # names of existing topics, kept current
+        self.events = events
         self.shard = Shard(config)
         self.phase = Phase.LOADING
         self.timers = Timers(env, self._timer_due)
@@ -216,6 +219,8 @@ class Coordinator:
                         self.timers.set(decision.group_id, effect.key, effect.at_ms - now_ms)
                     elif isinstance(effect, CancelTimer):
                         self.timers.cancel(decision.group_id, effect.key)
+                if decision.events:
+                    self.events.report(decision.group_id, decision.events)
         except Exception:
             records = [record for decision in decisions for record in decision.records]
             self.appender.log_defect(f"applying {len(decisions)} decisions, {names_of(records)},")

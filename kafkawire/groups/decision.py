@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from kafkawire.codec.control import TransactionMarker
 from kafkawire.groups.classic.changes import Change
+from kafkawire.groups.classic.events import Event
 from kafkawire.groups.records import GroupRecord, OffsetRecord, Record
 from kafkawire.groups.request import Response
 from kafkawire.groups.transactional import PendingBatch, TransactionStep
@@ -70,7 +71,8 @@ Effect = Reply | SetTimer | CancelTimer
 
 @dataclass(slots=True)
 class Decision:
-    """Steps and effects of one request, timer or task.
+    """Steps and effects of one request, timer or task, and the events to log once it was carried
+    out.
 
     `group_id` is the group of the changes and timers. Records contain their group, so a decision
     about many groups (expiry, deletion) has only records.
@@ -79,6 +81,7 @@ class Decision:
     group_id: str = ""
     steps: list[Step] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     @property
     def records(self) -> list[Record]:

@@ -22,6 +22,7 @@ from kafkawire.codec.java_hash import group_partition_of
 from kafkawire.groups.activity import activity
 from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.coordinator import Coordinator, Phase
+from kafkawire.groups.event_log import GroupEventLog
 from kafkawire.groups.request import (
     DELETE,
     DESCRIBE,
@@ -122,6 +123,7 @@ class GroupService:
         self.catalog = topics
         self._verify = verify
         self.coordinators: list[Coordinator | None] = []
+        self.events = GroupEventLog(env.clock.monotonic)
         self._internal = internal
         self._opening = asyncio.Lock()
         self._closed = False
@@ -161,6 +163,7 @@ class GroupService:
             self.commit_log,
             self.folder,
             self.catalog.by_name,
+            self.events,
         )
 
     async def close(self) -> None:

@@ -44,7 +44,8 @@ class ClassicGroup:
 
     `members` is in join order. `static` maps instance ids to member ids, `pending` has assigned ids
     that have not joined yet, `unsynced` the members that have not requested their assignment.
-    `window` is set only during a first rebalance. `recorded` is the last record of this group, None
+    `window` is set only during a first rebalance; `rebalancing_since_ms` is when it or a later
+    rebalance began, 0 after its end. `recorded` is the last record of this group, None
     while it only stores offsets.
     """
 
@@ -57,6 +58,7 @@ class ClassicGroup:
         "pending",
         "protocol",
         "protocol_type",
+        "rebalancing_since_ms",
         "recorded",
         "settings",
         "since_ms",
@@ -72,6 +74,7 @@ class ClassicGroup:
         self.settings = settings
         self.state = GroupState.EMPTY
         self.since_ms = -1  # unknown, as in records before version 2
+        self.rebalancing_since_ms = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.generation = 0
@@ -181,6 +184,8 @@ class ClassicGroup:
         _APPLY[type(step)](self, step)
 
     def _entered(self, step: Entered) -> None:
+        if self.state is not GroupState.COMPLETING:  # a rebalance that begins again is the same one
+            self.rebalancing_since_ms = step.at_ms
         self._move(step.state, recorded=False)
         self.since_ms = step.at_ms
 
@@ -287,6 +292,7 @@ class ClassicGroup:
                 self.spoken[name] = self.spoken.get(name, 0) + 1
         self.unsynced &= self.members.keys()
         self.window = None
+        self.rebalancing_since_ms = 0
         self.recorded = value
 
     def _move(self, state: GroupState, *, recorded: bool) -> None:

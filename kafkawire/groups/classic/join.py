@@ -13,8 +13,21 @@ from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.changes import Dropped, Pending, Put, Replaced, Window
+from kafkawire.groups.classic.events import (
+    Eviction,
+    MemberEvicted,
+    MemberJoined,
+    MemberReplaced,
+    shown,
+)
 from kafkawire.groups.classic.member import Member, Protocols, protocols_of
-from kafkawire.groups.classic.rebalance import drop, end_if_all_joined, proceed, reopen
+from kafkawire.groups.classic.rebalance import (
+    NEW_MEMBER_TIMEOUT_MS,
+    drop,
+    end_if_all_joined,
+    proceed,
+    reopen,
+)
 from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.classic.working_copy import Draft, join_error, joined, sync_error
 from kafkawire.groups.decision import Decision, session
@@ -23,11 +36,6 @@ from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:
     from kafkawire.groups.classic.group import ClassicGroup
-
-NEW_MEMBER_TIMEOUT_MS = 300_000
-"""Maximum wait of a member in its first join. It cannot send heartbeats yet, so a client that gave
-up and joined again would otherwise stay in the group forever (Kafka:
-CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS)."""
 
 MAX_PENDING = 10_000
 """Maximum number of pending ids per group. Each takes some 200 bytes for a session timeout, so a
@@ -84,7 +92,7 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
 def _turn_away(draft: Draft, token: int, member_id: str) -> None:
     member = draft.group.members.get(member_id)
     if member is not None:
-        drop(draft, member)
+        drop(draft, member, MemberEvicted(member, Eviction.MAX_SIZE))
         end_if_all_joined(draft)
     elif member_id in draft.group.pending:
         draft.do(Dropped(member_id))
@@ -149,7 +157,15 @@ def _join_known(
         # In Stable an unchanged leader also starts a round: it rejoins when something that only it
         # monitors has changed, such as the partitions of a topic.
         _park(draft, member, ask.token, request, protocols)
-        proceed(draft)
+        proceed(draft, _rejoins(member.id, member_id == group.leader, unchanged, request.reason))
+
+
+def _rejoins(member_id: str, leads: bool, unchanged: bool, reason: str | None) -> str:
+    """Return why the join of a known member opens a round; `reason`: the client's own words
+    (KIP-800)."""
+    who = f"{'leader' if leads else 'member'} {shown(member_id)}"
+    what = "rejoined" if unchanged else "joined with other topics or protocols"
+    return f"{who} {what}{f' ({shown(reason)})' if reason else ''}"
 
 
 def _park(
@@ -191,7 +207,8 @@ def _add(
     if window is not None:
         draft.do(Window(window.delay_ms, window.remaining_ms, grew=True))
     draft.timer(session(member_id), NEW_MEMBER_TIMEOUT_MS)
-    proceed(draft)
+    draft.log(MemberJoined(member))
+    proceed(draft, f"member {shown(member_id)} joined")
 
 
 def _replace(
@@ -223,6 +240,7 @@ def _replace(
         old.assignment,
     )
     draft.do(Replaced(old_id, new))
+    draft.log(MemberReplaced(old_id, new))
     draft.cancel(session(old_id))
     draft.expect(new)
     if group.state is GroupState.STABLE and draft.group.select_protocol() == group.protocol:
@@ -232,7 +250,7 @@ def _replace(
     if group.state is GroupState.PREPARING:
         end_if_all_joined(draft)
     else:
-        reopen(draft)
+        reopen(draft, f"static member {shown(new_id)} joined while others waited for assignments")
 
 
 def _keep_round(

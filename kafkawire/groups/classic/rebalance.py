@@ -19,6 +19,17 @@ from kafkawire.groups.classic.changes import (
     Window,
     WindowClosed,
 )
+from kafkawire.groups.classic.events import (
+    Eviction,
+    GroupEmpty,
+    GroupStuck,
+    MemberEvicted,
+    MemberLeft,
+    RebalanceStarted,
+    counted,
+    seconds,
+    shown,
+)
 from kafkawire.groups.classic.member import Member
 from kafkawire.groups.classic.states import LEGAL, GroupState
 from kafkawire.groups.classic.working_copy import Draft, join_error, joined, sync_error
@@ -29,20 +40,26 @@ from kafkawire.messages.stored import GroupMetadataValue
 if TYPE_CHECKING:
     from kafkawire.groups.classic.group import ClassicGroup
 
+NEW_MEMBER_TIMEOUT_MS = 300_000
+"""Maximum wait of a member in its first join. It cannot send heartbeats yet, so a client that gave
+up and joined again would otherwise stay in the group forever (Kafka:
+CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS)."""
 
-def proceed(draft: Draft) -> None:
-    """After a member was added, changed or removed: open a round, or end the open one if it is
-    complete."""
+
+def proceed(draft: Draft, reason: str) -> None:
+    """After a member was added, changed or removed (`reason`): open a round, or end the open one if
+    it is complete."""
     if GroupState.PREPARING in LEGAL[draft.group.state]:
-        reopen(draft)
+        reopen(draft, reason)
     else:
         end_if_all_joined(draft)
 
 
-def reopen(draft: Draft) -> None:
+def reopen(draft: Draft, reason: str) -> None:
     """Open a round. Members learn of it from their heartbeats, those in the sync phase
     immediately."""
     group = draft.group
+    _log_start(draft, reason)
     if group.state is GroupState.COMPLETING:
         for member in group.members.values():
             if member.sync is not None:
@@ -63,6 +80,21 @@ def reopen(draft: Draft) -> None:
         draft.timer(JOIN, draft.group.rebalance_timeout_ms)
 
 
+def _log_start(draft: Draft, reason: str) -> None:
+    """Log that a round opens, and that the group is stuck if rounds have been opened again for
+    longer than a rebalance may take."""
+    group = draft.group
+    if not group.members:
+        return  # the last one has left: there is nothing to balance
+    again = group.state is GroupState.COMPLETING
+    draft.log(RebalanceStarted(reason, group.generation, len(group.members), again))
+    took_ms = draft.now_ms - group.rebalancing_since_ms
+    if again and took_ms > group.rebalance_timeout_ms:
+        limit = seconds(group.rebalance_timeout_ms)
+        text = f"longer than its rebalance timeout of {limit}, and it begins again because {reason}"
+        draft.log(GroupStuck(text, took_ms))
+
+
 def end_if_all_joined(draft: Draft) -> None:
     """End the open round if all members have joined; a first one stays open for its delay."""
     group = draft.group
@@ -78,8 +110,10 @@ def end(draft: Draft) -> None:
     and the round stays open.
     """
     draft.cancel(JOIN)
+    timeout_ms = draft.group.rebalance_timeout_ms
     for member in list(draft.group.members.values()):
         if member.join is None and member.instance_id is None:
+            draft.log(MemberEvicted(member, Eviction.REBALANCE_TIMEOUT, timeout_ms))
             draft.do(Dropped(member.id))
             draft.cancel(session(member.id))
     if not draft.group.members:
@@ -88,13 +122,20 @@ def end(draft: Draft) -> None:
     leader = _elect(draft.group)
     if leader is None:
         draft.timer(JOIN, draft.group.rebalance_timeout_ms)
+        count = len(draft.group.members)
+        reason = (
+            f"no member has rejoined; {counted(count)} with a static instance id are waited for "
+            "until their sessions time out"
+        )
+        draft.log(GroupStuck(reason, draft.now_ms - draft.group.rebalancing_since_ms))
     else:
         _begin_generation(draft, leader)
 
 
-def drop(draft: Draft, member: Member) -> None:
+def drop(draft: Draft, member: Member, event: MemberLeft | MemberEvicted) -> None:
     """Remove a member. Its parked requests are answered with UNKNOWN_MEMBER_ID, so that a live
     client joins again."""
+    draft.log(event)
     draft.do(Dropped(member.id))
     draft.cancel(session(member.id))
     draft.reply(member.join, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -124,7 +165,7 @@ def loaded(group: ClassicGroup, now_ms: int) -> Decision:
     for member in group.members.values():
         draft.expect(member)
     if len(group.members) > group.settings.group_max_size:
-        reopen(draft)
+        reopen(draft, "it was loaded with more than group.max.size members")
     return draft.decision
 
 
@@ -147,9 +188,11 @@ def _sync_due(draft: Draft) -> None:
     group = draft.group
     if group.state not in (GroupState.COMPLETING, GroupState.STABLE) or not group.unsynced:
         return
-    for member in [m for m in group.members.values() if m.id in group.unsynced]:
-        drop(draft, member)
-    reopen(draft)
+    late = [m for m in group.members.values() if m.id in group.unsynced]
+    timeout_ms = group.rebalance_timeout_ms
+    for member in late:
+        drop(draft, member, MemberEvicted(member, Eviction.SYNC_TIMEOUT, timeout_ms))
+    reopen(draft, f"{counted(len(late))} did not request an assignment")
 
 
 def _session_due(draft: Draft, member_id: str) -> None:
@@ -162,9 +205,10 @@ def _session_due(draft: Draft, member_id: str) -> None:
     member = group.members.get(member_id)
     if member is None or member.keeps_session:
         return
-    drop(draft, member)
+    timeout_ms = NEW_MEMBER_TIMEOUT_MS if member.is_new else member.session_timeout_ms
+    drop(draft, member, MemberEvicted(member, Eviction.SESSION_TIMEOUT, timeout_ms))
     if group.state is not GroupState.PREPARING:
-        reopen(draft)
+        reopen(draft, f"the session of member {shown(member.id)} timed out")
     elif draft.group.all_joined:
         end(draft)
 
@@ -204,3 +248,4 @@ def _empty(draft: Draft) -> None:
         members=[],
     )
     draft.do(GroupRecord(group.group_id, value))
+    draft.log(GroupEmpty(value.generation))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.changes import Dropped, Put, Synced
+from kafkawire.groups.classic.events import MemberLeft, RebalanceCompleted, counted
 from kafkawire.groups.classic.rebalance import drop, end_if_all_joined, proceed
 from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.classic.working_copy import Draft, assigned, sync_error
@@ -83,7 +84,12 @@ def _differs(said: str | None, known: str | None) -> bool:
 def _hand_out(draft: Draft, request: SyncGroupRequest) -> None:
     """The leader has assigned: write the group, and send every parked member its part."""
     waiting = {member.id: member.sync for member in draft.group.members.values()}
+    took_ms = draft.now_ms - draft.group.rebalancing_since_ms
     draft.do(draft.record({a.member_id: a.assignment for a in request.assignments}))
+    group = draft.group
+    draft.log(
+        RebalanceCompleted(group.generation, len(group.members), group.protocol or "", took_ms)
+    )
     for member in draft.group.members.values():
         if waiting[member.id] is not None:
             draft.reply(waiting[member.id], assigned(draft.group, member.assignment))
@@ -140,8 +146,9 @@ def leave(
         for identity in request.members
     ]
     if draft.decision.steps:
-        if len(draft.group.members) < len(group.members):
-            proceed(draft)
+        gone = len(group.members) - len(draft.group.members)
+        if gone:
+            proceed(draft, f"{counted(gone)} left")
         else:
             end_if_all_joined(draft)  # only pending ids were removed
     draft.reply(ask.token, LeaveGroupResponse(members=answers))
@@ -164,7 +171,7 @@ def _leave_one(draft: Draft, identity: MemberIdentity) -> ErrorCode:
     member = group.members.get(member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    drop(draft, member)
+    drop(draft, member, MemberLeft(member, identity.reason or ""))
     return ErrorCode.NONE
 
 

@@ -22,6 +22,7 @@ from kafkawire.messages.stored import GroupMetadataValue, MemberMetadata
 from kafkawire.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
+    from kafkawire.groups.classic.events import Event
     from kafkawire.groups.classic.group import ClassicGroup
     from kafkawire.groups.classic.member import Member
 
@@ -44,6 +45,10 @@ class Draft:
             self._copied = True
         self.decision.steps.append(step)
         self.group.apply(step)
+
+    def log(self, event: Event) -> None:
+        """Have the event logged when the decision was carried out."""
+        self.decision.events.append(event)
 
     def reply(self, token: int | None, body: Response) -> None:
         """Answer a request; no effect if `token` is None, because none is parked."""

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from kafkawire.server.metrics.families import MAX_SERIES, gauge, gauges
+from kafkawire.server.metrics.families import (
+    MAX_SERIES,
+    counter,
+    counters,
+    gauge,
+    gauges,
+    histogram,
+)
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -35,6 +42,16 @@ def group_families(broker: Broker) -> Iterator[Metric | None]:
             members += len(group.members)
     yield gauges("groups", "Consumer groups by state.", ["state"], _by_name(states))
     yield gauge("group_members", "Members of all groups.", members)
+    events = groups.events
+    yield counter("group_rebalances", "Rebalances that began, of all groups.", events.rebalances)
+    yield histogram("group_rebalance_seconds", "Duration of complete rebalances.", events.durations)
+    yield counters(
+        "group_evictions",
+        "Members removed without having left: no heartbeat (session_timeout), not rejoined in time "
+        "(rebalance_timeout), assignment not requested (sync_timeout), group too large (max_size).",
+        ["reason"],
+        _by_name(events.evictions),
+    )
     yield from _lag_families(broker, groups)
 
 

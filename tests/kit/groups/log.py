@@ -19,6 +19,7 @@ from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.control import TransactionMarker, pack_marker
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups.coordinator import Coordinator, Phase
+from kafkawire.groups.event_log import GroupEventLog
 from kafkawire.groups.request import Client
 from kafkawire.log.io.ports import Env
 from tests.kit.env import OffloadWorker
@@ -245,7 +246,10 @@ class Bench:
     def make(self) -> Coordinator:
         log: Any = self.log
         partition: Any = self.partition
-        return Coordinator(self.env, self.settings, partition, log, "/groups", self.topics)
+        events = GroupEventLog(self.env.clock.monotonic)
+        return Coordinator(
+            self.env, self.settings, partition, log, "/groups", self.topics, events
+        )  # fmt: skip
 
     @property
     def active(self) -> bool:

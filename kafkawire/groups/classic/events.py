@@ -1,0 +1,175 @@
+"""Events of a group for the log and the metrics: who joined, left or was removed, and why.
+
+A decision lists them next to its steps; nothing depends on them. kafkawire.groups.event_log writes
+them to the log once the decision is carried out. The text of each continues "group NAME: ...".
+
+Values only; created by kafkawire.groups.classic.join, rebalance and sync.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from kafkawire.groups.classic.member import Member
+
+MAX_SHOWN = 120
+"""Characters of an id or a reason in a log line; clients may send 32,767."""
+
+
+class Eviction(Enum):
+    """Why a member was removed without having left; the value is a label of the metrics."""
+
+    SESSION_TIMEOUT = "session_timeout"
+    REBALANCE_TIMEOUT = "rebalance_timeout"
+    SYNC_TIMEOUT = "sync_timeout"
+    MAX_SIZE = "max_size"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberJoined:
+    """A member is new in the group."""
+
+    member: Member
+
+    def __str__(self) -> str:
+        return f"{described(self.member)} joined"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberLeft:
+    """A member left by LeaveGroup. `reason`: the client's own words (KIP-800)."""
+
+    member: Member
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{described(self.member)} left{_quoted(self.reason)}"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberEvicted:
+    """A member was removed. `timeout_ms`: the limit that it exceeded; 0 for MAX_SIZE."""
+
+    member: Member
+    why: Eviction
+    timeout_ms: int = 0
+
+    def __str__(self) -> str:
+        limit = seconds(self.timeout_ms)
+        reason = {
+            Eviction.SESSION_TIMEOUT: f"no heartbeat within its session timeout of {limit}: its "
+            "process has ended or is blocked",
+            Eviction.REBALANCE_TIMEOUT: f"it did not rejoin within the rebalance timeout of "
+            f"{limit}: processing takes longer than its max.poll.interval.ms, or it has ended",
+            Eviction.SYNC_TIMEOUT: f"it did not request its assignment within {limit} after it "
+            "had joined",
+            Eviction.MAX_SIZE: "the group has group.max.size members",
+        }[self.why]
+        return f"{described(self.member)} was removed: {reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberReplaced:
+    """A static member was started again, and replaces the one with its instance id (KIP-345)."""
+
+    old_id: str
+    member: Member
+
+    def __str__(self) -> str:
+        return f"{described(self.member)} replaces member {shown(self.old_id)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceStarted:
+    """A rebalance began, or began again before it was complete (`again`)."""
+
+    reason: str
+    generation: int
+    members: int
+    again: bool = False
+
+    def __str__(self) -> str:
+        what = "rebalance starts again" if self.again else "rebalance started"
+        return f"{what} after generation {self.generation} with {counted(self.members)}: " + (
+            self.reason
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceCompleted:
+    """All members have an assignment. `took_ms` since the rebalance began."""
+
+    generation: int
+    members: int
+    protocol: str
+    took_ms: int
+
+    def __str__(self) -> str:
+        return (
+            f"rebalance completed in {seconds(self.took_ms)}, generation {self.generation}, "
+            f"{counted(self.members)}, protocol {shown(self.protocol)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEmpty:
+    """The last member is gone."""
+
+    generation: int
+
+    def __str__(self) -> str:
+        return (
+            f"has no members any more, generation {self.generation}; its offsets expire after "
+            "offsets.retention.minutes"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStuck:
+    """A rebalance makes no progress. `reason`: what it waits for."""
+
+    reason: str
+    for_ms: int
+
+    def __str__(self) -> str:
+        return f"has been rebalancing for {seconds(self.for_ms)}: {self.reason}"
+
+
+Event = (
+    MemberJoined
+    | MemberLeft
+    | MemberEvicted
+    | MemberReplaced
+    | RebalanceStarted
+    | RebalanceCompleted
+    | GroupEmpty
+    | GroupStuck
+)
+
+
+def described(member: Member) -> str:
+    """Name a member and its client, whose ids are chosen by clients."""
+    instance = "" if member.instance_id is None else f", instance {shown(member.instance_id)}"
+    client = f"client {shown(member.client_id)} at {shown(member.client_host)}"
+    return f"member {shown(member.id)} ({client}{instance})"
+
+
+def shown(text: str) -> str:
+    """Return a client's text for a log line: of bounded length and in one line."""
+    cut = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    return cut if cut.isprintable() and cut else repr(cut)
+
+
+def counted(members: int) -> str:
+    """Return a number of members in words."""
+    return "1 member" if members == 1 else f"{members} members"
+
+
+def seconds(ms: int) -> str:
+    """Return a duration in seconds; 0 if the clock was set back."""
+    return f"{max(ms, 0) / 1000:.1f} s"
+
+
+def _quoted(reason: str) -> str:
+    return f": {shown(reason)}" if reason else ""
