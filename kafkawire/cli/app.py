@@ -98,6 +98,7 @@ class Commands(LazyGroup):
 
     places: ClassVar[Mapping[str, str]] = {
         "consume": "records.consume:consume",
+        "produce": "records.produce:produce",
         "backup": "backup.backup:backup",
         "restore": "backup.restore:restore",
         "serve": "serving.command:serve",

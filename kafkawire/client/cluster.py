@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
@@ -22,7 +23,8 @@ class Cluster:
     """
 
     def __init__(self, server: str, option: str = "--server") -> None:
-        self.first = _connect(parse_servers(option, server))
+        self._servers = parse_servers(option, server)
+        self.first = _connect(self._servers)
         self._by_node: dict[int, ClientConnection] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
 
@@ -39,6 +41,19 @@ class Cluster:
                 raise ClientError(f"broker {node_id} is not in the cluster's metadata")
             self._by_node[node_id] = ClientConnection(*self._addresses[node_id])
         return self._by_node[node_id]
+
+    def disconnect(self, node_id: int) -> None:
+        """Close the connection to a broker, which is opened again when it is needed."""
+        connection = self._by_node.pop(node_id, None)
+        if connection is not None:
+            connection.close()
+
+    def reconnect(self) -> None:
+        """Connect to the first reachable of the given brokers again; keeps the closed connection if
+        none is."""
+        self.first.close()
+        with contextlib.suppress(ClientError):
+            self.first = _connect(self._servers)
 
     def separate(self, node_id: int) -> ClientConnection:
         """Return a connection to the broker `node_id` that the caller closes: for requests of which

@@ -67,6 +67,10 @@ class ClientConnection:
         """Send a request and return its decoded response."""
         return self._exchange(key, self.version(key, at_most), message)
 
+    def send(self, key: int, message: object, *, at_most: int | None = None) -> None:
+        """Send a request that the broker does not answer: Produce with acks=0."""
+        self._send(key, self.version(key, at_most), message)
+
     def request_own(self, key: int, message: object) -> Any:
         """Send a request of kafkawire's own API, which ApiVersions does not list: any other broker
         closes the connection."""
@@ -90,25 +94,33 @@ class ClientConnection:
             row.api_key: (row.min_version, row.max_version) for row in answer.api_keys
         }
 
-    def _exchange(self, key: int, version: int, message: object) -> Any:
+    def _send(self, key: int, version: int, message: object) -> None:
         self._correlation_id += 1
         spec = spec_of(key)
         header = RequestHeader(key, version, self._correlation_id, CLIENT_ID)
         body = encode(header, spec.request_header_version(version)) + encode(message, version)
         try:
             self._socket.sendall(struct.pack(">i", len(body)) + body)
+        except TimeoutError:
+            limit = f"{self._socket.gettimeout():g} s"
+            raise ClientError(f"{self.address} did not take {spec.name} in {limit}") from None
+        except OSError as error:
+            raise Closed(f"the connection to {self.address} failed: {error}") from None
+
+    def _exchange(self, key: int, version: int, message: object) -> Any:
+        self._send(key, version, message)
+        name = spec_of(key).name
+        try:
             frame = self._receive(struct.unpack(">i", self._receive(4))[0])
         except TimeoutError:
             limit = f"{self._socket.gettimeout():g} s"
-            raise ClientError(f"{self.address} did not answer {spec.name} in {limit}") from None
+            raise ClientError(f"{self.address} did not answer {name} in {limit}") from None
         except OSError as error:
             raise Closed(f"the connection to {self.address} failed: {error}") from None
         try:
             return self._decode(key, version, frame)
         except DecodeError as error:
-            raise ClientError(
-                f"{self.address} sent an invalid answer to {spec.name}: {error}"
-            ) from None
+            raise ClientError(f"{self.address} sent an invalid answer to {name}: {error}") from None
 
     def _receive(self, size: int) -> bytearray:
         if not 0 <= size <= FRAME_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""Appending record batches: at most one batch per partition in a Produce request, acks=all.
+"""Appending record batches: at most one batch per partition in a Produce request.
 
 A caller that sends a batch again after a failure may append it twice, unless the batch has a
 producer id, epoch and sequence (KIP-98).
@@ -21,6 +21,8 @@ NAMES_UNTIL = 12
 EXPLICIT_UNTIL = 11
 """The last version of Produce that does not add partitions to a transaction (KIP-890)."""
 TIMEOUT_MS = 30_000
+ALL = -1
+"""acks=all."""
 
 
 class ProduceResult(NamedTuple):
@@ -38,12 +40,13 @@ def append(
     batches: Mapping[Partition, Buffer],
     *,
     transactional_id: str | None = None,
+    acks: int = ALL,
 ) -> dict[Partition, ProduceResult]:
     """Append one encoded batch to each of these partitions, which the broker `node` leads.
 
     Batches of a transaction need its `transactional_id`; their partitions must have been added to
     it. Errors of partitions are in the results. ClientError for other failures: the batches may
-    have been appended.
+    have been appended. With `acks` 0 the broker does not answer, and offsets are -1.
     """
     from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -51,8 +54,11 @@ def append(
     for (topic, index), batch in batches.items():
         data = topics.setdefault(topic, TopicProduceData(name=topic, partition_data=[]))
         data.partition_data.append(PartitionProduceData(index, batch))
-    asked = ProduceRequest(transactional_id, -1, TIMEOUT_MS, list(topics.values()))
+    asked = ProduceRequest(transactional_id, acks, TIMEOUT_MS, list(topics.values()))
     most = NAMES_UNTIL if transactional_id is None else EXPLICIT_UNTIL
+    if not acks:
+        cluster.node(node).send(PRODUCE, asked, at_most=most)
+        return dict.fromkeys(batches, ProduceResult(0, None, -1))
     answer = cluster.node(node).request(PRODUCE, asked, at_most=most)
     return {
         (response.name, row.index): ProduceResult(

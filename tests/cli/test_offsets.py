@@ -33,6 +33,8 @@ from tests.kit.cli import NEW_YEAR_MS, Typed, produce
         ("time:1767225600000", (OffsetType.EXACT_TS_NS, NEW_YEAR_MS * 1_000_000)),
         ("time:2026-01-01T00:00:00", (OffsetType.EXACT_TS_NS, NEW_YEAR_MS * 1_000_000)),
         ("time:2026-01-01T01:00:00+01:00", (OffsetType.EXACT_TS_NS, NEW_YEAR_MS * 1_000_000)),
+        ("2026-01-01T00:00", (OffsetType.EXACT_TS_NS, NEW_YEAR_MS * 1_000_000)),
+        (f"@{NEW_YEAR_MS}", (OffsetType.EXACT_TS_NS, NEW_YEAR_MS * 1_000_000)),
     ],
 )
 def test_start_positions_are_parsed(text: str, expected: tuple[OffsetType, int]) -> None:
@@ -43,7 +45,7 @@ def test_start_positions_are_parsed(text: str, expected: tuple[OffsetType, int])
     "text",
     [
         "",
-        "now",
+        "never",
         "offset",
         "offset:",
         "offset:-1",

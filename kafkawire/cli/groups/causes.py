@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kafkawire.cli.groups.words import ago, count, duration, named
+from kafkawire.cli.shared.partitions import partition_text, partitions_text
+from kafkawire.cli.shared.units import ago, count, duration_ms
 from kafkawire.client.lag import GroupLag, LagTotals, PartitionLag
 from kafkawire.client.offsets import Partition
 
@@ -19,6 +20,8 @@ commit every 5 s by default."""
 
 
 STABLE = "Stable"
+MAX_NAMED = 5
+"""Names in one sentence; the others are counted."""
 
 
 class OpenTransaction(NamedTuple):
@@ -81,7 +84,7 @@ def _empty(seen: Observation) -> Iterator[Cause]:
         return
     since = ""
     if group.active is not None and group.active.since_timestamp > 0:
-        since = f" for {duration(seen.now_ms - group.active.since_timestamp)}"
+        since = f" for {duration_ms(seen.now_ms - group.active.since_timestamp)}"
     yield Cause(
         "no-members",
         True,
@@ -98,7 +101,7 @@ def _rebalancing(seen: Observation) -> Iterator[Cause]:
         return
     since = ""
     if active is not None and active.since_timestamp > 0:
-        since = f" for {duration(seen.now_ms - active.since_timestamp)}"
+        since = f" for {duration_ms(seen.now_ms - active.since_timestamp)}"
     text = f"The group has been rebalancing{since}, so no member gets records."
     if active is None:
         text += " Which member it waits for is known to kafkawire brokers only."
@@ -115,21 +118,21 @@ def _waits_for(missing: Sequence[Any], active: Any) -> str:
             return f" It waits for {count(active.joining_members, 'new member')} to join."
         return " All members have joined; it waits for more (group.initial.rebalance.delay.ms)."
     limit = max(row.rebalance_timeout_ms for row in active.members)
-    names = named([member_name(row) for row in missing])
+    names = named([memberpartition_text(row) for row in missing])
     return (
         f" It waits for {len(missing)} of {count(len(active.members), 'member')} to join again, "
-        f"for at most {duration(limit)} (max.poll.interval.ms): {names}. "
+        f"for at most {duration_ms(limit)} (max.poll.interval.ms): {names}. "
         "A consumer joins again when it polls."
     )
 
 
 def _waits_for_leader(active: Any) -> str:
     leaders = [row for row in active.members if row.member_id == active.leader]
-    who = member_name(leaders[0]) if leaders else "its leader"
+    who = memberpartition_text(leaders[0]) if leaders else "its leader"
     return f" It waits for the assignment by {who}, the leader."
 
 
-def member_name(row: Any) -> str:
+def memberpartition_text(row: Any) -> str:
     """Return client id, host and member id of a member."""
     instance = row.group_instance_id
     return f"{row.client_id} at {row.client_host} ({instance or row.member_id})"
@@ -181,7 +184,7 @@ def _outside_log(seen: Observation) -> Iterator[Cause]:
     for row in seen.group.partitions:
         if row.committed is None or row.log_start is None or row.log_end is None:
             continue
-        name = _name(row.partition)
+        name = partition_text(row.partition)
         if row.committed < row.log_start:
             lost = count(row.log_start - row.committed, "record")
             yield Cause(
@@ -231,8 +234,8 @@ def _transactions(seen: Observation) -> Iterator[Cause]:
             "open-transaction",
             at is not None and row.stable is not None and at >= row.stable,
             f"Readers of committed records (isolation.level=read_committed) stop at offset "
-            f"{row.stable} of {_name(row.partition)}, {count(waiting, 'offset')} before the end, "
-            f"because of {by}. See: kafkawire transactions hanging.",
+            f"{row.stable} of {partition_text(row.partition)}, {count(waiting, 'offset')} before "
+            f"the end, because of {by}. See: kafkawire transactions hanging.",
             [row.partition],
         )
 
@@ -298,7 +301,7 @@ def _progress(seen: Observation) -> Iterator[Cause]:
     read = sum(_moved(row.committed, old[row.partition].committed) for row in rows)
     arrived = sum(_moved(row.log_end, old[row.partition].log_end) for row in rows)
     lag, before = seen.totals.lag, seen.before.totals().lag
-    over = duration(round(1000 * seen.seconds))
+    over = duration_ms(1000 * seen.seconds)
     if lag > before:
         yield Cause(
             "lag-grows",
@@ -317,17 +320,19 @@ def _moved(now: int | None, before: int | None) -> int:
     return 0 if now is None or before is None else now - before
 
 
-def _partitions(rows: Iterable[PartitionLag]) -> str:
-    names = [_name(row.partition) for row in rows]
-    return f"{count(len(names), 'partition')} ({named(names)})"
+def _partitions(rows: Sequence[PartitionLag]) -> str:
+    names = partitions_text(row.partition for row in rows)
+    return f"{count(len(rows), 'partition')} ({named(names)})"
 
 
 def _has(rows: Sequence[object]) -> str:
     return "has" if len(rows) == 1 else "have"
 
 
-def _name(partition: Partition) -> str:
-    return f"{partition[0]}:{partition[1]}"
+def named(names: Sequence[str]) -> str:
+    """Return the names, at most MAX_NAMED of them, and how many more there are."""
+    more = [f"{len(names) - MAX_NAMED} more"] if len(names) > MAX_NAMED else []
+    return ", ".join([*names[:MAX_NAMED], *more])
 
 
 RULES: tuple[Callable[[Observation], Iterator[Cause]], ...] = (

@@ -5,22 +5,24 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.groups.words import ago, count
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected
-from kafkawire.cli.shared.output import print_json, print_json_line
-from kafkawire.cli.shared.parameters import LOCAL, Json, Server
+from kafkawire.cli.shared.output import fail, print_json, print_json_line
+from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide
 from kafkawire.cli.shared.tables import print_table
+from kafkawire.cli.shared.units import ago, count, parse_duration
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError
 from kafkawire.client.groups import list_groups
 from kafkawire.client.lag import GroupLag, PartitionLag, lag_of, total
 from kafkawire.codec.errors import ErrorCode
 
-DAY_S = 86_400
+MIN_INTERVAL_MS, MAX_INTERVAL_MS = 100, 86_400_000
 GROUPS = ("group", "lag", "state", "members", "partitions", "uncommitted", "last_commit")
 TOPICS = ("topic", "lag", "partitions", "uncommitted", "last_commit")
 PARTITIONS = ("topic", "partition", "lag", "committed", "log_end", "last_commit", "owner")
@@ -38,9 +40,8 @@ def lag(
         bool, typer.Option("--partitions", "-p", help="Show each partition.")
     ] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
-    interval: Annotated[
-        float, typer.Option(min=0.1, max=DAY_S, metavar="SECONDS", help="Interval of --watch.")
-    ] = 5.0,
+    interval: Annotated[str, typer.Option(metavar="DURATION", help="Interval of --watch.")] = "5s",
+    wide: Wide = False,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -55,9 +56,15 @@ def lag(
 
       kafkawire groups lag billing --partitions
 
-      kafkawire groups lag --watch --interval 2
+      kafkawire groups lag --watch --interval 2s
     """
-    with connected(server) as cluster:
+    try:
+        interval_ms = parse_duration("--interval", interval)
+        if not MIN_INTERVAL_MS <= interval_ms <= MAX_INTERVAL_MS:
+            raise OptionError("--interval", interval, "from 100ms to 1d")
+    except OptionError as error:
+        fail(error, 2)
+    with connected(server) as cluster, suppress(KeyboardInterrupt):
         before: tuple[float, Lags] | None = None
         while True:
             found = _read(cluster, groups or [])
@@ -67,12 +74,12 @@ def lag(
                 printed = print_json_line if watch else print_json
                 printed([_as_json(each) for each in found])
             else:
-                _show(found, bool(groups), partitions, changes, clear=watch)
+                _show(found, bool(groups), partitions, changes, clear=watch, wide=wide)
             if not watch:
                 return
             before = at, lags
             sys.stdout.flush()
-            time.sleep(interval)
+            time.sleep(interval_ms / 1000)
 
 
 def _name(group: GroupLag) -> str:
@@ -115,6 +122,7 @@ def _show(
     changes: dict[str, str] | None,
     *,
     clear: bool,
+    wide: bool,
 ) -> None:
     if clear and sys.stdout.isatty():
         print("\x1b[H\x1b[2J", end="")
@@ -125,14 +133,14 @@ def _show(
         columns = (*GROUPS[:2], CHANGE, *GROUPS[2:])
         rows = [{**row, CHANGE: changes.get(str(row["group"]))} for row in rows]
     whole = total(row for each in found for row in each.partitions)
-    print_table(rows, columns, f"{count(len(found), 'group')}, lag {whole.lag:,}")
+    print_table(rows, columns, f"{count(len(found), 'group')}, lag {whole.lag:,}", wide)
     for each in found if named or partitions else ():
         if partitions:
             detail = [_partition_row(each, row, now_ms) for row in each.partitions]
-            print_table(detail, PARTITIONS, f"{_name(each)}, partitions")
+            print_table(detail, PARTITIONS, f"{_name(each)}, partitions", wide)
         else:
             detail = [_sums(topic, rows, now_ms) for topic, rows in each.by_topic().items()]
-            print_table(detail, TOPICS, f"{_name(each)}, topics")
+            print_table(detail, TOPICS, f"{_name(each)}, topics", wide)
 
 
 def _group_row(group: GroupLag, now_ms: int) -> dict[str, object]:

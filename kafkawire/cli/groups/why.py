@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 
 from kafkawire.cli.groups.causes import Cause, Observation, OpenTransaction, causes
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected
-from kafkawire.cli.shared.output import print_json
+from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server
+from kafkawire.cli.shared.units import parse_duration
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.lag import GroupLag, lag_of
@@ -21,20 +23,18 @@ from kafkawire.client.transaction_admin import list_transactions, producers
 COLUMNS = 80
 MAX_DESCRIBED = 100
 """Partitions with an open transaction whose producers are requested."""
-MAX_OBSERVED_S = 3600
+MAX_OBSERVED_MS = 3_600_000
 
 
 def why(
     group: Annotated[str, typer.Argument(metavar="GROUP")],
     observe: Annotated[
-        float,
+        str,
         typer.Option(
-            min=0,
-            max=MAX_OBSERVED_S,
-            metavar="SECONDS",
-            help="Time between the two observations that show progress; 0: only one.",
+            metavar="DURATION",
+            help="Time between the two observations that show progress; 0s: only one.",
         ),
-    ] = 3.0,
+    ] = "3s",
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -47,10 +47,16 @@ def why(
 
       kafkawire groups why billing
 
-      kafkawire groups why billing --observe 30 --json
+      kafkawire groups why billing --observe 30s --json
     """
+    try:
+        observe_ms = parse_duration("--observe", observe)
+        if observe_ms > MAX_OBSERVED_MS:
+            raise OptionError("--observe", observe, "at most 1h")
+    except OptionError as error:
+        fail(error, 2)
     with connected(server) as cluster:
-        seen = observed(cluster, group, observe)
+        seen = observed(cluster, group, observe_ms / 1000)
         found = causes(seen)
         if as_json:
             print_json(_as_json(seen, found))

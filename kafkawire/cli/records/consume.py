@@ -1,28 +1,34 @@
 """`kafkawire consume TOPIC`: print records of any Kafka broker, from any start offset.
 
-The start of each partition is resolved by a subscription (kafkawire.offsets.subscription). Reads up
-to the log end offset at the start, or without end with --follow. With --group it commits its
-positions without joining the group; the broker rejects that while the group has members.
+The start of each partition is resolved by a subscription (kafkawire.offsets.subscription). Records
+of all partitions are merged by timestamp. Reads up to the log end offset at the start, or without
+end with --follow. With --group it commits its positions without joining the group; the broker
+rejects that while the group has members.
 """
 
 from __future__ import annotations
 
-import base64
 import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from kafkawire.cli.groups.reset_offsets import commit_all
+from kafkawire.cli.records.filters import Filter, filters_of
+from kafkawire.cli.records.tail import MAX_TAIL, narrow
+from kafkawire.cli.records.text import FORMAT_HELP, RecordError, as_json, format_of
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json_line
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Server
+from kafkawire.cli.shared.partitions import parse_partitions, select
+from kafkawire.cli.shared.times import TIMES, parse_time
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
-from kafkawire.client.fetching import fetch, sound_records
+from kafkawire.client.merging import Item, MergedReader, OffsetSpan
 from kafkawire.client.offsets import (
     LATEST,
     READ_COMMITTED,
@@ -30,7 +36,6 @@ from kafkawire.client.offsets import (
     Partition,
     committed,
     coordinated,
-    leaders,
     list_offsets,
 )
 from kafkawire.codec.batches import Record
@@ -40,7 +45,7 @@ from kafkawire.offsets.wire_source import LiveSource
 
 PLACES = (
     "earliest, latest, resume (or resume-or-earliest), resume-or-latest, offset:N, nearest:N or "
-    "time:T (ISO 8601, UTC if bare, or ms since 1970)"
+    + TIMES
 )
 _PLAIN = {
     "earliest": OffsetType.RESET_TO_EARLIEST,
@@ -55,25 +60,26 @@ ISOLATION_LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ
 MAX_OFFSET_DIGITS = 19
 """Maximum digits of an int64."""
 
-WAIT_MS = 500
-"""Wait for new records per Fetch."""
+
+Spans = dict[Partition, OffsetSpan]
+Printer = Callable[[Partition, Record], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumeOptions:
-    """Options of the command."""
+    """Options of the command, parsed. `start`: type and value; `until_ms`: end by time."""
 
     topic: str
-    start: str = "earliest"
-    group: str = ""
-    partition: int | None = None
-    at_most: int | None = None
-    follow: bool = False
-    as_json: bool = False
-    isolation: int = READ_UNCOMMITTED
+    indexes: list[int] | None
+    start: tuple[OffsetType, int]
+    group: str
+    isolation: int
+    follow: bool
+    until_ms: int | None = None
+    tail: int | None = None
 
 
-def parse_start(text: str) -> tuple[OffsetType, int]:
+def parse_start(text: str, now_ms: int | None = None) -> tuple[OffsetType, int]:
     """Parse one of PLACES into the offset type of a subscription and its value. Raises
     OptionError."""
     if text in _PLAIN:
@@ -81,174 +87,240 @@ def parse_start(text: str) -> tuple[OffsetType, int]:
     word, colon, value = text.partition(":")
     if word in _BY_OFFSET and value.isdecimal() and len(value) <= MAX_OFFSET_DIGITS:
         return _BY_OFFSET[word], int(value)
-    if word == "time" and colon:
-        return OffsetType.EXACT_TS_NS, _time_ms(text, value) * NS_PER_MS
-    raise OptionError("--from", text, PLACES)
-
-
-def _time_ms(text: str, value: str) -> int:
-    if value.isdecimal() and len(value) <= MAX_OFFSET_DIGITS:
-        return int(value)
+    when = text
+    if word == "time" and colon:  # the notation of earlier versions, which had bare milliseconds
+        when = f"@{value}" if value.isdecimal() else value
     try:
-        when = datetime.fromisoformat(value)
-    except (ValueError, OverflowError):
+        at_ms = parse_time("--from", when, _now_ms() if now_ms is None else now_ms)
+    except OptionError:
         raise OptionError("--from", text, PLACES) from None
-    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+    return OffsetType.EXACT_TS_NS, at_ms * NS_PER_MS
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="PLACE",
+        help="earliest, latest, resume, resume-or-latest, offset:N, nearest:N or a time: "
+        "ISO 8601, -1h, @1700000000000.",
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Stop before the first record from this time on."),
+]
+Tail = Annotated[
+    int | None,
+    typer.Option(min=0, max=MAX_TAIL, metavar="N", help="Read only the last N records."),
+]
+CommitFor = Annotated[
+    str, typer.Option(help="Commit offsets for this group; --from resume starts there.")
+]
+OnlyPartition = Annotated[
+    int | None, typer.Option(min=0, max=INT32, help="Read only this partition.")
+]
+Most = Annotated[
+    int | None, typer.Option("--max", metavar="N", help="Stop after printing N records.")
+]
+Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Wait for new records at the log end.")
+]
+ByKey = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Print only records with this key.")
+]
+ByValue = Annotated[
+    str | None,
+    typer.Option(metavar="REGEX", help="Print only records whose value matches."),
+]
+ByHeader = Annotated[
+    list[str],
+    typer.Option(
+        metavar="NAME[=VALUE]", help="Print only records with this header; may be repeated."
+    ),
+]
+Level = Annotated[
+    str,
+    typer.Option(
+        "--isolation-level",
+        metavar="LEVEL",
+        help="read_uncommitted, or read_committed without records of aborted and open "
+        "transactions.",
+    ),
+]
+JsonLines = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON object per record, with offset, key and headers."),
+]
+Template = Annotated[str | None, typer.Option("--format", metavar="FORMAT", help=FORMAT_HELP + ".")]
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="PLACE",
-            help="earliest, latest, resume, resume-or-latest, offset:N, nearest:N or time:T.",
-        ),
-    ] = "earliest",
-    group: Annotated[
-        str, typer.Option(help="Commit offsets for this group; --from resume starts there.")
-    ] = "",
-    partition: Annotated[
-        int | None, typer.Option(min=0, max=INT32, help="Read only this partition.")
-    ] = None,
-    at_most: Annotated[
-        int | None, typer.Option("--max", help="Stop after this many records.")
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for new records at the log end.")
-    ] = False,
-    isolation: Annotated[
-        str,
-        typer.Option(
-            "--isolation-level",
-            metavar="LEVEL",
-            help="read_uncommitted, or read_committed without records of aborted and open "
-            "transactions.",
-        ),
-    ] = "read_uncommitted",
+    topic: Annotated[str, typer.Argument(metavar="TOPIC[:0,1,...]")],
+    start: From = "earliest",
+    until: Until = None,
+    tail: Tail = None,
+    group: CommitFor = "",
+    partition: OnlyPartition = None,
+    at_most: Most = None,
+    follow: Follow = False,
+    key: ByKey = None,
+    grep: ByValue = None,
+    header: ByHeader = [],  # noqa: B006
+    isolation: Level = "read_uncommitted",
     server: Server = LOCAL,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print one JSON object per record, with offset, key and headers."
-        ),
-    ] = False,
+    as_lines: JsonLines = False,
+    template: Template = None,
 ) -> None:
-    """Print the values of a topic's records."""
-    level = ISOLATION_LEVELS.get(isolation, READ_UNCOMMITTED)
-    options = ConsumeOptions(topic, start, group, partition, at_most, follow, as_json, level)
+    """Print the values of a topic's records, merged by timestamp over partitions.
+
+    Ends at the log end offsets of the start, unless --follow is given. Several filters must all
+    match; --tail counts records before they are filtered.
+
+    Examples:
+
+      kafkawire consume orders --tail 10
+
+      kafkawire consume orders --from -1h --grep 'error|failed' --json
+
+      kafkawire consume orders:0,2 --key customer-17 --format '%T %k %s\\n'
+    """
     try:
-        if isolation not in ISOLATION_LEVELS:
-            raise OptionError("--isolation-level", isolation, " or ".join(ISOLATION_LEVELS))
-        offset_type, value = parse_start(options.start)
-        if offset_type in _RESUMING and not options.group:
-            raise OptionError("--from", options.start, "used together with --group")
-        if options.at_most is not None and options.at_most < 0:
-            raise OptionError("--max", options.at_most, "a whole number of at least 0")
+        chosen = _parse(topic, partition, start, until, tail, group, isolation, follow)
+        if at_most is not None and at_most < 0:
+            raise OptionError("--max", at_most, "a whole number of at least 0")
+        filters = filters_of(key, grep, header)
+        show = _printer(as_lines, template)
     except OptionError as error:
         fail(error, 2)
 
     with connected(server) as cluster:
-        readers = _subscribe(cluster, options, offset_type, value)
+        spans = _spans(cluster, chosen)
+        if chosen.tail is not None:
+            narrow(cluster, spans, chosen.tail, chosen.isolation)
+        reader = MergedReader(cluster, spans, isolation=chosen.isolation)
         try:
-            _read(cluster, options, readers)
+            _print_all(_items(reader, follow), filters, at_most, show, flush=follow)
         except KeyboardInterrupt:  # the usual way out of --follow
             pass
         except BrokenPipeError:  # `| head` has closed the pipe
             sys.stderr.close()
-        if options.group:
-            plan = {place: reader.position for place, (_, reader) in readers.items()}
-            for place, text in commit_all(cluster, options.group, plan).items():
-                raise ClientError(f"{place[0]}-{place[1]} of group {options.group}: {text}")
+        if group:
+            plan = {place: span.position for place, span in spans.items()}
+            for place, text in commit_all(cluster, group, plan).items():
+                raise ClientError(f"{place[0]}-{place[1]} of group {group}: {text}")
 
 
-Readers = dict[Partition, tuple[int, Subscription]]
-"""The leader and the reader of each partition."""
+def _parse(
+    topic: str,
+    partition: int | None,
+    start: str,
+    until: str | None,
+    tail: int | None,
+    group: str,
+    isolation: str,
+    follow: bool,
+) -> ConsumeOptions:
+    if isolation not in ISOLATION_LEVELS:
+        raise OptionError("--isolation-level", isolation, " or ".join(ISOLATION_LEVELS))
+    offset_type, value = parse_start(start)
+    if offset_type in _RESUMING and not group:
+        raise OptionError("--from", start, "used together with --group")
+    name, indexes = parse_partitions("TOPIC", topic)
+    if partition is not None:
+        if indexes is not None:
+            raise OptionError("--partition", partition, f"left out, because of TOPIC={topic}")
+        indexes = [partition]
+    if until is not None and follow:
+        raise OptionError("--until", until, "used without --follow")
+    return ConsumeOptions(
+        name,
+        indexes,
+        (offset_type, value),
+        group,
+        ISOLATION_LEVELS[isolation],
+        follow,
+        None if until is None else parse_time("--until", until, _now_ms()),
+        tail,
+    )
 
 
-def _subscribe(
-    cluster: Cluster, options: ConsumeOptions, offset_type: OffsetType, value: int
-) -> Readers:
-    led_by = leaders(cluster, [options.topic])
-    if options.partition is not None:
-        wanted = (options.topic, options.partition)
-        if wanted not in led_by:
-            raise ClientError(f"topic {options.topic} has no partition {options.partition}")
-        led_by = {wanted: led_by[wanted]}
+def _printer(as_lines: bool, template: str | None) -> Printer:
+    if template is not None:
+        if as_lines:
+            raise OptionError("--format", template, "used without --json")
+        try:
+            formatted = format_of(template)
+        except RecordError as error:
+            raise OptionError(
+                "--format", template, f"a format of {FORMAT_HELP} ({error})"
+            ) from None
+        return lambda place, record: _write(formatted(place, record))
+    if as_lines:
+        return lambda place, record: print_json_line(as_json(place, record))
+    return _print_value
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+
+
+def _print_value(place: Partition, record: Record) -> None:
+    value = record.value
+    print("" if value is None else bytes(value).decode("utf-8", "replace"))
+
+
+def _items(reader: MergedReader, follow: bool) -> Iterator[Item]:
+    yield from reader.read()
+    if follow:
+        yield from reader.follow()
+
+
+def _print_all(
+    items: Iterable[Item],
+    filters: list[Filter],
+    at_most: int | None,
+    show: Printer,
+    *,
+    flush: bool,
+) -> None:
+    left = sys.maxsize if at_most is None else at_most
+    if not left:
+        return
+    for place, record in items:
+        if all(passes(record) for passes in filters):
+            show(place, record)
+            if flush:
+                sys.stdout.flush()
+            left -= 1
+            if not left:
+                return
+
+
+def _spans(cluster: Cluster, options: ConsumeOptions) -> Spans:
+    """Return where to begin and to end in each partition."""
+    led_by = select(cluster, [(options.topic, options.indexes)])
     known: dict[Partition, int] = {}
     if options.group:
         found = coordinated(lambda: committed(cluster, options.group))
         known = {place: at for place, (at, _) in found.items()}
-    made: Readers = {}
+    ends = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by, options.isolation)
+    if options.until_ms is not None:
+        by_time = dict.fromkeys(led_by, options.until_ms)
+        for place, at in list_offsets(cluster, by_time, led_by).items():
+            if 0 <= at < ends[place]:
+                ends[place] = at
+    spans: Spans = {}
     for place in sorted(led_by):
         source = LiveSource(cluster, place, led_by, known)
         try:
-            reader = Subscription(source, offset_type, value, options.group)
+            reader = Subscription(source, *options.start, options.group)
         except OffsetOutOfRange as error:
             raise ClientError(f"{place[0]}-{place[1]}: {error}") from None
-        made[place] = (led_by[place], reader)
-    return made
-
-
-def _read(cluster: Cluster, options: ConsumeOptions, readers: Readers) -> None:
-    left = sys.maxsize if options.at_most is None else options.at_most
-    ends = _ends(cluster, options, readers)
-    wait_ms = WAIT_MS // len(readers) if options.follow else 0
-    waiting = list(readers)
-    while waiting and left:
-        for place in list(waiting):
-            node, reader = readers[place]
-            if reader.position >= ends[place]:
-                waiting.remove(place)
-                continue
-            got = fetch(cluster, node, place, reader.position, wait_ms, isolation=options.isolation)
-            if not got.records and not options.follow:
-                raise ClientError(f"{place[0]}-{place[1]} has no batch at {reader.position}")
-            for record in sound_records(got, reader.position):
-                if record.offset >= ends[place] or not left:
-                    break
-                _print(place, record, options.as_json)
-                reader.advance(record.offset + 1)
-                left -= 1
-            if left:  # skip offsets without a record: compacted away, control batches
-                last = max((head.last_offset for _, head in got.batches()), default=-1)
-                reader.advance(max(reader.position, min(last + 1, ends[place])))
-
-
-def _ends(cluster: Cluster, options: ConsumeOptions, readers: Readers) -> dict[Partition, int]:
-    """Return where reading ends: at the end of the log, or before the first open transaction."""
-    if options.follow:
-        return dict.fromkeys(readers, sys.maxsize)
-    if options.isolation == READ_UNCOMMITTED:
-        return {place: reader.position + reader.lag for place, (_, reader) in readers.items()}
-    led_by = {place: node for place, (node, _) in readers.items()}
-    return list_offsets(cluster, dict.fromkeys(readers, LATEST), led_by, READ_COMMITTED)
-
-
-def _print(place: Partition, record: Record, as_json: bool) -> None:
-    if not as_json:
-        value = record.value
-        print("" if value is None else bytes(value).decode("utf-8", "replace"))
-        return
-    print_json_line(
-        {
-            "topic": place[0],
-            "partition": place[1],
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            "key": _text(record.key),
-            "value": _text(record.value),
-            "headers": [[name, _text(value)] for name, value in record.headers],
-        }
-    )
-
-
-def _text(value: bytes | None) -> Any:
-    """Return UTF-8 as text, other bytes as {"base64": ...}."""
-    if value is None:
-        return None
-    try:
-        return bytes(value).decode("utf-8")
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
+        spans[place] = OffsetSpan(led_by[place], reader.position, max(reader.position, ends[place]))
+    return spans

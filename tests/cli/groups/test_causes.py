@@ -1,17 +1,11 @@
-"""Why a group makes no progress: each rule on groups built by hand.
-
-Covers: kafkawire.cli.groups.words.
-"""
+"""Why a group makes no progress: each rule on groups built by hand."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from kafkawire.cli.groups.causes import Cause, Observation, OpenTransaction, causes
-from kafkawire.cli.groups.words import count, duration, named
+from kafkawire.cli.groups.causes import Cause, Observation, OpenTransaction, causes, named
 from kafkawire.client.groups import GroupDescription, GroupMember
 from kafkawire.client.lag import GroupLag, PartitionLag
 from kafkawire.messages.group_activity import (
@@ -144,15 +138,5 @@ def test_more_members_than_partitions() -> None:
     assert "1 of 2 members" in found(group(row(), members=2))["idle-members"].sentence
 
 
-@pytest.mark.parametrize(
-    ("ms", "text"),
-    [(0, "0 ms"), (-5, "0 ms"), (999, "999 ms"), (1000, "1 s"), (61_000, "1 min 1 s"),
-     (3_600_000, "1 h"), (3_660_000, "1 h 1 min"), (90_000_000, "1 d 1 h")],
-)  # fmt: skip
-def test_durations(ms: int, text: str) -> None:
-    assert duration(ms) == text
-
-
-def test_counts_and_names() -> None:
-    assert (count(1, "group"), count(1200, "group")) == ("1 group", "1,200 groups")
+def test_names_in_a_sentence_are_bounded() -> None:
     assert named([str(n) for n in range(7)]) == "0, 1, 2, 3, 4, 2 more"

@@ -77,7 +77,7 @@ def test_lag_and_why_of_a_live_group(server: str) -> None:
     writer.produce(TOPIC, b"x", partition=2)
     writer.flush()
     first.commit(offsets=[TopicPartition(TOPIC, 2, 7)], asynchronous=False)
-    shown_why = Typed(server, "groups", "why", GROUP, "--observe", "0").out
+    shown_why = Typed(server, "groups", "why", GROUP, "--observe", "0s").out
     assert "! Readers of committed records" in shown_why
     assert "pay-1" in shown_why.replace("\n ", "")
     assert max(map(len, shown_why.splitlines())) <= 80
@@ -88,7 +88,7 @@ def test_lag_and_why_of_a_live_group(server: str) -> None:
     polling = threading.Thread(target=second.poll, args=(20,))
     polling.start()
     while True:
-        answer = Typed(server, "groups", "why", GROUP, "--observe", "0", "--json").json
+        answer = Typed(server, "groups", "why", GROUP, "--observe", "0s", "--json").json
         if answer["state"] == "PreparingRebalance":
             break
     assert answer["stuck"]
@@ -100,13 +100,28 @@ def test_lag_and_why_of_a_live_group(server: str) -> None:
     second.close()
     (shown,) = Typed(server, "groups", "lag", "--json").json
     assert shown["state"] == "Empty"
-    why = Typed(server, "groups", "why", GROUP, "--observe", "0.1", "--json").json
+    why = Typed(server, "groups", "why", GROUP, "--observe", "100ms", "--json").json
     assert [each["cause"] for each in why["causes"] if each["stuck"]] == ["no-members"]
 
 
 @pytest.mark.real
 def test_unknown_group(server: str) -> None:
-    for words in (("lag", "none"), ("why", "none", "--observe", "0")):
+    for words in (("lag", "none"), ("why", "none", "--observe", "0s")):
         typed = Typed(server, "groups", *words)
         assert (typed.code, typed.out) == (1, "")
         assert typed.err.startswith("kafkawire: group none: the broker answered GROUP_ID_NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("why", "g", "--observe", "2h"),
+        ("why", "g", "--observe", "x"),
+        ("lag", "--interval", "1ms"),
+        ("lag", "--interval", "2d"),
+    ],
+)
+def test_wrong_durations(words: tuple[str, ...]) -> None:
+    typed = Typed("127.0.0.1:1", "groups", *words)
+    assert (typed.code, typed.out) == (2, "")
+    assert "it must be" in typed.err
