@@ -11,19 +11,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kafkawire.testing.case import BrokerTestCase
+    from kafkawire.testing.container import KafkaWireContainer
     from kafkawire.testing.in_process import InProcessBroker, async_broker, broker
     from kafkawire.testing.process import TEST_SETTINGS, BrokerFailed, BrokerProcess
+    from kafkawire.testing.topics import ReadRecord, TopicConsumer, TopicProducer
 
 __all__ = [
     "TEST_SETTINGS",
     "BrokerFailed",
     "BrokerProcess",
+    "BrokerTestCase",
     "InProcessBroker",
+    "KafkaWireContainer",
+    "ReadRecord",
+    "TopicConsumer",
+    "TopicProducer",
     "async_broker",
     "broker",
 ]
 
 _MODULES = {
+    "BrokerTestCase": "case",
+    "KafkaWireContainer": "container",
+    "ReadRecord": "topics",
+    "TopicConsumer": "topics",
+    "TopicProducer": "topics",
     "InProcessBroker": "in_process",
     "async_broker": "in_process",
     "broker": "in_process",

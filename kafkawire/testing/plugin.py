@@ -12,6 +12,8 @@ object: `bootstrap`, `port`, `data`, `output`, `stop()`, `kill()`, `restart()`.
 - `kafkawire_session_broker`: one broker for the whole session; tests share its topics, so use
   different names, and leave it running.
 - `kafkawire_broker_factory`: starts brokers with settings: `factory(settings={"flush": "os"})`.
+- `kafkawire_topic`: the name of a topic of this test's own; `kafkawire_topics(partitions=3)` makes
+  more. `kafkawire_producer` and `kafkawire_consumer` send and read records.
 - `kafkawire_settings`: override it to give all of these other settings.
 
 The data folder of a broker is deleted after its test, or at the end of the session. It is kept if
@@ -29,8 +31,10 @@ import pytest
 
 if TYPE_CHECKING:
     from kafkawire.testing.process import BrokerProcess
+    from kafkawire.testing.topics import TopicConsumer, TopicProducer
 
 Factory = Callable[..., "BrokerProcess"]
+TopicFactory = Callable[..., str]
 Scope = Literal["session", "package", "module", "class", "function"]
 
 SCOPES: tuple[Scope, ...] = ("function", "class", "module", "package", "session")
@@ -188,3 +192,48 @@ def kafkawire_broker(
     """A broker on a free port for one test, or for more by `kafkawire_scope`; stopped after it."""
     for start in _factory(request.node, tmp_path_factory, kafkawire_settings):
         yield start()
+
+
+@pytest.fixture
+def kafkawire_bootstrap(request: pytest.FixtureRequest) -> str:
+    """Address of this test's broker: the session's if it uses that one, else kafkawire_broker."""
+    shared = "kafkawire_session_broker" in request.fixturenames
+    name = "kafkawire_session_broker" if shared else "kafkawire_broker"
+    broker: BrokerProcess = request.getfixturevalue(name)
+    return broker.bootstrap
+
+
+@pytest.fixture
+def kafkawire_topics(request: pytest.FixtureRequest, kafkawire_bootstrap: str) -> TopicFactory:
+    """Function that creates a topic and returns its name, which no other topic has: `partitions`
+    (1), `settings` of the topic."""
+    from kafkawire.testing.topics import create_topic, unique_name
+
+    def create(partitions: int = 1, settings: Mapping[str, object] | None = None) -> str:
+        name = unique_name(request.node.name)
+        create_topic(kafkawire_bootstrap, name, partitions, settings)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def kafkawire_topic(kafkawire_topics: TopicFactory) -> str:
+    """The name of an empty topic with one partition, which only this test has."""
+    return kafkawire_topics()
+
+
+@pytest.fixture
+def kafkawire_producer(kafkawire_bootstrap: str) -> TopicProducer:
+    """Sends records with kafkawire's own client; see kafkawire.testing.TopicProducer."""
+    from kafkawire.testing.topics import TopicProducer
+
+    return TopicProducer(kafkawire_bootstrap)
+
+
+@pytest.fixture
+def kafkawire_consumer(kafkawire_bootstrap: str) -> TopicConsumer:
+    """Reads records with kafkawire's own client; see kafkawire.testing.TopicConsumer."""
+    from kafkawire.testing.topics import TopicConsumer
+
+    return TopicConsumer(kafkawire_bootstrap)

@@ -1,0 +1,160 @@
+"""Topics and records for tests: creates topics, sends records, and reads them to compare.
+
+Uses kafkawire.client, so it works next to any Kafka client and with none, and a mistake in the use
+of the client under test does not hide in it. Each call has a connection of its own, so a broker may
+be restarted between two.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import BrokerError, check
+from kafkawire.client.fetching import fetch, sound_records
+from kafkawire.client.offsets import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    Partition,
+    leaders,
+    list_offsets,
+)
+from kafkawire.client.producing import append
+from kafkawire.codec.batches import Record, pack
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.testing.process import setting_text
+
+CREATE_TOPICS = 19
+TIMEOUT_MS = 30_000
+PAUSE_S = 0.02
+"""Interval of the check for more records."""
+NAME_LENGTH = 60
+"""Characters of a test's name in that of a topic, which may have 249."""
+
+
+class ReadRecord(NamedTuple):
+    """A record as a consumer gets it; `timestamp_ms` since 1970."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+def unique_name(prefix: str) -> str:
+    """Return a name for a topic that no other has, beginning with `prefix`."""
+    allowed = re.sub(r"[^A-Za-z0-9._-]+", "-", prefix).strip("-")[:NAME_LENGTH]
+    return f"{allowed}-{uuid.uuid4().hex[:8]}"
+
+
+def create_topic(
+    bootstrap: str, name: str, partitions: int = 1, settings: Mapping[str, object] | None = None
+) -> None:
+    """Create a topic; `partitions` -1: the broker's num.partitions. BrokerError."""
+    from kafkawire.messages.create_topics import (
+        CreatableTopic,
+        CreatableTopicConfig,
+        CreateTopicsRequest,
+    )
+
+    topic = CreatableTopic(name, partitions, -1)
+    topic.configs = [
+        CreatableTopicConfig(key, setting_text(value)) for key, value in (settings or {}).items()
+    ]
+    with Cluster(bootstrap, "bootstrap") as cluster:
+        answer = cluster.request(CREATE_TOPICS, CreateTopicsRequest([topic], TIMEOUT_MS))
+        row = answer.topics[0]
+        check(f"topic {name}", row.error_code, row.error_message)
+
+
+class TopicProducer:
+    """Sends records, one request each, answered by the broker when `send` returns."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        partition: int = 0,
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Append a record and return its offset; a topic that does not exist is created. `value`
+        None: a tombstone. BrokerError."""
+        when = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        batch = pack([Record(0, when, key, value, headers)])
+        to = topic, partition
+        with Cluster(self._bootstrap, "bootstrap") as cluster:
+            found = append(cluster, self._leader(cluster, to), {to: batch})[to]
+        check(f"{topic}:{partition}", found.code, found.message)
+        return int(found.base_offset)
+
+    def _leader(self, cluster: Cluster, partition: Partition) -> int:
+        name = partition[0]
+        try:
+            led_by = leaders(cluster, [name])
+        except BrokerError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            create_topic(self._bootstrap, name, -1)
+            led_by = leaders(cluster, [name])
+        if partition not in led_by:
+            raise BrokerError(f"{name}:{partition[1]}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return led_by[partition]
+
+
+class TopicConsumer:
+    """Reads what is in topics, without a group, from their start."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+
+    def read(self, topic: str, count: int, timeout_s: float = 10.0) -> list[ReadRecord]:
+        """Wait until the topic has at least `count` records, and return all that it has, by
+        partition and offset: none of open or aborted transactions. AssertionError if there are
+        fewer after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        found: dict[Partition, list[ReadRecord]] = {}
+        with Cluster(self._bootstrap, "bootstrap") as cluster:
+            led_by = leaders(cluster, [topic])
+            positions = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
+            while True:
+                ends = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by, READ_COMMITTED)
+                for partition, node in led_by.items():
+                    rows = found.setdefault(partition, [])
+                    while positions[partition] < ends[partition]:
+                        read, positions[partition] = _fetched(
+                            cluster, node, partition, positions[partition]
+                        )
+                        rows += read
+                total = sum(map(len, found.values()))
+                if total >= count:
+                    return [row for partition in sorted(found) for row in found[partition]]
+                if time.monotonic() > deadline:
+                    limit = f"{timeout_s:g} s"
+                    raise AssertionError(f"{topic} has {total} of {count} records after {limit}")
+                time.sleep(PAUSE_S)
+
+
+def _fetched(
+    cluster: Cluster, node: int, partition: Partition, position: int
+) -> tuple[list[ReadRecord], int]:
+    """Return the next records of a partition and the position after them."""
+    got = fetch(cluster, node, partition, position, isolation=READ_COMMITTED)
+    rows = [
+        ReadRecord(partition[1], row.offset, row.timestamp, row.key, row.value, row.headers)
+        for row in sound_records(got, position)
+    ]
+    heads = [head.last_offset + 1 for _, head in got.batches()]
+    return rows, max(heads, default=position)

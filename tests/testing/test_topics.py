@@ -1,0 +1,122 @@
+"""Topics, a producer and a consumer for tests of other projects."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import BrokerError
+from kafkawire.client.offsets import leaders
+from kafkawire.testing import BrokerProcess, ReadRecord, TopicConsumer, TopicProducer
+from kafkawire.testing.plugin import TopicFactory
+from kafkawire.testing.topics import unique_name
+
+pytestmark = pytest.mark.real
+
+seen: set[str] = set()
+
+
+@pytest.mark.parametrize("words", ["a b", "ä/ö"])
+def test_each_test_has_its_topic(
+    kafkawire_session_broker: BrokerProcess, kafkawire_topic: str, words: str
+) -> None:
+    assert kafkawire_topic.startswith("test_each_test_has_its_topic-")
+    assert kafkawire_topic not in seen
+    seen.add(kafkawire_topic)
+    with Cluster(kafkawire_session_broker.bootstrap) as cluster:
+        assert len(leaders(cluster, [kafkawire_topic])) == 1
+
+
+def test_more_topics(
+    kafkawire_session_broker: BrokerProcess, kafkawire_topics: TopicFactory
+) -> None:
+    first, second = kafkawire_topics(), kafkawire_topics(3, settings={"retention.ms": 1000})
+    assert first != second
+    with Cluster(kafkawire_session_broker.bootstrap) as cluster:
+        assert len(leaders(cluster, [second])) == 3
+    with pytest.raises(BrokerError, match=r"cleanup\.policy"):
+        kafkawire_topics(settings={"cleanup.policy": "burn"})
+
+
+def test_topic_without_naming_a_broker(
+    kafkawire_topic: str, kafkawire_producer: TopicProducer, kafkawire_consumer: TopicConsumer
+) -> None:
+    """On the broker of this test."""
+    assert kafkawire_producer.send(kafkawire_topic, b"x") == 0
+    assert [row.value for row in kafkawire_consumer.read(kafkawire_topic, 1)] == [b"x"]
+
+
+def test_records_are_read_as_they_were_sent(
+    kafkawire_session_broker: BrokerProcess,
+    kafkawire_topics: TopicFactory,
+    kafkawire_producer: TopicProducer,
+    kafkawire_consumer: TopicConsumer,
+) -> None:
+    topic = kafkawire_topics(2)
+    headers = [("a", b"1"), ("a", None)]
+    rows = [
+        ReadRecord(0, 0, 1000, b"k", b"v", headers),
+        ReadRecord(0, 1, 500, None, None, []),
+        ReadRecord(1, 0, 2000, b"", b"", []),
+    ]
+    for row in rows:
+        offset = kafkawire_producer.send(
+            topic,
+            row.value,
+            key=row.key,
+            headers=row.headers,
+            partition=row.partition,
+            timestamp_ms=row.timestamp_ms,
+        )
+        assert offset == row.offset
+    found = kafkawire_consumer.read(topic, 3)
+    assert [row._replace(headers=list(row.headers)) for row in found] == rows
+    with pytest.raises(AssertionError, match=f"^{topic} has 3 of 4 records after 0 s$"):
+        kafkawire_consumer.read(topic, 4, timeout_s=0)
+
+
+def test_unknown_topic_is_created_and_unknown_partition_is_refused(
+    kafkawire_session_broker: BrokerProcess,
+    kafkawire_producer: TopicProducer,
+    kafkawire_consumer: TopicConsumer,
+) -> None:
+    topic = unique_name("new")
+    with pytest.raises(BrokerError, match=topic):
+        kafkawire_consumer.read(topic, 1)
+    assert kafkawire_producer.send(topic, b"x") == 0
+    assert len(kafkawire_consumer.read(topic, 1)) == 1
+    with pytest.raises(BrokerError, match=f"{topic}:7"):
+        kafkawire_producer.send(topic, b"x", partition=7)
+
+
+def test_aborted_records_are_not_read(
+    kafkawire_session_broker: BrokerProcess, kafkawire_topic: str, kafkawire_consumer: TopicConsumer
+) -> None:
+    servers = kafkawire_session_broker.bootstrap
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": kafkawire_topic})
+    producer.init_transactions(30)
+    for value in (b"dropped", b"kept"):
+        producer.begin_transaction()
+        producer.produce(kafkawire_topic, value)
+        producer.flush(30)
+        (producer.commit_transaction if value == b"kept" else producer.abort_transaction)(30)
+    assert [row.value for row in kafkawire_consumer.read(kafkawire_topic, 1)] == [b"kept"]
+
+
+def test_broker_may_be_restarted(
+    kafkawire_broker: BrokerProcess,
+    kafkawire_producer: TopicProducer,
+    kafkawire_consumer: TopicConsumer,
+) -> None:
+    kafkawire_producer.send("t", b"before")
+    kafkawire_broker.kill()
+    kafkawire_broker.start()
+    kafkawire_producer.send("t", b"after")
+    assert [row.value for row in kafkawire_consumer.read("t", 2)] == [b"before", b"after"]
+
+
+def test_names_of_topics() -> None:
+    assert unique_name("test_a[x y/z-1]").startswith("test_a-x-y-z-1-")
+    assert len(unique_name("x" * 300)) < 249
+    assert unique_name("[]") != unique_name("[]")
