@@ -21,6 +21,8 @@ GROUPS = {
             "describe": "topics.commands:describe_topics",
             "create": "topics.commands:create_topics",
             "delete": "topics.commands:delete_topics",
+            "add-partitions": "topics.change:add_partitions",
+            "delete-records": "topics.change:delete",
         },
     ),
     "groups": group(
@@ -51,6 +53,7 @@ GROUPS = {
             "stats": "offsets.report:stats",
             "metrics": "offsets.stored:show_metrics",
             "convert": "offsets.convert:run",
+            "delete": "offsets.delete:delete",
         },
     ),
     "cluster": group("Describe the cluster.", {"describe": "cluster.describe:describe"}),
