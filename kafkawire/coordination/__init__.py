@@ -1,4 +1,5 @@
-"""Parts of every coordinator: answers that wait for commits, and snapshots of its records.
+"""Parts of every coordinator: its life, its appends, loading, snapshots, and answers that wait for
+commits.
 
 Used by kafkawire.groups and kafkawire.transactions.
 """

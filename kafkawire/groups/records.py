@@ -16,10 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kafkawire.codec.batches import CONTROL, HEAD_BYTES, build, read_head, records
+from kafkawire.codec.batches import CONTROL, HEAD_BYTES, read_head, records
 from kafkawire.codec.compile import decoder, encode_versioned, version_of
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer, DecodeError
+from kafkawire.coordination import batches
 from kafkawire.messages.stored import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -35,9 +36,6 @@ GROUP_METADATA = 2
 GROUP_VERSION = 3
 OFFSET_VERSION = 3
 OFFSET_VERSION_WITH_EXPIRY = 1
-
-RECORD_OVERHEAD_BYTES = 32
-"""Maximum overhead of a record in a batch besides key and value: seven varints and an attribute."""
 
 
 STRING_BYTES = 32_767
@@ -154,23 +152,7 @@ def ended_producers(payload: Buffer) -> set[int]:
 def batches_of(records: Sequence[Record], limit_bytes: int, now_ms: int) -> list[bytearray]:
     """Encode the records as few batches of at most `limit_bytes` each. Raises MESSAGE_TOO_LARGE for
     a record that does not fit into a batch."""
-    batches: list[bytearray] = []
-    part: list[tuple[bytes | None, bytes | None]] = []
-    size_bytes = HEAD_BYTES
-    for record in records:
-        key, value = encode_record(record)
-        more = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
-        if part and size_bytes + more > limit_bytes:
-            batches.append(build(part, timestamp_ms=now_ms))
-            part, size_bytes = [], HEAD_BYTES
-        part.append((key, value))
-        size_bytes += more
-    batches.append(build(part, timestamp_ms=now_ms))
-    if max(map(len, batches)) > limit_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE, "The group's record is larger than the largest batch."
-        )
-    return batches
+    return batches.batches_of(map(encode_record, records), limit_bytes, now_ms)
 
 
 def _bytes(offset: Offset) -> bytes:

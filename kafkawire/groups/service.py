@@ -1,9 +1,6 @@
 """The group service: finds the coordinator of a group and passes requests to it.
 
-A group belongs to one partition of `__consumer_offsets`, by the hash of its id; each partition led
-by this broker has a Coordinator. The topic is created by the first search for a coordinator. After
-a start its partitions are loaded in the background; requests get COORDINATOR_LOAD_IN_PROGRESS until
-then. Groups of partitions led by other brokers get NOT_COORDINATOR.
+A group belongs to one partition of `__consumer_offsets` (kafkawire.coordination.service).
 
 Every method decides before it returns, so decisions are in call order; only the response is
 awaited. Called by the handlers (kafkawire.handlers.*) and, for deleted topics, by broker.topics.
@@ -12,16 +9,17 @@ awaited. Called by the handlers (kafkawire.handlers.*) and, for deleted topics, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.java_hash import group_partition_of
+from kafkawire.coordination.service import CoordinatorService, InternalPartitions
 from kafkawire.groups.activity import activity
 from kafkawire.groups.classic.states import GroupState
-from kafkawire.groups.coordinator import Coordinator, Phase
+from kafkawire.groups.coordinator import Coordinator
 from kafkawire.groups.event_log import GroupEventLog
 from kafkawire.groups.request import (
     DELETE,
@@ -83,7 +81,7 @@ if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.partition.partition import Partition
     from kafkawire.log.partition.verification import Guard
-    from kafkawire.metadata.catalog import Catalog, PartitionInfo
+    from kafkawire.metadata.catalog import Catalog
 
 __all__ = ["OFFSETS_TOPIC", "Client", "GroupService"]
 
@@ -98,13 +96,12 @@ BROKER = Client(None, "")
 """The sender of markers."""
 
 
-Internal = Callable[[], Awaitable[Sequence["Partition | None"]]]
-
-
-class GroupService:
+class GroupService(CoordinatorService[Coordinator]):
     """All groups coordinated by this broker. `internal` returns the partitions of the offsets
     topic, creating it if needed; None: led by another broker. `verify` asks the transaction
     coordinator; without it a TxnOffsetCommit is answered with NOT_COORDINATOR."""
+
+    topic = OFFSETS_TOPIC
 
     def __init__(
         self,
@@ -112,79 +109,33 @@ class GroupService:
         config: BrokerConfig,
         folder: str,
         commit_log: CommitLog,
-        internal: Internal,
+        internal: InternalPartitions,
         topics: Catalog,
         verify: VerifyOffsets | None = None,
     ) -> None:
-        self.env = env
+        super().__init__(env, topics, internal)
         self.config = config
         self.folder = f"{folder}/groups"
         self.commit_log = commit_log
-        self.catalog = topics
         self._verify = verify
-        self.coordinators: list[Coordinator | None] = []
         self.events = GroupEventLog(env.clock.monotonic)
-        self._internal = internal
-        self._opening = asyncio.Lock()
-        self._closed = False
 
-    async def start(self) -> None:
-        """Start to load existing groups in the background; returns immediately."""
-        if OFFSETS_TOPIC in self.catalog.by_name:
-            await self.open()
-
-    async def open(self) -> None:
-        """Create the offsets topic if it does not exist, and a coordinator for each partition.
-        Raises KafkaError if the topic cannot be created."""
-        if self.coordinators or self._closed:
-            return
-        async with self._opening:
-            if self.coordinators or self._closed:
-                return
-            existed = OFFSETS_TOPIC in self.catalog.by_name
-            found = [
-                None if partition is None else self._coordinator(partition)
-                for partition in await self._internal()
-            ]
-            for coordinator in found:
-                if coordinator is None:
-                    continue
-                if existed:
-                    coordinator.start()
-                else:
-                    coordinator.begin_empty()
-            self.coordinators = found
-
-    def _coordinator(self, partition: Partition) -> Coordinator:
+    def new_coordinator(self, partition: Partition) -> Coordinator:
+        """Return a coordinator that is not started."""
         return Coordinator(
-            self.env,
-            self.config,
-            partition,
-            self.commit_log,
-            self.folder,
-            self.catalog.by_name,
+            self.env, self.config, partition, self.commit_log, self.folder, self.catalog.by_name,
             self.events,
-        )
+        )  # fmt: skip
 
-    async def close(self) -> None:
-        """Answer all waiting requests; afterwards groups can be loaded again. Call while the log
-        accepts writes. Another call has no effect."""
-        self._closed = True
-        for coordinator in self.led():
-            await coordinator.close()
+    def partition_of(self, name: str, partitions: int) -> int:
+        """Return the partition that a group belongs to."""
+        return group_partition_of(name, partitions)
 
     def topic_deleted(self, name: str, topic_id: bytes) -> None:
         """Forget the offsets committed for a topic. The tombstones are appended on return and
         durable with the next commit of the log, after which the name can be used again."""
         for coordinator in self.led():
             coordinator.topic_deleted(name)
-
-    async def coordinator_of(self, group_id: str) -> PartitionInfo:
-        """Return the partition that coordinates a group; its `leader` is the coordinator's node id.
-        Creates the offsets topic if needed. Raises KafkaError if that fails."""
-        await self.open()
-        partitions = self.catalog.by_name[OFFSETS_TOPIC].partitions
-        return partitions[group_partition_of(group_id, len(partitions))]
 
     def join_group(
         self, client: Client, version: int, request: JoinGroupRequest
@@ -202,8 +153,8 @@ class GroupService:
     def heartbeat_now(self, request: HeartbeatRequest) -> ErrorCode | None:
         """Answer a Heartbeat immediately, as is nearly always possible; None without any effect if
         it has to wait for a commit: then use `heartbeat`. Hot."""
-        coordinator = self._find(request.group_id)
-        return self._absence() if coordinator is None else coordinator.heartbeat(request)
+        coordinator = self.find_coordinator(request.group_id)
+        return self.absence() if coordinator is None else coordinator.heartbeat(request)
 
     def heartbeat(
         self, client: Client, version: int, request: HeartbeatRequest
@@ -252,7 +203,7 @@ class GroupService:
             return Verified(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if not request.group_id:
             return Verified(ErrorCode.INVALID_GROUP_ID)
-        coordinator = self._find(request.group_id)
+        coordinator = self.find_coordinator(request.group_id)
         if coordinator is None or self._verify is None:
             return Verified(ErrorCode.NOT_COORDINATOR)
         verified = await self._verify(
@@ -323,7 +274,7 @@ class GroupService:
     async def _forget_most(self, client: Client, version: int, group_id: str) -> None:
         """Forget most offsets of a group that will be deleted, in portions, because the coordinator
         writes the tombstones of one decision at once."""
-        coordinator = self._find(group_id)
+        coordinator = self.find_coordinator(group_id)
         group = None if coordinator is None else coordinator.shard.groups.get(group_id)
         if coordinator is None or group is None or group.state is not GroupState.EMPTY:
             return  # not deleted, whatever it has committed
@@ -357,7 +308,7 @@ class GroupService:
 
     def committed(self, group_id: str) -> list[OffsetFetchRequestTopics]:
         """Return the topics and partitions for which a group has committed offsets."""
-        coordinator = self._find(group_id)
+        coordinator = self.find_coordinator(group_id)
         return [] if coordinator is None else coordinator.shard.offsets.as_request(group_id)
 
     async def activity(
@@ -365,8 +316,8 @@ class GroupService:
     ) -> GroupActivityResponse:
         """Return who of a group has joined, and when its offsets were committed; the error of a
         coordinator that is loading, elsewhere or closed."""
-        coordinator = self._find(group_id)
-        code = self._absence() if coordinator is None else coordinator.phase.value
+        coordinator = self.find_coordinator(group_id)
+        code = self.absence() if coordinator is None else coordinator.phase.value
         if coordinator is None or code is not ErrorCode.NONE:
             return GroupActivityResponse(error_code=int(code))
         shard = coordinator.shard
@@ -380,10 +331,10 @@ class GroupService:
         version: int,
         request: RequestT,
     ) -> asyncio.Future[ResponseT]:
-        coordinator = self._find(group_id)
+        coordinator = self.find_coordinator(group_id)
         if coordinator is None:
             future: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
-            future.set_result(kind.error(request, int(self._absence())))
+            future.set_result(kind.error(request, int(self.absence())))
             return future
         return self._put(coordinator, kind, client, version, request)
 
@@ -399,18 +350,6 @@ class GroupService:
         if isinstance(request, JoinGroupRequest) and not request.member_id:
             fresh_id = _uuid(self.env.random.randbytes(16))
         return coordinator.ask(kind, request, version, client, fresh_id)
-
-    def _find(self, group_id: str) -> Coordinator | None:
-        if not self.coordinators:
-            return None
-        return self.coordinators[group_partition_of(group_id, len(self.coordinators))]
-
-    def _absence(self) -> ErrorCode:
-        return Phase.CLOSED.value if self._closed else ErrorCode.NOT_COORDINATOR
-
-    def led(self) -> list[Coordinator]:
-        """The coordinators of the partitions led by this broker."""
-        return [coordinator for coordinator in self.coordinators if coordinator is not None]
 
 
 def _uuid(random: bytes) -> str:

@@ -20,17 +20,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.coordination.settling import CommitQueue
+from kafkawire.coordination.coordinator import (
+    DEFECT_RETRY_MS,
+    RETRY_MS,
+    CoordinatorPhase,
+    PartitionCoordinator,
+    WriteSnapshot,
+)
 from kafkawire.log.io.ports import Env
-from kafkawire.transactions import load as loading
 from kafkawire.transactions.append import TransactionAppender
 from kafkawire.transactions.completion import CompletionWaiters
 from kafkawire.transactions.counts import TransactionCounts
+from kafkawire.transactions.load import TransactionLoader, snapshot_place, store
 from kafkawire.transactions.machine.decision import (
     DropMarkers,
     Effect,
@@ -54,17 +59,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RETRY_MS = 1000
-"""When a decision of the broker's own could not be appended, or a load failed: disks recover in
-seconds."""
 MARKER_RETRY_MS = 100
 """When markers that a partition refused are sent again (Kafka: retry.backoff.ms)."""
-DEFECT_RETRY_MS = 10_000
-"""When loading is tried again after an exception that no disk explains."""
-SNAPSHOT_LOG_BYTES = 512 * 1024
-"""Log to read before a snapshot is worth its write: some 4,000 records, a tenth of a second of a
-start. A large partition waits for twice its snapshot, so that it is not written more than the
-log."""
 CHECKED_AT_ONCE = 500
 """Ids checked for a timeout or expiry between other work: the tombstones of all of them take a few
 milliseconds."""
@@ -76,17 +72,11 @@ Reply = Callable[[Answer], None]
 TakeProducerId = Callable[[], Awaitable[int]]
 
 
-class CoordinatorPhase(Enum):
-    """Whether requests can be decided."""
-
-    LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    ACTIVE = ErrorCode.NONE
-    CLOSED = ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-
-class TransactionCoordinator:
+class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
     """The coordinator of the transactional ids of one partition; `start` or `begin_empty` it
     once."""
+
+    contents = "transactions"
 
     def __init__(
         self,
@@ -98,24 +88,16 @@ class TransactionCoordinator:
         sender: MarkerSender,
         take_producer_id: TakeProducerId,
     ) -> None:
-        self.env = env
+        self.appender = TransactionAppender(partition, config)
+        place = snapshot_place(folder, partition)
+        super().__init__(env, partition, commit_log, place, self.appender)
         self.config = config
-        self.partition = partition
-        self.commit_log = commit_log
-        self.place = loading.snapshot_place(folder, partition)
         self.sender = sender
         self.take_producer_id = take_producer_id
         self.shard = TransactionShard(config, partition.leader_epoch)
-        self.phase = CoordinatorPhase.LOADING
-        self.commits = CommitQueue(commit_log, self._settled, self._commit_failed)
-        self.appender = TransactionAppender(partition)
         self.counts = TransactionCounts()
-        self.snapshot_bytes = 0
         self._completions = CompletionWaiters(env)
         self._waiting: dict[Reply, None] = {}
-        self._life = 0  # one more at each unload: tasks from before that do nothing
-        self._storing = False
-        self._loading: asyncio.Task[None] | None = None
 
     # -- requests -------------------------------------------------------------------------
 
@@ -238,8 +220,7 @@ class TransactionCoordinator:
         for the commit. Hot."""
         records = decision.records
         if records:
-            version = self.config.transaction_version
-            failure = self.appender.append(records, version, now_ms)
+            failure = self.appender.append(records, now_ms)
             if failure is not None:
                 return failure
         self.counts.add(decision.answer, records)
@@ -250,7 +231,7 @@ class TransactionCoordinator:
                     self._completions.wake(step.transactional_id)
         except Exception:
             self.appender.log_defect(f"applying {decision.steps}")
-            self._reload(delay_ms=DEFECT_RETRY_MS)
+            self.reload(delay_ms=DEFECT_RETRY_MS)
             return None
         effects: list[Callable[[], None]] = []
         for effect in decision.effects:
@@ -361,51 +342,13 @@ class TransactionCoordinator:
 
     # -- loading and ending ---------------------------------------------------------------
 
-    def start(self, delay_ms: int = 0) -> None:
-        """Load in the background, after a delay."""
-        self._loading = self.env.spawn(self.load(delay_ms), f"load {self.place.path}")
+    def new_loader(self) -> TransactionLoader:
+        """Return a loader of an empty state."""
+        return TransactionLoader(self.env, self.config, self.partition, self.commit_log, self.place)
 
-    def _reload(self, delay_ms: int = 0) -> None:
-        self._unload()
-        self.start(delay_ms)
-
-    async def load(self, delay_ms: int = 0) -> None:
-        """Fill the shard and begin to answer. Tries again while the log cannot be read."""
-        life = self._life
-        logged = False
-        while life == self._life and self.phase is CoordinatorPhase.LOADING:
-            if delay_ms:
-                await self.env.sleep(delay_ms / 1000)
-            try:
-                loaded = await loading.load(
-                    self.env, self.config, self.partition, self.commit_log, self.place
-                )
-                if life == self._life and self.phase is CoordinatorPhase.LOADING:
-                    self._begin(loaded)
-            except (KafkaError, OSError) as failure:
-                if not logged:  # the disk or the remote tier may stay away for hours
-                    logger.error(
-                        "loading transactions from %s-%d failed, it is tried again every second: "
-                        "%s",
-                        self.partition.topic, self.partition.index, failure,
-                    )  # fmt: skip
-                logged = True
-                delay_ms = RETRY_MS
-            except Exception:
-                self.appender.log_defect(f"loading {self.place.path}")
-                if life == self._life:
-                    self._reload(DEFECT_RETRY_MS)
-
-    def begin_empty(self) -> None:
-        """Begin without loading: the partition has just been made."""
-        shard = TransactionShard(self.config, self.partition.leader_epoch)
-        self._begin(loading.LoadedShard(shard, 0))
-
-    def _begin(self, loaded: loading.LoadedShard) -> None:
+    def begin(self, loaded: TransactionLoader) -> None:
+        """Take over the loaded transactions."""
         self.shard = loaded.shard
-        self.appender.begin(loaded.next_offset, loaded.log_bytes)
-        self.snapshot_bytes = loaded.snapshot_bytes
-        self.phase = CoordinatorPhase.ACTIVE
         decided = list(self.shard.pending)  # now: requests will add others, with their markers
         if decided:
             self.env.spawn(self._resume(decided, self._life), f"resume {self.place.path}")
@@ -416,71 +359,26 @@ class TransactionCoordinator:
             now_ms = self.env.clock.now_ms()
             decision = self.shard.decide_resumed(transactional_id, now_ms)
             if self._carry_out(decision, now_ms) is not None:
-                self._reload(RETRY_MS)  # else an id would stay prepared, with no marker to come
+                self.reload(RETRY_MS)  # else an id would stay prepared, with no marker to come
             await self.env.slices.give_way()
             if life != self._life:
                 return
 
-    def _unload(self) -> None:
-        """Forget everything and answer every client that waits."""
-        self._life += 1
-        self.phase = CoordinatorPhase.LOADING
+    def discard(self) -> None:
+        """Discard the state and answer all waiting clients with NOT_COORDINATOR. Markers that wait
+        are sent after the next load."""
         self.shard = TransactionShard(self.config, self.partition.leader_epoch)
-        self.commits.clear()
         self.sender.forget(self.markers_done)
         for reply in list(self._waiting):
             self._answer(reply, Answer(ErrorCode.NOT_COORDINATOR))
         self._completions.wake_all()
 
-    def _commit_failed(self, failure: BaseException) -> None:
-        logger.error(
-            "%s-%d: appending to the log failed, loading the transactions again: %s",
-            self.partition.topic, self.partition.index, failure,
+    def capture(self) -> WriteSnapshot | None:
+        """Capture the transactional ids for a snapshot."""
+        return partial(
+            store, self.env, self.place, self.appender.next_offset, self.config.transaction_version,
+            list(self.shard.records()),
         )  # fmt: skip
-        self._reload()
-
-    async def close(self) -> None:
-        """Answer what can be answered, and leave a snapshot if that saves the next start
-        something. Markers that wait are sent by the next coordinator."""
-        if self.phase is CoordinatorPhase.ACTIVE:
-            try:
-                await self.commit_log.committed()
-            except KafkaError as error:
-                logger.warning("transactions were not written to the log at shutdown: %s", error)
-            else:
-                await self._store(least_bytes=SNAPSHOT_LOG_BYTES // 8)
-        if self._loading is not None:
-            self._loading.cancel()
-        self._unload()
-        self.phase = CoordinatorPhase.CLOSED
-
-    # -- snapshots ------------------------------------------------------------------------
-
-    def _settled(self) -> None:
-        if self.commits.unsettled:
-            return
-        least = max(SNAPSHOT_LOG_BYTES, 2 * self.snapshot_bytes)
-        if self.appender.log_bytes >= least and not self._storing:
-            self.env.spawn(self._store(least), f"store {self.place.path}")
-
-    async def _store(self, least_bytes: int) -> None:
-        """Write a snapshot of the current state, once that is committed."""
-        if self.appender.log_bytes < least_bytes or self._storing:
-            return
-        self._storing = True
-        life, covered = self._life, self.appender.log_bytes
-        next_offset, live = self.appender.next_offset, list(self.shard.records())
-        try:
-            await self.commit_log.committed()
-            if life == self._life:
-                self.snapshot_bytes = await loading.store(
-                    self.env, self.place, next_offset, self.config.transaction_version, live
-                )
-                self.appender.snapshot_stored(covered)
-        except (KafkaError, OSError) as error:
-            logger.warning("cannot write snapshot %s: %s", self.place.path, error)
-        finally:
-            self._storing = False
 
 
 def answer_future() -> asyncio.Future[Answer]:

@@ -1,12 +1,10 @@
 """Filling a TransactionShard from disk, and writing its records: snapshot plus the log after it.
 
-Loading reads the newest usable snapshot, then the committed part of the log from there on, in
-slices small enough for other work of the event loop. Records that do not parse are skipped with a
-warning, as are records of unknown types. Damaged ranges of the log are passed over: an id whose
-newest record was in one is forgotten, because its outcome may have been decided there, and an older
-state would decide it again. Its producer is answered INVALID_PRODUCER_ID_MAPPING and has to begin
-again; data of an open transaction stays open until an operator ends it (kafka-transactions
-find-hanging).
+Records that cannot be parsed are skipped with a warning, as are unknown record types. Damaged
+ranges of the log are skipped: an id whose newest record was in one is forgotten, because its
+outcome may have been decided there, and an older state would decide it again. Its producer is
+answered INVALID_PRODUCER_ID_MAPPING and has to begin again; data of an open transaction stays open
+until an operator ends it (kafka-transactions find-hanging).
 
 Called by kafkawire.transactions.coordinator.
 """
@@ -16,15 +14,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.batches import CONTROL, HEAD_BYTES, iter_batches, read_head, records
-from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
+from kafkawire.codec.batches import HEAD_BYTES, BatchHead, read_head, records
+from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer, DecodeError
 from kafkawire.coordination import snapshot
-from kafkawire.coordination.snapshot import Contents, SnapshotLocation
+from kafkawire.coordination.loader import PartitionLoader
+from kafkawire.coordination.snapshot import Contents, PendingPair, SnapshotLocation
 from kafkawire.log.io.ports import Env
+from kafkawire.transactions.append import MAX_LOGGED_IDS
 from kafkawire.transactions.machine.records import TransactionRecord, decode_record, encode_record
 from kafkawire.transactions.machine.request import TransactionConfig
 from kafkawire.transactions.machine.shard import TransactionShard
@@ -35,12 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SLICE_BYTES = 32 * 1024
-"""Read and applied at a time: about 300 records, under ten milliseconds."""
 SLICE_RECORDS = 300
-"""Taken from or put into a snapshot at a time, for the same reason."""
-MAX_LOGGED_IDS = 20
-"""Transactional ids named in one log line."""
+"""Taken from or put into a snapshot at a time: under ten milliseconds."""
 
 SNAPSHOT_MAGIC = b"KWTRANSA"
 
@@ -52,67 +47,49 @@ def snapshot_place(folder: str, partition: Partition) -> SnapshotLocation:
     )
 
 
-@dataclass(slots=True)
-class LoadedShard:
-    """A filled shard. `next_offset`: everything below it is in; `log_bytes` were read after the
-    snapshot, which has `snapshot_bytes` (0: there was none)."""
+class TransactionLoader(PartitionLoader):
+    """The transactional ids of one partition while they are loaded."""
 
-    shard: TransactionShard
-    next_offset: int
-    log_bytes: int = 0
-    snapshot_bytes: int = 0
+    contents = "transactions"
+    slice_records = SLICE_RECORDS
 
+    def __init__(
+        self,
+        env: Env,
+        settings: TransactionConfig,
+        partition: Partition,
+        commit_log: CommitLog,
+        place: SnapshotLocation,
+    ) -> None:
+        super().__init__(env, partition, commit_log, place)
+        self.shard = TransactionShard(settings, partition.leader_epoch)
 
-async def load(
-    env: Env,
-    config: TransactionConfig,
-    partition: Partition,
-    commit_log: CommitLog,
-    place: SnapshotLocation,
-) -> LoadedShard:
-    """Read everything committed. Raises KafkaError or OSError if the log cannot be read."""
-    try:
-        await commit_log.committed()
-    except KafkaError as error:
-        logger.warning(
-            "%s-%d: loading transactions only up to the high watermark: %s",
-            partition.topic, partition.index, error,
+    def take(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
+        """Apply a record."""
+        record = decode_record(key, value)
+        if record is not None:
+            self.shard.apply(record)
+
+    def take_pending(self, stored: PendingPair) -> None:
+        """Ignore pending offsets: only groups have them."""
+
+    def take_marker(self, buffer: Buffer, position: int, head: BatchHead) -> None:
+        """Ignore control batches: only groups have them in their log."""
+
+    async def pass_damage(self, first: int, end: int) -> None:
+        """Forget the ids that had records there."""
+        partition = self.partition
+        payloads = await partition.damaged_payloads(first, end)
+        lost = sorted({name for payload in payloads for name in stored_ids(payload)})
+        logger.critical(
+            "%s-%d: offsets %d-%d are damaged; %d transactional ids with records there are "
+            "forgotten, their producers have to start again, and open transactions of them have to "
+            "be ended with kafka-transactions find-hanging and abort: %s",
+            partition.topic, partition.index, first, end - 1, len(lost),
+            ", ".join(lost[:MAX_LOGGED_IDS]),
         )  # fmt: skip
-    end = partition.high_watermark
-    loaded = LoadedShard(TransactionShard(config, partition.leader_epoch), partition.log_start)
-    await _load_snapshot(env, loaded, place, end)
-    while loaded.next_offset < end:
-        try:
-            plan = partition.plan(loaded.next_offset, SLICE_BYTES, end, True)
-            buffers = await commit_log.read(plan)
-        except DamagedOffsets as damage:
-            await _pass_damage(loaded, partition, damage.end)
-            continue
-        before = loaded.next_offset
-        for buffer in buffers:
-            _load_batches(loaded, buffer)
-        if loaded.next_offset == before:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"the log has no batch at offset {before}"
-            )
-    return loaded
-
-
-async def _pass_damage(loaded: LoadedShard, partition: Partition, end: int) -> None:
-    """Continue at `end`, after a damaged range; forget the ids that had records in it."""
-    first = loaded.next_offset
-    payloads = await partition.damaged_payloads(first, end)
-    lost = sorted({name for payload in payloads for name in stored_ids(payload)})
-    logger.critical(
-        "%s-%d: offsets %d-%d are damaged; %d transactional ids with records there are forgotten, "
-        "their producers have to start again, and open transactions of them have to be ended with "
-        "kafka-transactions find-hanging and abort: %s",
-        partition.topic, partition.index, first, end - 1, len(lost),
-        ", ".join(lost[:MAX_LOGGED_IDS]),
-    )  # fmt: skip
-    for transactional_id in lost:
-        loaded.shard.apply(TransactionRecord(transactional_id, None))
-    loaded.next_offset = end
+        for transactional_id in lost:
+            self.shard.apply(TransactionRecord(transactional_id, None))
 
 
 def stored_ids(payload: Buffer) -> set[str]:
@@ -130,53 +107,6 @@ def stored_ids(payload: Buffer) -> set[str]:
             break
         at += size
     return found
-
-
-async def _load_snapshot(env: Env, loaded: LoadedShard, place: SnapshotLocation, end: int) -> None:
-    found = await env.offload.submit("files", snapshot.read, env.fs, place)
-    if found is None:
-        return
-    next_offset, pairs = found.next_offset, found.pairs
-    if next_offset > end:
-        # Under flush=os a crash can take records that a snapshot has. Their offsets will be
-        # given again, so the file must be gone before that happens.
-        logger.warning("removing snapshot %s: it is ahead of the log", place.path)
-        await env.offload.submit("files", snapshot.remove, env.fs, place)
-        return
-    for start in range(0, len(pairs), SLICE_RECORDS):
-        for key, value in pairs[start : start + SLICE_RECORDS]:
-            _load_record(loaded.shard, key, value)
-        await env.slices.pause()
-    loaded.next_offset = max(next_offset, loaded.next_offset)
-    loaded.snapshot_bytes = sum(len(key) + len(value) for key, value in pairs)
-
-
-def _load_batches(loaded: LoadedShard, buffer: Buffer) -> None:
-    for position, head in iter_batches(buffer):
-        if head.last_offset < loaded.next_offset:
-            continue
-        if not head.attributes & CONTROL:
-            try:
-                for record in records(buffer, position):
-                    if record.offset >= loaded.next_offset:
-                        _load_record(loaded.shard, record.key, record.value)
-            except (KafkaError, DecodeError) as error:
-                logger.warning(
-                    "skipping the rest of a batch of __transaction_state, offsets %d-%d: %s",
-                    head.base_offset, head.last_offset, error,
-                )  # fmt: skip
-        loaded.next_offset = head.last_offset + 1
-        loaded.log_bytes += head.size_bytes
-
-
-def _load_record(shard: TransactionShard, key: Buffer | None, value: Buffer | None) -> None:
-    try:
-        record = decode_record(key, value)
-    except DecodeError as error:
-        logger.warning("skipping a record of __transaction_state: %s", error)
-        return
-    if record is not None:
-        shard.apply(record)
 
 
 async def store(

@@ -1,10 +1,7 @@
 """The transaction service: finds the coordinator of a transactional id and asks it.
 
-An id belongs to one partition of `__transaction_state`, by the hash of its id; each partition led
-by this broker has a TransactionCoordinator. The topic is made when a client first searches for a
-coordinator. After a start its partitions load in the background, and requests are answered
-COORDINATOR_LOAD_IN_PROGRESS until theirs has; ids of partitions led elsewhere are answered
-NOT_COORDINATOR. Two tasks abort overdue transactions and forget expired ids.
+An id belongs to one partition of `__transaction_state` (kafkawire.coordination.service). Two tasks
+abort overdue transactions and forget expired ids.
 
 Requests decide before they return. To be called by the handlers, by way of kafkawire.transactions.
 wire, and by Produce and TxnOffsetCommit to verify partitions.
@@ -13,17 +10,17 @@ wire, and by Produce and TxnOffsetCommit to verify partitions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.java_hash import partition_of
+from kafkawire.coordination.service import CoordinatorService, InternalPartitions
 from kafkawire.log.io.ports import Env
 from kafkawire.messages import describe_transactions as described
 from kafkawire.messages import list_transactions as listed
 from kafkawire.transactions.coordinator import (
-    CoordinatorPhase,
     Reply,
     TakeProducerId,
     TransactionCoordinator,
@@ -47,12 +44,11 @@ from kafkawire.transactions.marker_sender import MarkerPort, MarkerSender
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.partition.partition import Partition
-    from kafkawire.metadata.catalog import Catalog, PartitionInfo
+    from kafkawire.metadata.catalog import Catalog
 
 STATE_TOPIC = "__transaction_state"
 
 CoordinatorTask = Callable[[TransactionCoordinator], Awaitable[None]]
-StatePartitions = Callable[[], Awaitable[Sequence["Partition | None"]]]
 
 
 class ServiceConfig(TransactionConfig, Protocol):
@@ -64,9 +60,11 @@ class ServiceConfig(TransactionConfig, Protocol):
     def transaction_remove_expired_transaction_cleanup_interval_ms(self) -> int: ...
 
 
-class TransactionService:
+class TransactionService(CoordinatorService[TransactionCoordinator]):
     """All transactions this broker coordinates. `internal` gives the partitions of the topic,
     making it if need be; None = led elsewhere."""
+
+    topic = STATE_TOPIC
 
     def __init__(
         self,
@@ -74,67 +72,41 @@ class TransactionService:
         config: ServiceConfig,
         folder: str,
         commit_log: CommitLog,
-        internal: StatePartitions,
+        internal: InternalPartitions,
         catalog: Catalog,
         port: MarkerPort,
         take_producer_id: TakeProducerId,
     ) -> None:
-        self.env = env
+        super().__init__(env, catalog, internal)
         self.config = config
         self.folder = f"{folder}/transactions"
         self.commit_log = commit_log
-        self.catalog = catalog
         self.sender = MarkerSender(env, port)
-        self.coordinators: list[TransactionCoordinator | None] = []
         self._take_producer_id = take_producer_id
-        self._internal = internal
-        self._opening = asyncio.Lock()
-        self._closed = False
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- life -----------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Begin to load what there is; returns at once, loading continues in the background."""
-        if STATE_TOPIC in self.catalog.by_name:
-            await self.open()
+    def new_coordinator(self, partition: Partition) -> TransactionCoordinator:
+        """Return a coordinator that is not started."""
+        return TransactionCoordinator(
+            self.env, self.config, partition, self.commit_log, self.folder, self.sender,
+            self._take_producer_id,
+        )  # fmt: skip
+
+    def partition_of(self, name: str, partitions: int) -> int:
+        """Return the partition that a transactional id belongs to."""
+        return partition_of(name, partitions)
 
     async def open(self) -> None:
-        """Make the topic if it is not there and have a coordinator for each partition. Raises
-        KafkaError if the topic cannot be made."""
-        if self.coordinators or self._closed:
-            return
-        async with self._opening:
-            if self.coordinators or self._closed:
-                return
-            existed = STATE_TOPIC in self.catalog.by_name
-            found = [
-                None if partition is None else self._coordinator(partition)
-                for partition in await self._internal()
-            ]
-            for coordinator in found:
-                if coordinator is None:
-                    continue
-                if existed:
-                    coordinator.start()
-                else:
-                    coordinator.begin_empty()
-            self.coordinators = found
+        """Have a coordinator for each partition, and the two tasks. Raises KafkaError if the topic
+        cannot be created."""
+        await super().open()
+        if not self._tasks and not self._closed:
             self._tasks = [
                 self.env.spawn(self._abort_overdue(), "abort overdue transactions"),
                 self.env.spawn(self._expire(), "forget expired transactional ids"),
             ]
-
-    def _coordinator(self, partition: Partition) -> TransactionCoordinator:
-        return TransactionCoordinator(
-            self.env,
-            self.config,
-            partition,
-            self.commit_log,
-            self.folder,
-            self.sender,
-            self._take_producer_id,
-        )
 
     async def close(self) -> None:
         """Answer everything that waits; transactions can be loaded again from here. To be called
@@ -143,19 +115,7 @@ class TransactionService:
         for task in self._tasks:
             task.cancel()
         self.sender.close()
-        for coordinator in self.led():
-            await coordinator.close()
-
-    async def coordinator_of(self, transactional_id: str) -> PartitionInfo:
-        """The partition that coordinates an id; its `leader` is the coordinator's node id. Makes
-        the topic if need be. Raises KafkaError if that cannot be done."""
-        await self.open()
-        partitions = self.catalog.by_name[STATE_TOPIC].partitions
-        return partitions[partition_of(transactional_id, len(partitions))]
-
-    def led(self) -> list[TransactionCoordinator]:
-        """The coordinators of the partitions this broker leads."""
-        return [coordinator for coordinator in self.coordinators if coordinator is not None]
+        await super().close()
 
     # -- tasks ----------------------------------------------------------------------------
 
@@ -188,11 +148,11 @@ class TransactionService:
         perhaps before this returns. What is wrong with a request whatever the state of its id is
         answered without a coordinator too, as in Kafka. Hot."""
         code = self._check(request)
-        coordinator = self._find(request.transactional_id)
+        coordinator = self.find_coordinator(request.transactional_id)
         if code is ErrorCode.NONE and coordinator is not None:
             coordinator.submit(request, reply)
         else:
-            reply(Answer(code or self._absence()))
+            reply(Answer(code or self.absence()))
 
     def ask(self, request: Request) -> asyncio.Future[Answer]:
         """As `submit`; the future gets the answer."""
@@ -216,21 +176,21 @@ class TransactionService:
 
     async def verify(self, request: VerifyPartitions) -> dict[TopicPartition, ErrorCode]:
         """A code per partition: whether it is part of the open transaction."""
-        coordinator = self._find(request.transactional_id)
+        coordinator = self.find_coordinator(request.transactional_id)
         if coordinator is None:
-            return dict.fromkeys(request.partitions, self._absence())
+            return dict.fromkeys(request.partitions, self.absence())
         return await coordinator.verify(request)
 
     def answer_at_once(self, request: AddPartitions | VerifyPartitions) -> bool:
         """Whether partitions belong to the open transaction, as the coordinator's `answer_at_once`
         says. False for a coordinator that is not this broker: it has another log."""
-        coordinator = self._find(request.transactional_id)
+        coordinator = self.find_coordinator(request.transactional_id)
         return coordinator is not None and coordinator.answer_at_once(request)
 
     async def completed(self, transactional_id: str, timeout_s: float) -> None:
         """Return when no markers of an id are outstanding as far as is known here, or after
         `timeout_s` seconds."""
-        coordinator = self._find(transactional_id)
+        coordinator = self.find_coordinator(transactional_id)
         if coordinator is None:
             await self.env.sleep(timeout_s)
         else:
@@ -240,12 +200,12 @@ class TransactionService:
 
     async def describe(self, transactional_id: str) -> described.TransactionState:
         """One id, with an error of its own."""
-        coordinator = self._find(transactional_id)
+        coordinator = self.find_coordinator(transactional_id)
         try:
             if not transactional_id:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             if coordinator is None:
-                raise KafkaError(self._absence())
+                raise KafkaError(self.absence())
             return await coordinator.read(
                 partial(describe_transaction, coordinator.shard, transactional_id)
             )
@@ -279,11 +239,3 @@ class TransactionService:
                     found[at.producer_id] = transactional_id
                 await self.env.slices.give_way()
         return found
-
-    def _find(self, transactional_id: str) -> TransactionCoordinator | None:
-        if not self.coordinators:
-            return None
-        return self.coordinators[partition_of(transactional_id, len(self.coordinators))]
-
-    def _absence(self) -> ErrorCode:
-        return CoordinatorPhase.CLOSED.value if self._closed else ErrorCode.NOT_COORDINATOR

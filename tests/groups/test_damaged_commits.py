@@ -9,9 +9,8 @@ import pytest
 
 from kafkawire.codec.batches import CRC_AT
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups import load as loading
 from kafkawire.groups import offsets as committed
-from kafkawire.groups.load import Loaded
+from kafkawire.groups.load import GroupLoader
 from kafkawire.groups.records import Offset, OffsetRecord, batches_of, committed_keys
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.log.journal.format import HEAD_BYTES
@@ -50,13 +49,15 @@ async def damaged(at: int) -> World:
     return world
 
 
-async def load(world: World) -> Loaded:
+async def load(world: World) -> GroupLoader:
     partition = world.find(TOPIC)
     place = group_snapshot("/groups", partition.topic_id, partition.index)
-    return await loading.load(world.env, GroupSettings(), partition, world.log.commit_log, place)
+    loaded = GroupLoader(world.env, GroupSettings(), partition, world.log.commit_log, place)
+    await loaded.load()
+    return loaded
 
 
-def fetched(loaded: Loaded, *topics: str) -> dict[str, int]:
+def fetched(loaded: GroupLoader, *topics: str) -> dict[str, int]:
     """By topic: the group's committed offset; the negative error code where it is an error."""
     asked = [OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in topics]
     request = OffsetFetchRequestGroup(group_id="g", topics=asked if topics else None)

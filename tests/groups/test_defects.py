@@ -9,7 +9,8 @@ import pytest
 
 from kafkawire.codec.batches import build
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups import coordinator as coordinator_module
+from kafkawire.coordination import coordinator as coordination
+from kafkawire.groups import coordinator as groups
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.offsets import INT64_MAX
 from kafkawire.groups.records import Offset
@@ -23,8 +24,9 @@ from tests.kit.waiting import ticks, until
 
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_module, "DEFECT_RETRY_MS", 1)
-    monkeypatch.setattr(coordinator_module, "RETRY_MS", 1)
+    for module in (coordination, groups):
+        monkeypatch.setattr(module, "DEFECT_RETRY_MS", 1)
+        monkeypatch.setattr(module, "RETRY_MS", 1)
 
 
 def broken(*_: object) -> Any:
@@ -176,7 +178,7 @@ async def test_failed_load_is_retried(
     await bench.now(commit_of({("t", 0): 5}))
     bench.coordinator.timers.clear()
     with monkeypatch.context() as patched:
-        patched.setattr("kafkawire.groups.coordinator.load.load", broken)
+        patched.setattr("kafkawire.coordination.loader.PartitionLoader.load", broken)
         bench.coordinator = bench.make()
         bench.coordinator.start()
         await until(lambda: "loading" in caplog.text)

@@ -10,10 +10,11 @@ import pytest
 
 from kafkawire.codec.batches import build
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.coordination import coordinator as coordinator_module
 from kafkawire.coordination import snapshot
-from kafkawire.groups import coordinator as coordinator_module
-from kafkawire.groups import load as loading
 from kafkawire.groups.classic.states import GroupState
+from kafkawire.groups.coordinator import SNAPSHOT_MAX_AGE_MS
+from kafkawire.groups.load import GroupLoader
 from kafkawire.groups.records import GroupRecord, OffsetRecord, decode_record
 from kafkawire.groups.shard import Shard
 from kafkawire.groups.snapshot import group_snapshot
@@ -163,7 +164,7 @@ async def test_old_snapshot_is_replaced_before_compaction_removes_tombstones() -
     old = bytes(files(bench)[PLACE.path])
     await bench.coordinator._expire(bench.coordinator._life)
     assert bytes(files(bench)[PLACE.path]) == old, "not before it is old"
-    clock.monotonic = lambda: started + coordinator_module.SNAPSHOT_MAX_AGE_MS / 1000 + 1
+    clock.monotonic = lambda: started + SNAPSHOT_MAX_AGE_MS / 1000 + 1
     await bench.coordinator._expire(bench.coordinator._life)
     await ticks(20)
     assert bytes(files(bench)[PLACE.path]) != old
@@ -339,6 +340,7 @@ async def test_load_succeeds_when_log_refuses_writes() -> None:
     bench.log.committed = refused  # type: ignore[method-assign]
     partition: Any = bench.partition
     log: Any = bench.log
-    loaded = await loading.load(bench.env, bench.settings, partition, log, PLACE)
+    loaded = GroupLoader(bench.env, bench.settings, partition, log, PLACE)
+    await loaded.load()
     assert known(loaded.shard) == before
     bench.coordinator.timers.clear()

@@ -24,7 +24,7 @@ from kafkawire.cli.backup.group_records import LiveRecords
 from kafkawire.codec.batches import read_head
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.coordination import snapshot
-from kafkawire.groups import load as loading
+from kafkawire.groups.load import GroupLoader
 from kafkawire.groups.pending import PendingOffsets
 from kafkawire.groups.records import encode_record
 from kafkawire.groups.snapshot import group_snapshot
@@ -181,7 +181,8 @@ class History:
         partition, log, settings = self.bench.partition, self.bench.log, self.bench.settings
         place = group_snapshot(folder, partition.topic_id, partition.index)
         arguments: Any = (self.bench.env, settings, partition, log, place)
-        found = await loading.load(*arguments)
+        found = GroupLoader(*arguments)
+        await found.load()
         assert found.next_offset == self.bench.coordinator.appender.next_offset
         return known(found.shard)
 

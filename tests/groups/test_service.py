@@ -11,7 +11,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.java_hash import group_partition_of
-from kafkawire.groups.coordinator import Phase
+from kafkawire.coordination.coordinator import CoordinatorPhase
 from kafkawire.groups.service import Client
 from kafkawire.handlers.delete_groups import delete_groups
 from kafkawire.handlers.describe_groups import describe_groups
@@ -160,7 +160,7 @@ async def test_restart_loads_groups_in_background(house: House) -> None:
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert (await house.ask(list_groups, ListGroupsRequest(), 5)).error_code == loading
     beat = HeartbeatRequest(group_id=HERE, member_id=member, generation_id=generation)
-    await until(lambda: all(c.phase is Phase.ACTIVE for c in house.groups.led()))
+    await until(lambda: all(c.phase is CoordinatorPhase.ACTIVE for c in house.groups.led()))
     assert (await house.beat(beat)) == 0
     client = Client("c", "/h")
     left = await house.groups.leave_group(

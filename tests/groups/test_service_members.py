@@ -93,7 +93,7 @@ async def test_member_joins_syncs_and_leaves_in_every_version(house: House, vers
     assert house.parked >= 1
     beat = HeartbeatRequest(group_id=HERE, member_id=member, generation_id=generation)
     assert (await house.beat(beat, min(version, 4))) == 0
-    kept = house.groups._find(HERE)
+    kept = house.groups.find_coordinator(HERE)
     assert kept is not None
     assert kept.shard.groups[HERE].members[member].client_host == "/1.2.3.4"
     timeout_ms = kept.shard.groups[HERE].members[member].rebalance_timeout_ms

@@ -18,7 +18,7 @@ import os
 
 import pytest
 
-from kafkawire.groups import coordinator as coordinator_module
+from kafkawire.coordination import coordinator as coordinator_module
 from tests.kit.groups.life import Life
 from tests.kit.groups.model import Model
 from tests.kit.seeds import quiet, run_seeds

@@ -16,7 +16,7 @@ from kafkawire.codec.batches import (
 from kafkawire.codec.control import COMMIT, read_marker
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.coordination import snapshot
-from kafkawire.groups import load as loading
+from kafkawire.groups.load import GroupLoader
 from kafkawire.groups.request import VerifiedCommit
 from kafkawire.groups.snapshot import group_snapshot
 from tests.kit.groups.desk import commit_of, offset_delete
@@ -229,7 +229,8 @@ async def test_loading_ignores_other_control_batches() -> None:
     bench.log.commit()
     partition: Any = bench.partition
     log: Any = bench.log
-    loaded = await loading.load(bench.env, bench.settings, partition, log, PLACE)
+    loaded = GroupLoader(bench.env, bench.settings, partition, log, PLACE)
+    await loaded.load()
     assert len(loaded.shard.offsets.pending) == 1
     assert loaded.next_offset == 2
 

@@ -135,7 +135,7 @@ async def open_many(world: World) -> None:
 
 def _partition_of(world: World, transactional_id: str) -> int:
     assert world.broker is not None
-    found = world.broker.parts.transactions._find(transactional_id)
+    found = world.broker.parts.transactions.find_coordinator(transactional_id)
     assert found is not None
     return found.partition.index
 

@@ -10,8 +10,8 @@ import os
 
 import pytest
 
+from kafkawire.coordination import coordinator as coordinator_module
 from kafkawire.coordination.settling import CommitQueue, Effect
-from kafkawire.transactions import coordinator as coordinator_module
 from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 from tests.kit.simloop import run
 from tests.kit.transactions.life import Life, Outside

@@ -9,8 +9,8 @@ import pytest
 
 from kafkawire.codec.batches import CRC_AT, build
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.coordination import coordinator as coordinator_module
 from kafkawire.coordination import snapshot
-from kafkawire.transactions import coordinator as coordinator_module
 from kafkawire.transactions import load as loading
 from kafkawire.transactions.machine.records import TransactionRecord, batches_of
 from kafkawire.transactions.machine.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
@@ -192,7 +192,7 @@ async def test_a_log_that_cannot_be_read_is_tried_again(
     bench.partition.plan = broken  # type: ignore[method-assign, assignment]
     await bench.reload()
     assert known(bench) == before
-    assert caplog.text.count("it is tried again every second") == 1
+    assert caplog.text.count("it is retried every second") == 1
 
 
 async def test_thousands_of_open_transactions_load() -> None:
@@ -233,9 +233,10 @@ async def test_ids_with_damaged_records_are_forgotten(caplog: pytest.LogCaptureF
     partition = world.find(TOPIC)
     place = loading.snapshot_place("/transactions", partition)
     with caplog.at_level(logging.CRITICAL):
-        loaded = await loading.load(
+        loaded = loading.TransactionLoader(
             world.env, TransactionSettings(), partition, world.log.commit_log, place
         )
+        await loaded.load()
     assert "2 transactional ids with records there are forgotten" in caplog.text
     assert {name: at.state for name, at in loaded.shard.transactions.items()} == {
         "b": ONGOING,

@@ -21,8 +21,7 @@ from collections import Counter
 
 import pytest
 
-from kafkawire.groups import coordinator as groups
-from kafkawire.transactions import coordinator as transactions
+from kafkawire.coordination import coordinator
 from tests.kit.exactly_once.scripted import FaultyPoint, Script
 from tests.kit.seeds import quiet
 from tests.kit.tier.crash_points import Points
@@ -36,8 +35,7 @@ MIN_POINTS = 800
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots after little log, so that there are some in a conversation."""
-    monkeypatch.setattr(transactions, "SNAPSHOT_LOG_BYTES", 1_000)
-    monkeypatch.setattr(groups, "SNAPSHOT_LOG_BYTES", 1_000)
+    monkeypatch.setattr(coordinator, "SNAPSHOT_LOG_BYTES", 1_000)
 
 
 def count_points() -> list[str]:

@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from struct import Struct, pack
 from typing import NamedTuple
 
-from kafkawire.codec.batches import HEAD_BYTES, build, build_one
 from kafkawire.codec.compile import decode_versioned, version_of
-from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer, DecodeError
 from kafkawire.codec.varint import put_uvarint
+from kafkawire.coordination import batches
 from kafkawire.messages.stored import TransactionLogKey, TransactionLogValue
 from kafkawire.transactions.machine.states import EMPTY, TransactionState
 from kafkawire.transactions.machine.transaction import (
@@ -35,8 +34,6 @@ FLEXIBLE_VALUES_FROM = 1
 STRING_BYTES = 32_767
 """The longest transactional id of a record: its length is an int16. A flexible request can carry a
 longer one, so the length is checked before anything is stored."""
-RECORD_OVERHEAD_BYTES = 32
-"""Most bytes of a record in a batch besides key and value: seven varints and an attribute."""
 
 PREVIOUS_PRODUCER_ID_TAG, NEXT_PRODUCER_ID_TAG, CLIENT_VERSION_TAG = 0, 1, 2
 _KEY = Struct(">hh")  # type, length of the transactional id
@@ -187,34 +184,5 @@ def batches_of(
 ) -> list[bytearray]:
     """The records as few batches of at most `limit_bytes` each. Raises MESSAGE_TOO_LARGE for a
     record that fits into none."""
-    if len(records) == 1:
-        key, value = encode_record(records[0], transaction_version)
-        batches = [build_one(key, value, now_ms)]
-    else:
-        batches = _many(records, limit_bytes, transaction_version, now_ms)
-    if max(map(len, batches), default=0) > limit_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            "The record of the transaction is larger than the largest batch.",
-        )
-    return batches
-
-
-def _many(
-    records: Sequence[TransactionRecord], limit_bytes: int, transaction_version: int, now_ms: int
-) -> list[bytearray]:
-    """The records as batches that are within the limit where more than one is in them."""
-    batches: list[bytearray] = []
-    part: list[tuple[bytes | None, bytes | None]] = []
-    size_bytes = HEAD_BYTES
-    for record in records:
-        key, value = encode_record(record, transaction_version)
-        more = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
-        if part and size_bytes + more > limit_bytes:
-            batches.append(build(part, timestamp_ms=now_ms))
-            part, size_bytes = [], HEAD_BYTES
-        part.append((key, value))
-        size_bytes += more
-    if part:
-        batches.append(build(part, timestamp_ms=now_ms))
-    return batches
+    encoded = [encode_record(record, transaction_version) for record in records]
+    return batches.batches_of(encoded, limit_bytes, now_ms)

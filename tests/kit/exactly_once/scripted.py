@@ -211,7 +211,7 @@ async def last_epochs(world: World, transactional_id: str) -> None:
     broker = world.broker
     assert broker is not None
     service = broker.parts.transactions
-    coordinator = service._find(transactional_id)
+    coordinator = service.find_coordinator(transactional_id)
     assert coordinator is not None
     now_ms = broker.env.clock.now_ms()
     at = Transaction(NEVER_LEASED, LAST_EPOCHS, 20_000, updated_ms=now_ms)
@@ -219,7 +219,7 @@ async def last_epochs(world: World, transactional_id: str) -> None:
     for batch in batches_of([record], 100_000, 2, now_ms):
         coordinator.partition.append(memoryview(bytearray(batch)), now_ms)
     await broker.log.commit_log.committed()
-    coordinator._reload()
+    coordinator.reload()
     while coordinator.phase.value:
         await world.sleep(0.05)
     assert transactional_id in coordinator.shard.transactions

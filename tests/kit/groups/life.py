@@ -8,9 +8,9 @@ from collections.abc import Awaitable
 from typing import Any
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.groups import load as loading
+from kafkawire.coordination.coordinator import CoordinatorPhase
 from kafkawire.groups.classic.states import GroupState
-from kafkawire.groups.coordinator import Phase
+from kafkawire.groups.load import GroupLoader
 from kafkawire.groups.service import OFFSETS_TOPIC, Client, GroupService
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.log.manager import Log
@@ -123,9 +123,10 @@ class Life:
             found = []
             for folder in (f"{FOLDER}/groups", "/nowhere"):
                 place = group_snapshot(folder, partition.topic_id, partition.index)
-                loaded = await loading.load(
+                loaded = GroupLoader(
                     self.env, self.model.config, partition, self.log.commit_log, place
                 )
+                await loaded.load()
                 assert loaded.next_offset == partition.high_watermark
                 found.append(known(loaded.shard))
             assert found[0] == found[1]
@@ -357,9 +358,9 @@ class Life:
 
     def check_settled(self) -> None:
         for group_id in GROUPS:
-            coordinator = self.groups._find(group_id)
+            coordinator = self.groups.find_coordinator(group_id)
             assert coordinator is not None
-            assert coordinator.phase is Phase.ACTIVE
+            assert coordinator.phase is CoordinatorPhase.ACTIVE
             group = coordinator.shard.groups[group_id]
             mine = [c for c in self.model.consumers if c.group == group_id]
             assert group.state is GroupState.STABLE, f"{group_id} is in state {group.state}"

@@ -18,7 +18,8 @@ from kafkawire.codec.batches import iter_batches, read_head, records
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.control import TransactionMarker, pack_marker
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.groups.coordinator import Coordinator, Phase
+from kafkawire.coordination.coordinator import CoordinatorPhase
+from kafkawire.groups.coordinator import Coordinator
 from kafkawire.groups.event_log import GroupEventLog
 from kafkawire.groups.request import Client
 from kafkawire.log.io.ports import Env
@@ -253,7 +254,7 @@ class Bench:
 
     @property
     def active(self) -> bool:
-        return self.coordinator.phase is Phase.ACTIVE
+        return self.coordinator.phase is CoordinatorPhase.ACTIVE
 
     def begin(self) -> Bench:
         self.coordinator.begin_empty()

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.transactions.coordinator import CoordinatorPhase, TransactionCoordinator
+from kafkawire.coordination.coordinator import CoordinatorPhase
+from kafkawire.transactions.coordinator import TransactionCoordinator
 from kafkawire.transactions.machine.decision import SendMarkers
 from kafkawire.transactions.machine.records import TransactionRecord, decode_record
 from kafkawire.transactions.machine.request import (

@@ -9,7 +9,7 @@ import pytest
 
 from kafkawire.codec.batches import iter_batches
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.groups.load import load
+from kafkawire.groups.load import GroupLoader
 from kafkawire.groups.records import Offset, OffsetRecord, encode_record
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.log.io.worker_jobs import ScrubArguments
@@ -295,9 +295,10 @@ async def test_offsets_topic_is_cleaned_and_loads_over_gaps() -> None:
             await again()
         partition = world.find("__consumer_offsets")
         place = group_snapshot("/groups", partition.topic_id, 0)
-        loaded = await load(
+        loaded = GroupLoader(
             world.env, GroupSettings(), partition, world.log.commit_log, place
         )  # fmt: skip
+        await loaded.load()
         assert loaded.next_offset == 121
         offsets = loaded.shard.offsets.by_group
         assert {p: o.offset for p, o in offsets["g"]["t"].items()} == {0: 57, 1: 58, 2: 59}

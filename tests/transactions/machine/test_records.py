@@ -1,6 +1,8 @@
 """The bytes of `__transaction_state` records, compared with Kafka's formats field by field.
 
 Expected bytes are put together here from the description of the format.
+
+Covers: kafkawire.coordination.batches.
 """
 
 from __future__ import annotations

@@ -1,0 +1,217 @@
+"""The life of one coordinator partition: loading, failed commits, snapshots, closing.
+
+Kinds of coordinators add how they decide and answer. A subclass appends with its `appender`, and
+releases effects with `commits` after the commit that covers what was applied. If a commit fails,
+what was applied may be lost: the partition is unloaded, every waiting client is answered
+NOT_COORDINATOR and retries, and the partition is loaded again from committed records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.coordination.appender import RecordAppender
+from kafkawire.coordination.loader import PartitionLoader
+from kafkawire.coordination.settling import CommitQueue
+from kafkawire.coordination.snapshot import SnapshotLocation
+from kafkawire.log.io.ports import Env
+
+if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.partition.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 1000
+"""Retry delay if a decision of the broker's own could not be appended or a load failed: disks
+recover in seconds."""
+DEFECT_RETRY_MS = 10_000
+"""Retry delay of a load after an unexpected exception: a load may read a hundred megabytes, and
+usually the same bytes fail again."""
+SNAPSHOT_LOG_BYTES = 512 * 1024
+"""Log bytes to read before a snapshot is worth its write: some 8,000 commits or 4,000 records of
+transactions, a tenth of a second of a start, five seconds if all fifty partitions have as many. A
+large partition waits for twice its snapshot size, so that snapshots are not written more than the
+log."""
+
+LoaderT = TypeVar("LoaderT", bound=PartitionLoader)
+WriteSnapshot = Callable[[], Awaitable[int]]
+"""Writes a captured state and returns the size of the snapshot in bytes. Raises OSError."""
+
+
+class CoordinatorPhase(Enum):
+    """Whether the coordinator can decide on requests; the value is the error if it cannot."""
+
+    LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    ACTIVE = ErrorCode.NONE
+    CLOSED = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class PartitionCoordinator(ABC, Generic[LoaderT]):
+    """The coordinator of one partition; call `start` or `begin_empty` once. `contents`: what it
+    coordinates, for log lines."""
+
+    contents: ClassVar[str]
+
+    def __init__(
+        self,
+        env: Env,
+        partition: Partition,
+        commit_log: CommitLog,
+        place: SnapshotLocation,
+        appender: RecordAppender[Any],
+    ) -> None:
+        self.env = env
+        self.partition = partition
+        self.commit_log = commit_log
+        self.place = place
+        self.phase = CoordinatorPhase.LOADING
+        self.commits = CommitQueue(commit_log, self._settled, self._commit_failed)
+        self.snapshot_bytes = 0
+        self._records = appender
+        self._life = 0  # incremented by each unload: tasks of an earlier load have no effect
+        self._storing = False
+        self._loading: asyncio.Task[None] | None = None
+
+    # -- what kinds of coordinators add ---------------------------------------------------
+
+    @abstractmethod
+    def new_loader(self) -> LoaderT:
+        """Return a loader of an empty state."""
+
+    @abstractmethod
+    def begin(self, loaded: LoaderT) -> None:
+        """Take over a loaded state; the phase is ACTIVE."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Discard the state and answer all waiting clients with NOT_COORDINATOR."""
+
+    @abstractmethod
+    def capture(self) -> WriteSnapshot | None:
+        """Capture the state as of now for a snapshot; None if none may be written."""
+
+    def snapshot_stored(self) -> None:
+        """Note that a snapshot was written."""
+
+    def before_close(self) -> None:
+        """Append what waits to be appended."""
+
+    # -- loading --------------------------------------------------------------------------
+
+    def start(self, delay_ms: int = 0) -> None:
+        """Load in the background, after a delay."""
+        self._loading = self.env.spawn(self.load(delay_ms), f"load {self.place.path}")
+
+    def reload(self, delay_ms: int = 0) -> None:
+        """Discard the state and load it again, after a delay."""
+        self._unload()
+        self.start(delay_ms)
+
+    async def load(self, delay_ms: int = 0) -> None:
+        """Load the state and begin to answer; retry while the log cannot be read."""
+        life = self._life
+        logged = False
+        while life == self._life and self.phase is CoordinatorPhase.LOADING:
+            if delay_ms:
+                await self.env.sleep(delay_ms / 1000)
+            loader = self.new_loader()
+            try:
+                await loader.load()
+                if life == self._life and self.phase is CoordinatorPhase.LOADING:
+                    self._begin(loader)
+            except (KafkaError, OSError) as failure:
+                if not logged:  # the disk or the remote tier may be unavailable for hours
+                    logger.error(
+                        "loading %s from %s-%d failed, it is retried every second: %s",
+                        self.contents, self.partition.topic, self.partition.index, failure,
+                    )  # fmt: skip
+                logged = True
+                delay_ms = RETRY_MS
+            except Exception:
+                self._records.log_defect(f"loading {self.place.path}")
+                if life == self._life:
+                    self.reload(DEFECT_RETRY_MS)
+
+    def begin_empty(self) -> None:
+        """Begin without loading: the partition is new."""
+        self._begin(self.new_loader())
+
+    def _begin(self, loaded: LoaderT) -> None:
+        self._records.begin(loaded.next_offset, loaded.log_bytes)
+        self.snapshot_bytes = loaded.snapshot_bytes
+        self.phase = CoordinatorPhase.ACTIVE
+        self.begin(loaded)
+
+    def alive(self, life: int) -> bool:
+        """Return whether the state is still that of a load which is known by its `_life`."""
+        return life == self._life and self.phase is CoordinatorPhase.ACTIVE
+
+    # -- unloading ------------------------------------------------------------------------
+
+    def _unload(self) -> None:
+        self._life += 1
+        self.phase = CoordinatorPhase.LOADING
+        self.commits.clear()
+        self.discard()
+
+    def _commit_failed(self, failure: BaseException) -> None:
+        logger.error(
+            "%s-%d: appending to the log failed, loading the %s again: %s",
+            self.partition.topic, self.partition.index, self.contents, failure,
+        )  # fmt: skip
+        self.reload()
+
+    async def close(self) -> None:
+        """Answer what can be answered, reject other requests, and write a snapshot if that saves
+        time at the next start."""
+        if self.phase is CoordinatorPhase.ACTIVE:
+            self.before_close()
+            try:
+                await self.commit_log.committed()
+            except KafkaError as error:
+                logger.warning(
+                    "%s-%d: the last changes of %s were not written to the log at shutdown: %s",
+                    self.partition.topic, self.partition.index, self.contents, error,
+                )  # fmt: skip
+            else:
+                await self._store(least_bytes=SNAPSHOT_LOG_BYTES // 8)
+        if self._loading is not None:
+            self._loading.cancel()
+        self._unload()
+        self.phase = CoordinatorPhase.CLOSED
+
+    # -- snapshots ------------------------------------------------------------------------
+
+    def _settled(self) -> None:
+        if self.commits.unsettled:
+            return
+        least = max(SNAPSHOT_LOG_BYTES, 2 * self.snapshot_bytes)
+        if self._records.log_bytes >= least and not self._storing:
+            self.env.spawn(self._store(least), f"store {self.place.path}")
+
+    async def _store(self, least_bytes: int) -> None:
+        """Write a snapshot of the current state once that is committed."""
+        if self._records.log_bytes < least_bytes or self._storing:
+            return
+        write = self.capture()
+        if write is None:
+            return
+        self._storing = True
+        life, covered = self._life, self._records.log_bytes
+        try:
+            await self.commit_log.committed()
+            if life == self._life:
+                self.snapshot_bytes = await write()
+                self._records.snapshot_stored(covered)
+                self.snapshot_stored()
+        except (KafkaError, OSError) as error:
+            logger.warning("cannot write snapshot %s: %s", self.place.path, error)
+        finally:
+            self._storing = False
