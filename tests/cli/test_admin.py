@@ -1,7 +1,7 @@
 """`kafkawire topics` and `kafkawire groups` against a running broker.
 
-Covers: kafkawire.cli.topics.commands, kafkawire.cli.cluster.describe,
-kafkawire.cli.shared.outcomes, kafkawire.cli.shared.output.
+Covers: kafkawire.cli.topics.commands, kafkawire.cli.groups.commands,
+kafkawire.cli.cluster.describe, kafkawire.cli.shared.outcomes, kafkawire.cli.shared.output.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def test_groups_describe_shows_offsets_and_lag(broker: BrokerProcess, read: str)
             "topic": read,
             "partition": 0,
             "committed": 2,
-            "latest": 3,
+            "log_end": 3,
             "lag": 1,
             "metadata": "note",
             "member": None,
@@ -129,7 +129,10 @@ def test_groups_describe_shows_offsets_and_lag(broker: BrokerProcess, read: str)
     ]
     listed = {row["group"]: row for row in Typed(broker, "groups", "list", "--json").json}
     assert listed[read]["state"] == "Empty"
-    assert Typed(broker, "groups", "list", "--state", "Stable", "--json").json == []
+    assert Typed(broker, "groups", "list", "--state", "stable", "--json").json == []
+    refused = Typed(broker, "groups", "list", "--state", "nosuch")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "--state=nosuch: it must be one of Empty, " in refused.err
 
 
 @pytest.mark.parametrize(
@@ -179,12 +182,18 @@ def test_reset_of_group_with_members_is_refused(broker: BrokerProcess, read: str
     assert group["state"] == "Stable"
     (member,) = group["members"]
     assert member["client"] == "me"
-    assert sorted(member["assigned"]) == [f"{read}-0", f"{read}-1"]
+    assert member["assigned"] == [f"{read}:0,1"]
     assert {row["member"] for row in group["offsets"]} == {member["member"]}
     command = ("groups", "reset-offsets", read, "--all-topics", "--to-latest", "--execute")
     moved = Typed(broker, *command)
-    assert moved.code == 1
-    assert "UNKNOWN_MEMBER_ID" in moved.err
+    sentence = (
+        f"kafkawire: group {read} is active: it is Stable with 1 member (me); stop them before "
+        "its offsets are reset\n"
+    )
+    assert (moved.code, moved.out, moved.err) == (1, "", sentence)
+    planned = Typed(broker, *command[:-1])
+    assert (planned.code, planned.err) == (0, sentence)
+    assert "dry run" in planned.out
     deleted = Typed(broker, "groups", "delete", read)
     assert (deleted.code, "NON_EMPTY_GROUP" in deleted.err) == (1, True)
     consumer.close(autocommit=False)

@@ -119,7 +119,7 @@ def test_old_name_of_an_option_is_accepted_but_not_shown(monkeypatch: pytest.Mon
         (["kafkawire", "gro"], {"groups"}),
         (["kafkawire", "groups", "des"], {"describe"}),
         (["kafkawire", "groups", "describe", "g", "--js"], {"--json"}),
-        (["kafkawire", "--json", "consume", "--fo"], {"--follow"}),
+        (["kafkawire", "--json", "consume", "--foll"], {"--follow"}),
     ],
 )
 def test_bash_completes_commands_and_options(words: list[str], completed: set[str]) -> None:

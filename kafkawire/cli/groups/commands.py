@@ -5,96 +5,112 @@ Resetting offsets is in kafkawire.cli.groups.reset_offsets. Each function is one
 
 from __future__ import annotations
 
-import struct
 from typing import Annotated, Any
 
 import typer
 
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected, error_text, print_results, report
-from kafkawire.cli.shared.output import print_json
-from kafkawire.cli.shared.parameters import LOCAL, Groups, Json, Server
-from kafkawire.cli.shared.tables import print_table
+from kafkawire.cli.shared.output import fail, print_json
+from kafkawire.cli.shared.parameters import LOCAL, Groups, Json, Server, Wide
+from kafkawire.cli.shared.partitions import partitions_text
+from kafkawire.cli.shared.tables import TableColumn, print_table
+from kafkawire.cli.shared.units import count
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import ClientError, check
+from kafkawire.client.errors import ClientError
+from kafkawire.client.groups import describe_group
+from kafkawire.client.groups import list_groups as groups_of
 from kafkawire.client.offsets import LATEST, Partition, committed, leaders, list_offsets
-from kafkawire.codec.errors import ErrorCode
+
+STATES = (
+    "Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Assigning", "Reconciling",
+    "NotReady", "Dead", "Unknown",
+)  # fmt: skip
+"""The states of a group in Kafka (org.apache.kafka.common.GroupState)."""
+MEMBERS = ("client", TableColumn("assigned", keep=True), "host", "instance", "member")
+OFFSETS = ("topic", "partition", "lag", "committed", "log_end", "member", "metadata")
 
 
 def list_groups(
     server: Server = LOCAL,
-    state: Annotated[list[str], typer.Option(help="List only groups in this state.")] = [],  # noqa: B006
+    state: Annotated[
+        list[str],
+        typer.Option(help="List only groups in this state, such as Stable; may be repeated."),
+    ] = [],  # noqa: B006
     as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """List groups with state and type."""
-    from kafkawire.messages.list_groups import ListGroupsRequest
+    """List groups with state and type.
 
+    Examples:
+      kafkawire groups list
+      kafkawire groups list --state Stable --state Empty
+    """
+    try:
+        states = [_state(text) for text in state]
+    except OptionError as error:
+        fail(error, 2)
     with connected(server) as cluster:
-        rows = []
-        for node in cluster.nodes():
-            asked = ListGroupsRequest(states_filter=list(state))
-            answer = cluster.node(node).request(16, asked)
-            check(f"groups of broker {node}", answer.error_code)
-            rows += [
-                {
-                    "group": row.group_id,
-                    "state": row.group_state,
-                    "type": row.group_type,
-                    "protocol": row.protocol_type,
-                    "coordinator": node,
-                }
-                for row in answer.groups
-            ]
-        rows.sort(key=lambda row: row["group"])
+        rows = [
+            {
+                "group": row.group,
+                "state": row.state,
+                "type": row.kind,
+                "protocol": row.protocol_type,
+                "coordinator": row.coordinator,
+            }
+            for row in groups_of(cluster, states=states)
+        ]
         columns = ("group", "state", "type", "protocol", "coordinator")
-        print_results(rows, columns, "groups", as_json)
+        print_results(rows, columns, count(len(rows), "group"), as_json, wide)
 
 
-def describe_groups(names: Groups, server: Server = LOCAL, as_json: Json = False) -> None:
-    """Show members, committed offsets and lag of groups."""
+def _state(text: str) -> str:
+    """Return the state as Kafka spells it. OptionError."""
+    known = {state.lower(): state for state in STATES}
+    if text.lower() not in known:
+        raise OptionError("--state", text, "one of " + ", ".join(STATES))
+    return known[text.lower()]
 
+
+def describe_groups(
+    names: Groups, server: Server = LOCAL, as_json: Json = False, wide: Wide = False
+) -> None:
+    """Show members, committed offsets and lag of groups.
+
+    Examples:
+      kafkawire groups describe kitchen
+      kafkawire groups describe kitchen billing --json
+    """
     with connected(server) as cluster:
         groups = [_describe(cluster, name) for name in names]
         if as_json:
             print_json(groups)
             return
         for group in groups:
-            head = f"{group['group']}: {group['state']}"
-            print_table(
-                group["members"],
-                ("member", "instance", "client", "host", "assigned"),
-                f"{head}, members",
-            )
-            columns = ("topic", "partition", "committed", "latest", "lag", "metadata", "member")
-            print_table(group["offsets"], columns, f"{group['group']}, offsets")
+            title = f"{group['group']}: {group['state']}, {count(len(group['members']), 'member')}"
+            print_table(group["members"], MEMBERS, title, wide)
+            title = f"{group['group']}, {count(len(group['offsets']), 'partition')}"
+            print_table(group["offsets"], OFFSETS, title, wide)
 
 
 def _describe(cluster: Cluster, name: str) -> dict[str, Any]:
-    from kafkawire.messages.describe_groups import DescribeGroupsRequest
-
-    answer = cluster.coordinator(name).request(15, DescribeGroupsRequest(groups=[name])).groups[0]
-    if answer.group_state == "Dead" and not answer.error_code:
-        answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND  # versions before 6 have no error for it
-    check(f"group {name}", answer.error_code, answer.error_message)
-    members = []
-    owner: dict[Partition, str] = {}
-    for member in answer.members:
-        assigned = (
-            assignment(member.member_assignment) if answer.protocol_type == "consumer" else []
-        )
-        owner.update(dict.fromkeys(assigned, member.member_id))
-        members.append(
-            {
-                "member": member.member_id,
-                "instance": member.group_instance_id,
-                "client": member.client_id,
-                "host": member.client_host,
-                "assigned": [f"{topic}-{index}" for topic, index in assigned],
-            }
-        )
+    found = describe_group(cluster, name)
+    owner = {place: member.member for member in found.members for place in member.assigned}
+    members = [
+        {
+            "member": member.member,
+            "instance": member.instance,
+            "client": member.client,
+            "host": member.host,
+            "assigned": partitions_text(member.assigned),
+        }
+        for member in found.members
+    ]
     return {
         "group": name,
-        "state": answer.group_state,
-        "protocol": answer.protocol_data,
+        "state": found.state,
+        "protocol": found.protocol,
         "members": members,
         "offsets": _offsets(cluster, name, owner),
     }
@@ -122,7 +138,7 @@ def _offsets(cluster: Cluster, name: str, owner: dict[Partition, str]) -> list[d
                 "topic": partition[0],
                 "partition": partition[1],
                 "committed": at,
-                "latest": end,
+                "log_end": end,
                 "lag": None if at is None or end is None else max(0, end - at),
                 "metadata": metadata or None,
                 "member": owner.get(partition),
@@ -131,29 +147,12 @@ def _offsets(cluster: Cluster, name: str, owner: dict[Partition, str]) -> list[d
     return rows
 
 
-def assignment(data: bytes) -> list[Partition]:
-    """Return the partitions in a consumer's assignment (ConsumerProtocolAssignment, any version:
-    later ones only append fields); empty for other bytes."""
-    found: list[Partition] = []
-    try:
-        (count,) = struct.unpack_from(">2xi", data, 0)
-        at = 6
-        for _ in range(count):
-            (length,) = struct.unpack_from(">h", data, at)
-            topic = data[at + 2 : at + 2 + length].decode("utf-8")
-            (indexes,) = struct.unpack_from(">i", data, at + 2 + length)
-            at += 6 + length
-            if not 0 <= indexes * 4 <= len(data) - at:
-                return []
-            found += [(topic, index) for index in struct.unpack_from(f">{indexes}i", data, at)]
-            at += 4 * indexes
-    except (struct.error, UnicodeDecodeError):
-        return []
-    return found
-
-
 def delete_groups(names: Groups, server: Server = LOCAL, as_json: Json = False) -> None:
-    """Delete empty groups and their committed offsets."""
+    """Delete empty groups and their committed offsets.
+
+    Examples:
+      kafkawire groups delete kitchen
+    """
     from kafkawire.messages.delete_groups import DeleteGroupsRequest
 
     with connected(server) as cluster:

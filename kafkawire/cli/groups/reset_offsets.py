@@ -7,8 +7,9 @@ has members.
 
 from __future__ import annotations
 
+import sys
+import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -16,10 +17,13 @@ import typer
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected, error_text, report
 from kafkawire.cli.shared.output import fail
-from kafkawire.cli.shared.parameters import INT64, LOCAL, Json, Server
+from kafkawire.cli.shared.parameters import INT64, LOCAL, Json, Server, Wide
 from kafkawire.cli.shared.partitions import parse_partitions, select
+from kafkawire.cli.shared.times import parse_time
+from kafkawire.cli.shared.units import count
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import ClientError
+from kafkawire.client.errors import BrokerError, ClientError
+from kafkawire.client.groups import describe_group
 from kafkawire.client.offsets import (
     EARLIEST,
     LATEST,
@@ -29,7 +33,12 @@ from kafkawire.client.offsets import (
     leaders,
     list_offsets,
 )
+from kafkawire.codec.errors import ErrorCode
 
+NS_PER_MS = 1_000_000
+INACTIVE = ("Empty", "Dead")
+"""States of a group whose offsets can be committed without being a member."""
+MAX_NAMED = 5
 COLUMNS = ("topic", "partition", "from", "to")
 
 
@@ -53,23 +62,33 @@ class ResetTarget:
         self.timestamp_ms()
 
     def timestamp_ms(self) -> int | None:
-        """Return --to-datetime in ms since 1970; a time without a zone is UTC."""
+        """Return --to-datetime in ms since 1970. OptionError."""
         if self.to_datetime is None:
             return None
-        try:
-            when = datetime.fromisoformat(self.to_datetime)
-        except ValueError:
-            allowed = "an ISO 8601 time such as 2026-01-31T12:00:00+01:00"
-            raise OptionError("--to-datetime", self.to_datetime, allowed) from None
-        return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+        return parse_time("--to-datetime", self.to_datetime, time.time_ns() // NS_PER_MS)
+
+
+ToReset = Annotated[
+    list[str],
+    typer.Option(metavar="TOPIC[:0,1,4-6]", help="Partitions to reset; may be repeated."),
+]
+ToOffset = Annotated[int | None, typer.Option(min=0, max=INT64, help="Reset to this offset.")]
+ToTime = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Reset to the first record at this time or later: ISO 8601, -1h or @MILLISECONDS.",
+    ),
+]
+ShiftBy = Annotated[
+    int | None,
+    typer.Option(min=-INT64, max=INT64, help="Shift by this many offsets; may be negative."),
+]
 
 
 def reset_offsets(
     group: Annotated[str, typer.Argument(metavar="GROUP")],
-    topic: Annotated[
-        list[str],
-        typer.Option(metavar="TOPIC[:0,1,...]", help="Partitions to reset; may be repeated."),
-    ] = [],  # noqa: B006
+    topic: ToReset = [],  # noqa: B006
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="Reset all topics with committed offsets.")
     ] = False,
@@ -79,26 +98,25 @@ def reset_offsets(
     to_latest: Annotated[
         bool, typer.Option("--to-latest", help="Reset to the log end offset.")
     ] = False,
-    to_offset: Annotated[
-        int | None, typer.Option(min=0, max=INT64, help="Reset to this offset.")
-    ] = None,
-    to_datetime: Annotated[
-        str | None,
-        typer.Option(help="Reset to the first record at this time or later (ISO 8601)."),
-    ] = None,
-    shift_by: Annotated[
-        int | None,
-        typer.Option(min=-INT64, max=INT64, help="Shift by this many offsets; may be negative."),
-    ] = None,
+    to_offset: ToOffset = None,
+    to_datetime: ToTime = None,
+    shift_by: ShiftBy = None,
     execute: Annotated[
         bool, typer.Option("--execute/--dry-run", help="Commit the new offsets, or only show them.")
     ] = False,
     server: Server = LOCAL,
     as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
     """Reset the committed offsets of a group without active members.
 
-    Without --execute the new offsets are only shown, as in Kafka's own tool."""
+    Without --execute the new offsets are only shown, as in Kafka's own tool.
+
+    Examples:
+      kafkawire groups reset-offsets kitchen --topic orders --to-earliest
+      kafkawire groups reset-offsets kitchen --topic orders:0,4-6 --shift-by -100 --execute
+      kafkawire groups reset-offsets kitchen --all-topics --to-datetime -1h --execute
+    """
     target = ResetTarget(to_earliest, to_latest, to_offset, to_datetime, shift_by)
     try:
         target.check()
@@ -110,6 +128,9 @@ def reset_offsets(
         fail(error, 2)
 
     with connected(server) as cluster:
+        active = _activity(cluster, group)
+        if active and execute:
+            raise ClientError(active)
         current = {place: at for place, (at, _) in committed(cluster, group).items()}
         partitions = list(current) if all_topics else list(select(cluster, chosen))
         plan = make_plan(cluster, partitions, current, target)
@@ -125,7 +146,28 @@ def reset_offsets(
             for place, offset in sorted(plan.items())
         ]
         title = f"{group}, reset" if execute else f"{group}, dry run (use --execute to commit)"
-        report(title, rows, COLUMNS, as_json)
+        if active:
+            print(f"kafkawire: {active}", file=sys.stderr)
+        report(title, rows, COLUMNS, as_json, wide)
+
+
+def _activity(cluster: Cluster, group: str) -> str:
+    """Return in one sentence that the group has members; empty if it has none, or does not exist
+    yet: a reset creates it."""
+    try:
+        found = describe_group(cluster, group)
+    except BrokerError as error:
+        if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return ""
+        raise
+    if found.state in INACTIVE and not found.members:
+        return ""
+    clients = ", ".join(sorted({member.client for member in found.members})[:MAX_NAMED])
+    named = f" ({clients})" if clients else ""
+    return (
+        f"group {group} is active: it is {found.state} with "
+        f"{count(len(found.members), 'member')}{named}; stop them before its offsets are reset"
+    )
 
 
 def make_plan(

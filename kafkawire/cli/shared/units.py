@@ -41,31 +41,35 @@ def size(size_bytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in its two largest units, as in "2 d 3 h", "5 min 20 s" or "0.4 s"."""
+    """Return a duration in its two largest units, as in "2 d 3 h", "5 min 20 s", "1.5 s" or
+    "120 ms"."""
     if seconds < 0:
         return f"-{duration(-seconds)}"
+    if 0 < seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
     if seconds < 9.95 and seconds != int(seconds):
-        return f"{seconds:.3f} s" if seconds < 0.1 else f"{seconds:.1f} s"
+        return f"{seconds:.1f} s"
     left = round(seconds)
     for at, (unit, length) in enumerate(DURATION_UNITS):
         if left >= length:
-            count, rest = divmod(left, length)
+            number, rest = divmod(left, length)
             if at + 1 == len(DURATION_UNITS):
-                return f"{count} {unit}"
+                return f"{number} {unit}"
             small, small_length = DURATION_UNITS[at + 1]
             second = rest // small_length
-            return f"{count} {unit} {second} {small}" if second else f"{count} {unit}"
+            return f"{number} {unit} {second} {small}" if second else f"{number} {unit}"
     return "0 s"
 
 
 def duration_ms(milliseconds: float) -> str:
-    """Return a duration in milliseconds as `duration` does."""
-    return duration(milliseconds / 1000)
+    """Return a duration in milliseconds as `duration` does; a negative one, of clocks that differ,
+    as none."""
+    return duration(max(0, milliseconds) / 1000)
 
 
 def ago(at_ms: int | None, now_ms: int) -> str:
     """Return how long before now a time was, or "never"."""
-    return "never" if not at_ms else f"{duration(max(0, now_ms - at_ms) // 1000)} ago"
+    return "never" if not at_ms else f"{duration_ms(now_ms - at_ms)} ago"
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

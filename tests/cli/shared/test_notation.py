@@ -118,7 +118,8 @@ def test_invalid_durations_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0, "0 s"), (0.0123, "0.012 s"), (0.42, "0.4 s"), (9.96, "10 s"), (59.4, "59 s"),
+        (0, "0 s"), (0.0123, "12 ms"), (0.42, "420 ms"), (1.46, "1.5 s"), (9.96, "10 s"),
+        (59.4, "59 s"),
         (60, "1 min"), (320, "5 min 20 s"), (7200, "2 h"), (183_600, "2 d 3 h"),
         (86_400 * 400 + 59, "400 d"), (-90, "-1 min 30 s"),
     ],
@@ -136,7 +137,8 @@ def test_sizes_and_counts_are_printed_for_people() -> None:
     assert count(0, "entry", "entries") == "0 entries"
     assert count(1200, "group") == "1,200 groups"
     assert ago(None, NOW_MS) == "never"
-    assert ago(NOW_MS - 90_500, NOW_MS) == "1 min 30 s ago"
+    assert ago(NOW_MS - 90_000, NOW_MS) == "1 min 30 s ago"
+    assert ago(NOW_MS + 5, NOW_MS) == "0 s ago"
 
 
 def test_kinds_of_sources_are_distinguished(tmp_path: Path) -> None:
