@@ -1,7 +1,6 @@
-"""Limits of bytes per second, kept by sleeping in the thread that moves the bytes; limits of log
-lines, kept by omitting some.
+"""Limits of bytes per second, kept by sleeping in the thread that moves the bytes.
 
-Used by jobs of the worker process, by folders as object storage, and for events of groups.
+Used by jobs of the worker process and by folders as object storage.
 """
 
 from __future__ import annotations
@@ -61,29 +60,3 @@ class SharedRateLimit:
                 limit = RateLimit(bytes_per_second, self._now, self._sleep)
                 self._last = bytes_per_second, limit
             return self._last[1]
-
-
-class LineLimit:
-    """At most `burst` log lines at once, and `per_second` on average. Pure."""
-
-    __slots__ = ("_burst", "_filled", "_now", "_omitted", "_per_second", "_room")
-
-    def __init__(self, now: Callable[[], float], burst: int, per_second: float) -> None:
-        self._now = now
-        self._burst = burst
-        self._per_second = per_second
-        self._room = float(burst)
-        self._filled = now()
-        self._omitted = 0
-
-    def admit(self) -> int | None:
-        """Return how many lines were omitted before this one; None if this one is omitted, too."""
-        now = self._now()
-        self._room = min(self._burst, self._room + (now - self._filled) * self._per_second)
-        self._filled = now
-        if self._room < 1:
-            self._omitted += 1
-            return None
-        self._room -= 1
-        omitted, self._omitted = self._omitted, 0
-        return omitted

@@ -9,12 +9,12 @@ service, whose lock it shares; called by the alter handlers.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkawire.broker import loggers
+from kafkawire.broker.change_log import BROKER, ChangeLog
 from kafkawire.broker.new_topics import name_fault
 from kafkawire.broker.overrides import (
     AlterConfigOp,
@@ -34,8 +34,6 @@ from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange
 
 if TYPE_CHECKING:
     from kafkawire.broker.parts import BrokerParts
-
-logger = logging.getLogger(__name__)
 
 # Expected failures of a transaction or a commit; any other exception is a bug and reported as one.
 FAILURES = (KafkaError, OSError)
@@ -64,9 +62,10 @@ class Resource:
 
 
 class ConfigService:
-    def __init__(self, broker: BrokerParts, changing: asyncio.Lock) -> None:
+    def __init__(self, broker: BrokerParts, changing: asyncio.Lock, log: ChangeLog) -> None:
         self._broker = broker
         self._changing = changing
+        self._log = log
 
     def layers(self) -> Layers:
         """Return the broker's current settings by layer."""
@@ -74,10 +73,10 @@ class ConfigService:
         return layers_of(broker.catalog, broker.node_id, broker.static)
 
     async def alter(
-        self, resources: Sequence[Resource], validate_only: bool
+        self, resources: Sequence[Resource], validate_only: bool, sender: str = BROKER
     ) -> list[KafkaError | None]:
         """Change settings; return an error or None for each resource, in order. All valid changes
-        are stored in one transaction."""
+        are stored in one transaction. `sender`: who asked, for the log."""
         give_way = self._broker.env.slices.give_way
         names = ((resource.type, resource.name) for resource in resources)
         twice = await slices.duplicates(names, give_way)
@@ -102,7 +101,7 @@ class ConfigService:
             everything = [change for of_one in changes for change in of_one]
             try:
                 await self._broker.metadata.alter_configs(everything)
-                await self._put_in_force(everything)
+                await self._put_in_force(everything, sender)
             except FAILURES as error:
                 failed = as_kafka_error(error)
                 return [
@@ -196,11 +195,20 @@ class ConfigService:
         if any(BROKER_CONFIGS[name].of_topic for name in names if name in BROKER_CONFIGS):
             await broker.log.alter_defaults()
 
-    async def _put_in_force(self, changes: Sequence[ConfigChange]) -> None:
+    def _stored(self, change: ConfigChange) -> str | None:
+        """Return the stored value before a change; None if there is none."""
+        if change.resource_type == ResourceType.TOPIC:
+            topic = self._broker.catalog.by_name.get(change.name)
+            return None if topic is None else topic.configs.get(change.key)
+        layers = self.layers()
+        stored = layers.of_cluster if change.name == ALL_BROKERS else layers.of_broker
+        return stored.get(change.key)
+
+    async def _put_in_force(self, changes: Sequence[ConfigChange], sender: str) -> None:
         broker = self._broker
         for change in changes:
+            self._log.configured(change, self._stored(change), sender)
             broker.catalog.apply_config(change)
-            _log_change(change)
             await broker.env.slices.give_way()
         of_brokers = [c.key for c in changes if c.resource_type == ResourceType.BROKER]
         if of_brokers:
@@ -213,23 +221,6 @@ class ConfigService:
             await broker.env.slices.give_way()
         if named:
             await broker.log.commit_log.committed()
-
-
-def _log_change(change: ConfigChange) -> None:
-    """Log a change in one line. The value of an unknown setting is left out, because it may be a
-    secret."""
-    resource = ResourceType(change.resource_type).name.lower()
-    foreign = change.resource_type == ResourceType.BROKER and change.key not in BROKER_CONFIGS
-    if foreign and change.value is not None:
-        logger.warning(
-            "%s %r: stored %s, but this broker does not know the setting: it has no effect",
-            resource,
-            change.name,
-            change.key,
-        )
-        return
-    value = "its default" if change.value is None else repr(change.value)
-    logger.info("%s %r: %s is now %s", resource, change.name, change.key, value)
 
 
 __all__ = [

@@ -12,12 +12,12 @@ transactions for their internal topics.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.answer_cache import AnswerCache
+from kafkawire.broker.change_log import BROKER, ChangeLog
 from kafkawire.broker.config_service import FAILURES, ConfigService, as_kafka_error
 from kafkawire.broker.new_topics import (
     GROUP_METADATA_TOPIC,
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from kafkawire.messages.create_topics import CreatableTopic
     from kafkawire.metadata.catalog import TopicInfo
 
-logger = logging.getLogger(__name__)
-
 # Created with share groups, not by a metadata request.
 _NOT_YET = frozenset({SHARE_GROUP_STATE_TOPIC})
 
@@ -67,13 +65,18 @@ class TopicService:
     def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
         self._changing = asyncio.Lock()
-        self.configs = ConfigService(broker, self._changing)
+        self.changes = ChangeLog(broker.env.clock.monotonic)
+        self.configs = ConfigService(broker, self._changing, self.changes)
         self.answers = AnswerCache(broker.catalog, broker.config)
 
     async def create(
-        self, topics: Sequence[CreatableTopic], validate_only: bool = False
+        self,
+        topics: Sequence[CreatableTopic],
+        validate_only: bool = False,
+        sender: str = BROKER,
     ) -> list[Created | KafkaError]:
-        """Create topics, all valid ones in one transaction; return a result for each, in order."""
+        """Create topics, all valid ones in one transaction; return a result for each, in order.
+        `sender`: who asked, for the log."""
         async with self._changing:
             outcomes = await self._plan(topics)
             wanted: list[tuple[int, NewTopic, Created]] = []
@@ -89,7 +92,7 @@ class TopicService:
             if validate_only or not wanted:
                 return results
             try:
-                made = await self._make([plan for _, plan, _ in wanted])
+                made = await self._make([plan for _, plan, _ in wanted], sender)
             except FAILURES as error:
                 for index, _, _ in wanted:
                     results[index] = as_kafka_error(error)
@@ -98,19 +101,18 @@ class TopicService:
                 result.topic = topic
             return results
 
-    async def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
+    async def auto_create(self, names: Iterable[str], sender: str) -> dict[str, ErrorCode]:
         """Create requested topics with default settings; return the error code of each that failed.
         One that exists by now is no error, because clients often request it concurrently."""
         give_way = self._broker.env.slices.give_way
         new = (self._new(name) for name in names if name not in _NOT_YET)
         wanted = await slices.collect(new, give_way)
         refused: dict[str, ErrorCode] = {}
-        outcomes = await self.create(wanted)
+        existing = ErrorCode.TOPIC_ALREADY_EXISTS
+        outcomes = await self.create(wanted, sender=f"Metadata of {sender}")
         for topic, outcome in zip(wanted, outcomes, strict=True):
             await give_way()
-            if isinstance(outcome, Created):
-                logger.info("auto-created topic %s for a client's Metadata request", topic.name)
-            elif outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            if isinstance(outcome, KafkaError) and outcome.code is not existing:
                 refused[topic.name] = outcome.code
         await slices.emptied(outcomes, give_way)
         await slices.emptied(wanted, give_way)
@@ -140,7 +142,7 @@ class TopicService:
             found[row.index] = broker.table.named(name, row.index)
         return found
 
-    async def delete(self, ids: Sequence[bytes]) -> dict[bytes, KafkaError]:
+    async def delete(self, ids: Sequence[bytes], sender: str = BROKER) -> dict[bytes, KafkaError]:
         """Delete topics by id, in one transaction; return the errors of those that were not
         deleted. Free the result with kafkawire.log.io.slices.emptied."""
         give_way = self._broker.env.slices.give_way
@@ -161,7 +163,7 @@ class TopicService:
                 await give_way()
             if gone:
                 try:
-                    await self._remove(gone)
+                    await self._remove(gone, sender)
                 except FAILURES as error:
                     failure = as_kafka_error(error)
                     for topic in gone:
@@ -169,7 +171,9 @@ class TopicService:
                         await give_way()
         return refused
 
-    async def create_partitions(self, wish: CreatePartitionsTopic, validate_only: bool) -> None:
+    async def create_partitions(
+        self, wish: CreatePartitionsTopic, validate_only: bool, sender: str = BROKER
+    ) -> None:
         """Add partitions to a topic; `wish.count` is the new total. Raises KafkaError."""
         async with self._changing:
             topic = self._broker.catalog.by_name.get(wish.name)
@@ -178,11 +182,12 @@ class TopicService:
             leaders = self._new_leaders(topic, wish)
             if validate_only:
                 return
+            before = len(topic.partitions)
             added = await self._broker.metadata.create_partitions(topic.id, wish.count, leaders)
             self._broker.catalog.add_partitions(topic.id, added)
             self._broker.log.add_topics([self._broker.catalog.by_id[topic.id]])
             await self._broker.log.commit_log.committed()
-            logger.info("topic %s now has %d partitions", topic.name, wish.count)
+            self.changes.grown(topic.name, before, wish.count, sender)
 
     async def _plan(self, topics: Sequence[CreatableTopic]) -> list[NewTopic | KafkaError]:
         """Validate the topics of one request, against existing ones and each other. The event loop
@@ -255,19 +260,20 @@ class TopicService:
             return _compacted("uncompressed", config.transaction_state_log_segment_bytes)
         return {}
 
-    async def _make(self, plans: list[NewTopic]) -> list[TopicInfo]:
+    async def _make(self, plans: list[NewTopic], sender: str) -> list[TopicInfo]:
         broker = self._broker
         made = await broker.metadata.create_topics(plans)
         for start in range(0, len(made), TOPICS_PER_SLICE):
             part = made[start : start + TOPICS_PER_SLICE]
             for topic in part:
                 broker.catalog.add_topic(topic)
+                self.changes.created(topic, sender)
             broker.log.add_topics(part)
             await broker.env.slices.pause()  # other tasks may run between two topics
         await broker.log.commit_log.committed()
         return made
 
-    async def _remove(self, topics: list[TopicInfo]) -> None:
+    async def _remove(self, topics: list[TopicInfo], sender: str) -> None:
         broker = self._broker
         await broker.metadata.delete_topics([topic.id for topic in topics])
         for topic in topics:
@@ -276,7 +282,7 @@ class TopicService:
             broker.table.remove(topic)
             broker.groups.topic_deleted(topic.name, topic.id)
             broker.log.remove_topic(topic)
-            logger.info("deleted topic %s", topic.name)
+            self.changes.deleted(topic, sender)
             await broker.env.slices.give_way()
         await broker.log.commit_log.committed()
 

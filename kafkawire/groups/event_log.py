@@ -18,9 +18,8 @@ from kafkawire.groups.classic.events import (
     MemberEvicted,
     RebalanceCompleted,
     RebalanceStarted,
-    shown,
 )
-from kafkawire.rate_limit import LineLimit
+from kafkawire.log_lines import LineLimit, shown
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ async def alter_configs(ctx: RequestContext, req: AlterConfigsRequest) -> AlterC
         kind, name = resource.resource_type, resource.resource_name
         resources.append(Resource(kind, name, await ctx.collect(wishes), replace=True))
         await ctx.give_way()
-    errors = await ctx.broker.topics.configs.alter(resources, req.validate_only)
+    errors = await ctx.broker.topics.configs.alter(resources, req.validate_only, ctx.sender)
     responses = (
         AlterConfigsResourceResponse(
             error_code=0 if error is None else error.code,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkawire.log.io import slices
+from kafkawire.log_lines import shown
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -48,6 +49,12 @@ class RequestContext:
     correlation_id: int
     on_park: Callable[[], None] = field(default=_nothing, repr=False)
     is_gone: Callable[[], bool] = field(default=_never, repr=False)
+
+    @property
+    def sender(self) -> str:
+        """The client and its address, for log lines."""
+        client = "a client" if self.client_id is None else f"client {shown(self.client_id)}"
+        return f"{client} at {self.client_host}"
 
     def park(self) -> None:
         """Mark this request as applied and only waiting: the next request of its connection may

@@ -47,4 +47,4 @@ async def _one(
 ) -> None:
     if twice:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    await ctx.broker.topics.create_partitions(topic, validate_only)
+    await ctx.broker.topics.create_partitions(topic, validate_only, ctx.sender)

@@ -30,7 +30,7 @@ async def create_topics(ctx: RequestContext, req: CreateTopicsRequest) -> list[B
     (a factor up to the number of brokers is accepted, but there is one replica), the timeout (the
     response is sent when it is done), quotas, access control.
     """
-    outcomes = await ctx.broker.topics.create(req.topics, req.validate_only)
+    outcomes = await ctx.broker.topics.create(req.topics, req.validate_only, ctx.sender)
     layers = ctx.broker.topics.configs.layers()
 
     def results() -> Iterator[CreatableTopicResult]:

@@ -92,4 +92,6 @@ async def _low_watermark(ctx: RequestContext, topic: str, asked: DeleteRecordsPa
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if offset <= partition.log_start:
         return partition.log_start
-    return await partition.delete_records(offset)
+    log_start = await partition.delete_records(offset)
+    ctx.broker.topics.changes.trimmed(topic, asked.partition_index, log_start, ctx.sender)
+    return log_start

@@ -47,7 +47,7 @@ async def delete_topics(ctx: RequestContext, req: DeleteTopicsRequest) -> Delete
         if topic is not None:
             names[topic_id] = topic.name
         await ctx.give_way()
-    refused = await ctx.broker.topics.delete(ids)
+    refused = await ctx.broker.topics.delete(ids, ctx.sender)
     results = (
         _result(
             names.get(topic_id, name) if fault is None else name,

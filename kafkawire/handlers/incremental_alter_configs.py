@@ -37,7 +37,7 @@ async def incremental_alter_configs(
             faults[index] = error
         resources.append(resource)
         await ctx.give_way()
-    errors = await ctx.broker.topics.configs.alter(resources, req.validate_only)
+    errors = await ctx.broker.topics.configs.alter(resources, req.validate_only, ctx.sender)
     responses = (
         _response(resource, faults.get(index) or error)
         for index, (resource, error) in enumerate(zip(resources, errors, strict=True))

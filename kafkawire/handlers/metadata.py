@@ -94,7 +94,7 @@ async def _entries_by_name(
         await ctx.give_way()
     refused: dict[str, ErrorCode] = {}
     if missing and req.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable:
-        refused = await ctx.broker.topics.auto_create(missing)
+        refused = await ctx.broker.topics.auto_create(missing, ctx.sender)
     entries = await ctx.collect(_by_name(ctx, name, refused) for name in names)
     await ctx.emptied(missing, refused)
     return entries

@@ -76,7 +76,7 @@ async def _pause(ctx: RequestContext, paused: bool) -> dict[str, Any]:
     broker = ctx.broker
     wish = AlterConfigOp("tier.paused", Op.SET, "true" if paused else "false")
     resource = Resource(ResourceType.BROKER, str(broker.node_id), [wish])
-    (error,) = await broker.topics.configs.alter([resource], False)
+    (error,) = await broker.topics.configs.alter([resource], False, ctx.sender)
     if error is not None:
         raise KafkaError(error.code, error.message)
     return {"paused": broker.config.tier_paused}

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kafkawire.groups.classic.member import Member
-
-MAX_SHOWN = 120
-"""Characters of an id or a reason in a log line; clients may send 32,767."""
+from kafkawire.log_lines import shown
 
 
 class Eviction(Enum):
@@ -153,12 +151,6 @@ def described(member: Member) -> str:
     instance = "" if member.instance_id is None else f", instance {shown(member.instance_id)}"
     client = f"client {shown(member.client_id)} at {shown(member.client_host)}"
     return f"member {shown(member.id)} ({client}{instance})"
-
-
-def shown(text: str) -> str:
-    """Return a client's text for a log line: of bounded length and in one line."""
-    cut = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
-    return cut if cut.isprintable() and cut else repr(cut)
 
 
 def counted(members: int) -> str:

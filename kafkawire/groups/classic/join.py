@@ -18,7 +18,6 @@ from kafkawire.groups.classic.events import (
     MemberEvicted,
     MemberJoined,
     MemberReplaced,
-    shown,
 )
 from kafkawire.groups.classic.member import Member, Protocols, protocols_of
 from kafkawire.groups.classic.rebalance import (
@@ -32,6 +31,7 @@ from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.classic.working_copy import Draft, join_error, joined, sync_error
 from kafkawire.groups.decision import Decision, session
 from kafkawire.groups.request import GroupRequest
+from kafkawire.log_lines import shown
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:

@@ -28,13 +28,13 @@ from kafkawire.groups.classic.events import (
     RebalanceStarted,
     counted,
     seconds,
-    shown,
 )
 from kafkawire.groups.classic.member import Member
 from kafkawire.groups.classic.states import LEGAL, GroupState
 from kafkawire.groups.classic.working_copy import Draft, join_error, joined, sync_error
 from kafkawire.groups.decision import JOIN, SYNC, Decision, session, session_member
 from kafkawire.groups.records import GroupRecord
+from kafkawire.log_lines import shown
 from kafkawire.messages.stored import GroupMetadataValue
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ Covers: kafkawire.groups.classic.events.
 
 from __future__ import annotations
 
-from kafkawire.groups.classic.events import MAX_SHOWN, shown
 from kafkawire.groups.decision import JOIN, SYNC
+from kafkawire.log_lines import MAX_SHOWN, shown
 from tests.kit.groups.script import Script, script, stable
 
 

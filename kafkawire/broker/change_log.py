@@ -1,0 +1,89 @@
+"""Writes changes of topics and settings to the log: what, which values, and which client asked.
+
+The number of lines is bounded, since one request may create a million topics.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from kafkawire.broker.overrides import ResourceType
+from kafkawire.codec.configs.settings import BROKER_CONFIGS
+from kafkawire.log_lines import LineLimit, shown
+from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange, TopicInfo
+
+logger = logging.getLogger(__name__)
+
+BURST = 200
+"""Lines at once: a deployment that creates its topics."""
+LINES_PER_S = 5.0
+"""Lines per second after a burst."""
+BROKER = "the broker"
+"""Asks for what clients need: internal topics, a command of its own."""
+
+
+class ChangeLog:
+    """Reports changes that are in force. `sender` names the client (`RequestContext.sender`)."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._limit = LineLimit(now, BURST, LINES_PER_S)
+
+    def created(self, topic: TopicInfo, sender: str) -> None:
+        """Report a new topic with the settings that it has of its own."""
+        configs = "".join(f", {key}={value}" for key, value in sorted(topic.configs.items()))
+        count = len(topic.partitions)
+        self._write("topic %s created by %s: %s%s", topic.name, sender, partitions(count), configs)
+
+    def deleted(self, topic: TopicInfo, sender: str) -> None:
+        """Report a deleted topic, as it was before."""
+        count = len(topic.partitions)
+        self._write("topic %s deleted by %s: it had %s", topic.name, sender, partitions(count))
+
+    def grown(self, name: str, before: int, after: int, sender: str) -> None:
+        """Report a topic that has more partitions."""
+        self._write(
+            "topic %s has %s instead of %d, added by %s", name, partitions(after), before, sender
+        )
+
+    def trimmed(self, name: str, index: int, log_start: int, sender: str) -> None:
+        """Report deleted records."""
+        self._write(
+            "records of %s-%d below offset %d deleted by %s", name, index, log_start, sender
+        )
+
+    def configured(self, change: ConfigChange, before: str | None, sender: str) -> None:
+        """Report a changed setting. The value of an unknown one is left out, because it may be a
+        secret."""
+        resource = _resource(change)
+        if change.resource_type == ResourceType.BROKER and change.key not in BROKER_CONFIGS:
+            if change.value is not None:
+                logger.warning(
+                    "%s: stored %s for %s, but this broker does not know the setting: it has no "
+                    "effect", resource, shown(change.key), sender,
+                )  # fmt: skip
+            return
+        value = "its default" if change.value is None else repr(change.value)
+        was = "its default" if before is None else repr(before)
+        self._write("%s: %s is now %s, was %s; set by %s", resource, change.key, value, was, sender)
+
+    def _write(self, line: str, *values: object) -> None:
+        if not logger.isEnabledFor(logging.INFO):
+            return
+        omitted = self._limit.admit()
+        if omitted is None:
+            return
+        if omitted:
+            logger.warning("%d changes of topics were not logged: too many at a time", omitted)
+        logger.info(line, *values)
+
+
+def partitions(count: int) -> str:
+    """Return a number of partitions in words."""
+    return "1 partition" if count == 1 else f"{count} partitions"
+
+
+def _resource(change: ConfigChange) -> str:
+    if change.resource_type == ResourceType.BROKER and change.name == ALL_BROKERS:
+        return "all brokers"
+    return f"{ResourceType(change.resource_type).name.lower()} {shown(change.name)}"
