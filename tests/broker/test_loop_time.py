@@ -6,6 +6,8 @@ import asyncio
 import socket
 import time
 
+import pytest
+
 from tests.kit.loop_time import MeasuredLoop, MeasuredSelector
 
 SIZE = 50_000_000
@@ -17,6 +19,7 @@ def burn(cpu_s: float) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_work_is_counted_without_copies_of_transport() -> None:
     async def write(computed_s: float) -> float:
         loop = asyncio.get_running_loop()

@@ -176,7 +176,7 @@ class LogModel(RuleBasedStateMachine):
         logging.disable(logging.NOTSET)
 
 
-TestLogModel = LogModel.TestCase
+TestLogModel = pytest.mark.slow(LogModel.TestCase)
 TestLogModel.settings = hypothesis_settings(
     max_examples=max(100, hypothesis_settings().max_examples),  # fewer hardly append
     stateful_step_count=30,

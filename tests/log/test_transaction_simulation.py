@@ -218,14 +218,14 @@ class Simulation:
 
 
 @pytest.mark.parametrize("kind", ["delete", "compact", "remote"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0])
 async def test_committed_readers_see_whole_transactions(seed: int, kind: str) -> None:
     await Simulation(seed, kind).run()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delete", "compact", "remote"])
-@pytest.mark.parametrize("seed", range(100, 140))
+@pytest.mark.parametrize("seed", [1, 2, 3, *range(100, 140)])
 async def test_committed_readers_see_whole_transactions_often(seed: int, kind: str) -> None:
     await Simulation(seed, kind).run()
 

@@ -209,13 +209,13 @@ def run(steps: list[Any]) -> Pair:
     return pair
 
 
-@settings(max_examples=300)
+@settings(max_examples=15 * settings().max_examples)
 @given(st.lists(STEPS, max_size=40))
 def test_every_answer_and_state_is_the_model_s(steps: list[Any]) -> None:
     run(steps)
 
 
-@settings(max_examples=200)
+@settings(max_examples=10 * settings().max_examples)
 @given(st.lists(STEPS, max_size=40), st.floats(0, 1))
 def test_recovery_from_any_checkpoint_gives_the_same_state(steps: list[Any], part: float) -> None:
     model = run(steps).model
@@ -231,7 +231,7 @@ def test_recovery_from_any_checkpoint_gives_the_same_state(steps: list[Any], par
     assert seen(after) == (entries, opened, [each for each in aborted if each[2] >= checkpoint])
 
 
-@settings(max_examples=200)
+@settings(max_examples=10 * settings().max_examples)
 @given(st.lists(STEPS, max_size=40))
 def test_the_last_stable_offset_at_each_high_watermark(steps: list[Any]) -> None:
     """Replay one batch at a time, the high watermark some batches after: no record below the last
