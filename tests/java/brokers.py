@@ -47,4 +47,4 @@ def create_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = [NewTopic(name, count, replication_factor=1) for name, count in partitions.items()]
     for created in admin.create_topics(new).values():
-        created.result(20)
+        created.result(60)

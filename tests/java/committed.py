@@ -82,7 +82,7 @@ def partitions_of(client: Consumer | AdminClient, *topics: str) -> list[tuple[st
 
 def topic_partitions(client: Consumer | AdminClient, topic: str) -> list[tuple[str, int]]:
     """Return the partitions of a topic, none while it does not exist."""
-    return [(topic, p) for p in client.list_topics(topic, timeout=10).topics[topic].partitions]
+    return [(topic, p) for p in client.list_topics(topic, timeout=60).topics[topic].partitions]
 
 
 def read_all(bootstrap: str, *topics: str) -> list[Message]:
@@ -98,7 +98,7 @@ def wait_until_stable(bootstrap: str, *topics: str) -> None:
 
     def offsets(level: IsolationLevel) -> dict[tuple[str, int], int]:
         asked = admin.list_offsets(latest, isolation_level=level, request_timeout=10)
-        return {(at.topic, at.partition): f.result(20).offset for at, f in asked.items()}
+        return {(at.topic, at.partition): f.result(60).offset for at, f in asked.items()}
 
     def stable() -> bool:
         both = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED

@@ -180,7 +180,7 @@ def committed(
     """The group's offsets, those that are set."""
     asked = ConsumerGroupTopicPartitions(group, partitions)
     (found,) = admin.list_consumer_group_offsets([asked]).values()
-    return [at for at in found.result(20).topic_partitions if at.offset >= 0]
+    return [at for at in found.result(60).topic_partitions if at.offset >= 0]
 
 
 def by_partition(records: list[Message]) -> dict[int, list[bytes]]:

@@ -153,7 +153,7 @@ def test_members_commit_while_others_join(side: Side) -> None:
             codes = side.txn_commit(owner, group, {(topic, 0): 3}, version, **ids)
             assert codes == [BAD_GENERATION]
         side.join(group, member=member)
-        joining.result(30)
+        joining.result(60)
     assert side.end_old(owner, True) == 0
     side.settle(owner)
     assert side.committed(group, (topic, 0), stable=True) == (0, 2)

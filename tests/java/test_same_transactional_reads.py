@@ -114,7 +114,7 @@ def test_reader_waits_at_the_last_stable_offset(side: Side) -> None:
         assert side.fetch(part, 2, committed=False, wait_ms=LONG_MS).values() == [b"c"]
         assert not waiting.done()
         assert side.end_old(owner, True) == 0
-        found = waiting.result(30)
+        found = waiting.result(60)
     assert (found.stable, found.values()) == (4, [b"T0", b"T1", b"c"])
 
 

@@ -22,7 +22,7 @@ def test_killed_driver_repeats_its_micro_batch(
     for side, address in sides:
         topic = f"{name}-{step}"
         admin = AdminClient({"bootstrap.servers": address})
-        admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
+        admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(60)
         driver = Driver(address, topic)
         assert driver.commit(0), side
         with pytest.MonkeyPatch.context() as patched:
@@ -36,7 +36,7 @@ def test_killed_driver_repeats_its_micro_batch(
 
 def test_tools_see_transactions_of_the_sink(tool: Tool, bootstrap: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, 3, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, 3, 1)])[name].result(60)
     driver = Driver(bootstrap, name)
     assert driver.commit(0)
     with pytest.MonkeyPatch.context() as patched:

@@ -16,7 +16,7 @@ from kafkawire.codec.compile import encode
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.registry import APIS
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 SENT_AT_ONCE = 64 << 10
 
 

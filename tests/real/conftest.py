@@ -97,7 +97,7 @@ def make_topic(admin: AdminClient, name: str) -> MakeTopic:
         config = {key.replace("_", "."): value for key, value in configs.items()}
         new = NewTopic(topic, partitions, replication_factor=1, config=config)
         for future in admin.create_topics([new]).values():
-            future.result(20)
+            future.result(60)
         wait_for(lambda: is_seen(admin, topic, partitions))
         return topic
 
@@ -106,5 +106,5 @@ def make_topic(admin: AdminClient, name: str) -> MakeTopic:
 
 def is_seen(admin: AdminClient, topic: str, partitions: int) -> bool:
     """Whether metadata contains the topic: in Kafka that is a little after the response."""
-    found = admin.list_topics(topic, timeout=10).topics[topic]
+    found = admin.list_topics(topic, timeout=60).topics[topic]
     return found.error is None and len(found.partitions) == partitions

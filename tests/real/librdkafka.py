@@ -79,5 +79,5 @@ def poll(consumer: Consumer) -> list[Message]:
 
 def code_of(future: Any) -> int:
     with pytest.raises(KafkaException) as caught:
-        future.result(20)
+        future.result(60)
     return int(caught.value.args[0].code())

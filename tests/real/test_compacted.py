@@ -50,7 +50,7 @@ def make(broker: BrokerProcess, topic: str, **configs: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 2})
     new = NewTopic(topic, 1, replication_factor=1, config={"cleanup.policy": "compact"} | config)
     for future in admin.create_topics([new]).values():
-        future.result(20)
+        future.result(60)
 
 
 def producer(broker: BrokerProcess, **more: Any) -> Producer:
@@ -118,7 +118,7 @@ def by_aiokafka(broker: BrokerProcess, topic: str, count: int) -> list[Row]:
         try:
             rows = []
             for _ in range(count):
-                r = await asyncio.wait_for(consumer.getone(), 20)
+                r = await asyncio.wait_for(consumer.getone(), 60)
                 rows.append((r.offset, r.timestamp, r.key, r.value, list(r.headers)))
             return rows
         finally:
@@ -258,6 +258,6 @@ def test_topic_changed_to_compacted_is_cleaned(broker: BrokerProcess, name: str)
     change = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[change])
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(20)
+        future.result(60)
     wait_for(lambda: len(by_confluent(broker, name)) == 5, 30)
     assert [row[3] for row in by_confluent(broker, name)] == [b"%d" % n for n in range(45, 50)]

@@ -175,7 +175,7 @@ def test_static_member_restarts_without_rebalance(
 
 
 def members_of(admin: AdminClient, group: str) -> dict[str, str]:
-    described = admin.describe_consumer_groups([group])[group].result(20)
+    described = admin.describe_consumer_groups([group])[group].result(60)
     return {m.group_instance_id: m.member_id for m in described.members}
 
 

@@ -35,20 +35,20 @@ from tests.real.members import wait_for
 
 
 def test_admin_topics(admin: AdminClient, name: str) -> None:
-    admin.create_topics([NewTopic(name, 3, 1)], validate_only=True)[name].result(20)
-    assert name not in admin.list_topics(timeout=10).topics
-    admin.create_topics([NewTopic(name, 3, 1)])[name].result(20)
+    admin.create_topics([NewTopic(name, 3, 1)], validate_only=True)[name].result(60)
+    assert name not in admin.list_topics(timeout=60).topics
+    admin.create_topics([NewTopic(name, 3, 1)])[name].result(60)
     futures = admin.create_topics([NewTopic(name, 3, 1)])
     assert code_of(futures[name]) == KafkaError.TOPIC_ALREADY_EXISTS
-    described = admin.describe_topics(TopicCollection([name]))[name].result(20)
+    described = admin.describe_topics(TopicCollection([name]))[name].result(60)
     assert [p.id for p in described.partitions] == [0, 1, 2]
     assert not described.is_internal
-    admin.create_partitions([NewPartitions(name, 5)])[name].result(20)
-    wait_for(lambda: len(admin.list_topics(name, timeout=10).topics[name].partitions) == 5)
+    admin.create_partitions([NewPartitions(name, 5)])[name].result(60)
+    wait_for(lambda: len(admin.list_topics(name, timeout=60).topics[name].partitions) == 5)
     futures = admin.create_partitions([NewPartitions(name, 4)])
     assert code_of(futures[name]) == KafkaError.INVALID_PARTITIONS
-    admin.delete_topics([name])[name].result(20)
-    wait_for(lambda: name not in admin.list_topics(timeout=10).topics)
+    admin.delete_topics([name])[name].result(60)
+    wait_for(lambda: name not in admin.list_topics(timeout=60).topics)
     assert code_of(admin.delete_topics([name])[name]) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
@@ -109,14 +109,14 @@ def test_changed_setting_takes_effect_at_once(
 
 
 def test_broker_configs_are_described(admin: AdminClient) -> None:
-    (node,) = admin.list_topics(timeout=10).brokers
+    (node,) = admin.list_topics(timeout=60).brokers
     found = describe(admin, ConfigResource(ResourceType.BROKER, str(node)))
     assert found["num.partitions"].value == "1"
     assert found["offsets.topic.num.partitions"].value == "50"
 
 
 def describe(admin: AdminClient, resource: ConfigResource) -> dict[str, ConfigEntry]:
-    found = admin.describe_configs([resource])[resource].result(20)
+    found = admin.describe_configs([resource])[resource].result(60)
     assert isinstance(found, dict)
     return found
 
@@ -130,7 +130,7 @@ def alter(
     for setting, value, operation in changes:
         entry = ConfigEntry(setting, value, incremental_operation=operation)
         resource.add_incremental_config(entry)
-    admin.incremental_alter_configs([resource])[resource].result(20)
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def test_admin_groups(
@@ -141,7 +141,7 @@ def test_admin_groups(
     member = make_consumer(name, topic, client_id="somebody")
     read(member, 3)
     member.commit(asynchronous=False)
-    described = admin.describe_consumer_groups([name])[name].result(20)
+    described = admin.describe_consumer_groups([name])[name].result(60)
     assert (described.state, described.is_simple_consumer_group) == (
         ConsumerGroupState.STABLE,
         False,
@@ -155,10 +155,10 @@ def test_admin_groups(
     member.close()
     assert name in listed(admin, {ConsumerGroupState.EMPTY})
     asked = ConsumerGroupTopicPartitions(name)
-    found = admin.list_consumer_group_offsets([asked])[name].result(20).topic_partitions
+    found = admin.list_consumer_group_offsets([asked])[name].result(60).topic_partitions
     assert {(at.partition, at.offset) for at in found} == {(0, 2), (1, 1)}
     back = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0, 1)])
-    admin.alter_consumer_group_offsets([back])[name].result(20)
+    admin.alter_consumer_group_offsets([back])[name].result(60)
     assert [m.offset() for m in read(make_consumer(name, topic), 1)] == [1]
 
 
@@ -171,13 +171,13 @@ def test_groups_are_deleted(
     simple.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
     simple.close()
     assert name in listed(admin, set())
-    admin.delete_consumer_groups([name])[name].result(20)
+    admin.delete_consumer_groups([name])[name].result(60)
     assert name not in listed(admin, set())
     assert code_of(admin.delete_consumer_groups([name])[name]) == KafkaError.GROUP_ID_NOT_FOUND
 
 
 def listed(admin: AdminClient, states: set[ConsumerGroupState]) -> set[str]:
-    found = admin.list_consumer_groups(states=states).result(20)
+    found = admin.list_consumer_groups(states=states).result(60)
     assert not found.errors
     return {group.group_id for group in found.valid}
 
@@ -193,7 +193,7 @@ def test_list_offsets_and_delete_records(
     assert offset_at(admin, at, OffsetSpec.latest()) == 3
     assert offset_at(admin, at, OffsetSpec.max_timestamp()) == 1
     assert offset_at(admin, at, OffsetSpec.for_timestamp(START_MS + 500)) == 1
-    deleted = admin.delete_records([TopicPartition(topic, 0, 2)])[at].result(20)
+    deleted = admin.delete_records([TopicPartition(topic, 0, 2)])[at].result(60)
     assert deleted.low_watermark == 2
     assert offset_at(admin, at, OffsetSpec.earliest()) == 2
     futures = admin.delete_records([TopicPartition(topic, 0, 9)])
@@ -201,11 +201,11 @@ def test_list_offsets_and_delete_records(
 
 
 def offset_at(admin: AdminClient, at: TopicPartition, spec: OffsetSpec) -> int:
-    return int(admin.list_offsets({at: spec})[at].result(20).offset)
+    return int(admin.list_offsets({at: spec})[at].result(60).offset)
 
 
 def test_describe_cluster(admin: AdminClient) -> None:
-    found = admin.describe_cluster().result(20)
+    found = admin.describe_cluster().result(60)
     assert len(found.cluster_id) == 22
     assert len(found.nodes) == 1
     assert found.controller is not None

@@ -57,7 +57,7 @@ def ends(admin: AdminClient, topic: str, level: IsolationLevel) -> int:
     """Return the end of the first partition."""
     at = TopicPartition(topic, 0)
     found = admin.list_offsets({at: OffsetSpec.latest()}, isolation_level=level)
-    return int(found[at].result(20).offset)
+    return int(found[at].result(60).offset)
 
 
 def values(messages: list[Message]) -> list[int]:

@@ -145,7 +145,7 @@ def test_copies_exactly_once_when_the_broker_is_killed(
         admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 2})
         new = [NewTopic(topic, PARTITIONS, replication_factor=1) for topic in (source, sink)]
         for future in admin.create_topics(new).values():
-            future.result(20)
+            future.result(60)
         produce(broker.bootstrap, source, rows(0, FIRST + MORE))
         done = threading.Event()
         arguments = (broker.bootstrap, name, source, sink, "0")

@@ -205,7 +205,7 @@ def test_wrong_newest_timestamp_in_header_is_corrected(
     assert found.offset == -1
 
 
-def raw(bootstrap: str, data: bytes, limit_s: float = 10) -> bytes:
+def raw(bootstrap: str, data: bytes, limit_s: float = 60) -> bytes:
     """The bytes received until the broker closes or has sent one whole frame."""
     with socket.create_connection(address(bootstrap), limit_s) as connection:
         connection.sendall(data)

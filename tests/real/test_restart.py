@@ -90,7 +90,7 @@ def poll(consumer: Consumer) -> list[Message]:
 def make(bootstrap: str, topic: str, partitions: int, **config: str) -> AdminClient:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {name.replace("_", "."): value for name, value in config.items()}
-    admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(60)
     return admin
 
 
@@ -166,7 +166,7 @@ def test_group_continues_without_rebalance_after_restart(
     assert members_of(admin, name) == ids
     assert [member.assigned for member in members] == held
     asked = ConsumerGroupTopicPartitions(name)
-    found = admin.list_consumer_group_offsets([asked])[name].result(20).topic_partitions
+    found = admin.list_consumer_group_offsets([asked])[name].result(60).topic_partitions
     assert {(at.partition, at.offset) for at in found} == {(p, 7 + p) for _, p in held[0]}
     for member in members:
         member.leave()
@@ -175,7 +175,7 @@ def test_group_continues_without_rebalance_after_restart(
 def members_of(admin: AdminClient, group: str) -> set[str]:
     """The member ids of a group; none while its coordinator is being loaded."""
     try:
-        described = admin.describe_consumer_groups([group])[group].result(30)
+        described = admin.describe_consumer_groups([group])[group].result(60)
     except KafkaException as failure:
         if failure.args[0].code() == KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
             return set()
@@ -186,12 +186,12 @@ def members_of(admin: AdminClient, group: str) -> set[str]:
 def test_topics_and_settings_survive_kill(broker: BrokerProcess, name: str) -> None:
     admin = make(broker.bootstrap, name, 3, retention_ms="1234567", cleanup_policy="compact")
     make(broker.bootstrap, name + "-gone", 1)
-    admin.delete_topics([name + "-gone"])[name + "-gone"].result(20)
+    admin.delete_topics([name + "-gone"])[name + "-gone"].result(60)
     broker.kill()
     broker.start()
-    topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=20).topics
+    topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=60).topics
     assert len(topics[name].partitions) == 3
     assert name + "-gone" not in topics
     place = ConfigResource(ResourceType.TOPIC, name)
-    found = admin.describe_configs([place])[place].result(20)
+    found = admin.describe_configs([place])[place].result(60)
     assert (found["retention.ms"].value, found["cleanup.policy"].value) == ("1234567", "compact")

@@ -100,7 +100,7 @@ def test_fork_server_has_imported_kernels_and_one_thread() -> None:
         pytest.skip("only Linux lists the threads of a process")
     environ = {k: v for k, v in os.environ.items() if k not in ("OMP_NUM_THREADS",)}
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environ, timeout=120
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environ, timeout=600
     )
     assert (done.stdout.strip(), done.stderr) == ("[] 1", "")
 
@@ -115,7 +115,7 @@ def test_fork_server_objects_are_excluded_from_collection() -> None:
         "print(len(gc.get_objects()), gc.get_freeze_count())"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     )
     watched, frozen = map(int, ran.stdout.split())
     assert frozen > 50_000 > 50 * watched
@@ -137,7 +137,7 @@ def test_fork_server_ignores_failed_import(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("raise NameError('half written')")
     ran = subprocess.run(
         [sys.executable, "-c", BROKEN, str(tmp_path)],
-        capture_output=True, text=True, check=True, timeout=120,
+        capture_output=True, text=True, check=True, timeout=600,
     )  # fmt: skip
     assert ran.stdout.split() == ["False", "True"]
 
@@ -165,7 +165,7 @@ def test_fork_server_keeps_memory_freed_by_arrow() -> None:
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("MIMALLOC", "ARROW"))}
     ran = subprocess.run(
         [sys.executable, "-c", KEEPS],
-        capture_output=True, text=True, check=True, timeout=120, env=environ,
+        capture_output=True, text=True, check=True, timeout=600, env=environ,
     )  # fmt: skip
     pool, faults = ran.stdout.split()
     if pool != "mimalloc":
@@ -200,7 +200,7 @@ except SessionError as reason:
 def test_start_is_quiet_and_failure_is_reported(tmp_path: Path) -> None:
     need_java()
     done = subprocess.run(
-        [sys.executable, "-c", QUIET], capture_output=True, text=True, cwd=tmp_path, timeout=200
+        [sys.executable, "-c", QUIET], capture_output=True, text=True, cwd=tmp_path, timeout=600
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Spark does not start with master 'nonsense': ")
@@ -240,7 +240,7 @@ def test_settings_of_spark_submit_take_precedence(tmp_path: Path) -> None:
     ]
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     done = subprocess.run(
-        [str(submit), *arguments, str(script)], capture_output=True, text=True, timeout=200,
+        [str(submit), *arguments, str(script)], capture_output=True, text=True, timeout=600,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable}, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -69,20 +69,20 @@ class Topics:
         settings = {key.replace("_", "."): value for key, value in config.items()}
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
-        admin.create_topics([new])[name].result(30)
+        admin.create_topics([new])[name].result(60)
         self.rows |= {(name, partition): [] for partition in range(partitions)}
 
     def add_partitions(self, name: str, partitions: int) -> None:
         from confluent_kafka.admin import NewPartitions
 
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.create_partitions([NewPartitions(name, partitions)])[name].result(30)
+        admin.create_partitions([NewPartitions(name, partitions)])[name].result(60)
         for partition in range(partitions):
             self.rows.setdefault((name, partition), [])
 
     def delete(self, name: str) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.delete_topics([name])[name].result(30)
+        admin.delete_topics([name])[name].result(60)
         self.rows = {key: rows for key, rows in self.rows.items() if key[0] != name}
 
     def produce(self, name: str, records: Iterable[Row], codec: str = "none") -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-LIMIT_S = 30
+LIMIT_S = 60
 
 
 class TransactionalTopic:

@@ -102,7 +102,7 @@ def alter(bootstrap: str, topic: str, **settings: str) -> None:
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def partitions(
@@ -154,7 +154,7 @@ def test_counts_allow_changes_of_topics_and_find_changes_of_table(
         "--source", str(topics.broker.data), "--bootstrap", bootstrap, "--json",
         "--master", "local[2]",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 1, done.stderr
     plain = json.loads(done.stdout)
     verdicts = {each["topic"]: each["counts"]["verdict"] for each in plain["partitions"]}
@@ -215,7 +215,7 @@ def test_ctrl_c_ends_audit_with_130(moment: str, tmp_path: Path) -> None:
             assert process.stderr is not None
             assert any(moment in line for line in process.stderr)
             process.send_signal(signal.SIGINT)
-            printed, said = process.communicate(timeout=100)  # Java, too, has ended
+            printed, said = process.communicate(timeout=600)  # Java, too, has ended
         finally:
             process.kill()
     assert process.returncode == 130, said

@@ -213,7 +213,7 @@ class Round:
             assert self.broker is not None
             here += f" --server {self.broker.bootstrap}"
         done = subprocess.run(
-            ["sh", "-c", here], cwd=self.folder, capture_output=True, text=True, timeout=300,
+            ["sh", "-c", here], cwd=self.folder, capture_output=True, text=True, timeout=600,
             check=False, env=self.environ,
         )  # fmt: skip
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"

@@ -196,7 +196,7 @@ def test_log_start_moved_beyond_plan(topics: Topics, folder: Path) -> None:
     admin = AdminClient({"bootstrap.servers": topics.bootstrap})
     gone = TopicPartition("short", 0, 150)
     for future in admin.delete_records([gone]).values():
-        future.result(30)
+        future.result(60)
     wait_until(lambda: before - set(segments(folder)), "a segment is gone")
     wait_until(lambda: open_catalog(source).bounds("short", 0).start == 150, "in the manifest")
     with pytest.raises(DataLoss, match=r"partition 0 of topic 'short'"):

@@ -207,7 +207,7 @@ def test_retention_beyond_checkpoint_fails_or_is_skipped(
     topics.fill("trimmed", 100)
     admin = AdminClient({"bootstrap.servers": topics.bootstrap})
     trim = [TopicPartition("trimmed", 0, 150)]
-    next(iter(admin.delete_records(trim).values())).result(30)
+    next(iter(admin.delete_records(trim).values())).result(60)
     reported = refusal(lambda: sink.run(spark, topics.bootstrap, **options))
     assert reported.startswith("offsets [100, 150) of trimmed-0 are not there any more")
     sink.run(spark, topics.bootstrap, **options, failOnDataLoss="false")

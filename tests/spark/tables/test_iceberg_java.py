@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.real, pytest.mark.java]
 
 NAME = "shop.orders"
-WITHIN_S = 120.0
+WITHIN_S = 600.0
 DRIVER = """
 import sys
 from kafkawire.spark.pipeline.engine import Engine

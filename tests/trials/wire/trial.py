@@ -29,7 +29,7 @@ MEMORY_SLACK = 48 << 20
 """Memory of modules imported at first use, buffers of the response, reserves of the allocator."""
 ANSWER_WITHIN_S = 60.0
 GARBAGE_WITHIN_S = 20.0
-LOGGED_WITHIN_S = 10.0
+LOGGED_WITHIN_S = 60.0
 SHORT_EXTREMES, SHORT_GARBAGE, SHORT_STRETCHES = 25, 200, 30
 SETTINGS = {"auto.create.topics.enable": "false", "group.initial.rebalance.delay.ms": "0"}
 
