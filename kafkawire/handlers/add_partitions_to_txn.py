@@ -8,6 +8,7 @@ others get OPERATION_NOT_ATTEMPTED.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 
 from kafkawire.codec.errors import ErrorCode
@@ -30,6 +31,9 @@ from kafkawire.transactions.machine.wire import (
     single_transaction,
 )
 
+MAX_WAITING = 64
+"""Transactions of one request that wait for the same commit."""
+
 CodeOf = Callable[[TopicPartition], ErrorCode]
 
 
@@ -38,24 +42,33 @@ async def add_partitions_to_txn(
 ) -> AddPartitionsToTxnResponse:
     """Add or verify the partitions of each transaction of the request."""
     if ctx.version < BATCHED_FROM:
-        topics = await _results(ctx, single_transaction(req))
+        topics = await _results(ctx, single_transaction(req), ctx.park)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
     response = AddPartitionsToTxnResponse()
-    for one in req.transactions:
-        result = AddPartitionsToTxnResult(one.transactional_id, await _results(ctx, one))
-        response.results_by_transaction.append(result)
+    for start in range(0, len(req.transactions), MAX_WAITING):
+        part = req.transactions[start : start + MAX_WAITING]
+        found = await asyncio.gather(*(_results(ctx, one) for one in part))
+        response.results_by_transaction += [
+            AddPartitionsToTxnResult(one.transactional_id, topics)
+            for one, topics in zip(part, found, strict=True)
+        ]
         await ctx.give_way()
     return response
 
 
 async def _results(
-    ctx: RequestContext, one: AddPartitionsToTxnTransaction
+    ctx: RequestContext,
+    one: AddPartitionsToTxnTransaction,
+    decided: Callable[[], None] | None = None,
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """Return the result of each partition of one transaction, by topic."""
+    """Return the result of each partition of one transaction, by topic; call `decided` when the
+    coordinator has decided on all of them."""
     partitions = await ctx.counted(
         (topic.name, index) for topic in one.topics for index in topic.partitions
     )
-    code_of = await _refused(ctx, partitions) or await _asked(ctx, one, frozenset(partitions))
+    code_of = await _refused(ctx, partitions) or await _asked(
+        ctx, one, frozenset(partitions), decided
+    )
     found: dict[str, AddPartitionsToTxnTopicResult] = {}
     for at in partitions:
         topic, index = at
@@ -85,12 +98,15 @@ async def _refused(ctx: RequestContext, partitions: Iterable[TopicPartition]) ->
 
 
 async def _asked(
-    ctx: RequestContext, one: AddPartitionsToTxnTransaction, partitions: frozenset[TopicPartition]
+    ctx: RequestContext,
+    one: AddPartitionsToTxnTransaction,
+    partitions: frozenset[TopicPartition],
+    decided: Callable[[], None] | None,
 ) -> CodeOf:
     """Return the codes that the coordinator answers."""
     request = partitions_request(one, partitions, ctx.version)
     transactions = ctx.broker.transactions
     if isinstance(request, AddPartitions):
-        code = (await transactions.ask(request)).code
+        code = (await transactions.ask(request, decided)).code
         return lambda _: code
     return (await transactions.verify(request)).__getitem__

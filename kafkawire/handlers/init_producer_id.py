@@ -25,4 +25,6 @@ async def init_producer_id(
     if (req.producer_id == NONE) != (req.producer_epoch == NONE):
         return init_producer_response(Answer(ErrorCode.INVALID_REQUEST), ctx.version)
     asked = None if req.transactional_id is None else init_producer_of(req)
-    return init_producer_response(await ctx.broker.transactions.init_producer(asked), ctx.version)
+    # Parked once it is decided: the commits of pipelined requests are shared.
+    answer = await ctx.broker.transactions.init_producer(asked, ctx.park)
+    return init_producer_response(answer, ctx.version)

@@ -37,6 +37,8 @@ async def _leave(ctx: RequestContext, req: LeaveGroupRequest) -> LeaveGroupRespo
         )
         asked.append(ctx.broker.groups.leave_group(client_of(ctx), ctx.version, part))
         await ctx.give_way()
+    if any(not answer.done() for answer in asked):
+        ctx.park()  # all members have left: the commits of pipelined requests are shared
     response = LeaveGroupResponse()
     for one in asked:
         answer = await one

@@ -69,6 +69,7 @@ T = TypeVar("T")
 Decide = Callable[[int, "int | None"], TransactionDecision]
 """A decision at a time, with a fresh producer id if one was needed."""
 Reply = Callable[[Answer], None]
+Decided = Callable[[], None]
 TakeProducerId = Callable[[], Awaitable[int]]
 
 
@@ -101,16 +102,18 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
 
     # -- requests -------------------------------------------------------------------------
 
-    def submit(self, request: Request, reply: Reply) -> None:
-        """Decide a request now; `reply` is called with its answer when it is due, which may be
-        before this returns. Hot."""
+    def submit(self, request: Request, reply: Reply, decided: Decided | None = None) -> None:
+        """Decide a request now; `reply` is called with its answer when it is due, perhaps before
+        this returns; `decided` earlier: now, or once a producer id that is needed is taken. Hot."""
         if self.phase is not CoordinatorPhase.ACTIVE:
             reply(Answer(self.phase.value))
             return
         self._waiting[reply] = None
         decide = partial(self.shard.decide, request)
         if self._decide(decide, request, partial(self._answer, reply)):
-            self.env.spawn(self._decide_with_id(decide, request, reply), "take a producer id")
+            self.env.spawn(self._decide_with_id(decide, request, reply, decided), "take an id")
+        elif decided is not None:
+            decided()
 
     def ask(self, request: Request) -> asyncio.Future[Answer]:
         """As `submit`; the future gets the answer."""
@@ -169,7 +172,9 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
             del self._waiting[reply]
             reply(answer)
 
-    async def _decide_with_id(self, decide: Decide, request: Request, reply: Reply) -> None:
+    async def _decide_with_id(
+        self, decide: Decide, request: Request, reply: Reply, decided: Decided | None
+    ) -> None:
         """Decide again with a fresh producer id, unless the answer was given meanwhile."""
         try:
             fresh_id = await self.take_producer_id()
@@ -182,15 +187,13 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
             return
         if reply in self._waiting:
             self._decide(decide, request, partial(self._answer, reply), fresh_id)
+            if decided is not None:
+                decided()
 
     # -- decisions ------------------------------------------------------------------------
 
     def _decide(
-        self,
-        decide: Decide,
-        what: Request | str,
-        answer: Reply,
-        fresh_id: int | None = None,
+        self, decide: Decide, what: Request | str, answer: Reply, fresh_id: int | None = None
     ) -> bool:
         """Decide `what` and carry it out. True: nothing was done, a fresh producer id is needed."""
         now_ms = self.env.clock.now_ms()

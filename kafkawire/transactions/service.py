@@ -143,21 +143,26 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
 
     # -- requests -------------------------------------------------------------------------
 
-    def submit(self, request: Request, reply: Reply) -> None:
+    def submit(
+        self, request: Request, reply: Reply, decided: Callable[[], None] | None = None
+    ) -> None:
         """Have the coordinator of an id decide a request now; `reply` is called with its answer,
-        perhaps before this returns. What is wrong with a request whatever the state of its id is
-        answered without a coordinator too, as in Kafka. Hot."""
+        perhaps before this returns, and `decided` as by the coordinator. What is wrong with a
+        request whatever the state of its id is answered without a coordinator too, as in Kafka.
+        Hot."""
         code = self._check(request)
         coordinator = self.find_coordinator(request.transactional_id)
         if code is ErrorCode.NONE and coordinator is not None:
-            coordinator.submit(request, reply)
+            coordinator.submit(request, reply, decided)
         else:
             reply(Answer(code or self.absence()))
 
-    def ask(self, request: Request) -> asyncio.Future[Answer]:
+    def ask(
+        self, request: Request, decided: Callable[[], None] | None = None
+    ) -> asyncio.Future[Answer]:
         """As `submit`; the future gets the answer."""
         future = answer_future()
-        self.submit(request, partial(settle_answer, future))
+        self.submit(request, partial(settle_answer, future), decided)
         return future
 
     def _check(self, request: Request) -> ErrorCode:
@@ -165,10 +170,13 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
             return check_request(request, self.config)
         return ErrorCode.NONE if request.transactional_id else ErrorCode.INVALID_REQUEST
 
-    async def init_producer(self, request: InitProducer | None) -> Answer:
-        """InitProducerId; None: without a transactional id, which takes a fresh producer id."""
+    async def init_producer(
+        self, request: InitProducer | None, decided: Callable[[], None] | None = None
+    ) -> Answer:
+        """InitProducerId; None: without a transactional id, which takes a fresh producer id.
+        `decided` as for `submit`."""
         if request is not None:
-            return await self.ask(request)
+            return await self.ask(request, decided)
         try:
             return Answer(ErrorCode.NONE, await self._take_producer_id(), 0)
         except KafkaError as error:
