@@ -23,6 +23,7 @@ GROUPS = {
             "delete": "topics.commands:delete_topics",
             "add-partitions": "topics.change:add_partitions",
             "delete-records": "topics.change:delete",
+            "copy": "topics.copy:copy",
         },
     ),
     "groups": group(

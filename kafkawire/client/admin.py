@@ -9,7 +9,16 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import check
 from kafkawire.client.offsets import Partition
 
-DELETE_RECORDS, CREATE_PARTITIONS, OFFSET_DELETE = 21, 37, 47
+CREATE_TOPICS, DELETE_RECORDS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, OFFSET_DELETE = (
+    19,
+    21,
+    32,
+    37,
+    47,
+)
+TOPIC_RESOURCE = 2
+OWN_SOURCE = 1
+"""ConfigSource.TOPIC_CONFIG: set on the topic itself."""
 TIMEOUT_MS = 30_000
 
 
@@ -18,6 +27,37 @@ class TopicResult(NamedTuple):
 
     code: int
     message: str | None
+
+
+def topic_settings(cluster: Cluster, topic: str) -> dict[str, str | None]:
+    """Return the settings of a topic that are set on itself, sorted."""
+    from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+
+    resource = DescribeConfigsResource(TOPIC_RESOURCE, topic, None)
+    asked = DescribeConfigsRequest(resources=[resource])
+    result = cluster.request(DESCRIBE_CONFIGS, asked).results[0]
+    check(f"settings of topic {topic}", result.error_code, result.error_message)
+    return {
+        row.name: row.value
+        for row in sorted(result.configs, key=lambda row: row.name)
+        if row.config_source == OWN_SOURCE
+    }
+
+
+def create_topic(
+    cluster: Cluster, topic: str, partitions: int, settings: Mapping[str, str | None]
+) -> None:
+    """Create a topic with the broker's default replication factor. BrokerError."""
+    from kafkawire.messages.create_topics import (
+        CreatableTopic,
+        CreatableTopicConfig,
+        CreateTopicsRequest,
+    )
+
+    configs = [CreatableTopicConfig(*item) for item in settings.items()]
+    row = CreatableTopic(topic, partitions, -1, [], configs)
+    answer = cluster.request(CREATE_TOPICS, CreateTopicsRequest(topics=[row])).topics[0]
+    check(f"topic {topic}", answer.error_code, answer.error_message)
 
 
 def create_partitions(

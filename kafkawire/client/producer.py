@@ -8,7 +8,7 @@ the next ones are still sent.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError, Closed, check
 from kafkawire.client.offsets import Partition, leaders
 from kafkawire.client.producing import ProduceResult, append
-from kafkawire.codec.batches import PRODUCER_ID_AT, Record, pack, resum
+from kafkawire.codec.batches import PRODUCER_ID_AT, Record, pack, read_head, records, resum
 from kafkawire.codec.errors import ErrorCode
 
 INIT_PRODUCER_ID = 22
@@ -45,7 +45,7 @@ class Failure(NamedTuple):
     reason."""
 
     partition: Partition
-    numbers: list[int]
+    numbers: Sequence[int]
     reason: str
 
 
@@ -53,7 +53,8 @@ class _Pending(NamedTuple):
     """A batch to send: its records with their numbers, or its bytes (of `count` records)."""
 
     records: list[Record]
-    numbers: list[int]
+    numbers: Sequence[int]
+    codec: int
     encoded: bytearray | None = None
 
     @property
@@ -64,9 +65,10 @@ class _Pending(NamedTuple):
 class _Buffer:
     """Records of one partition that are not yet in a batch."""
 
-    __slots__ = ("numbers", "records", "size")
+    __slots__ = ("codec", "numbers", "records", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, codec: int) -> None:
+        self.codec = codec
         self.records: list[Record] = []
         self.numbers: list[int] = []
         self.size = 0
@@ -103,16 +105,19 @@ class Producer:
         self._buffers: dict[Partition, _Buffer] = {}
         self._buffered = 0
 
-    def send(self, partition: Partition, record: Record, number: int = 0) -> None:
+    def send(
+        self, partition: Partition, record: Record, number: int = 0, *, codec: int | None = None
+    ) -> None:
         """Collect a record; sends batches when they are full. The record's offset is ignored;
-        `number` is reported if it fails."""
-        buffer = self._buffers.setdefault(partition, _Buffer())
+        `number` is reported if it fails. `codec`: another compression, from the next batch on."""
+        codec = self._codec if codec is None else codec
+        buffer = self._buffers.setdefault(partition, _Buffer(codec))
         size = _size(record)
         if buffer.records and (
             buffer.size + size > BATCH_BYTES or len(buffer.records) >= BATCH_RECORDS
         ):
             self.flush()
-            buffer = self._buffers.setdefault(partition, _Buffer())
+            buffer = self._buffers.setdefault(partition, _Buffer(codec))
         buffer.records.append(_moved(record, len(buffer.records)))
         buffer.numbers.append(number)
         buffer.size += size
@@ -120,17 +125,22 @@ class Producer:
         if self._buffered > BUFFERED_BYTES:
             self.flush()
 
-    def send_batch(self, partition: Partition, batch: bytearray, count: int) -> None:
-        """Send an encoded batch of `count` records with offset deltas 0 to count - 1."""
+    def send_batch(
+        self, partition: Partition, batch: bytearray, count: int, number: int = 0
+    ) -> None:
+        """Send an encoded batch of `count` records with offset deltas 0 to count - 1. `number` is
+        that of the first one."""
         self.flush()
-        self._send({partition: _Pending([], [0] * count, batch)})
+        self._send({partition: _Pending([], range(number, number + count), 0, batch)})
 
     def flush(self) -> None:
         """Send everything that was collected."""
         filled = {key: buffer for key, buffer in self._buffers.items() if buffer.records}
         self._buffers.clear()
         self._buffered = 0
-        self._send({key: _Pending(each.records, each.numbers) for key, each in filled.items()})
+        self._send(
+            {key: _Pending(each.records, each.numbers, each.codec) for key, each in filled.items()}
+        )
 
     def _send(self, pending: Mapping[Partition, _Pending]) -> None:
         """Send one batch to each partition; those that are too large in halves."""
@@ -160,7 +170,7 @@ class Producer:
 
     def _refused(self, partition: Partition, batch: _Pending, result: ProduceResult) -> None:
         """Send a batch that is too large in halves; report any other."""
-        if result.code in _TOO_LARGE and batch.encoded is None and batch.amount > 1:
+        if result.code in _TOO_LARGE and batch.amount > 1:
             for half in _halves(batch):
                 self._send({partition: half})
             return
@@ -226,7 +236,7 @@ class Producer:
     def _encode(self, partition: Partition, batch: _Pending) -> bytearray:
         encoded = batch.encoded
         if encoded is None:
-            encoded = pack(batch.records, codec=self._codec)
+            encoded = pack(batch.records, codec=batch.codec)
         if self._idempotent:
             if self._identity is None:
                 self._identity = _init_producer(self._cluster)
@@ -255,10 +265,13 @@ def _size(record: Record) -> int:
 
 
 def _halves(batch: _Pending) -> Iterable[_Pending]:
+    items, codec = batch.records, batch.codec
+    if batch.encoded is not None:
+        items, codec = list(records(batch.encoded)), read_head(batch.encoded).codec
     middle = batch.amount // 2
     for part in (slice(0, middle), slice(middle, None)):
-        rows = [_moved(record, at) for at, record in enumerate(batch.records[part])]
-        yield _Pending(rows, batch.numbers[part])
+        rows = [_moved(record, at) for at, record in enumerate(items[part])]
+        yield _Pending(rows, batch.numbers[part], codec)
 
 
 def _all_failed(

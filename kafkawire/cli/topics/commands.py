@@ -14,14 +14,11 @@ from kafkawire.cli.shared.outcomes import connected, error_text, print_results, 
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT16, INT32, LOCAL, Json, Server, Topics
 from kafkawire.cli.shared.tables import print_table
+from kafkawire.client.admin import topic_settings
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import check
 from kafkawire.client.offsets import EARLIEST, LATEST, list_offsets
 from kafkawire.codec.types import uuid_text
-
-TOPIC_RESOURCE = 2
-OWN_SOURCE = 1
-"""ConfigSource.TOPIC_CONFIG: set on the topic itself."""
 
 
 def list_topics(
@@ -80,21 +77,8 @@ def _describe(cluster: Cluster, topic: Any) -> dict[str, Any]:
         "topic": topic.name,
         "id": uuid_text(topic.topic_id),
         "internal": topic.is_internal,
-        "configs": _own_configs(cluster, topic.name),
+        "configs": topic_settings(cluster, topic.name),
         "partitions": rows,
-    }
-
-
-def _own_configs(cluster: Cluster, name: str) -> dict[str, str | None]:
-    from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-
-    resource = DescribeConfigsResource(TOPIC_RESOURCE, name, None)
-    result = cluster.request(32, DescribeConfigsRequest(resources=[resource])).results[0]
-    check(f"settings of topic {name}", result.error_code, result.error_message)
-    return {
-        row.name: row.value
-        for row in sorted(result.configs, key=lambda row: row.name)
-        if row.config_source == OWN_SOURCE
     }
 
 
