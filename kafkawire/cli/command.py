@@ -17,7 +17,13 @@ from kafkawire.cli.shared.parameters import INT16, INT32, INT64
 
 USAGE_ERROR: type[Exception] = BadParameter.__mro__[1]
 """click's UsageError, which typer does not export: its messages are for users."""
-RENAMED: Mapping[str, str] = {}
+RENAMED: Mapping[str, str] = {
+    "--bootstrap": "--server",
+    "--broker-id": "--broker",
+    "--data": "--source",
+    "--since": "--from",
+    "--topics": "--topic",
+}
 """Old names of options by the name that replaced them; for commands that have the new one only."""
 EXAMPLES = "Examples:"
 UNSHOWN_MAXIMA = (INT16, INT32, INT64)

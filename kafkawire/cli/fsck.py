@@ -16,9 +16,10 @@ import typer
 
 from kafkawire.cli.shared.data_folder import check_sqlite, node_ids
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import Json
+from kafkawire.cli.shared.parameters import Json, Wide
 from kafkawire.cli.shared.progress import bars
-from kafkawire.cli.shared.tables import print_table
+from kafkawire.cli.shared.tables import TableColumn, print_table
+from kafkawire.cli.shared.units import count, size
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.fsck.check import check
 from kafkawire.log.fsck.report import FsckReport, Progress
@@ -51,8 +52,16 @@ def run(
         typer.Option("--skip-lost", help="With --repair: skip records of which no copy is left."),
     ] = False,
     as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """Check that journals, segments, metadata and offsets agree. Exit code 0: clean, 1: not."""
+    """Check that journals, segments, metadata and offsets agree.
+
+    Exit code 0: clean, 1: problems were found, 2: the folder cannot be checked.
+
+    Examples:
+      kafkawire fsck --data kafkawire-data
+      kafkawire fsck --data kafkawire-data --repair
+    """
     if skip_lost and not repair:
         fail("--skip-lost changes data: use it together with --repair", 2)
     logging.disable(logging.CRITICAL)  # findings are printed once, below
@@ -71,7 +80,7 @@ def run(
         print_json([_as_json(node, report) for node, report in reports.items()])
     else:
         for node, report in reports.items():
-            _show(node, report)
+            _show(node, report, wide)
     sys.exit(0 if all(report.clean for report in reports.values()) else 1)
 
 
@@ -155,15 +164,16 @@ def _as_json(node: int, report: FsckReport) -> dict[str, Any]:
     }
 
 
-def _show(node: int, report: FsckReport) -> None:
+def _show(node: int, report: FsckReport, wide: bool) -> None:
     rows = _rows(report)
     if rows:
-        print_table(rows, ("where", "what", "harmless", "repair", "repaired"), f"broker {node}")
+        columns = ("where", TableColumn("what", keep=True), "harmless", "repaired", "repair")
+        print_table(rows, columns, f"broker {node}", wide)
     wrong = sum(not p.harmless and not p.repaired for p in report.problems)
     print(
-        f"broker {node}: {report.journals} journals, {report.segments} segments, "
-        f"{report.partitions} partitions, {report.size_bytes} bytes: "
-        + ("clean" if report.clean else f"{wrong} problems")
+        f"broker {node}: {count(report.journals, 'journal')}, "
+        f"{count(report.segments, 'segment')}, {count(report.partitions, 'partition')}, "
+        f"{size(report.size_bytes)}: " + ("clean" if report.clean else count(wrong, "problem"))
     )
     if report.open_transactions or report.aborted_transactions:
         print(

@@ -10,7 +10,11 @@ from kafkawire.cli.shared.parameters import Json
 
 
 def run(as_json: Json = False) -> None:
-    """Show the version."""
+    """Show the version.
+
+    Examples:
+      kafkawire version --json
+    """
     facts = {"kafkawire": version("kafkawire"), "python": platform.python_version()}
     if as_json:
         print_json(facts)

@@ -65,7 +65,7 @@ def test_create_alter_describe_and_delete_topic(broker: BrokerProcess) -> None:
     produce(broker, "life", {0: 3})
     (shown,) = Typed(broker, "topics", "describe", "life", "--json").json
     assert shown["configs"] == {"retention.ms": "-1"}
-    assert [row["latest"] for row in shown["partitions"]] == [3, 0]
+    assert [row["log_end"] for row in shown["partitions"]] == [3, 0]
     table = Typed(broker, "topics", "describe", "life").out
     assert "retention.ms=-1" in table
     assert "leader" in table

@@ -212,7 +212,7 @@ def check(server: str) -> None:
     (row,) = group["offsets"]
     assert (row["committed"], row["metadata"]) == (4, "note")
     rows = Typed(server, "offsets", "describe", "b", "--json").json
-    before = rows[0]["end"]
+    before = rows[0]["log_end"]
     assert before >= 10
     assert [row["log_start"] for row in rows] == [10, 3], "records must not be in the backup"
     producer = KafkaProducer(bootstrap_servers=server, acks="all")

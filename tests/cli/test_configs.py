@@ -97,16 +97,16 @@ def test_cluster_is_described_from_broker_and_from_folder(server: str, data: Pat
     assert reported["brokers"] == [
         {"broker": 1, "address": server, "rack": None, "controller": True}
     ]
-    stored = Typed("", "cluster", "describe", "--data", str(data), "--json").json
+    stored = Typed("", "cluster", "describe", "--source", str(data), "--json").json
     assert stored["cluster_id"] == reported["cluster_id"]
     (broker,) = stored["brokers"]
     assert (stored["topics"], stored["partitions"], broker["partitions"]) == (1, 3, 3)
     assert (broker["journals"], broker["segments"]) == (1, 0)
     assert list(broker["listeners"]) == ["PLAINTEXT"]
     assert reported["cluster_id"] in Typed(server, "cluster", "describe").out
-    assert reported["cluster_id"] in Typed("", "cluster", "describe", "--data", str(data)).out
+    assert reported["cluster_id"] in Typed("", "cluster", "describe", "--source", str(data)).out
     none = Typed("", "cluster", "describe", "--data", str(data / "none"))
-    assert (none.code, "is not a data folder" in none.err) == (1, True)
+    assert (none.code, "--source=" in none.err, none.err.count("\n")) == (2, True, 1)
 
 
 @pytest.mark.skipif("KAFKAWIRE_TEST_BOOTSTRAP" not in os.environ, reason="no other cluster named")

@@ -106,12 +106,12 @@ def server(data: Path) -> Iterator[str]:
 def test_offsets_are_described(server: str) -> None:
     rows = Typed(server, "offsets", "describe", "o", "--json").json
     assert rows == [
-        {"partition": 0, "log_start": 0, "end": 10, "offsets": 10},
-        {"partition": 1, "log_start": 0, "end": 3, "offsets": 3},
+        {"partition": 0, "log_start": 0, "log_end": 10, "offsets": 10},
+        {"partition": 1, "log_start": 0, "log_end": 3, "offsets": 3},
     ]
     rows = Typed(server, "offsets", "describe", "o", "--group", "none", "--json").json
     assert [(row["committed"], row["lag"]) for row in rows] == [(None, None)] * 2
-    assert "log_start" in Typed(server, "offsets", "describe", "o").out
+    assert "log start" in Typed(server, "offsets", "describe", "o").out
     missing = Typed(server, "offsets", "describe", "nope")
     assert (missing.code, "UNKNOWN_TOPIC_OR_PARTITION" in missing.err) == (1, True)
 
@@ -119,7 +119,7 @@ def test_offsets_are_described(server: str) -> None:
 @pytest.mark.real
 def test_every_batch_is_validated(server: str) -> None:
     rows = Typed(server, "offsets", "validate", "o", "--json").json
-    assert [(row["records"], row["end"], row["contiguous"]) for row in rows] == [
+    assert [(row["records"], row["read_to"], row["contiguous"]) for row in rows] == [
         (10, 10, True),
         (3, 3, True),
     ]
@@ -134,7 +134,7 @@ def test_every_batch_is_validated(server: str) -> None:
     problems = [row["problems"] for row in json.loads(refused.out)]
     reported = "range 1..9 is not within 0..3, which is what the partition has"
     assert (refused.code, problems) == (1, [[], [reported]])
-    for text in ("1", "1..x", "..", "-1..2"):
+    for text in ("1", "1..x", "..", "-1..2", "3..2", "0.." + "9" * 30):
         wrong = Typed(server, "offsets", "validate", "o", "--range", text)
         assert (wrong.code, f"--range={text}: it must be START..END" in wrong.err) == (2, True)
 
@@ -148,8 +148,8 @@ def test_statistics_come_from_the_broker_or_from_its_folder(server: str, data: P
     assert [(row["partition"], row["segments"]) for row in stored] == [(0, 0), (1, 0)]
     stored = Typed(server, "offsets", "metrics", "--data", str(data), "--json").json
     assert (stored["mappings"], stored["segments_live"], stored["live_bytes"]) == (0, 0, 0)
-    assert "checkpoints" in Typed(server, "offsets", "metrics", "--data", str(data)).out
-    assert Typed(server, "offsets", "metrics", "--data", "nowhere").code == 1
+    assert "checkpoints" in Typed(server, "offsets", "metrics", "--source", str(data)).out
+    assert Typed(server, "offsets", "metrics", "--source", "nowhere").code == 2
     for folder, topic, words in [
         (data, "nope", "has no topic nope"),
         (data / "brokers", "o", "is not a data folder"),

@@ -15,7 +15,7 @@ def test_offset_commands_work_with_apache_kafka(kafka: str) -> None:
     assert (made.code, made.err) == (0, "")
     produce(kafka, topic, {0: 10, 1: 3})
     rows = Typed(kafka, "offsets", "describe", topic, "--json").json
-    assert [(row["log_start"], row["end"]) for row in rows] == [(0, 10), (0, 3)]
+    assert [(row["log_start"], row["log_end"]) for row in rows] == [(0, 10), (0, 3)]
     rows = Typed(kafka, "offsets", "validate", topic, "--json").json
     assert [(row["records"], row["missing"], row["problems"]) for row in rows] == [
         (10, 0, []),

@@ -66,7 +66,7 @@ def test_offsets_survive_kill_and_clean_stop(storage: str, tmp_path: Path) -> No
         assert produce(broker.bootstrap, 10) == 3_009, "an offset was assigned twice or skipped"
         assert offsets(broker.bootstrap) == list(range(3_010))
         (row,) = Typed(broker.bootstrap, "offsets", "validate", "cut", "--json").json
-        assert (row["end"], row["missing"], row["problems"]) == (3_010, 0, [])
+        assert (row["read_to"], row["missing"], row["problems"]) == (3_010, 0, [])
         if storage == "sql":
             words = ("offsets", "stats", "cut", "--data", str(tmp_path), "--json")
             (stored,) = Typed(broker.bootstrap, *words).json

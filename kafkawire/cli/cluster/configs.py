@@ -14,7 +14,7 @@ import typer
 from kafkawire.cli.shared.options import OptionError, split_pair
 from kafkawire.cli.shared.outcomes import connected, print_results
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import LOCAL, Json, Server
+from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server, Wide
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 
@@ -39,9 +39,12 @@ Resource = tuple[int, str]
 Change = tuple[str, str | None, int]
 """Name, value, and SET or DELETE."""
 
-Topic = Annotated[str | None, typer.Option("--topic", metavar="T", help="Settings of this topic.")]
+Topic = Annotated[
+    str | None, typer.Option("--topic", metavar="TOPIC", help="Settings of this topic.")
+]
 Broker = Annotated[
-    int | None, typer.Option("--broker", metavar="N", help="Settings of this broker.")
+    int | None,
+    typer.Option("--broker", metavar="N", min=0, max=INT32, help="Settings of this broker."),
 ]
 Brokers = Annotated[
     bool, typer.Option("--brokers-default", help="Cluster-wide default of all brokers.")
@@ -66,13 +69,19 @@ def describe(
     ] = False,
     server: Server = LOCAL,
     as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """Show settings with value, source and whether they can be changed at run time."""
+    """Show settings with value, source and whether they can be changed at run time.
+
+    Examples:
+      kafkawire configs describe --topic orders
+      kafkawire configs describe --broker 1 --all
+    """
     resource = resource_of(topic, broker, brokers_default)
     with connected(server) as cluster:
         rows = [row for row in _rows(cluster, resource) if every or row["source"] != "default"]
         columns = ("name", "value", "source", "change")
-        print_results(rows, columns, f"settings of {_name(resource)}", as_json)
+        print_results(rows, columns, f"settings of {_name(resource)}", as_json, wide)
 
 
 def change(
@@ -83,7 +92,12 @@ def change(
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Change settings: all of them, or none if one is rejected."""
+    """Change settings: all of them, or none if one is rejected.
+
+    Examples:
+      kafkawire configs set retention.ms=3600000 --topic orders
+      kafkawire configs set log.retention.ms=86400000 --brokers-default
+    """
     resource = resource_of(topic, broker, brokers_default)
     try:
         changes = [(*split_pair("NAME=VALUE", pair), SET) for pair in pairs]
@@ -100,7 +114,11 @@ def remove(
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Remove settings, so that the next value in the order of precedence applies."""
+    """Remove settings, so that the next value in the order of precedence applies.
+
+    Examples:
+      kafkawire configs unset retention.ms --topic orders
+    """
     resource = resource_of(topic, broker, brokers_default)
     _apply(server, resource, [(name, None, DELETE) for name in names], as_json)
 

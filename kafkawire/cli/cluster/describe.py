@@ -5,41 +5,45 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from kafkawire.cli.shared.data_folder import opened
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import LOCAL, Json, Server
-from kafkawire.cli.shared.tables import print_table
+from kafkawire.cli.shared.parameters import LOCAL, BrokerOrFolder, Json, Server, Wide
+from kafkawire.cli.shared.source import folder_or_server
+from kafkawire.cli.shared.tables import TableColumn, print_table
+from kafkawire.cli.shared.units import count, size
 from kafkawire.client.errors import ClientError
 
 LIVE = 1
 STORED = (
     "broker",
     "listeners",
-    "rack",
     "partitions",
-    "checkpoint",
     "segments",
-    "bytes",
+    TableColumn("bytes", show=size),
     "journals",
+    "checkpoint",
+    "rack",
 )
 
 
 def describe(
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Read this data folder instead of asking a broker."),
-    ] = None,
+    source: BrokerOrFolder = "",
     server: Server = LOCAL,
     as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """Show the cluster ID and the brokers; with --data also their stored metadata."""
-    if data is not None:
-        _describe_stored(data, as_json)
+    """Show the cluster ID and the brokers, of a data folder also what is stored.
+
+    Examples:
+      kafkawire cluster describe
+      kafkawire cluster describe --source kafkawire-data
+    """
+    folder, server = folder_or_server(source, server)
+    if folder is not None:
+        _describe_stored(folder, as_json, wide)
         return
     with connected(server) as cluster:
         answer = cluster.metadata([])
@@ -57,10 +61,10 @@ def describe(
             print_json({**shown, "brokers": brokers})
         else:
             columns = ("broker", "address", "rack", "controller")
-            print_table(brokers, columns, f"cluster {answer.cluster_id}")
+            print_table(brokers, columns, f"cluster {answer.cluster_id}", wide)
 
 
-def _describe_stored(data: str, as_json: bool) -> None:
+def _describe_stored(data: str, as_json: bool, wide: bool) -> None:
     """Show cluster and brokers as stored in a data folder, which a broker may be using."""
     try:
         shown = _stored(data)
@@ -72,8 +76,9 @@ def _describe_stored(data: str, as_json: bool) -> None:
     print_table(
         [{**row, "listeners": _addresses(row["listeners"])} for row in shown["brokers"]],
         STORED,
-        f"cluster {shown['cluster_id']}: {shown['topics']} topics, "
-        f"{shown['partitions']} partitions",
+        f"cluster {shown['cluster_id']}: {count(shown['topics'], 'topic')}, "
+        f"{count(shown['partitions'], 'partition')}",
+        wide,
     )
 
 

@@ -41,7 +41,12 @@ def version(
 ) -> None:
     """Show the schema revision, and whether this version uses, migrates or rejects it.
 
-    Exit code 0: a broker of this version can use the metadata, 1: it cannot."""
+    Exit code 0: a broker of this version can use the metadata, 1: it cannot.
+
+    Examples:
+      kafkawire metadata version --data kafkawire-data
+      kafkawire metadata version --metadata postgresql://kafkawire@db/kafkawire
+    """
     try:
         check_metadata_url("--metadata", url)
     except OptionError as error:

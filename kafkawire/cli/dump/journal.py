@@ -38,7 +38,12 @@ def run(
     records: Annotated[bool, typer.Option("--records", help="Show each record or entry.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the contents of a journal (frame by frame), a segment or a manifest file."""
+    """Show the contents of a journal (frame by frame), a segment or a manifest file.
+
+    Examples:
+      kafkawire dump kafkawire-data/brokers/1/journals/0000000001.journal
+      kafkawire dump FILE.segment --records --json
+    """
     try:
         view = _mapped(file)
         if view[:8] == MAGIC:
@@ -56,7 +61,7 @@ def run(
     except BrokenPipeError:  # `| head` has closed the pipe
         sys.stderr.close()
     except OSError as error:
-        fail(f"{file} cannot be read: {error.strerror}")
+        fail(f"{file} cannot be read: {error.strerror}", 2)
     except JournalFormatError as error:
         fail(error)
 

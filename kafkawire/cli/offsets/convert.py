@@ -47,7 +47,11 @@ def run(
 ) -> None:
     """Move the stored offsets of a stopped broker to another offset.storage.
 
-    An interrupted conversion is continued by running the command again."""
+    An interrupted conversion is continued by running the command again.
+
+    Examples:
+      kafkawire offsets convert --to rocksdb --data kafkawire-data
+    """
     try:
         to = parse_choice("--to", to, (SQL, ROCKSDB))
         check_metadata_url("--metadata", metadata)

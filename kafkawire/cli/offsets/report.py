@@ -1,6 +1,6 @@
 """`kafkawire offsets describe|validate|stats TOPIC`: the offsets of a topic of any Kafka broker.
 
-`stats --data DIR` reads the metadata of a data folder instead, broker running or not.
+`stats --source DIR` reads the metadata of a data folder instead, broker running or not.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ import typer
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected, fail_unless, print_results
 from kafkawire.cli.shared.output import fail
-from kafkawire.cli.shared.parameters import LOCAL, Json, Server
+from kafkawire.cli.shared.parameters import LOCAL, BrokerOrFolder, Json, Server, Wide
 from kafkawire.cli.shared.partitions import parse_partitions, select
+from kafkawire.cli.shared.source import folder_or_server
+from kafkawire.cli.shared.tables import TableColumn
+from kafkawire.cli.shared.units import size
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 from kafkawire.client.fetching import fetch
@@ -28,7 +31,25 @@ from kafkawire.offsets.wire_source import LiveSource
 DESCRIBE_CONFIGS = 32
 DESCRIBE_LOG_DIRS = 35
 TOPIC_RESOURCE = 2
-Partitions = Annotated[str, typer.Argument(metavar="TOPIC[:0,1,...]")]
+Partitions = Annotated[str, typer.Argument(metavar="TOPIC[:0,1,4-6]")]
+VALIDATED = (
+    "partition",
+    "read_to",
+    "records",
+    TableColumn("bytes", show=size),
+    TableColumn("problems", keep=True, wrong=bool),
+    "missing",
+    "contiguous",
+    "batches",
+)
+SIZED = (
+    "partition",
+    "log_start",
+    "log_end",
+    "offsets",
+    TableColumn("bytes", show=size),
+    TableColumn("bytes_per_offset", show=size),
+)
 PROBLEMS_SHOWN = 20
 """Problems listed per partition."""
 
@@ -40,8 +61,14 @@ def describe(
     ] = None,
     server: Server = LOCAL,
     as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """Show the log start offset and the log end offset of each partition."""
+    """Show the log start offset and the log end offset of each partition.
+
+    Examples:
+      kafkawire offsets describe orders
+      kafkawire offsets describe orders:0,4-6 --group kitchen
+    """
     name, indexes = _chosen(topic)
 
     with connected(server) as cluster:
@@ -56,14 +83,17 @@ def describe(
             row: dict[str, Any] = {
                 "partition": place[1],
                 "log_start": low.get(place),
-                "end": end,
+                "log_end": end,
                 "offsets": None if end is None else end - low[place],
             }
             if group is not None:
                 lag = None if at is None or end is None else total_lag([(at, end)])
                 row |= {"committed": at, "lag": lag}
             rows.append(row)
-        print_results(rows, tuple(rows[0]), f"{name}, offsets", as_json)
+        print_results(rows, tuple(rows[0]), f"{name}, offsets", as_json, wide)
+
+
+INT64_DIGITS = 19
 
 
 @dataclass(slots=True)
@@ -87,8 +117,11 @@ class Walk:
 def parse_range(text: str) -> tuple[int, int]:
     """Parse `START..END`, END exclusive. Raises OptionError."""
     start, dots, end = text.partition("..")
-    if not dots or not start.isdecimal() or not end.isdecimal():
-        raise OptionError("--range", text, "START..END, two offsets, the second one exclusive")
+    digits = start.isdecimal() and end.isdecimal() and len(max(start, end, key=len)) <= INT64_DIGITS
+    if not dots or not digits or int(start) > int(end):
+        raise OptionError(
+            "--range", text, "START..END, two offsets, the second one exclusive and not lower"
+        )
     return int(start), int(end)
 
 
@@ -109,11 +142,16 @@ def validate(
     ] = None,
     server: Server = LOCAL,
     as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
     """Read every batch and check offsets, checksums and leader epochs.
 
     Offsets must be contiguous (except in compacted topics) and leader epochs must not decrease.
     Exit code 0: valid, 1: not.
+
+    Examples:
+      kafkawire offsets validate orders
+      kafkawire offsets validate orders:0 --range 100..200
     """
     try:
         wanted = None if offsets is None else parse_range(offsets)
@@ -130,7 +168,7 @@ def validate(
             rows.append(
                 {
                     "partition": place[1],
-                    "end": walk.next_offset,
+                    "read_to": walk.next_offset,
                     "batches": walk.batches,
                     "records": walk.records,
                     "bytes": walk.size_bytes,
@@ -139,7 +177,7 @@ def validate(
                     "problems": walk.problems,
                 }
             )
-        print_results(rows, tuple(rows[0]), f"{name}, validated", as_json)
+        print_results(rows, VALIDATED, f"{name}, validated", as_json, wide)
         fail_unless(not any(row["problems"] for row in rows))
 
 
@@ -202,25 +240,29 @@ def _enter(walk: Walk, head: Any, gaps_allowed: bool) -> None:
 
 def stats(
     topic: Partitions,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR", help="Read the metadata of this data folder instead of asking a broker."
-        ),
-    ] = None,
+    source: BrokerOrFolder = "",
     server: Server = LOCAL,
     as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """Show offsets and size of each partition; with --data its stored offset metadata."""
+    """Show offsets and size of each partition.
+
+    With a data folder as --source: its stored offset metadata, whether its broker runs or not.
+
+    Examples:
+      kafkawire offsets stats orders
+      kafkawire offsets stats orders --source kafkawire-data
+    """
     name, indexes = _chosen(topic)
-    if data is not None:
-        from kafkawire.cli.offsets.stored import stored_stats
+    folder, server = folder_or_server(source, server)
+    if folder is not None:
+        from kafkawire.cli.offsets.stored import STORED, stored_stats
 
         try:
-            rows = stored_stats(data, name, indexes)
+            rows = stored_stats(folder, name, indexes)
         except ClientError as error:
             fail(error)
-        print_results(rows, tuple(rows[0]), f"{name} in {data}", as_json)
+        print_results(rows, STORED, f"{name} in {folder}", as_json, wide)
         return
 
     with connected(server) as cluster:
@@ -231,18 +273,18 @@ def stats(
         rows = []
         for place in sorted(led_by):
             count = high[place] - low[place] if place in high else None
-            size = sizes.get(place)
+            stored = sizes.get(place)
             rows.append(
                 {
                     "partition": place[1],
                     "log_start": low.get(place),
-                    "end": high.get(place),
+                    "log_end": high.get(place),
                     "offsets": count,
-                    "bytes": size,
-                    "bytes_per_offset": round(size / count) if size and count else None,
+                    "bytes": stored,
+                    "bytes_per_offset": round(stored / count) if stored and count else None,
                 }
             )
-        print_results(rows, tuple(rows[0]), f"{name}, statistics", as_json)
+        print_results(rows, SIZED, f"{name}, statistics", as_json, wide)
 
 
 def _sizes(cluster: Cluster, topic: str, nodes: set[int]) -> dict[Partition, int]:

@@ -5,15 +5,42 @@ SQLite only, read-only: nothing is created or migrated.
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Annotated, Any
+
+import typer
 
 from kafkawire.cli.shared.data_folder import opened
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import Data, Json
-from kafkawire.cli.shared.tables import print_table
+from kafkawire.cli.shared.parameters import Json, Wide
+from kafkawire.cli.shared.tables import TableColumn, print_table
+from kafkawire.cli.shared.times import time_text
+from kafkawire.cli.shared.units import size
 from kafkawire.client.errors import ClientError
 from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED
 from kafkawire.offsets.catalog.sql.statements import metrics, stats
+
+StoredFolder = Annotated[str, typer.Option("--source", metavar="DIR", help="Data folder to read.")]
+STORED = (
+    "partition",
+    "log_start",
+    "checkpoint_offset",
+    "records_in_segments",
+    TableColumn("bytes_in_segments", show=size),
+    "segments",
+    TableColumn("last_activity_ms", "last activity", show=time_text),
+    "number",
+)
+METRICS = (
+    "checkpoints",
+    "mappings",
+    "segments_live",
+    TableColumn("size_bytes", "size", show=size),
+    TableColumn("live_bytes", "live", show=size),
+    "segments_started",
+    "segments_deleting",
+)
 
 
 def stored_stats(data: str, topic: str, indexes: list[int] | None = None) -> list[dict[str, Any]]:
@@ -48,10 +75,16 @@ def stored_stats(data: str, topic: str, indexes: list[int] | None = None) -> lis
     ]
 
 
-def show_metrics(data: Data, as_json: Json = False) -> None:
-    """Show number and size of the stored checkpoints, mappings and segments."""
+def show_metrics(source: StoredFolder, as_json: Json = False, wide: Wide = False) -> None:
+    """Show number and size of the stored checkpoints, mappings and segments.
+
+    Examples:
+      kafkawire offsets metrics --source kafkawire-data
+    """
+    if not os.path.isdir(source):
+        fail(OptionError("--source", source, "a data folder"), 2)
     try:
-        with opened(data) as session:
+        with opened(source) as session:
             found = metrics(session)
     except ClientError as error:
         fail(error)
@@ -62,7 +95,7 @@ def show_metrics(data: Data, as_json: Json = False) -> None:
     if as_json:
         print_json(row)
     else:
-        print_table([row], tuple(row), f"{data}, stored offsets")
+        print_table([row], METRICS, f"{source}, stored offsets", wide)
 
 
 def _known(value: int) -> int | None:

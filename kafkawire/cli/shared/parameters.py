@@ -27,6 +27,14 @@ Source = Annotated[
         help="Broker, data folder or s3://BUCKET/PREFIX to read.",
     ),
 ]
+BrokerOrFolder = Annotated[
+    str,
+    typer.Option(
+        "--source",
+        metavar="HOST:PORT|DIR",
+        help="Broker to ask, or data folder to read. [default: the broker of --server]",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Wide = Annotated[
     bool, typer.Option("--wide", help="Show all columns, whatever the width of the terminal.")

@@ -8,9 +8,14 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.output import fail
 from kafkawire.client.address import split_address
 
 ALLOWED = "HOST:PORT of a broker, a data folder, or s3://BUCKET/PREFIX or the folder of a tier"
+
+
+DATA_NAMES = ("brokers", "metadata.db")
+"""Names in a data folder, which no tier has."""
 
 
 class SourceKind(Enum):
@@ -29,6 +34,20 @@ class SourceOption:
     text: str
 
 
+def folder_or_server(source: str, server: str) -> tuple[str | None, str]:
+    """Return the data folder of --source, or None with the broker to ask: that of --source, or
+    `server` without a --source. Ends the command with exit code 2 for anything else."""
+    if not source:
+        return None, server
+    try:
+        found = parse_source("--source", source)
+        if "://" in found.text:
+            raise OptionError("--source", source, "HOST:PORT of a broker or a data folder")
+    except OptionError as error:
+        fail(error, 2)
+    return (None, found.text) if found.kind is SourceKind.BROKER else (source, server)
+
+
 def parse_source(option: str, text: str) -> SourceOption:
     """Parse the value of --source. OptionError if it is neither an address, a URL nor a folder."""
     if text.startswith(("s3://", "file://")):
@@ -38,5 +57,5 @@ def parse_source(option: str, text: str) -> SourceOption:
         return SourceOption(SourceKind.BROKER, text)
     if not text or "\0" in text or not os.path.isdir(path):
         raise OptionError(option, text, ALLOWED)
-    is_data = os.path.isdir(os.path.join(path, "brokers"))
+    is_data = any(os.path.exists(os.path.join(path, name)) for name in DATA_NAMES)
     return SourceOption(SourceKind.DATA_FOLDER if is_data else SourceKind.TIER, path)

@@ -49,7 +49,7 @@ class TableColumn:
 
     key: str
     header: str = ""
-    show: Callable[[Any], str] | None = None
+    show: Callable[[Any], str | None] | None = None
     keep: bool = False
     wrong: Callable[[Any], bool] | None = None
 

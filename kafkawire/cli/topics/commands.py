@@ -12,21 +12,38 @@ import typer
 from kafkawire.cli.shared.options import OptionError, split_pair
 from kafkawire.cli.shared.outcomes import connected, error_text, print_results, report
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import INT16, INT32, LOCAL, Json, Server, Topics
-from kafkawire.cli.shared.tables import print_table
+from kafkawire.cli.shared.parameters import INT16, INT32, LOCAL, Json, Server, Topics, Wide
+from kafkawire.cli.shared.tables import TableColumn, print_table
+from kafkawire.cli.shared.units import count
 from kafkawire.client.admin import topic_settings
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import check
 from kafkawire.client.offsets import EARLIEST, LATEST, list_offsets
 from kafkawire.codec.types import uuid_text
 
+PARTITIONS = (
+    "partition",
+    TableColumn("leader", wrong=lambda node: node < 0),
+    "log_start",
+    "log_end",
+    "epoch",
+    "replicas",
+    "isr",
+)
+
 
 def list_topics(
     server: Server = LOCAL,
     internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """List topics with their number of partitions."""
+    """List topics with their number of partitions.
+
+    Examples:
+      kafkawire topics list
+      kafkawire topics list --internal --json
+    """
 
     with connected(server) as cluster:
         rows = [
@@ -39,21 +56,29 @@ def list_topics(
             for topic in sorted(cluster.metadata(None).topics, key=lambda topic: topic.name)
             if internal or not topic.is_internal
         ]
-        print_results(rows, ("topic", "partitions", "id", "internal"), "topics", as_json)
+        columns = ("topic", "partitions", "internal", "id")
+        print_results(rows, columns, count(len(rows), "topic"), as_json, wide)
 
 
-def describe_topics(names: Topics, server: Server = LOCAL, as_json: Json = False) -> None:
-    """Show partitions, leaders, offsets and topic-level settings."""
+def describe_topics(
+    names: Topics, server: Server = LOCAL, as_json: Json = False, wide: Wide = False
+) -> None:
+    """Show partitions, leaders, offsets and topic-level settings.
+
+    Examples:
+      kafkawire topics describe orders
+      kafkawire topics describe orders clicks --json
+    """
 
     with connected(server) as cluster:
         described = [_describe(cluster, topic) for topic in cluster.metadata(names).topics]
         if as_json:
             print_json(described)
             return
-        columns = ("partition", "leader", "epoch", "replicas", "isr", "earliest", "latest")
         for topic in described:
             settings = "".join(f", {name}={value}" for name, value in topic["configs"].items())
-            print_table(topic["partitions"], columns, f"{topic['topic']} ({topic['id']}){settings}")
+            title = f"{topic['topic']} ({topic['id']}){settings}"
+            print_table(topic["partitions"], PARTITIONS, title, wide)
 
 
 def _describe(cluster: Cluster, topic: Any) -> dict[str, Any]:
@@ -68,8 +93,8 @@ def _describe(cluster: Cluster, topic: Any) -> dict[str, Any]:
             "epoch": row.leader_epoch,
             "replicas": row.replica_nodes,
             "isr": row.isr_nodes,
-            "earliest": earliest.get((topic.name, row.partition_index)),
-            "latest": latest.get((topic.name, row.partition_index)),
+            "log_start": earliest.get((topic.name, row.partition_index)),
+            "log_end": latest.get((topic.name, row.partition_index)),
         }
         for row in sorted(topic.partitions, key=lambda row: row.partition_index)
     ]
@@ -100,7 +125,12 @@ def create_topics(
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Create topics."""
+    """Create topics.
+
+    Examples:
+      kafkawire topics create orders --partitions 6
+      kafkawire topics create clicks --config retention.ms=86400000
+    """
     from kafkawire.messages.create_topics import (
         CreatableTopic,
         CreatableTopicConfig,
@@ -131,7 +161,11 @@ def create_topics(
 
 
 def delete_topics(names: Topics, server: Server = LOCAL, as_json: Json = False) -> None:
-    """Delete topics and all their records."""
+    """Delete topics and all their records.
+
+    Examples:
+      kafkawire topics delete orders
+    """
     from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     with connected(server) as cluster:

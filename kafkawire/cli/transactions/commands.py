@@ -6,7 +6,6 @@ Each function is one command.
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +13,11 @@ import typer
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected, error_text, print_results, report
 from kafkawire.cli.shared.output import fail
-from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server
+from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server, Wide
+from kafkawire.cli.shared.partitions import parse_partition, partition_text, partitions_text
+from kafkawire.cli.shared.tables import TableColumn
+from kafkawire.cli.shared.times import time_text
+from kafkawire.cli.shared.units import count, duration_ms
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.offsets import Partition, leaders
@@ -32,6 +35,17 @@ STATES = (
     "PrepareEpochFence", "Dead",
 )  # fmt: skip
 """The states of a transactional id in Kafka (TransactionState)."""
+DESCRIBED = (
+    "transactional_id",
+    "state",
+    TableColumn("open_ms", "open for", show=duration_ms),
+    TableColumn("partitions", keep=True),
+    TableColumn("timeout_ms", "timeout", show=duration_ms),
+    "producer_id",
+    "producer_epoch",
+    "started",
+    "coordinator",
+)
 MINUTE_MS = 60_000
 DEFAULT_MINUTES = 15
 """Kafka's default of --max-transaction-timeout: transaction.max.timeout.ms of the broker."""
@@ -58,16 +72,22 @@ def list_transactions(
         typer.Option(metavar="REGEX", help="List only ids that match, as a whole."),
     ] = None,
     as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """List transactional ids with coordinator, producer ID and state."""
+    """List transactional ids with coordinator, producer ID and state.
+
+    Examples:
+      kafkawire transactions list --state Ongoing
+      kafkawire transactions list --pattern 'kitchen-.*' --duration-ms 60000
+    """
     for name in state:
         if name not in STATES:
-            fail(OptionError("state", name, "one of " + ", ".join(STATES)), 2)
+            fail(OptionError("--state", name, "one of " + ", ".join(STATES)), 2)
     with connected(server) as cluster:
         found = _listed(cluster, state, producer_id, duration_ms, pattern)
         rows = [each._asdict() for each in found]
-        columns = ("transactional_id", "coordinator", "producer_id", "state")
-        print_results(rows, columns, "transactions", as_json)
+        columns = ("transactional_id", "state", "producer_id", "coordinator")
+        print_results(rows, columns, count(len(rows), "transactional id"), as_json, wide)
 
 
 def _listed(
@@ -87,21 +107,21 @@ def _listed(
         )
     except BrokerError as error:
         if error.code == ErrorCode.INVALID_REGULAR_EXPRESSION:
-            fail(OptionError("pattern", pattern, "a regular expression as Java's"), 2)
+            fail(OptionError("--pattern", pattern, "a regular expression as Java's"), 2)
         raise
 
 
-def describe(names: Ids, server: Server = LOCAL, as_json: Json = False) -> None:
-    """Show producer, state, start and partitions of transactional ids."""
+def describe(names: Ids, server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> None:
+    """Show producer, state, start and partitions of transactional ids.
+
+    Examples:
+      kafkawire transactions describe kitchen-1
+    """
     if not all(names):
         fail(OptionError("TRANSACTIONAL_ID", "", "a name that is not empty"), 2)
     with connected(server) as cluster:
         rows = [_described(*each) for each in describe_transactions(cluster, names)]
-        columns = (
-            "transactional_id", "coordinator", "producer_id", "producer_epoch", "state",
-            "timeout_ms", "started", "open_ms", "partitions",
-        )  # fmt: skip
-        report("transactions", rows, columns, as_json)
+        report("transactions", rows, DESCRIBED, as_json, wide)
 
 
 def _described(transactional_id: str, coordinator: int, found: Any) -> dict[str, Any]:
@@ -116,19 +136,25 @@ def _described(transactional_id: str, coordinator: int, found: Any) -> dict[str,
         "producer_epoch": found.producer_epoch,
         "state": found.transaction_state,
         "timeout_ms": found.transaction_timeout_ms,
-        "started": None if started_ms < 0 else _time(started_ms),
+        "started": None if started_ms < 0 else time_text(started_ms),
         "open_ms": max(0, _now_ms() - started_ms) if is_open else None,
-        "partitions": [f"{each.topic}-{n}" for each in found.topics for n in each.partitions],
+        "partitions": partitions_text(
+            (each.topic, n) for each in found.topics for n in each.partitions
+        ),
         "error": None,
     }
 
 
 def abort(
-    topic: Annotated[str, typer.Option(help="Topic with the open transaction.")],
-    partition: Annotated[int, typer.Option(min=0, max=INT32, help="Its partition.")],
     start_offset: Annotated[
         int, typer.Option(min=0, max=INT64, help="First offset of the transaction there.")
     ],
+    where: Annotated[
+        str,
+        typer.Argument(metavar="TOPIC:PARTITION", help="Partition with the open transaction."),
+    ] = "",
+    topic: Annotated[str, typer.Option(hidden=True)] = "",
+    partition: Annotated[int | None, typer.Option(min=0, max=INT32, hidden=True)] = None,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -136,12 +162,19 @@ def abort(
 
     Its coordinator is not asked. Use it for a hanging transaction only: one that its coordinator
     still has would become aborted in this partition and may be committed in the others.
+
+    Examples:
+      kafkawire transactions abort orders:0 --start-offset 17
     """
+    text = where or f"{topic}:{'' if partition is None else partition}"
+    try:
+        place = parse_partition("TOPIC:PARTITION", text)
+    except OptionError as error:
+        fail(error, 2)
     with connected(server) as cluster:
-        place = topic, partition
-        leader = leaders(cluster, [topic]).get(place)
+        leader = leaders(cluster, [place[0]]).get(place)
         if leader is None:
-            raise ClientError(f"topic {topic} has no partition {partition}")
+            raise ClientError(f"topic {place[0]} has no partition {place[1]}")
         opened = [
             each
             for each in producers(cluster, {place: leader})
@@ -149,7 +182,8 @@ def abort(
         ]
         if not opened:
             raise ClientError(
-                f"{topic}-{partition} has no open transaction that starts at offset {start_offset}"
+                f"{partition_text(place)} has no open transaction that starts at offset "
+                f"{start_offset}"
             )
         abort_transaction(cluster, opened[0], leader)
         print_results([_shown(opened[0], None)], ABORTED, "aborted", as_json)
@@ -157,15 +191,15 @@ def abort(
 
 ABORTED = ("topic", "partition", "producer_id", "producer_epoch", "start_offset")
 HANGING = (
-    "topic", "partition", "producer_id", "producer_epoch", "coordinator_epoch", "start_offset",
-    "last_write", "idle_minutes", "transactional_id",
+    "topic", "partition", "start_offset", "transactional_id", "idle_minutes", "producer_id",
+    "producer_epoch", "last_write", "coordinator_epoch",
 )  # fmt: skip
 
 
 def hanging(
     server: Server = LOCAL,
     topic: Annotated[list[str], typer.Option(help="Check only this topic; may be repeated.")] = [],  # noqa: B006
-    broker_id: Annotated[
+    broker: Annotated[
         int, typer.Option(min=-1, max=INT32, help="Check only partitions this broker leads.")
     ] = -1,
     max_transaction_timeout: Annotated[
@@ -178,13 +212,18 @@ def hanging(
         ),
     ] = DEFAULT_MINUTES,
     as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
     """Find open transactions that no coordinator will end.
 
     They hold back readers of committed records without end; abort them with `transactions abort`.
+
+    Examples:
+      kafkawire transactions hanging
+      kafkawire transactions hanging --topic orders --max-transaction-timeout 60
     """
     with connected(server) as cluster:
-        led_by = _checked_partitions(cluster, topic, broker_id)
+        led_by = _checked_partitions(cluster, topic, broker)
         oldest_ms = _now_ms() - max_transaction_timeout * MINUTE_MS
         candidates = [
             each
@@ -192,7 +231,7 @@ def hanging(
             if each.start_offset >= 0 and each.last_timestamp_ms < oldest_ms
         ]
         rows = [_shown(*each) for each in _hanging_of(cluster, candidates)]
-        print_results(rows, HANGING, "hanging transactions", as_json)
+        print_results(rows, HANGING, "hanging transactions", as_json, wide)
 
 
 def _checked_partitions(
@@ -242,18 +281,10 @@ def _shown(opened: Producing, transactional_id: str | None) -> dict[str, Any]:
         "producer_epoch": opened.producer_epoch,
         "coordinator_epoch": opened.coordinator_epoch,
         "start_offset": opened.start_offset,
-        "last_write": _time(opened.last_timestamp_ms),
+        "last_write": time_text(opened.last_timestamp_ms),
         "idle_minutes": idle_ms // MINUTE_MS,
         "transactional_id": transactional_id,
     }
-
-
-def _time(ms: int) -> str | None:
-    """An ISO 8601 time in UTC; None for one that no calendar has."""
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def _now_ms() -> int:
