@@ -1,5 +1,5 @@
-"""Write what is generated: docs/configs.md, docs/apis.md, docs/tests.md, a table in README.md, the
-README.md of each package, which lists its modules, and the table of API versions in
+"""Write what is generated: docs/configs.md, docs/apis.md, docs/tests.md, the README.md of each
+package, which lists its modules, and the table of API versions in
 kafkawire/messages/registry.py.
 
 `make docs` runs it; tests/test_docs.py checks that the files are current. The sources are the table
@@ -24,19 +24,13 @@ ROWS_BEGIN, ROWS_END = (
     "    # made by `make docs` from the declarations\n",
     "    # end of what is made\n",
 )
-BEGIN, END = "<!-- apis: made by `make docs` -->\n", "<!-- /apis -->"
 
 
 def documents() -> dict[Path, str]:
     """Path -> what it should contain."""
-    readme = ROOT / "README.md"
-    text = readme.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
     return {
         ROOT / "docs" / "configs.md": configs(),
         ROOT / "docs" / "apis.md": apis(),
-        readme: f"{before}{BEGIN}\n{api_table()}\n{END}{after}",
         **{package / "README.md": package_page(package) for package in packages()},
         REGISTRY: registry(),
     }
@@ -133,13 +127,15 @@ def versions(row: ApiRow) -> str:
 
 
 def api_table() -> str:
-    """The table in README.md."""
+    """The table at the top of docs/apis.md, with links to the sections."""
     from kafkawire.handlers.table import ROWS
     from kafkawire.messages.registry import APIS
 
     lines = ["| API | key | versions |", "|---|--:|---|"]
     for row in ROWS:
-        lines.append(f"| {APIS[row.key].name} | {row.key} | {versions(row)} |")
+        name = APIS[row.key].name
+        anchor = f"{name} {versions(row)}".lower().replace(" ", "-")
+        lines.append(f"| [{name}](#{anchor}) | {row.key} | {versions(row)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -150,7 +146,8 @@ def apis() -> str:
 
     parts = [
         "# APIs\n\nMade from the handlers' own words by `make docs`: the versions served,\n"
-        "what each version changed, and what is not done.\n"
+        "what each version changed, and what is not done.\n",
+        api_table(),
     ]
     for row in ROWS:
         parts.append(f"## {APIS[row.key].name} {versions(row)}\n\n{words(row.module)}\n")

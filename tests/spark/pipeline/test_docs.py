@@ -150,11 +150,6 @@ def test_commands_and_their_options_exist() -> None:
     assert used == set(COMMANDS)
 
 
-def test_readme_names_every_command() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"kafkawire pipeline (\w+)", readme)) == set(COMMANDS)
-
-
 def test_jobs_in_documents_are_valid() -> None:
     jobs = {name: body for name, body in files().items() if name.endswith(".toml")}
     assert len(jobs) == 5

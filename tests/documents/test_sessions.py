@@ -1,4 +1,6 @@
-"""The sessions in README.md are run as they are written, against a broker of their own."""
+"""The sessions of README.md and docs/getting-started.md are run as they are written, against
+brokers of their own.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +17,25 @@ from pathlib import Path
 import pytest
 
 from kafkawire.testing.process import BrokerProcess
+from tests.documents.pages import block, lines
 
 pytestmark = pytest.mark.real
-TEXT = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+GETTING_STARTED = "docs/getting-started.md"
 
 
-def _section(title: str, language: str) -> str:
-    found = re.search(rf"^## {title}\n.*?```{language}\n(.*?)```", TEXT, re.DOTALL | re.MULTILINE)
-    assert found is not None, f"README has no {language} under {title}"
-    return found[1]
-
-
-def test_readme_session_with_kcat(kafkawire_broker: BrokerProcess) -> None:
+def _need_kcat() -> None:
     if shutil.which("kcat") is None:
         assert "CI" not in os.environ, "kcat is not installed, and CI must have it"
         pytest.skip("kcat is not installed")
-    commands: list[tuple[str, list[str]]] = []
-    for line in _section("A session with kcat", "console").splitlines():
-        if line.startswith("$ "):
-            commands.append((line[2:], []))
-        else:
-            commands[-1][1].append(line)
-    assert len(commands) == 4
-    for command, expected in commands:
-        here = command.replace("127.0.0.1:9092", kafkawire_broker.bootstrap)
+
+
+def test_session_with_kcat(kafkawire_broker: BrokerProcess) -> None:
+    _need_kcat()
+    session = lines("README.md", "Try it in 60 seconds")
+    assert session[0].command == "make run"
+    assert len(session) == 5
+    for line in session[1:]:
+        here = line.command.replace("127.0.0.1:9092", kafkawire_broker.bootstrap)
         server = f"--server {kafkawire_broker.bootstrap}"
         here = re.sub(
             r"^\.venv/bin/kafkawire (.*)", rf"{sys.executable} -m kafkawire \1 {server}", here
@@ -46,35 +43,21 @@ def test_readme_session_with_kcat(kafkawire_broker: BrokerProcess) -> None:
         done = subprocess.run(
             ["sh", "-c", here], capture_output=True, text=True, timeout=60, check=False
         )
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
-        if expected:
-            assert done.stdout.splitlines() == expected, command
-        elif "describe" in command:
-            assert re.search(r"greetings +0 +3 +3 +0 ", done.stdout), done.stdout
+        assert done.returncode == 0, f"{line.command}\n{done.stderr}"
+        if line.output:
+            assert tuple(done.stdout.splitlines()) == line.output, line.command
+        elif "describe" in line.command:
+            assert re.search(r"greetings +0 +0 +3 +3 ", done.stdout), done.stdout
 
 
-def test_readme_session_with_kafka_python(kafkawire_broker: BrokerProcess) -> None:
-    code = _section("A session with kafka-python", "python")
+def test_session_with_kafka_python(kafkawire_broker: BrokerProcess) -> None:
+    code = block(GETTING_STARTED, "A session with kafka-python", "python")
     code = code.replace("127.0.0.1:9092", kafkawire_broker.bootstrap)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["orders 0 0", "0 b'7' b'two coffees'"]
-
-
-def _sessions(title: str) -> list[tuple[str, list[str]]]:
-    """(command, lines it should print) of every console under a title."""
-    section = re.search(rf"^## {title}\n(.*?)(?=^## )", TEXT, re.DOTALL | re.MULTILINE)
-    assert section is not None, f"README has no {title}"
-    commands: list[tuple[str, list[str]]] = []
-    for block in re.findall(r"```console\n(.*?)```", section[1], re.DOTALL):
-        for line in block.splitlines():
-            if line.startswith("$ "):
-                commands.append((line[2:].split("   #")[0].strip(), []))
-            else:
-                commands[-1][1].append(line)
-    return commands
 
 
 def _wait(until: Callable[[], bool], what: str) -> None:
@@ -84,15 +67,14 @@ def _wait(until: Callable[[], bool], what: str) -> None:
         time.sleep(0.2)
 
 
-def test_readme_session_with_s3(tmp_path: Path, tier_url: str) -> None:
+def test_session_with_s3(tmp_path: Path, tier_url: str) -> None:
     """Produce, wait for objects, local files are deleted, consume from S3, restore into an empty
     folder."""
-    if shutil.which("kcat") is None:
-        assert "CI" not in os.environ, "kcat is not installed, and CI must have it"
-        pytest.skip("kcat is not installed")
+    _need_kcat()
     brokers: list[BrokerProcess] = []
     try:
-        for command, expected in _sessions("Cold records in S3"):
+        for line in lines(GETTING_STARTED, "Cold records in S3"):
+            command, expected = line.command, list(line.output)
             words = command.replace("s3://kafkawire/cluster", tier_url).replace("new-data", "new")
             if words.startswith("kafkawire serve"):
                 brokers.append(_serve(words, tmp_path))

@@ -1,0 +1,211 @@
+"""Every console line of the documents is run: here, by a test that is named, or not, with a reason.
+
+The lines of a section run in their order, against a broker that has what they name: topics with
+records, groups with offsets, a transactional id, a remote tier.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from kafka import KafkaConsumer, TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from kafkawire.cli.app import app
+from kafkawire.testing import TEST_SETTINGS, BrokerProcess
+from tests.documents.pages import ROOT, Line, lines, pages, sections
+from tests.kit.cli import run
+from tests.kit.waiting import wait_until
+
+ELSEWHERE = {
+    "docs/getting-started.md": "tests/documents/test_sessions.py",
+    "docs/pipeline.md": "tests/spark/pipeline/test_docs.py",
+    "README.md#Try it in 60 seconds": "tests/documents/test_sessions.py",
+}
+"""Pages and sections whose lines another test runs."""
+
+NOT_RUN = {
+    "make run": "it installs from package registries; the session after it is run",
+    "docker ": "it needs a Docker daemon; tests/deploy checks the files and the kafkawire commands",
+    "python3 -m venv /opt": "it installs from package registries",
+    "install -": "it needs root; tests/deploy/test_systemd.py checks the files",
+    "systemd-sysusers": "it needs systemd as process 1",
+    "systemctl": "it needs systemd as process 1",
+    "helm install": "it needs a cluster; tests/deploy/test_chart.py renders the same lines",
+    "helm test": "it needs a cluster",
+    "kubectl": "it needs a cluster",
+    "make sim SEEDS": "make test runs the simulations with fewer seeds",
+    ".venv/bin/python -c": "make test runs the simulations with other seeds",
+    "kafkawire pipeline query": "it starts Spark: tests/spark/pipeline/test_docs.py runs one",
+    "kafkawire tier estimate --rate": "tests/tiering/test_docs.py compares its output",
+    "kafkawire transactions abort": "it needs a hanging transaction: "
+    "tests/cli/test_transactions.py aborts one",
+    "kafkawire consume orders:0,2 --follow": "it reads until Ctrl-C",
+    "kafkawire topics copy orders orders --to-server": "it needs a second cluster: "
+    "tests/cli/topics/test_copy.py copies to one",
+    "kafkawire restore s3://bucket": "it needs a scheduled backup: tests/cli/test_backup.py "
+    "restores from a location",
+}
+"""The beginnings of lines that are not run, with the reason."""
+
+STOPPED = ("fsck", "offsets convert", "restore --from-log")
+"""Commands on the folder of a stopped broker; they get a copy."""
+
+
+def skipped(line: Line) -> bool:
+    where = {line.page, f"{line.page}#{line.section}"} & set(ELSEWHERE)
+    return bool(where) or any(line.command.startswith(each) for each in NOT_RUN)
+
+
+def every_line() -> list[Line]:
+    return [line for page in pages() for line in lines(page)]
+
+
+def run_here() -> list[tuple[str, str]]:
+    """Page and section of the lines that this test runs."""
+    found = {(line.page, line.section): True for line in every_line() if not skipped(line)}
+    return list(found)
+
+
+def test_documents_have_commands() -> None:
+    assert len(every_line()) > 120
+    assert len([line for line in every_line() if not skipped(line)]) > 50
+
+
+def test_every_line_that_is_run_here_is_a_command_of_kafkawire() -> None:
+    """Another one is run by a test of its own, or has a reason in NOT_RUN."""
+    others = [
+        line for line in every_line()
+        if not skipped(line) and not re.search(r"(^|\| )kafkawire ", line.command)
+    ]  # fmt: skip
+    assert not others
+
+
+def test_reasons_are_needed_and_their_tests_exist() -> None:
+    commands = [line.command for line in every_line()]
+    assert not [each for each in NOT_RUN if not any(c.startswith(each) for c in commands)]
+    for where in ELSEWHERE:
+        page, _, section = where.partition("#")
+        assert lines(page, section or None), where
+    named = re.findall(r"tests/[\w/.]+\.py", " ".join([*NOT_RUN.values(), *ELSEWHERE.values()]))
+    assert len(named) > 5
+    assert not [name for name in named if not (ROOT / name).is_file()]
+
+
+class World:
+    """A broker, in a folder of its own, with what the documents name."""
+
+    def __init__(self, folder: Path, settings: dict[str, str]) -> None:
+        self.folder = folder
+        self.broker = BrokerProcess(
+            folder / "kafkawire-data",
+            settings=TEST_SETTINGS | settings,
+            arguments=["--tier", str(folder / "tier")],
+        )
+        self.broker.start()
+
+    def prepare(self) -> None:
+        """Make topics, records, committed offsets and a finished transaction, where missing."""
+        server = ("--server", self.broker.bootstrap)
+        (self.folder / "lines.txt").write_text("key:value\n")
+        for topic in ("copy", "old-orders"):
+            run(app, ["topics", "create", topic, "--partitions", "6", *server])
+        for topic in ("orders", "clicks"):
+            run(app, ["topics", "create", topic, "--partitions", "6", *server])
+            producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 5})
+            for number in range(1200):
+                producer.produce(topic, b"value", str(number).encode(), partition=number % 6)
+            assert producer.flush(60) == 0
+        for group in ("kitchen", "billing"):
+            consumer = KafkaConsumer(bootstrap_servers=self.broker.bootstrap, group_id=group)
+            at = OffsetAndMetadata(150, "", -1)
+            consumer.commit({TopicPartition("orders", n): at for n in range(6)})
+            consumer.close()
+        producer = Producer(
+            {"bootstrap.servers": self.broker.bootstrap, "transactional.id": "kitchen-1"}
+        )
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce("orders", b"in a transaction")
+        producer.commit_transaction(60)
+
+    def here(self, command: str) -> list[str]:
+        """The words after `kafkawire`, with this broker's folders in place of the documents'."""
+        text = command.removeprefix("kafkawire ")
+        for name in ("s3://BUCKET/PREFIX", "s3://OTHER/PREFIX"):
+            text = text.replace(name, str(self.folder / name[5:].partition("/")[0].lower()))
+        text = text.replace(str(self.folder / "bucket"), str(self.folder / "tier"))
+        text = text.replace("/backups/", f"{self.folder}/backups/")
+        return shlex.split(text)
+
+    def run(self, line: Line) -> None:
+        if not line.command.startswith("kafkawire ") or " | " in line.command:
+            self.run_in_shell(line)
+            return
+        words = self.here(line.command)
+        if words[0] == "serve":
+            words.append("--show-config")  # it validates all options, and ends
+        elif any(" ".join(words).startswith(each) for each in STOPPED):
+            words = [word.replace("kafkawire-data", "copy") for word in words]
+            self.copy()
+            if "--from-log" in words:
+                (self.folder / "copy" / "metadata.db").unlink()
+        elif words[:2] == ["tier", "restore"]:
+            words += [] if "--dry-run" in words else ["--yes"]
+            trial = ["tier", "restore", "--tier", "tier", "--data", "none", "--dry-run"]
+            wait_until(lambda: run(app, trial).exit_code == 0, "the first upload")
+        environ = {"KAFKAWIRE_SERVER": self.broker.bootstrap}
+        if words[:2] == ["topics", "create"]:
+            run(app, ["topics", "delete", words[2]], env=environ)
+        done = run(app, words, env=environ, catch_exceptions=False)
+        assert done.exit_code == 0, f"{line.command}\n{done.output}"
+        if words[:2] == ["topics", "create"]:
+            self.prepare()  # the lines after it name its records and groups
+
+    def run_in_shell(self, line: Line) -> None:
+        """Run a line with pipes as it is; `kafkawire` is the one of this environment."""
+        found = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        environ = os.environ | {"KAFKAWIRE_SERVER": self.broker.bootstrap, "PATH": found}
+        done = subprocess.run(
+            ["sh", "-c", line.command],
+            cwd=self.folder, env=environ, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{line.command}\n{done.stdout}\n{done.stderr}"
+
+    def copy(self) -> None:
+        """Copy the data folder while the broker is stopped."""
+        self.broker.stop()
+        shutil.rmtree(self.folder / "copy", ignore_errors=True)
+        shutil.copytree(self.folder / "kafkawire-data", self.folder / "copy")
+        self.broker.restart()
+
+
+@pytest.fixture
+def world(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.chdir(tmp_path)
+    made = World(tmp_path, {"tiering.max.lag.ms": "5000"} if "tiering" in page else {})
+    try:
+        yield made
+    finally:
+        if made.broker.running:
+            made.broker.stop()
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "section"), run_here())
+def test_commands_of_section(page: str, section: str, world: World) -> None:
+    assert section in sections(page)
+    world.prepare()
+    for line in lines(page, section):
+        if not skipped(line):
+            world.run(line)
