@@ -40,6 +40,9 @@ logger = logging.getLogger(__name__)
 SLICE_RECORDS = 500
 """Records read from or written to a snapshot at a time: under ten milliseconds."""
 
+MAX_LOGGED_PRODUCERS = 20
+"""Producer ids named in one line of the log."""
+
 
 class GroupLoader(PartitionLoader):
     """The groups and offsets of one partition while they are loaded."""
@@ -57,6 +60,38 @@ class GroupLoader(PartitionLoader):
     ) -> None:
         super().__init__(env, partition, commit_log, place)
         self.shard = Shard(settings)
+        self._damaged = False
+
+    async def load(self) -> None:
+        """Load all committed records. Raises KafkaError or OSError if the log cannot be read."""
+        await super().load()
+        if self._damaged:
+            self._end_lost_transactions()
+
+    def _end_lost_transactions(self) -> None:
+        """End pending offsets of transactions that the partition knows as ended: their marker is
+        damaged so that not even its producer can be read. Otherwise consumers that ask for stable
+        offsets would wait for a marker that never comes."""
+        partition, pending = self.partition, self.shard.offsets.pending
+        transactions = partition.producers.transactions
+        still_open = {} if transactions is None else transactions.open
+        ended = sorted(pending.producers() - still_open.keys())
+        if ended:
+            logger.critical(
+                "%s-%d: the markers that ended the transactions of producer ids %s are damaged: "
+                "offsets committed in them are answered with an error until the group commits "
+                "again or `kafkawire offsets` resets them",
+                partition.topic, partition.index, _some(ended),
+            )  # fmt: skip
+            self.shard.lose_transactions(ended)
+        if waiting := sorted(pending.producers() & still_open.keys()):
+            logger.warning(
+                "%s-%d: offsets of the open transactions of producer ids %s are pending; if the "
+                "damage has taken the marker of one, consumers of its group wait until "
+                "`kafkawire transactions hanging` finds it and `kafkawire transactions abort` "
+                "ends it",
+                partition.topic, partition.index, _some(waiting),
+            )  # fmt: skip
 
     def take(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
         """Apply a record."""
@@ -81,6 +116,7 @@ class GroupLoader(PartitionLoader):
 
     async def pass_damage(self, first: int, end: int) -> None:
         """Record which commits are lost."""
+        self._damaged = True
         partition = self.partition
         payloads = await partition.damaged_payloads(first, end)
         lost = {key for payload in payloads for key in committed_keys(payload)}
@@ -96,6 +132,13 @@ class GroupLoader(PartitionLoader):
         ended = {producer_id for payload in payloads for producer_id in ended_producers(payload)}
         self.shard.offsets.lose(lost)
         self.shard.lose_transactions(ended)
+
+
+def _some(producer_ids: list[int]) -> str:
+    """Return the first producer ids for a log line, and how many there are besides."""
+    shown = ", ".join(map(str, producer_ids[:MAX_LOGGED_PRODUCERS]))
+    more = len(producer_ids) - MAX_LOGGED_PRODUCERS
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,10 @@ class PendingOffsets:
         """Return the partitions of a group with pending offsets, by producer."""
         return self.by_group.get(group_id, _NONE)
 
+    def producers(self) -> set[int]:
+        """Return the ids of the producers with pending offsets."""
+        return set(self._by_producer)
+
     def topics(self) -> set[str]:
         """Return the topics with pending offsets."""
         return {topic for _, topic, _ in self._keys()}

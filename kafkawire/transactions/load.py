@@ -39,6 +39,9 @@ SLICE_RECORDS = 300
 
 SNAPSHOT_MAGIC = b"KWTRANSA"
 
+MAX_LOGGED_RANGES = 10
+"""Damaged ranges named in one line of the log; all are in the report of the start."""
+
 
 def snapshot_place(folder: str, partition: Partition) -> SnapshotLocation:
     """Where the snapshot of a partition of `__transaction_state` is."""
@@ -64,11 +67,24 @@ class TransactionLoader(PartitionLoader):
         super().__init__(env, partition, commit_log, place)
         self.shard = TransactionShard(settings, partition.leader_epoch)
 
+        self._damaged: list[tuple[int, int]] = []
+        self._forgotten: dict[str, None] = {}
+        self._unreadable = False
+
+    async def load(self) -> None:
+        """Load all committed records, then report damage: an id with a newer record than the
+        damaged one is not affected. Raises KafkaError or OSError if the log cannot be read."""
+        await super().load()
+        if self._damaged:
+            self._report_damage()
+
     def take(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
         """Apply a record."""
         record = decode_record(key, value)
         if record is not None:
             self.shard.apply(record)
+            if self._forgotten:
+                self._forgotten.pop(record.transactional_id, None)
 
     def take_pending(self, stored: PendingPair) -> None:
         """Ignore pending offsets: only groups have them."""
@@ -78,18 +94,37 @@ class TransactionLoader(PartitionLoader):
 
     async def pass_damage(self, first: int, end: int) -> None:
         """Forget the ids that had records there."""
-        partition = self.partition
-        payloads = await partition.damaged_payloads(first, end)
-        lost = sorted({name for payload in payloads for name in stored_ids(payload)})
-        logger.critical(
-            "%s-%d: offsets %d-%d are damaged; %d transactional ids with records there are "
-            "forgotten, their producers have to start again, and open transactions of them have to "
-            "be ended with kafka-transactions find-hanging and abort: %s",
-            partition.topic, partition.index, first, end - 1, len(lost),
-            ", ".join(lost[:MAX_LOGGED_IDS]),
-        )  # fmt: skip
-        for transactional_id in lost:
+        payloads = await self.partition.damaged_payloads(first, end)
+        found = {name for payload in payloads for name in stored_ids(payload)}
+        for transactional_id in found:
             self.shard.apply(TransactionRecord(transactional_id, None))
+            self._forgotten[transactional_id] = None
+        self._damaged.append((first, end - 1))
+        self._unreadable = self._unreadable or not found
+
+    def _report_damage(self) -> None:
+        ranges = ", ".join(f"{first}-{last}" for first, last in self._damaged[:MAX_LOGGED_RANGES])
+        where = f"{self.partition.topic}-{self.partition.index}: offsets {ranges} are damaged"
+        lost = sorted(self._forgotten)
+        if lost:
+            logger.critical(
+                "%s; %d transactional ids whose newest records were there are forgotten, their "
+                "producers have to start again, and open transactions of them have to be ended "
+                "with kafka-transactions find-hanging and abort: %s",
+                where, len(lost), ", ".join(lost[:MAX_LOGGED_IDS]),
+            )  # fmt: skip
+        if self._unreadable:
+            logger.critical(
+                "%s; not all transactional ids of the records there can be read: an id whose "
+                "newest record was there has the state of the record before, and a transaction "
+                "that was committed there may be aborted; compare `kafkawire transactions list` "
+                "with what the producers have committed",
+                where,
+            )
+        elif not lost:
+            logger.warning(
+                "%s; each transactional id there has a newer record, so no state is lost", where
+            )
 
 
 def stored_ids(payload: Buffer) -> set[str]:

@@ -8,11 +8,13 @@ import logging
 import pytest
 
 from kafkawire.codec.batches import CRC_AT
+from kafkawire.codec.control import COMMIT, TransactionMarker
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups import offsets as committed
 from kafkawire.groups.load import GroupLoader
 from kafkawire.groups.records import Offset, OffsetRecord, batches_of, committed_keys
 from kafkawire.groups.snapshot import group_snapshot
+from kafkawire.groups.transactional import PendingBatch, encode_batch
 from kafkawire.log.journal.format import HEAD_BYTES
 from kafkawire.log.partition.partition import Partition
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
@@ -84,6 +86,45 @@ async def test_readable_commits_are_loaded_and_lost_ones_are_errors(
     assert partition.next_offset == 5
     await commit(world, partition, c=9)
     assert fetched(await load(world), "c") == {"c": 9}
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+async def test_offsets_of_a_marker_that_cannot_be_read(
+    checkpoint: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its producer is not known. A partition that has no open transaction any more, because of a
+    checkpoint, proves that the transaction was ended; otherwise an operator ends it."""
+    world = World(log_flush_offset_checkpoint_interval_ms=1 << 40)
+    await world.start()
+    (other,) = await world.topic("t")
+    (partition,) = await world.topic(TOPIC, cleanup_policy="compact")
+    await commit(world, partition, a=1)
+    step = PendingBatch(7, 0, (OffsetRecord("g", "b", 0, Offset(2, -1, "", 0)),))
+    guard = partition.begin_verification(7, 0, -1, EPOCH_MS, adds=True)
+    partition.append_offsets(memoryview(encode_batch(step, EPOCH_MS)), guard, EPOCH_MS)
+    await world.log.commit_log.committed()
+    partition.append_marker(TransactionMarker(7, 0, 0, COMMIT), EPOCH_MS)
+    await world.log.commit_log.committed()
+    place = partition.rows.log_position[-1]
+    if checkpoint:
+        await world.log.checkpoint()
+    other.append(batch(b"x"), EPOCH_MS)
+    await world.log.commit_log.committed()
+    for at in range(8, 61):
+        spoil(world, place + at)
+    await world.crash()
+    with caplog.at_level(logging.WARNING):
+        loaded = await load(world)
+    pending = loaded.shard.offsets.pending
+    if checkpoint:
+        assert (
+            "the markers that ended the transactions of producer ids 7 are damaged" in caplog.text
+        )
+        assert not pending
+        assert fetched(loaded, "a", "b") == {"a": 1, "b": -int(ErrorCode.KAFKA_STORAGE_ERROR)}
+    else:
+        assert "open transactions of producer ids 7 are pending" in caplog.text
+        assert pending.producers() == {7}
 
 
 async def test_unreadable_end_of_log_does_not_block_loading() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.codec.batches import CRC_AT, build
+from kafkawire.codec.batches import CRC_AT, HEAD_BYTES, build
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.coordination import coordinator as coordinator_module
 from kafkawire.coordination import snapshot
@@ -209,42 +209,94 @@ async def test_thousands_of_open_transactions_load() -> None:
 # -- a damaged log --------------------------------------------------------------------------
 
 
-async def test_ids_with_damaged_records_are_forgotten(caplog: pytest.LogCaptureFixture) -> None:
-    """Its outcome may have been decided there: an older state must not decide it again."""
-    world = World(log_flush_offset_checkpoint_interval_ms=1 << 40)
-    await world.start()
-    (other,) = await world.topic("t")
-    (partition,) = await world.topic(TOPIC, cleanup_policy="compact")
+class DamagedLog:
+    """A log of states, one frame for each call of `store`, to be damaged and loaded."""
 
-    async def store(**states: Transaction) -> None:
+    def __init__(self) -> None:
+        self.world = World(log_flush_offset_checkpoint_interval_ms=1 << 40)
+
+    async def begin(self) -> DamagedLog:
+        await self.world.start()
+        (self.other,) = await self.world.topic("t")
+        (self.partition,) = await self.world.topic(TOPIC, cleanup_policy="compact")
+        return self
+
+    async def store(self, **states: Transaction) -> int:
+        """Append one batch; return its log position."""
         items = [TransactionRecord(name, at) for name, at in states.items()]
         (made,) = batches_of(items, 1 << 20, 2, EPOCH_MS)
-        partition.append(memoryview(made), EPOCH_MS)
-        await world.log.commit_log.committed()
+        self.partition.append(memoryview(made), EPOCH_MS)
+        await self.world.log.commit_log.committed()
+        return int(self.partition.rows.log_position[-1])
 
-    await store(a=some(ONGOING), b=some(ONGOING), c=some(EMPTY))
-    await store(a=some(PREPARE_COMMIT), d=some(EMPTY))
-    position = partition.rows.log_position[-1]
-    await store(d=some(ONGOING))
-    other.append(batch(b"x"), EPOCH_MS)
-    await world.log.commit_log.committed()
-    spoil(world, position + CRC_AT)
-    await world.crash()
-    partition = world.find(TOPIC)
-    place = loading.snapshot_place("/transactions", partition)
-    with caplog.at_level(logging.CRITICAL):
+    async def load_damaged(self, *positions: int) -> loading.TransactionLoader:
+        """Flip a bit at each position and load after a crash."""
+        world = self.world
+        self.other.append(batch(b"x"), EPOCH_MS)
+        await world.log.commit_log.committed()
+        for position in positions:
+            spoil(world, position)
+        await world.crash()
+        partition = world.find(TOPIC)
         loaded = loading.TransactionLoader(
-            world.env, TransactionSettings(), partition, world.log.commit_log, place
+            world.env,
+            TransactionSettings(),
+            partition,
+            world.log.commit_log,
+            loading.snapshot_place("/transactions", partition),
         )
         await loaded.load()
-    assert "2 transactional ids with records there are forgotten" in caplog.text
-    assert {name: at.state for name, at in loaded.shard.transactions.items()} == {
-        "b": ONGOING,
-        "c": EMPTY,
-        "d": ONGOING,
-    }
-    assert loaded.next_offset == partition.next_offset
+        assert loaded.next_offset == partition.next_offset
+        return loaded
+
+
+def states(loaded: loading.TransactionLoader) -> dict[str, Any]:
+    return {name: at.state for name, at in loaded.shard.transactions.items()}
+
+
+async def test_ids_with_damaged_records_are_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    """Its outcome may have been decided there: an older state must not decide it again."""
+    log = await DamagedLog().begin()
+    await log.store(a=some(ONGOING), b=some(ONGOING), c=some(EMPTY))
+    position = await log.store(a=some(PREPARE_COMMIT), d=some(EMPTY))
+    await log.store(d=some(ONGOING))
+    loaded = await log.load_damaged(position + CRC_AT)
+    (line,) = damage_lines(caplog)
+    assert line.levelno == logging.CRITICAL
+    assert "1 transactional ids whose newest records were there are forgotten" in line.message
+    assert line.message.endswith(": a")
+    assert states(loaded) == {"b": ONGOING, "c": EMPTY, "d": ONGOING}
     assert not loaded.shard.pending
+
+
+async def test_damage_that_affects_no_id_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    log = await DamagedLog().begin()
+    await log.store(b=some(EMPTY))
+    position = await log.store(a=some(ONGOING))
+    await log.store(a=some(EMPTY))
+    loaded = await log.load_damaged(position + CRC_AT)
+    (line,) = damage_lines(caplog)
+    assert line.levelno == logging.WARNING
+    assert "offsets 1-1 are damaged" in line.message
+    assert "no state is lost" in line.message
+    assert states(loaded) == {"a": EMPTY, "b": EMPTY}
+
+
+async def test_damage_without_readable_ids_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    log = await DamagedLog().begin()
+    await log.store(a=some(ONGOING))
+    position = await log.store(a=some(PREPARE_COMMIT))
+    await log.store(b=some(EMPTY))
+    loaded = await log.load_damaged(*(position + at for at in range(8, HEAD_BYTES + 12)))
+    (line,) = damage_lines(caplog)
+    assert line.levelno == logging.CRITICAL
+    assert "not all transactional ids" in line.message
+    assert states(loaded) == {"a": ONGOING, "b": EMPTY}
+
+
+def damage_lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """The lines of the loader about damage."""
+    return [line for line in caplog.records if line.name == loading.__name__]
 
 
 def test_ids_are_read_up_to_the_damage() -> None:
