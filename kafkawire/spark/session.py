@@ -16,11 +16,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkawire.spark import register
+from kafkawire.spark.java_output import without_incubator_warning
 from kafkawire.spark.source.model import SourceError
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _start(master: str, app_name: str, conf: dict[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with _undisturbed():
+        with _undisturbed(), _quiet_start():
             return builder.getOrCreate()
     except KeyboardInterrupt:
         begun = SparkSession.getActiveSession()
@@ -139,6 +140,15 @@ def _undisturbed() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
     if come:
         raise KeyboardInterrupt
+
+
+def _quiet_start() -> AbstractContextManager[None]:
+    """Return the context in which Java is started, if this process has none yet."""
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return nullcontext()
+    return without_incubator_warning()
 
 
 def _quiet() -> str:

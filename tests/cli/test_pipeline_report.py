@@ -112,6 +112,19 @@ def test_long_tables_are_truncated_and_times_formatted(capsys: pytest.CaptureFix
     )
 
 
+def test_lines_for_each_partition_are_shown_on_request(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = Report("sizes", ["A sentence."])
+    made.add("sizes", "Topics", pa.table({"topic": ["t"]}), "topic")
+    rows = pa.table({"topic": ["t"] * 3, "partition": [0, 1, 2]})
+    made.add("sizes-partitions", "Partitions", rows, "topic", "partition")
+    show(made, [], "out", as_json=False)
+    assert "Partitions" not in capsys.readouterr().out
+    show(made, [], "out", as_json=False, verbose=True)
+    assert "Partitions" in capsys.readouterr().out
+
+
 def test_omitted_columns_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.spark.reports.report.ROWS_MAX", 3)
     made = Report("lag")

@@ -64,7 +64,7 @@ async def test_tables_as_text(tmp_path: Path, buckets: dict[str, FakeBucket]) ->
         assert f"{URL}: attached" in shown
         assert "owner epoch 1" in shown
         assert len([line for line in shown.splitlines() if line.strip().startswith("t ")]) == 1
-        every = await tier("status", "--all")
+        every = await tier("status", "--all", "-v")
         assert len([line for line in every.splitlines() if line.strip().startswith("t ")]) == 2
         assert "(cluster)" in await tier("cost")
 
@@ -129,7 +129,8 @@ async def test_unusable_bucket_is_reported_while_broker_serves(
         first = 1
         foreign = {"cluster_id": "another", "node_id": 7, "epoch": 3, "nonce": "", "claimed_ms": 0}
         buckets[URL].store("owner", json.dumps({"format": 1, **foreign}).encode())
-    async with tiered(tmp_path / "data", journal_roll_ms="50") as tier:
+    serving = {"journal_roll_ms": "50", "tier_fenced_action": "serve"}
+    async with tiered(tmp_path / "data", **serving) as tier:
         await tier.produce("t", 1)
         waiting = [("t", 0, first, first + 1, reason)]
         reported = await tier.until(lambda reported: pieces(reported) == waiting, "why")

@@ -8,12 +8,14 @@ import typer
 
 from kafkawire.cli.pipeline.query import source_of
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import COMMITTED, Isolation, Json
+from kafkawire.cli.shared.parameters import COMMITTED, EachPartition, Isolation, Json
 from kafkawire.cli.shared.tables import print_table
 
 if TYPE_CHECKING:
     from kafkawire.spark.audit.verdict import PartitionReport, TableReport
 
+NOTED_PLACES = 3
+"""Partitions named in a note that many of them have; -v names all."""
 PROBLEMS_PRINTED = 50
 """Problems printed on standard error; --json has all."""
 
@@ -35,13 +37,15 @@ def audit(
     ] = "",
     master: Annotated[str, typer.Option(metavar="URL", help="Spark master URL.")] = "local[*]",
     isolation: Isolation = COMMITTED,
+    verbose: EachPartition = False,
     as_json: Json = False,
 ) -> None:
     """Check that a table has every offset exactly once, with every gap explained.
 
     Reads partition and offset of every row of a Parquet, Delta or Iceberg table, and the reports of
     the runs that wrote it on offsets without a row. With --source the record counts of the broker
-    are compared; --isolation-level is then that of the table's job. Exit code 0: clean, 1: not, 2:
+    are compared; --isolation-level is then that of the table's job. Without -v there is a line for
+    each topic, and for each partition that is not clean. Exit code 0: clean, 1: not, 2:
     invalid arguments, 130: Ctrl-C."""
     from kafkawire.cli.shared.progress import bars
     from kafkawire.spark.audit import job
@@ -61,26 +65,34 @@ def audit(
         fail(error, 2)
     except KeyboardInterrupt:
         fail("interrupted; nothing was changed", 130)
-    show(report, as_json)
+    show(report, as_json, verbose)
     if not report.clean:
         raise SystemExit(1)
 
 
-def show(report: TableReport, as_json: bool) -> None:
-    """Print the report; problems go to standard error."""
+def show(report: TableReport, as_json: bool, verbose: bool = False) -> None:
+    """Print the report, `verbose` with a line for each partition; problems go to standard
+    error."""
     if as_json:
         print_json(report.plain())
         return
     reasons = sorted({reason for each in report.partitions for reason in each.gaps})
     compared = any(each.counts is not None for each in report.partitions)
+    title = f"{report.table} ({report.format})"
     rows = [_row(each, reasons, compared) for each in report.partitions]
-    columns = list(rows[0]) if rows else []
-    print_table(rows, columns, f"{report.table} ({report.format})")
+    if not verbose:
+        topics = [_topic_row(each, reasons, compared) for each in _by_topic(report)]
+        print_table(topics, list(topics[0]) if topics else [], title)
+        title = "partitions that are not clean"
+        rows = [row for row, each in zip(rows, report.partitions, strict=True) if not each.clean]
+    if rows or verbose:
+        print_table(rows, list(rows[0]) if rows else [], title)
     for note in report.notes:
         print(f"Note: {note}.")
-    for each in report.partitions:
-        for note in each.all_notes():
-            print(f"Note: {each.where}: {note}.")
+    for text, places in _notes(report).items():
+        shown = places if verbose else places[:NOTED_PLACES]
+        more = f" and {len(places) - len(shown)} more" if len(places) > len(shown) else ""
+        print(f"Note: {', '.join(shown)}{more}: {text}.")
     words = "every offset once" if report.clean else "NOT CLEAN"
     print(
         f"{report.rows:,} rows, files: {report.files:,}, runs: {report.runs:,}, "
@@ -88,6 +100,40 @@ def show(report: TableReport, as_json: bool) -> None:
     )
     if not report.clean:
         _complain(report)
+
+
+def _by_topic(report: TableReport) -> list[list[PartitionReport]]:
+    topics: dict[str, list[PartitionReport]] = {}
+    for each in report.partitions:
+        topics.setdefault(each.topic, []).append(each)
+    return list(topics.values())
+
+
+def _notes(report: TableReport) -> dict[str, list[str]]:
+    """Return the partitions of each note."""
+    found: dict[str, list[str]] = {}
+    for each in report.partitions:
+        for note in each.all_notes():
+            found.setdefault(note, []).append(each.where)
+    return found
+
+
+def _topic_row(of: list[PartitionReport], reasons: list[str], compared: bool) -> dict[str, Any]:
+    """Return the sums of a topic; `verdict`: how many of its partitions are not clean."""
+    wrong = sum(not each.clean for each in of)
+    row: dict[str, Any] = {
+        "topic": of[0].topic,
+        "partitions": len(of),
+        "rows": sum(each.rows for each in of),
+    }
+    row |= {reason: sum(each.gaps.get(reason, 0) for each in of) for reason in reasons}
+    row["dead letters"] = sum(each.dead for each in of)
+    if compared:
+        row["records"] = sum(each.counts.records for each in of if each.counts is not None)
+        verdicts = {"not compared" if p.counts is None else p.counts.verdict for p in of}
+        row["counts"] = ", ".join(sorted(verdicts))
+    row["verdict"] = f"NOT CLEAN: {wrong} of {len(of)}" if wrong else "ok"
+    return row
 
 
 def _row(each: PartitionReport, reasons: list[str], compared: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import typer
 
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import COMMITTED, Isolation, Json
+from kafkawire.cli.shared.parameters import COMMITTED, EachPartition, Isolation, Json
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.progress import Progress
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from kafkawire.spark.reports.scope import Request
     from kafkawire.spark.source.model import Source
 
+PER_PARTITION = "partition"
+"""The column of tables that have a row for each partition."""
 ROWS_PRINTED = 20
 """Maximum rows of a table on a terminal; the files have all."""
 
@@ -54,6 +56,7 @@ def report(
     ] = "",
     master: Annotated[str, typer.Option(metavar="URL", help="Spark master URL.")] = "local[*]",
     isolation: Isolation = COMMITTED,
+    verbose: EachPartition = False,
     as_json: Json = False,
 ) -> None:
     """Write a report on topics: NAME.png, and tables as Parquet and CSV.
@@ -83,7 +86,7 @@ def report(
         fail(error, 2)
     except KeyboardInterrupt:
         fail("interrupted; no report was written", 130)
-    show(made, files, out, as_json)
+    show(made, files, out, as_json, verbose)
     if made.problems:
         raise SystemExit(1)
 
@@ -137,8 +140,9 @@ def time_ms(option: str, text: str) -> int | None:
     return int(when.timestamp() * 1000)
 
 
-def show(made: Report, files: list[str], out: str, as_json: bool) -> None:
-    """Print the first rows of the tables, then the findings, then the paths of the files."""
+def show(made: Report, files: list[str], out: str, as_json: bool, verbose: bool = False) -> None:
+    """Print the first rows of the tables, then the findings, then the paths of the files. Tables
+    with a row for each partition are printed with `verbose` only."""
     tables = [table for table in made.tables if table.shown]
     if as_json:
         print_json(
@@ -152,6 +156,8 @@ def show(made: Report, files: list[str], out: str, as_json: bool) -> None:
         )
         return
     for table in tables:
+        if PER_PARTITION in table.shown and not verbose:
+            continue
         print_table(_rows(table), table.shown, table.title)
         left = table.data.num_rows - ROWS_PRINTED
         if left > 0:

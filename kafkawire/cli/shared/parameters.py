@@ -39,6 +39,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 Wide = Annotated[
     bool, typer.Option("--wide", help="Show all columns, whatever the width of the terminal.")
 ]
+EachPartition = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show a line for each partition.")
+]
 COMMITTED = "read_committed"
 Isolation = Annotated[
     str,

@@ -4,7 +4,7 @@ broker."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -12,8 +12,8 @@ import typer
 
 from kafkawire.cli.shared.outcomes import connected, fail_unless
 from kafkawire.cli.shared.output import print_json
-from kafkawire.cli.shared.parameters import LOCAL, Json, Server
-from kafkawire.cli.shared.tables import print_table
+from kafkawire.cli.shared.parameters import LOCAL, EachPartition, Json, Server
+from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.messages.registry import TIER
@@ -69,10 +69,12 @@ def status(
     every: Annotated[
         bool, typer.Option("--all", help="Include partitions that never had a record.")
     ] = False,
+    verbose: EachPartition = False,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show upload progress of each partition and the state of the remote tier."""
+    """Show the state of the remote tier and the upload progress of each topic, or with -v of each
+    partition."""
 
     with connected(server) as cluster:
         answers = list(pages(cluster, "status", topic=topic, all=every))
@@ -83,7 +85,10 @@ def status(
             return
         print_tier(tier)
         now_ms = tier["now_ms"]
-        print_table([_status_row(row, now_ms) for row in rows], STATUS, "partitions")
+        if verbose:
+            print_table([_status_row(row, now_ms) for row in rows], STATUS, "partitions")
+        else:
+            print_table(by_topic(rows), _topic_columns(now_ms), "topics (-v shows partitions)")
 
 
 def why(
@@ -182,6 +187,37 @@ def print_tier(tier: Mapping[str, Any]) -> None:
     print(last)
     if tier["promises_missed"]:
         print(f"  over their tiering.max.lag.ms: {', '.join(tier['promises_missed'])}")
+
+
+def by_topic(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each topic: sums, the longest wait, the last upload, the first error."""
+    topics: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        topic = topics.setdefault(
+            row["topic"],
+            {"topic": row["topic"], "partitions": 0, "tiered": row["tiered"], "lag": 0,
+             "lag_bytes": 0, "lag_s": 0.0, "last_upload_ms": None, "error": None},
+        )  # fmt: skip
+        topic["partitions"] += 1
+        topic["lag"] += row["lag_records"]
+        topic["lag_bytes"] += row["lag_bytes"]
+        topic["lag_s"] = max(topic["lag_s"], row["lag_s"])
+        topic["last_upload_ms"] = max(topic["last_upload_ms"] or 0, row["last_upload_ms"] or 0)
+        topic["error"] = topic["error"] or row["error"]
+    return list(topics.values())
+
+
+def _topic_columns(now_ms: int) -> list[TableColumn]:
+    return [
+        TableColumn("topic", keep=True),
+        TableColumn("partitions"),
+        TableColumn("tiered"),
+        TableColumn("lag", keep=True),
+        TableColumn("lag_bytes", show=size),
+        TableColumn("lag_s", "lag time", show=duration),
+        TableColumn("last_upload_ms", "last upload", show=lambda at: ago(at, now_ms)),
+        TableColumn("error", wrong=bool),
+    ]
 
 
 def _status_row(row: Mapping[str, Any], now_ms: int) -> dict[str, Any]:

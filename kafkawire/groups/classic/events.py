@@ -149,7 +149,8 @@ Event = (
 def described(member: Member) -> str:
     """Name a member and its client, whose ids are chosen by clients."""
     instance = "" if member.instance_id is None else f", instance {shown(member.instance_id)}"
-    client = f"client {shown(member.client_id)} at {shown(member.client_host)}"
+    host = member.client_host.lstrip("/")  # as Java's InetAddress prints it
+    client = f"client {shown(member.client_id)} at {shown(host)}"
     return f"member {shown(member.id)} ({client}{instance})"
 
 

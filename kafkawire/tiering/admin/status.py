@@ -68,12 +68,15 @@ async def status(
     tiering: Tiering, topic: str | None, after: Place | None, every: bool
 ) -> dict[str, Any]:
     """Return a page of partitions after `after`; `next` is the start of the following page.
-    Partitions that never had a record are left out unless `every` is set."""
+    Partitions that never had a record, and empty ones of internal topics, are left out unless
+    `every` is set or their topic is named."""
     places, more = _page(tiering, topic, after)
     shapes = [
         (place, shape)
         for place, shape in await _shapes(tiering, places)
-        if every or topic is not None or shape.high_watermark
+        if every
+        or topic is not None
+        or (shape.high_watermark and not _empty_internal(tiering, place, shape))
     ]
     uploaded = await _uploaded(tiering, [shape for _, shape in shapes])
     now = tiering.env.clock.monotonic()
@@ -97,8 +100,7 @@ async def why(
     rows: list[dict[str, Any]] = []
     for at, (place, shape) in enumerate(await _shapes(tiering, places), 1):
         missing = pieces(tiering, shape)
-        empty = shape.high_watermark <= shape.log_start
-        hidden = empty and topic is None and tiering.catalog.by_name[place[0]].internal
+        hidden = topic is None and _empty_internal(tiering, place, shape)
         if every and not missing and not hidden:
             rows.append(_uploaded_whole(place, shape))
         for piece in missing:
@@ -107,6 +109,12 @@ async def why(
         if at % SLICE == 0:
             await tiering.env.slices.pause()
     return {"tier": tier_facts(tiering), "pieces": rows, "next": more}
+
+
+def _empty_internal(tiering: Tiering, place: Place, shape: PartitionTiering) -> bool:
+    """Return whether this is an empty partition of an internal topic, of which there are many."""
+    empty = shape.high_watermark <= shape.log_start
+    return empty and tiering.catalog.by_name[place[0]].internal
 
 
 def _page(tiering: Tiering, topic: str | None, after: Place | None) -> tuple[list[Place], Any]:

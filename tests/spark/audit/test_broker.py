@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from confluent_kafka.admin import (
     AdminClient,
@@ -198,9 +199,18 @@ def test_progress_of_read_files_is_reported(spark: SparkSession, tmp_path: Path)
     assert (heard[0], heard[-1]) == ((what, 0, 40), (what, 40, 40))
 
 
-@pytest.mark.parametrize("moment", ["WARNING", "files of"])
+def java_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The Java processes started by a process."""
+    return [
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if "java" in child.name()
+    ]
+
+
+@pytest.mark.parametrize("moment", ["start", "files of"])
 def test_ctrl_c_ends_audit_with_130(moment: str, tmp_path: Path) -> None:
-    """While Spark starts, whose Java prints something first, and while it reads files."""
+    """While Spark starts, and while it reads files."""
     need_java()
     made = MadeTable(tmp_path / "table")
     made.run({n: [ROW] * 1000 for n in range(4)}, files=250)
@@ -213,7 +223,10 @@ def test_ctrl_c_ends_audit_with_130(moment: str, tmp_path: Path) -> None:
     ) as process:
         try:
             assert process.stderr is not None
-            assert any(moment in line for line in process.stderr)
+            if moment == "start":
+                wait_until(lambda: java_of(process), "Java is started")
+            else:
+                assert any(moment in line for line in process.stderr)
             process.send_signal(signal.SIGINT)
             printed, said = process.communicate(timeout=600)  # Java, too, has ended
         finally:
