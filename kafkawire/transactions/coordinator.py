@@ -50,6 +50,7 @@ from kafkawire.transactions.machine.request import (
     VerifyPartitions,
 )
 from kafkawire.transactions.machine.shard import TransactionShard
+from kafkawire.transactions.machine.states import ONGOING
 from kafkawire.transactions.machine.transaction import TopicPartition
 from kafkawire.transactions.marker_sender import MarkerSender, Results
 
@@ -109,6 +110,9 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
             reply(Answer(self.phase.value))
             return
         self._waiting[reply] = None
+        if isinstance(request, AddPartitions) and self.shard.is_large(request):
+            self.env.spawn(self._decide_prepared(request, reply), "encode many partitions")
+            return
         decide = partial(self.shard.decide, request)
         if self._decide(decide, request, partial(self._answer, reply)):
             self.env.spawn(self._decide_with_id(decide, request, reply, decided), "take an id")
@@ -139,6 +143,8 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
             return False
         if isinstance(request, VerifyPartitions):
             return not any(self.shard.verify(request).values())
+        if self.shard.is_large(request):
+            return False  # its record has to be prepared
         now_ms = self.env.clock.now_ms()
         decision = self.shard.decide(request, now_ms)
         if decision.answer is None or decision.answer.code is not ErrorCode.NONE:
@@ -189,6 +195,27 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
             self._decide(decide, request, partial(self._answer, reply), fresh_id)
             if decided is not None:
                 decided()
+
+    async def _decide_prepared(self, request: AddPartitions, reply: Reply) -> None:
+        """Decide when the partitions of the record are encoded. Should the transaction have got
+        other partitions meanwhile, which no client does, they are encoded at once."""
+        try:
+            partitions = self.shard.partitions_after(request)
+            await self.appender.prepare(request.transactional_id, partitions, self.env.slices)
+        except Exception:
+            self.appender.log_defect(_described(request))
+            self._answer(reply, Answer(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+        if reply in self._waiting:
+            decide = partial(self.shard.decide, request)
+            self._decide(decide, request, partial(self._answer, reply))
+
+    async def _prepare_loaded(self, transactional_ids: Iterable[str], life: int) -> None:
+        """Encode the partitions of open transactions that are large, before they end."""
+        for transactional_id in transactional_ids:
+            at = self.shard.transactions.get(transactional_id)
+            if life == self._life and at is not None and at.state is ONGOING:
+                await self.appender.prepare(transactional_id, at.partitions, self.env.slices)
 
     # -- decisions ------------------------------------------------------------------------
 
@@ -352,6 +379,8 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
     def begin(self, loaded: TransactionLoader) -> None:
         """Take over the loaded transactions."""
         self.shard = loaded.shard
+        if loaded.large:
+            self.env.spawn(self._prepare_loaded(loaded.large, self._life), "encode many partitions")
         decided = list(self.shard.pending)  # now: requests will add others, with their markers
         if decided:
             self.env.spawn(self._resume(decided, self._life), f"resume {self.place.path}")
@@ -380,7 +409,7 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
         """Capture the transactional ids for a snapshot."""
         return partial(
             store, self.env, self.place, self.appender.next_offset, self.config.transaction_version,
-            list(self.shard.records()),
+            self.shard.live(),
         )  # fmt: skip
 
 

@@ -24,9 +24,17 @@ from kafkawire.coordination.loader import PartitionLoader
 from kafkawire.coordination.snapshot import Contents, PendingPair, SnapshotLocation
 from kafkawire.log.io.ports import Env
 from kafkawire.transactions.append import MAX_LOGGED_IDS
-from kafkawire.transactions.machine.records import TransactionRecord, decode_record, encode_record
+from kafkawire.transactions.machine.records import (
+    MAX_ENCODED_AT_ONCE,
+    TransactionRecord,
+    decode_record,
+    encode_record,
+    is_flexible,
+    partition_steps,
+)
 from kafkawire.transactions.machine.request import TransactionConfig
 from kafkawire.transactions.machine.shard import TransactionShard
+from kafkawire.transactions.machine.transaction import Transaction
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
@@ -51,7 +59,8 @@ def snapshot_place(folder: str, partition: Partition) -> SnapshotLocation:
 
 
 class TransactionLoader(PartitionLoader):
-    """The transactional ids of one partition while they are loaded."""
+    """The transactional ids of one partition while they are loaded. `large`: those of which a
+    record had more partitions than are encoded at once."""
 
     contents = "transactions"
     slice_records = SLICE_RECORDS
@@ -66,7 +75,7 @@ class TransactionLoader(PartitionLoader):
     ) -> None:
         super().__init__(env, partition, commit_log, place)
         self.shard = TransactionShard(settings, partition.leader_epoch)
-
+        self.large: dict[str, None] = {}
         self._damaged: list[tuple[int, int]] = []
         self._forgotten: dict[str, None] = {}
         self._unreadable = False
@@ -81,10 +90,13 @@ class TransactionLoader(PartitionLoader):
     def take(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
         """Apply a record."""
         record = decode_record(key, value)
-        if record is not None:
-            self.shard.apply(record)
-            if self._forgotten:
-                self._forgotten.pop(record.transactional_id, None)
+        if record is None:
+            return
+        self.shard.apply(record)
+        if self._forgotten:
+            self._forgotten.pop(record.transactional_id, None)
+        if record.value is not None and len(record.value.partitions) > MAX_ENCODED_AT_ONCE:
+            self.large[record.transactional_id] = None
 
     def take_pending(self, stored: PendingPair) -> None:
         """Ignore pending offsets: only groups have them."""
@@ -149,13 +161,18 @@ async def store(
     place: SnapshotLocation,
     next_offset: int,
     transaction_version: int,
-    live: Iterable[TransactionRecord],
+    live: Iterable[tuple[str, Transaction]],
 ) -> int:
     """Write a snapshot of `live`, the state after all records below `next_offset`; its size in
     bytes. The caller has made sure that these are committed. Raises OSError."""
     pairs: list[snapshot.Pair] = []
-    for number, record in enumerate(live):
-        key, value = encode_record(record, transaction_version)
+    flexible = is_flexible(transaction_version)
+    for number, (transactional_id, at) in enumerate(live):
+        encoded = None
+        if len(at.partitions) > MAX_ENCODED_AT_ONCE:
+            encoded = await env.slices.run(partition_steps(at.partitions, flexible=flexible))
+        record = TransactionRecord(transactional_id, at)
+        key, value = encode_record(record, transaction_version, encoded)
         assert value is not None, "tombstones are not live"
         pairs.append((key, value))
         if number % SLICE_RECORDS == SLICE_RECORDS - 1:

@@ -7,6 +7,7 @@ handleVerifyPartitionsInTransaction. Pure; called by kafkawire.transactions.mach
 from __future__ import annotations
 
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.transactions.machine.records import MAX_ENCODED_AT_ONCE
 from kafkawire.transactions.machine.request import AddPartitions, VerifyPartitions
 from kafkawire.transactions.machine.states import ONGOING, PREPARED
 from kafkawire.transactions.machine.transaction import TopicPartition, Transaction
@@ -37,6 +38,13 @@ def _check_producer(at: Transaction, ask: AddPartitions | VerifyPartitions) -> E
 def contains_all(at: Transaction, ask: AddPartitions) -> bool:
     """True if the partitions are in the open transaction: nothing has to be stored."""
     return at.state is ONGOING and ask.partitions <= at.partitions
+
+
+def is_large(at: Transaction | None, ask: AddPartitions) -> bool:
+    """True if the record of the transaction would have more partitions than should be encoded in
+    one step."""
+    known = 0 if at is None else len(at.partitions)
+    return known + len(ask.partitions) > MAX_ENCODED_AT_ONCE
 
 
 def verify(at: Transaction | None, ask: VerifyPartitions) -> dict[TopicPartition, ErrorCode]:

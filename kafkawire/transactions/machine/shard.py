@@ -13,7 +13,7 @@ Driven by kafkawire.transactions.coordinator, which appends, waits and sends. Pu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.transactions.machine import add_partitions as adding
@@ -127,6 +127,15 @@ class TransactionShard:
             return TransactionDecision(Answer(code))
         after = with_partitions(at, ask.partitions, ask.transaction_version, now_ms)
         return TransactionDecision(Answer(code), [_step(ask.transactional_id, at, after)])
+
+    def is_large(self, ask: AddPartitions) -> bool:
+        """True if the record of the decision should be prepared in steps."""
+        return adding.is_large(self.transactions.get(ask.transactional_id), ask)
+
+    def partitions_after(self, ask: AddPartitions) -> frozenset[TopicPartition]:
+        """The partitions of the transaction once those of the request are added."""
+        at = self.transactions.get(ask.transactional_id)
+        return ask.partitions if at is None else at.partitions | ask.partitions
 
     def verify(self, ask: VerifyPartitions) -> dict[TopicPartition, ErrorCode]:
         """A code per partition: whether it is part of the open transaction (KIP-890 part 1)."""
@@ -291,10 +300,11 @@ class TransactionShard:
         else:
             self.pending.pop(transactional_id, None)
 
-    def records(self) -> Iterator[TransactionRecord]:
-        """The live records: what would have to be loaded to know everything that is durable."""
-        for transactional_id, at in self.transactions.items():
-            yield TransactionRecord(transactional_id, at)
+    def live(self) -> list[tuple[str, Transaction]]:
+        """The transactional ids as of now, the contents of the live records: what would have to be
+        loaded to know everything that is durable. A list of references, for there may be a hundred
+        thousand."""
+        return list(self.transactions.items())
 
 
 def _step(

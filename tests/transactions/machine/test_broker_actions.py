@@ -272,6 +272,6 @@ def test_live_records_are_what_was_applied() -> None:
     desk = Desk().has(some(ONGOING))
     desk.init(id_="U")
     again = Desk()
-    for record in desk.shard.records():
+    for record in map(TransactionRecord._make, desk.shard.live()):
         again.shard.apply(record)
     assert again.shard.transactions == desk.shard.transactions

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.transactions.machine.records import TransactionRecord
 from kafkawire.transactions.machine.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING
 from tests.kit.transactions.desk import (
     EPOCH,
@@ -203,7 +204,7 @@ def test_a_rollover_survives_a_reload_at_each_record() -> None:
     desk = cluster(2)
     for epoch in (32_765, 32_766):
         desk.has(some(EMPTY, epoch=epoch))
-    desk.appended = list(desk.shard.records())
+    desk.appended = [TransactionRecord(*pair) for pair in desk.shard.live()]
     desk.add(epoch=32_766, tv=2)
     assert end(desk, True, 32_766, 2) == (0, NEXT_PID, 0)
     desk.reload()
