@@ -13,12 +13,16 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafkawire.codec.counts import SECONDS, Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.producers import Producers
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -26,9 +30,12 @@ from kafkawire.messages.offset_commit import (
 )
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.server import http_pages as page
-from kafkawire.server.metrics import families
+from kafkawire.server.metrics import families, transactions
 from kafkawire.server.run import Server
+from kafkawire.transactions.counts import TransactionCounts
 from kafkawire.transactions.machine.request import AddPartitions, EndTransaction, InitProducer
+from kafkawire.transactions.machine.states import ONGOING
+from kafkawire.transactions.machine.transaction import Transaction
 from tests.kit.client import Client, batch
 from tests.kit.log.transactional import Producer
 from tests.kit.produce_fetch import fetch, make, produce
@@ -322,3 +329,27 @@ async def test_transactions_are_counted(tmp_path: Path) -> None:
     assert of(after, "kafkawire_transactions", state="CompleteCommit") == 2
     assert of(after, "kafkawire_transactions_in_partitions") == 1
     assert of(after, "kafkawire_transactions_late") == 1
+
+
+def test_transactional_ids_are_counted_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred thousand of them would hold the event loop for 15 ms."""
+    monkeypatch.setattr(transactions, "COUNTED_AT_ONCE", 10)
+    ids = {f"id-{n}": Transaction(n, 0, 1, ONGOING, started_ms=n) for n in range(100)}
+    coordinator: Any = SimpleNamespace(
+        shard=SimpleNamespace(transactions=ids), counts=TransactionCounts()
+    )
+    commit_log = SimpleNamespace(producing={Partition.__new__(Partition) for _ in range(50)})
+    for partition in commit_log.producing:
+        partition.producers = Producers()
+    broker: Any = SimpleNamespace(
+        config=SimpleNamespace(transaction_max_timeout_ms=1),
+        env=SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: 5_000)),
+        log=SimpleNamespace(commit_log=commit_log),
+        transactions=SimpleNamespace(led=lambda: [coordinator, coordinator]),
+    )
+    found = list(transactions.transaction_families(broker))
+    assert found.count(None) == 50 // 10 + 2 * 100 // 10
+    by_name = {family.name: family.samples for family in found if family is not None}
+    (states,) = by_name["kafkawire_transactions"]
+    assert (states.labels, states.value) == ({"state": "Ongoing"}, 200)
+    assert by_name["kafkawire_transaction_oldest_open_seconds"][0].value == 5

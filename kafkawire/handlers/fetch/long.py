@@ -21,9 +21,9 @@ from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.codec.fetch import TOPIC_IDS_FROM, FetchAsk, FetchItem, FetchResult
 from kafkawire.codec.produce import Topic
 from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory, Pinned
-from kafkawire.handlers.fetch.request import READ_COMMITTED, listed
+from kafkawire.handlers.fetch.request import READ_COMMITTED
 from kafkawire.handlers.slices import decoded, encoded, released
-from kafkawire.log.partition.read_plan import HotRead, aborted_in
+from kafkawire.log.partition.read_plan import HotRead, aborted_listed
 from kafkawire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -176,11 +176,13 @@ class LongFetch:
             self._last = True
             return False
         committed = self._ask.isolation == READ_COMMITTED
-        end = partition.last_stable_offset if committed else partition.high_watermark
+        end = partition.committed_end(offset) if committed else partition.high_watermark
         if offset != end:
             first = self._size_bytes == 0
             plan = partition.plan(offset, min(most, max(0, room)), end, first)
-            self._last = self._last or (committed and offset > end)  # as Kafka: it is not parked
+            # Not parked: as in Kafka after the end, and where the page ends before it.
+            short = committed and (offset > end or end < partition.last_stable_offset)
+            self._last = self._last or short
             if plan.size_bytes:
                 self._take(result, plan)
         return partition.next_offset > partition.high_watermark
@@ -190,8 +192,8 @@ class LongFetch:
         if not isinstance(plan, HotRead):
             self._cold.append((result, plan))
             return
-        if self._ask.isolation == READ_COMMITTED and (aborted := aborted_in(plan)):
-            result.aborted = listed(aborted)
+        if self._ask.isolation == READ_COMMITTED:
+            result.aborted = aborted_listed(plan)
         views, release = self._handler.commit_log.views(plan)
         result.records = [b"".join(views)] if len(views) > 1 else [*views]
         result.size_bytes = plan.size_bytes

@@ -14,7 +14,7 @@ from kafkawire.codec.control import Aborted
 from kafkawire.codec.fetch import FetchAsk, FetchResult, write_response
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory
-from kafkawire.log.partition.read_plan import HotRead, aborted_in
+from kafkawire.log.partition.read_plan import HotRead, aborted_listed
 
 if TYPE_CHECKING:
     from kafkawire.handlers.fetch.handler import Fetch
@@ -101,12 +101,14 @@ class Attempt:
                 if last_epoch >= 0 and handler.diverged(result, partition, last_epoch, offset):
                     last = True
                     continue
-                end = partition.last_stable_offset if committed else partition.high_watermark
+                end = partition.committed_end(offset) if committed else partition.high_watermark
                 if offset == end:
                     plan = None  # a reader at the end, like most waiting ones
                 else:
                     plan = partition.plan(offset, min(most, room), end, size == 0)
-                    last = last or (committed and offset > end)  # as Kafka: it is not parked
+                    # Not parked: as in Kafka after the end, and where the page ends before it.
+                    short = committed and (offset > end or end < partition.last_stable_offset)
+                    last = last or short
             except NotLoaded as absent:
                 missing += absent.numbers
                 continue
@@ -151,8 +153,8 @@ class Attempt:
             for result, plan in hot:
                 self.cost += plan.size_bytes
                 plan.partition.traffic.out_bytes += plan.size_bytes
-                if committed and (aborted := aborted_in(plan)):
-                    result.aborted = listed(aborted)
+                if committed:
+                    result.aborted = aborted_listed(plan)
                 views, release = self.handler.commit_log.views(plan)
                 if len(views) >= JOIN_VIEWS_FROM:
                     fill(result, [b"".join(views)], plan.size_bytes)

@@ -329,6 +329,13 @@ class Partition:
         transactions = self.producers.transactions
         return transactions.aborted.overlapping(start, end) if transactions is not None else []
 
+    def committed_end(self, offset: int) -> int:
+        """Return where a page of committed records from `offset` on ends: at the last stable
+        offset, or before, where the page would have too many aborted transactions."""
+        transactions = self.producers.transactions
+        end = self.last_stable_offset
+        return end if transactions is None else transactions.aborted.end_of_page(offset, end)
+
     def watch(self, watcher: Callable[[Partition], None]) -> None:
         """Have `watcher` called by `moved`, after those that watch already."""
         self.watchers[watcher] = None

@@ -174,19 +174,31 @@ def aborted_in(plan: HotRead | JournalRead) -> list[Aborted]:
     """The aborted transactions that touch the bytes of a plan in the journals. Those from the last
     row's end on are left out; one that only touches its unread part may be among them, which does
     no harm: its marker is not below the plan's offset."""
-    partition = plan.partition
-    transactions = partition.producers.transactions
+    transactions = plan.partition.producers.transactions
     if transactions is None or not plan.size_bytes:
         return []
-    end = plan.end
+    return transactions.aborted.overlapping(plan.offset, _read_end(plan))
+
+
+def aborted_listed(plan: HotRead) -> list[tuple[int, int]]:
+    """Producer ID and first offset of `aborted_in`, for a Fetch."""
+    transactions = plan.partition.producers.transactions
+    if transactions is None or not plan.size_bytes:
+        return []
+    return transactions.aborted.listed(plan.offset, _read_end(plan))
+
+
+def _read_end(plan: HotRead | JournalRead) -> int:
+    """An offset at or after the end of the bytes of a plan."""
+    partition = plan.partition
     if plan.runs:
         place = plan.runs[-1][0]
         row = bisect_right(partition.rows.log_position, place) - 1
-        if row >= 0:
-            end = min(end, partition.rows.end_offset(row))
-    elif isinstance(plan, JournalRead):
-        end = min(end, partition.journal_extents.end[partition.journal_extents.find(plan.offset)])
-    return transactions.aborted.overlapping(plan.offset, end)
+        return min(plan.end, partition.rows.end_offset(row)) if row >= 0 else plan.end
+    if isinstance(plan, JournalRead):
+        extents = partition.journal_extents
+        return min(plan.end, extents.end[extents.find(plan.offset)])
+    return plan.end
 
 
 def damaged(partition: Partition, offset: int) -> DamagedOffsets:

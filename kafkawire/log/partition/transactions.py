@@ -23,6 +23,10 @@ BLOCK = 256
 """Entries that share one bound in AbortedIndex: a lookup among a million entries checks 4,000
 bounds, a third of a millisecond, and the entries of few blocks."""
 
+MAX_LISTED = 10_000
+"""Aborted transactions that end in one page of a Fetch, which names them all: two milliseconds. A
+page of 50 MiB could have 300,000."""
+
 
 class AbortedIndex:
     """Aborted transactions in the order of their markers, in columns: 32 bytes each, less than the
@@ -64,17 +68,44 @@ class AbortedIndex:
     def overlapping(self, start: int, end: int) -> list[Aborted]:
         """Return those with a marker at or after `start` and a first offset below `end`."""
         begin = bisect_left(self._last, start)
+        within = max(begin, bisect_left(self._last, end))  # they begin below `end`, too
+        return list(self._rows(begin, within)) + [
+            entry for entry in self._beyond(within, end) if entry[1] < end
+        ]
+
+    def listed(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return producer ID and first offset of those that `overlapping` returns, as a Fetch lists
+        them: for a page of 20,000, in a third of the time."""
+        begin = bisect_left(self._last, start)
+        within = max(begin, bisect_left(self._last, end))
+        pairs = zip(self._producer[begin:within], self._first[begin:within], strict=True)
+        return list(pairs) + [
+            (producer_id, first)
+            for producer_id, first, _ in self._beyond(within, end)
+            if first < end
+        ]
+
+    def end_of_page(self, start: int, end: int) -> int:
+        """Return where a page from `start` on must end to have no more than MAX_LISTED markers of
+        aborted transactions below `end`."""
+        last = self._last
+        if len(last) <= MAX_LISTED:
+            return end
+        beyond = bisect_left(last, start) + MAX_LISTED
+        return min(end, last[beyond - 1] + 1) if beyond < len(last) else end
+
+    def _beyond(self, begin: int, end: int) -> Iterator[Aborted]:
+        """Yield the entries from `begin` on, whose markers are not below `end`, in the blocks of
+        which some may begin below it."""
         stop = min(len(self._last), bisect_left(self._stable, end, begin) + 1)
-        found: list[Aborted] = []
-        if begin == stop:
-            return found
+        if begin >= stop:
+            return
         dropped = self._dropped
         for block in range((begin + dropped) // BLOCK, (stop - 1 + dropped) // BLOCK + 1):
             if self._least[block] < end:
                 low = max(begin, block * BLOCK - dropped)
                 high = min(stop, (block + 1) * BLOCK - dropped)
-                found += [entry for entry in self._rows(low, high) if entry[1] < end]
-        return found
+                yield from self._rows(low, high)
 
     def ended_in(self, start: int, end: int) -> list[Aborted]:
         """Return those with a marker in [start, end)."""

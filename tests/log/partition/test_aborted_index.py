@@ -50,7 +50,9 @@ def test_lookups_find_what_overlaps(seed: int) -> None:
     for index in (transactions.aborted, again):
         for start in range(0, offset, 199):
             end = start + rng.choice((1, 50, offset))
-            assert index.overlapping(start, end) == overlapping(entries, start, end)
+            expected = overlapping(entries, start, end)
+            assert index.overlapping(start, end) == expected
+            assert index.listed(start, end) == [entry[:2] for entry in expected]
         assert index.ended_in(0, offset + 1) == entries
         assert len(index) == len(entries)
 

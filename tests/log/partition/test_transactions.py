@@ -15,7 +15,9 @@ import pytest
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, iter_batches
 from kafkawire.codec.control import ABORT, Aborted, ControlContent, TransactionMarker, read_marker
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.partition import transactions as module
 from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.read_plan import HotRead, aborted_listed
 from kafkawire.log.partition.transactions import OFFSET_MAX
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import World, batch, read_all
@@ -334,3 +336,29 @@ async def test_index_files_have_what_was_aborted_before_the_checkpoint() -> None
     assert await committed_records(partition) == plain(range(1, 21))
     await world.restart()
     assert known(world.find("t")) == before
+
+
+async def test_a_page_has_a_bounded_number_of_aborted_transactions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All of them are named in the answer, so that the page ends before there are too many."""
+    monkeypatch.setattr(module, "MAX_LISTED", 3)
+    _, partition = await started()
+    for number in range(10):
+        producer = Producer(number)
+        producer.send(partition, b"%d" % number)
+        producer.end(partition, commit=False)
+    partition.append(batch(b"last"), EPOCH_MS)
+    await committed(partition)
+    offset, pages = 0, []
+    while offset < partition.last_stable_offset:
+        end = partition.committed_end(offset)
+        plan = partition.plan(offset, 1 << 20, end, True)
+        assert isinstance(plan, HotRead)
+        pages.append([producer_id for producer_id, _ in aborted_listed(plan)])
+        views, release = partition.log.views(plan)
+        offset = max(head.last_offset for view in views for _, head in iter_batches(view)) + 1
+        release()
+        assert offset == end
+    assert pages == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+    assert partition.committed_end(offset) == offset == 21
