@@ -111,7 +111,7 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
             return
         self._waiting[reply] = None
         if isinstance(request, AddPartitions) and self.shard.is_large(request):
-            self.env.spawn(self._decide_prepared(request, reply), "encode many partitions")
+            self.env.spawn(self._decide_prepared(request, reply, decided), "encode many partitions")
             return
         decide = partial(self.shard.decide, request)
         if self._decide(decide, request, partial(self._answer, reply)):
@@ -196,7 +196,9 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
             if decided is not None:
                 decided()
 
-    async def _decide_prepared(self, request: AddPartitions, reply: Reply) -> None:
+    async def _decide_prepared(
+        self, request: AddPartitions, reply: Reply, decided: Decided | None
+    ) -> None:
         """Decide when the partitions of the record are encoded. Should the transaction have got
         other partitions meanwhile, which no client does, they are encoded at once."""
         try:
@@ -209,6 +211,8 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
         if reply in self._waiting:
             decide = partial(self.shard.decide, request)
             self._decide(decide, request, partial(self._answer, reply))
+            if decided is not None:
+                decided()
 
     async def _prepare_loaded(self, transactional_ids: Iterable[str], life: int) -> None:
         """Encode the partitions of open transactions that are large, before they end."""

@@ -83,6 +83,7 @@ async def test_a_large_transaction_is_never_encoded_at_once(
     one = adding(at, frozenset({("late", 0)}))
     assert not bench.coordinator.answer_at_once(one), "a Produce has to wait, too"
     assert (await answered(bench, one)).code == 0
+    assert bench.coordinator.answer_at_once(one), "nothing has to be stored"
     known = bench.coordinator.shard.transactions[ID]
     assert known.partitions == partitions | {("late", 0)}
     await bench.reload()

@@ -44,7 +44,9 @@ def is_large(at: Transaction | None, ask: AddPartitions) -> bool:
     """True if the record of the transaction would have more partitions than should be encoded in
     one step."""
     known = 0 if at is None else len(at.partitions)
-    return known + len(ask.partitions) > MAX_ENCODED_AT_ONCE
+    if known + len(ask.partitions) <= MAX_ENCODED_AT_ONCE:
+        return False
+    return at is None or not contains_all(at, ask)
 
 
 def verify(at: Transaction | None, ask: VerifyPartitions) -> dict[TopicPartition, ErrorCode]:
