@@ -4,7 +4,9 @@ A topic's frame contains what the catalog has of it: id, name, partition numbers
 outlive its journal: before a journal is recycled, the topics whose newest frame is in it are
 written again, many in a frame. A deletion is written again as long as an older journal may still
 name the topic. The topics in each journal are listed per journal; the journal of a topic's newest
-frame is a column of the catalog. Nothing iterates over all topics, with one exception: topics of an
+frame is a column of the catalog. A frame whose write fails is written again after the next one that
+succeeds: a request may have been answered by then, because other writes may come between its frames
+and its commit. Nothing iterates over all topics, with one exception: topics of an
 earlier start count as contained in every journal from before it, and are written once, when the
 first of these is recycled.
 """
@@ -40,7 +42,7 @@ class CatalogFrames:
     those of an earlier start: they count as contained in every journal up to `_unknown_until`.
     """
 
-    __slots__ = ("_catalog", "_commit_log", "_deleted", "_topics_in", "_unknown_until")
+    __slots__ = ("_catalog", "_commit_log", "_deleted", "_owed", "_topics_in", "_unknown_until")
 
     def __init__(self, commit_log: CommitLog, catalog: Catalog, unknown_until: int) -> None:
         self._catalog = catalog
@@ -48,6 +50,7 @@ class CatalogFrames:
         self._unknown_until = unknown_until
         self._topics_in: dict[int, list[bytes]] = {}
         self._deleted: dict[bytes, tuple[str, int]] = {}  # id -> name, journal; -1: not written
+        self._owed: dict[bytes, None] = {}  # topics whose last frame could not be written
 
     def created(self, infos: Sequence[TopicInfo]) -> None:
         """Write topics, or topics again."""
@@ -84,6 +87,7 @@ class CatalogFrames:
         Returns whether anything had to be written; it must be committed before the journal goes.
         """
         catalog = self._catalog
+        self._write_owed()
         listed = self._topics_in.get(number, [])
         ids = [topic_id for topic_id in dict.fromkeys(listed)
                if catalog.described_in(topic_id) == number]  # fmt: skip
@@ -101,6 +105,18 @@ class CatalogFrames:
                 del self._deleted[topic_id]
         return bool(ids) or (bool(gone) and oldest < number)
 
+    def _write_owed(self) -> None:
+        """Write some topics again whose last frame could not be written. If that succeeds, the next
+        ones follow."""
+        ids = list(self._owed)[:MAX_TOPICS]
+        for topic_id in ids:
+            del self._owed[topic_id]
+        infos = map(self._catalog.by_id.get, ids)
+        self.created([info for info in infos if info is not None])
+        for topic_id in ids:
+            if topic_id in self._deleted:
+                self.deleted(topic_id, self._deleted[topic_id][0])
+
     def needs(self, number: int) -> bool:
         """Whether a journal still has the newest frame of a topic: writing it again has failed."""
         listed = self._topics_in.get(number, ())
@@ -116,6 +132,7 @@ class CatalogFrames:
 
         def written(failure: BaseException | None) -> None:
             if failure is not None:
+                self._owed.update(dict.fromkeys(ids))
                 return
             journal = frame.log_position >> POSITION_BITS
             self._topics_in.setdefault(journal, []).extend(ids)
@@ -123,6 +140,10 @@ class CatalogFrames:
                 self._catalog.describe(topic_id, journal)
                 if topic_id in self._deleted:
                     self._deleted[topic_id] = self._deleted[topic_id][0], journal
+            if self._owed:
+                for topic_id in ids:
+                    self._owed.pop(topic_id, None)
+                self._commit_log.env.call_soon(self._write_owed)
 
         self._commit_log.after_write(written)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import uuid_text
 from kafkawire.log.io.ports import LogError
 from kafkawire.log.journal import format as journal_format
@@ -251,6 +252,36 @@ async def test_journal_is_kept_while_its_topics_cannot_be_written_again() -> Non
     assert await frames.carry(journal, journal + 1)
     await world.log.commit_log.committed()
     assert not frames.needs(journal)
+
+
+async def test_failed_catalog_frames_are_written_again_after_the_next_one() -> None:
+    """Requests of many topics wait between their frames: the commit before their response may be
+    that of a later write batch."""
+    world = World()
+    await world.start()
+    await world.topic("gone")
+    gone = world.catalog.by_name["gone"]
+    await world.metadata.delete_topics([gone.id])
+    (new,) = await world.metadata.create_topics([NewTopic("new", [1], {})])
+    world.fs.faults.failing_writes = 1
+    world.log.remove_topic(world.catalog.remove_topic(gone.id))
+    world.catalog.add_topic(new)
+    world.log.add_topics([new])
+    with pytest.raises(KafkaError):
+        await world.log.commit_log.committed()
+    frames = topics_in_journals(world)
+    assert frames == {uuid_text(gone.id): ["topic created"]}
+    await world.topic("next")
+    await settle()
+    await world.log.commit_log.committed()
+    frames = topics_in_journals(world)
+    assert frames[uuid_text(gone.id)] == ["topic created", "topic deleted"]
+    assert frames[uuid_text(new.id)] == ["topic created"]
+    await world.topic("last")  # nothing is owed any more
+    await settle()
+    await world.log.commit_log.committed()
+    frames.update({uuid_text(world.catalog.by_name["last"].id): ["topic created"]})
+    assert topics_in_journals(world) == frames
 
 
 async def test_idle_producers_expire_by_clock() -> None:
