@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from kafkawire.codec.configs.table import BROKER_CONFIGS, TOPIC_CONFIGS
+from tests.test_architecture import _tracked
 
 ROOT = Path(__file__).parent.parent
 
@@ -89,3 +90,15 @@ def test_make_targets_in_the_documents_exist() -> None:
     for name in ("README.md", "CONTRIBUTING.md"):
         named = set(re.findall(r"(?:`|\$ )make ([a-z]+)", (ROOT / name).read_text()))
         assert named <= made, name
+
+
+CONFLICT = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
+
+
+def test_no_file_has_an_unresolved_conflict() -> None:
+    found = [
+        str(path.relative_to(ROOT))
+        for path in _tracked()
+        if CONFLICT.search(path.read_text(encoding="utf-8", errors="ignore"))
+    ]
+    assert not found
