@@ -269,7 +269,9 @@ class TopicService:
                 broker.catalog.add_topic(topic)
                 self.changes.created(topic, sender)
             broker.log.add_topics(part)
-            await broker.env.slices.pause()  # other tasks may run between two topics
+            # Other tasks may run between two topics. If the write of a frame fails meanwhile,
+            # CatalogFrames writes it again, although the commit below may succeed.
+            await broker.env.slices.pause()
         await broker.log.commit_log.committed()
         return made
 

@@ -11,7 +11,7 @@ from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.source.model import DataLoss, PartitionRange, Task, TaskPart
 from kafkawire.spark.source.options import TopicSubscription
 from kafkawire.spark.source.plan import plan_tasks
-from kafkawire.spark.source.ranges import CatalogContents, assigned, limited
+from kafkawire.spark.source.ranges import CatalogContents, assigned, limited, why_shorter
 
 Key = tuple[str, int]
 SHARE_BYTES = 4 << 20
@@ -116,11 +116,13 @@ def _end(catalog: CatalogContents, reading: SourceSection, key: Key, begin: int)
     source = reading.source
     if begin > bounds.end and source.fail_on_data_loss:
         tail = (
-            "" if source.bootstrap else ", or its newest records are only at the broker: bootstrap"
+            "; a topic that was created again needs another table"
+            if source.bootstrap
+            else ", or its newest records are only at the broker: bootstrap"
         )
         raise DataLoss(
-            f"{topic}-{partition} was read up to offset {begin} and ends at {bounds.end}: it was "
-            f"deleted and created again (use another table){tail}"
+            f"{topic}-{partition} was read up to offset {begin} and ends at {bounds.end}: "
+            f"{why_shorter(source, bounds.end)}{tail}"
         )
     if bounds.start > begin and source.fail_on_data_loss:
         raise DataLoss(

@@ -13,7 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kafkawire.spark.source.limits import EARLIEST, LATEST, AtTime, EachAtTime, EachOffset, Limit
-from kafkawire.spark.source.model import DataLoss, PartitionRange, Source, SourceError
+from kafkawire.spark.source.model import (
+    READ_COMMITTED,
+    DataLoss,
+    PartitionRange,
+    Source,
+    SourceError,
+)
 from kafkawire.spark.source.options import SourceOptions, TopicSubscription
 
 logger = logging.getLogger("kafkawire.spark")
@@ -235,13 +241,25 @@ def stream_ranges(
         elif first > last:
             lost(
                 source,
-                f"{name} ended at {first} before and ends at {last} now: it was deleted and "
-                "created again",
+                f"{name} ended at {first} before and ends at {last} now: "
+                f"{why_shorter(source, last)}",
             )
             first = begin
         if first < last:
             found.append(within(catalog, PartitionRange(topic, partition, first, last)))
     return found
+
+
+def why_shorter(source: Source, end: int) -> str:
+    """Return why a partition may end at `end` although more of it was read before."""
+    made_again = "it was deleted and created again"
+    if source.isolation != READ_COMMITTED:
+        return made_again
+    return (
+        f"{made_again}, or more was read with isolation level read_uncommitted while a transaction "
+        f"was open that begins at offset {end}; in that case read it when the transaction has "
+        "ended (`kafkawire transactions list` shows it)"
+    )
 
 
 class Unread(NamedTuple):

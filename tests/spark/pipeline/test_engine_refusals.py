@@ -41,8 +41,9 @@ def test_deleted_offsets_fail_run_unless_allowed(
 def test_recreated_topic_is_refused(bench: Bench) -> None:
     bench.run()
     bench.world.topics["a"][0] = (0, 3)
-    with pytest.raises(DataLoss, match=r"a-0 was read up to offset 45 and ends at 3"):
+    with pytest.raises(DataLoss, match=r"a-0 was read up to offset 45 and ends at 3") as refused:
         bench.run()
+    assert "a transaction was open that begins at offset 3" in str(refused.value)
 
 
 def test_recreated_topic_is_recognised_by_id(bench: Bench) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import pytest
@@ -169,6 +169,17 @@ def test_stream_fails_or_continues_at_lost_offsets(
     with pytest.raises(DataLoss, match=words):
         ranges.stream_ranges(contents(), start, end)
     assert [tuple(row) for row in ranges.stream_ranges(contents(fail=False), start, end)] == rest
+
+
+def test_reason_of_a_shorter_partition_depends_on_the_isolation_level() -> None:
+    """A stream that changes to read_committed may have read what is in an open transaction."""
+    committed = contents().source
+    assert committed.isolation == "read_committed"
+    reason = ranges.why_shorter(committed, 45)
+    assert "deleted and created again, or" in reason
+    assert "read_uncommitted while a transaction was open that begins at offset 45" in reason
+    dirty = replace(committed, isolation="read_uncommitted")
+    assert ranges.why_shorter(dirty, 45) == "it was deleted and created again"
 
 
 def test_stream_never_begins_after_the_end() -> None:
