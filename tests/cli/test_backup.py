@@ -164,7 +164,7 @@ def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, 
         consumer.close(autocommit=False)
         made = Typed(server, "backup", str(base / "saved"), "--data", str(base / "data"), "--json")
         again = Typed(server, "backup", str(base / "saved"), "--data", str(base / "data"))
-        assert (again.code, "is not empty" in again.err) == (1, True)
+        assert (again.code, "is not empty" in again.err) == (2, True)
         with sqlite3.connect(base / "metadata.db") as other:
             other.execute("CREATE TABLE t (x)")
         other.close()
@@ -174,8 +174,10 @@ def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, 
             tried = Typed(server, "backup", str(base / "retried"), "--data", str(folder))
             assert (tried.code, tried.err.count("\n")) == (code, code)
             assert not (base / "retried.unfinished").exists()
+        tried = Typed(server, "backup", str(base / "new/er/est"), "--data", str(base))
+        assert (tried.code, (base / "new").exists()) == (1, False)
         wrong = Typed(server, "backup", str(base / "w"), "--data", str(base / "none"))
-        assert (wrong.code, "metadata.db does not exist" in wrong.err) == (1, True)
+        assert (wrong.code, "metadata.db does not exist" in wrong.err) == (2, True)
         yield base / "saved", made.json
 
 
@@ -197,7 +199,7 @@ def test_broker_restored_from_backup_continues(
     assert (done.code, done.err) == (0, "")
     refused = Typed("", "restore", str(backed_up[0]), "--data", str(data))
     assert (refused.code, "is not empty: restore into a new data folder" in refused.err) == (
-        1,
+        2,
         True,
     )
     for _ in range(2):  # and again after a restart

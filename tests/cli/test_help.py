@@ -19,6 +19,7 @@ from kafkawire.cli.app import app
 from kafkawire.cli.command import Command
 from kafkawire.cli.completion import command_names
 from kafkawire.cli.lazy_group import first_sentence
+from tests.cli.test_documented import test_documented_command_exists
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 
 ROOT: Any = typer.main.get_command(app)
@@ -45,6 +46,23 @@ def test_help_is_for_people(path: tuple[str, ...]) -> None:
         assert not re.search(r"<\w+|\[\[[A-Z]|\{|\.\.\.\.|int range|list\[", line), line
     usage = result.stdout.partition("\n\n")[0]
     assert usage.startswith(" ".join(["Usage: kafkawire", *path, "[OPTIONS]"]))
+
+
+WITHOUT_EXAMPLES = {("tier", name) for name in ("status", "why", "cost", "pause", "resume")}
+
+
+@pytest.mark.parametrize("path", [path for path in TREE if not hasattr(TREE[path], "commands")])
+def test_every_command_has_examples_that_exist(path: tuple[str, ...]) -> None:
+    if path in WITHOUT_EXAMPLES:
+        return
+    _, _, examples = (TREE[path].help or "").partition("\nExamples:\n")
+    lines = [line.strip() for line in examples.splitlines() if line.strip()]
+    assert lines, "the docstring has no examples"
+    assert any(line.split("kafkawire ")[-1].startswith(" ".join(path)) for line in lines)
+    for line in lines:
+        if line.startswith("kafkawire "):
+            words = re.split(r"\s[|#>](?:\s|$)", line.removeprefix("kafkawire "))[0]
+            test_documented_command_exists(words)
 
 
 def test_help_of_a_group_has_the_first_sentence_of_each_command() -> None:

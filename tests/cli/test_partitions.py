@@ -36,7 +36,7 @@ def test_possible_orphan_objects_are_mentioned(capsys: pytest.CaptureFixture[str
     tier_jobs._show_scrub({**report, "young_ms": 3_600_000, "more": 0, "repaired": False})
     shown = capsys.readouterr().out
     assert "bucket and broker agree: 3 objects" in shown
-    assert "2 objects without metadata are younger than 60 minutes" in shown
+    assert "2 objects without metadata are younger than 1 h" in shown
 
 
 PIECE = {

@@ -30,10 +30,10 @@ def test_report_sources_are_those_of_data_source() -> None:
 
 
 def test_times_are_utc_unless_they_say_otherwise() -> None:
-    assert time_ms("--since", "") is None
-    assert time_ms("--since", "1970-01-02") == 86_400_000
-    assert time_ms("--since", "1970-01-01T01:00:00+01:00") == 0
-    with pytest.raises(OptionError, match="--until=noon: it must be a time such as"):
+    assert time_ms("--from", "") is None
+    assert time_ms("--from", "1970-01-02") == 86_400_000
+    assert time_ms("--from", "1970-01-01T01:00:00+01:00") == 0
+    with pytest.raises(OptionError, match="--until=noon: it must be a time: ISO 8601"):
         time_ms("--until", "noon")
 
 
@@ -41,7 +41,7 @@ def test_times_are_utc_unless_they_say_otherwise() -> None:
     ("words", "said"),
     [
         (["lags", "--source", "/d", "--out", "o"], "NAME=lags: it must be one of continuity, lag"),
-        (["lag", "--source", "/d", "--out", "o", "--since", "x"], "--since=x: it must be a time"),
+        (["lag", "--source", "/d", "--out", "o", "--since", "x"], "--from=x: it must be a time"),
         (["lag", "--source", "ftp://x", "--out", "o"], "ftp://x"),
         (["lag", "--source", "h:1", "--bootstrap", "h:2", "--out", "o"], "two brokers'"),
     ],
@@ -99,7 +99,7 @@ def test_long_tables_are_truncated_and_times_formatted(capsys: pytest.CaptureFix
     made.add("lag-history", "History", data)
     show(made, ["lag.csv"], "out", as_json=False)
     shown = capsys.readouterr().out
-    assert "1970-01-01T00:00:00.000+00:00" in shown
+    assert "1970-01-01T00:00:00.000Z" in shown
     assert "... and 5 more rows in lag.csv" in shown
     assert "History" not in shown
     assert shown.endswith("A sentence.\nWritten to out: lag.csv\n")

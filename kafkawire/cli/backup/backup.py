@@ -25,9 +25,11 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.backup.group_records import LiveRecords
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Data, Json, Metadata, Server
+from kafkawire.cli.shared.units import count
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch
@@ -57,15 +59,22 @@ def backup(
     """Back up metadata and offsets of a running broker.
 
     The backup has topics, settings, offsets and committed offsets of groups, but no records, and
-    is verified. To back up a stopped broker, copy its data folder."""
+    is verified. To back up a stopped broker, copy its data folder.
+
+    Examples:
+      kafkawire backup /backups/today --data kafkawire-data
+    """
     folder, source = Path(dest), Path(data) / METADATA
     try:
+        if not dest or "\0" in dest:
+            fail(OptionError("DEST", dest, "a new folder"), 2)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            fail(f"{dest} is not empty: choose a new folder for the backup")
+            fail(f"{dest} is not empty: choose a new folder for the backup", 2)
         if not metadata and not source.is_file():
             fail(
                 f"{source} does not exist: give the broker's data folder with --data, or "
-                "its metadata URL with --metadata"
+                "its metadata URL with --metadata",
+                2,
             )
     except OSError as error:
         fail(f"{error.filename} cannot be used: {error.strerror}", 2)
@@ -77,8 +86,9 @@ def backup(
         else:
             rows = manifest["rows"]
             print(
-                f"{dest}: {rows['topics']} topics, {rows['partitions']} partitions, "
-                f"{pairs} group records, {len(manifest['files'])} files, verified"
+                f"{dest}: {count(rows['topics'], 'topic')}, "
+                f"{count(rows['partitions'], 'partition')}, {count(pairs, 'group record')}, "
+                f"{count(len(manifest['files']), 'file')}, verified"
             )
 
 
@@ -87,6 +97,7 @@ def _build(
 ) -> tuple[dict[str, Any], int]:
     """Write the complete folder or nothing; return its manifest and the number of group records."""
     building = folder.with_name(f"{folder.name}{UNFINISHED}")
+    missing = [each for each in building.parents if not each.exists()]  # the innermost first
     try:
         if building.exists():  # left by a killed backup
             shutil.rmtree(building)
@@ -99,6 +110,9 @@ def _build(
             DiskFileSystem().sync_dir(str(folder.parent))
         finally:
             shutil.rmtree(building, ignore_errors=True)
+            if not folder.exists():
+                for each in missing:
+                    each.rmdir()
     except (MetadataError, OSError) as error:
         raise ClientError(str(error)) from None
     return manifest, pairs

@@ -22,6 +22,8 @@ import typer
 from kafkawire.cli.backup.backup import FORMAT, MANIFEST, METADATA, describe, sync
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Data, Json, Metadata
+from kafkawire.cli.shared.paths import refuse_full
+from kafkawire.cli.shared.units import count
 from kafkawire.client.errors import ClientError
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.metadata import copying
@@ -63,15 +65,22 @@ def restore(
     """Restore a data folder from a backup, or metadata from the log.
 
     A backup restores topics, settings, groups and offsets, but no records. With --from-log the
-    metadata is rebuilt from journals, segments and the remote tier, and losses are listed."""
+    metadata is rebuilt from journals, segments and the remote tier, and losses are listed.
+
+    Examples:
+      kafkawire restore /backups/today --data new-data
+      kafkawire restore s3://bucket/backups --data new-data
+      kafkawire restore --from-log --data kafkawire-data
+    """
     if from_log == bool(source):
-        raise typer.BadParameter("give either the folder of a backup or --from-log")
+        fail("give either the folder of a backup or --from-log", 2)
     if from_log:
         from kafkawire.cli.backup.restore_from_log import run
 
         run(data, metadata, tier, as_json)
         return
     try:
+        refuse_full(data)
         with _fetched(source, data) as folder:
             manifest = verify(folder)
             _restore(folder, Path(data), metadata, manifest)
@@ -86,8 +95,9 @@ def restore(
     else:
         rows = manifest["rows"]
         print(
-            f"{data}: {rows['topics']} topics, {rows['partitions']} partitions, "
-            f"{manifest['group_records']} group records, verified; a backup has no other records"
+            f"{data}: {count(rows['topics'], 'topic')}, {count(rows['partitions'], 'partition')}, "
+            f"{count(manifest['group_records'], 'group record')}, verified; a backup has no other "
+            "records"
         )
 
 
@@ -157,8 +167,6 @@ def verify(source: Path) -> dict[str, Any]:
 
 
 def _restore(source: Path, data: Path, metadata_url: str, manifest: dict[str, Any]) -> None:
-    if data.exists() and (not data.is_dir() or any(data.iterdir())):
-        raise ClientError(f"{data} is not empty: restore into a new data folder")
     building = data.absolute().with_name(f"{data.absolute().name}.restoring")
     shutil.rmtree(building, ignore_errors=True)  # left by an interrupted restore
     building.mkdir(parents=True)

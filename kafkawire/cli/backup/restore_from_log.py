@@ -16,12 +16,13 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count as numbers
 from typing import TYPE_CHECKING
 
 from kafkawire.cli.shared.data_folder import check_sqlite, node_ids
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.progress import bars
+from kafkawire.cli.shared.units import count
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.fsck.report import Progress
@@ -290,7 +291,7 @@ def _exchange_rocks(env: Env, home: str) -> None:
 
 
 def _free(path: str, why: str) -> str:
-    names = (f"{path}.{why}-{n}" for n in count(1))
+    names = (f"{path}.{why}-{n}" for n in numbers(1))
     return next(n for n in names if not any(os.path.exists(n + end) for end in BESIDE))
 
 
@@ -311,7 +312,8 @@ def _show(folder: str, restored: RestoredMetadata, as_json: bool) -> None:
             }
         )
         return
-    print(f"{folder}: {len(rebuilt.topics)} topics, {partitions} partitions restored from the log")
+    topics = count(len(rebuilt.topics), "topic")
+    print(f"{folder}: {topics}, {count(partitions, 'partition')} restored from the log")
     if kept:
         print(f"The previous metadata is kept as {kept}.")
     if losses:

@@ -8,7 +8,13 @@ import typer
 
 from kafkawire.cli.pipeline.query import source_of
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import COMMITTED, EachPartition, Isolation, Json
+from kafkawire.cli.shared.parameters import (
+    COMMITTED,
+    EachPartition,
+    Isolation,
+    Json,
+    TailServer,
+)
 from kafkawire.cli.shared.tables import print_table
 
 if TYPE_CHECKING:
@@ -27,14 +33,11 @@ def audit(
     source: Annotated[
         str,
         typer.Option(
-            metavar="URL|HOST:PORT",
+            metavar="HOST:PORT|DIR|URL",
             help="Origin of the records, to explain gaps and to compare record counts.",
         ),
     ] = "",
-    bootstrap: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="Broker, for records that are in no segment yet."),
-    ] = "",
+    server: TailServer = "",
     master: Annotated[str, typer.Option(metavar="URL", help="Spark master URL.")] = "local[*]",
     isolation: Isolation = COMMITTED,
     verbose: EachPartition = False,
@@ -46,7 +49,12 @@ def audit(
     the runs that wrote it on offsets without a row. With --source the record counts of the broker
     are compared; --isolation-level is then that of the table's job. Without -v there is a line for
     each topic, and for each partition that is not clean. Exit code 0: clean, 1: not, 2:
-    invalid arguments, 130: Ctrl-C."""
+    invalid arguments, 130: Ctrl-C.
+
+    Examples:
+      kafkawire pipeline audit lake/orders
+      kafkawire pipeline audit lake/orders --source s3://bucket/prefix --server 127.0.0.1:9092
+    """
     from kafkawire.cli.shared.progress import bars
     from kafkawire.spark.audit import job
     from kafkawire.spark.audit.through import through_spark
@@ -54,7 +62,7 @@ def audit(
     from kafkawire.spark.source.model import SourceError
 
     try:
-        against = source_of(source, bootstrap, isolation) if source or bootstrap else None
+        against = source_of(source, server, isolation) if source or server else None
         with bars() as progress:
             spark = open_session(master, app_name="kafkawire audit")
             try:

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json_line
-from kafkawire.cli.shared.parameters import COMMITTED, LOCAL, Isolation
+from kafkawire.cli.shared.parameters import COMMITTED, LOCAL, Isolation, TailServer, Wide
 from kafkawire.cli.shared.tables import print_table
+from kafkawire.cli.shared.units import count
 
 if TYPE_CHECKING:
     from kafkawire.spark.query import Result, Shell
@@ -41,37 +43,45 @@ def query(
     ] = "",
     source: Annotated[
         str,
-        typer.Option(metavar="URL|HOST:PORT", help="Remote tier, data folder or broker to read."),
-    ] = LOCAL,
-    bootstrap: Annotated[
-        str,
         typer.Option(
-            metavar="HOST:PORT", help="With a URL: broker, for records that are in no segment yet."
+            metavar="HOST:PORT|DIR|URL",
+            help=f"Broker, data folder or remote tier. [default: --server, or {LOCAL}]",
         ),
     ] = "",
+    server: TailServer = "",
     form: Annotated[
         str, typer.Option("--format", help="table, csv or json (one object per line).")
     ] = "table",
     limit: Annotated[int, typer.Option(min=0, help="Maximum number of rows; 0: no limit.")] = 1000,
     master: Annotated[str, typer.Option(metavar="URL", help="Spark master URL.")] = "local[*]",
     isolation: Isolation = COMMITTED,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per row, as --format json.")
+    ] = False,
+    wide: Wide = False,
 ) -> None:
     """Query topics with SQL. Each topic is a table of the same name.
 
     Columns: topic, partition, offset, timestamp, timestampType, key, value, headers, key_text and
-    value_text. Starts a local Spark session by default."""
+    value_text. Starts a local Spark session by default.
+
+    Examples:
+      kafkawire pipeline query "SELECT count(*) FROM orders"
+      kafkawire pipeline query --source s3://bucket/prefix "SELECT * FROM orders LIMIT 10"
+    """
     from kafkawire.spark.session import open_session
     from kafkawire.spark.source.model import SourceError
 
     if form not in FORMATS:
-        fail(f"--format={form}: it must be one of {', '.join(FORMATS)}", 2)
+        fail(OptionError("--format", form, "one of " + ", ".join(FORMATS)), 2)
+    form = "json" if as_json else form
     try:
-        asked = source_of(source, bootstrap, isolation)
+        asked = source_of(source or ("" if server else LOCAL), server, isolation)
         spark = open_session(master, app_name="kafkawire query")
     except SourceError as error:
         fail(error, 2)
     try:
-        run(spark, asked, sql, lambda result: show(result, form, limit), limit)
+        run(spark, asked, sql, lambda result: show(result, form, limit, wide), limit)
     except SourceError as error:
         fail(error)
     except KeyboardInterrupt:
@@ -186,7 +196,7 @@ def _history() -> Iterator[None]:
             readline.write_history_file(file)
 
 
-def show(result: Result, form: str, limit: int) -> None:
+def show(result: Result, form: str, limit: int, wide: bool = False) -> None:
     """Print rows in the requested format; note on standard error if there are more."""
     from kafkawire.spark.query import plain_rows
 
@@ -200,7 +210,7 @@ def show(result: Result, form: str, limit: int) -> None:
     else:
         names = unique(result.columns)
         rows = [dict(zip(names, map(_cell, row), strict=True)) for row in plain_rows(result)]
-        print_table(rows, names, f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
+        print_table(rows, names, count(len(rows), "row"), wide)
     sys.stdout.flush()
     if result.more:
         print(f"kafkawire: output limited to {limit} rows; use --limit 0 for all", file=sys.stderr)

@@ -7,23 +7,29 @@ from typing import Annotated
 
 import typer
 
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json
 from kafkawire.cli.shared.tables import print_table
+from kafkawire.cli.shared.times import parse_time, time_text
 
 Since = Annotated[
     str,
     typer.Option(
         "--from",
         metavar="PLACE",
-        help="First record: an offset, PARTITION:OFFSET,... or a time (ISO 8601).",
+        help="First record: an offset, PARTITION:OFFSET,... or a time: ISO 8601, -1h or "
+        "@MILLISECONDS.",
     ),
 ]
 Until = Annotated[str, typer.Option(metavar="PLACE", help="End, exclusive; same form as --from.")]
 Broker = Annotated[
     str,
     typer.Option(
-        metavar="HOST:PORT", envvar="KAFKAWIRE_SERVER", help="Broker of the target topic."
+        "--server",
+        metavar="HOST:PORT",
+        envvar="KAFKAWIRE_SERVER",
+        help="Broker of the target topic.",
     ),
 ]
 Partitions = Annotated[
@@ -31,12 +37,19 @@ Partitions = Annotated[
 ]
 
 
+def _iso(option: str, text: str) -> str:
+    """Return times of this command line that ISO 8601 does not have in its notation."""
+    if not text.startswith(("-", "@")) and text != "now":
+        return text
+    return time_text(parse_time(option, text, time.time_ns() // 1_000_000)) or ""
+
+
 def replay(
     table: Annotated[
         str, typer.Argument(metavar="TABLE", help="Table to read: a path or s3://BUCKET/PREFIX.")
     ],
     to: Annotated[str, typer.Option(metavar="TOPIC", help="Target topic.")],
-    bootstrap: Broker = LOCAL,
+    server: Broker = LOCAL,
     partitions: Partitions = "same",
     since: Since = "",
     until: Until = "",
@@ -52,7 +65,12 @@ def replay(
 
     Timestamps, keys, values and headers are kept; offsets are new. An interrupted replay continues
     when it is run again with the same arguments. It fails if another producer writes to the target
-    topic meanwhile. Exit code 0: done, 1: failed, 2: invalid arguments, 130: Ctrl-C."""
+    topic meanwhile. Exit code 0: done, 1: failed, 2: invalid arguments, 130: Ctrl-C.
+
+    Examples:
+      kafkawire pipeline replay lake/orders --to orders-again --create
+      kafkawire pipeline replay lake/orders --to late --from -1h --until now
+    """
     from kafkawire.cli.pipeline.run import need
     from kafkawire.cli.shared.progress import bars
 
@@ -66,15 +84,15 @@ def replay(
         wish = ReplayRequest(
             table,
             to,
-            bootstrap,
+            server,
             name,
             topic,
-            parse_bound("--from", since),
-            parse_bound("--until", until),
+            parse_bound("--from", _iso("--from", since)),
+            parse_bound("--until", _iso("--until", until)),
             parse_partitions(partitions),
             create,
         )
-    except SourceError as error:
+    except (SourceError, OptionError) as error:
         fail(error, 2)
     begun = time.monotonic()
     try:

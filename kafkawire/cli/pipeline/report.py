@@ -6,16 +6,23 @@ Implemented by kafkawire.spark.reports.
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import COMMITTED, EachPartition, Isolation, Json
+from kafkawire.cli.shared.parameters import (
+    COMMITTED,
+    EachPartition,
+    Isolation,
+    Json,
+    TailServer,
+)
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
+from kafkawire.cli.shared.times import parse_time, time_text
 from kafkawire.progress import Progress
 
 if TYPE_CHECKING:
@@ -29,6 +36,16 @@ ROWS_PRINTED = 20
 """Maximum rows of a table on a terminal; the files have all."""
 
 
+ReportedTopics = Annotated[
+    list[str],
+    typer.Option(
+        "--topic",
+        metavar="TOPIC",
+        help="Topic to include; may be repeated. [default: all but internal ones]",
+    ),
+]
+
+
 def report(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Report: continuity, lag, sizes or late.")
@@ -36,24 +53,21 @@ def report(
     source: Annotated[
         str,
         typer.Option(
-            metavar="URL|HOST:PORT", help="Source: s3://BUCKET/PREFIX, a folder or a broker."
+            metavar="HOST:PORT|DIR|URL", help="Source: s3://BUCKET/PREFIX, a folder or a broker."
         ),
     ],
     out: Annotated[str, typer.Option(metavar="DIR", help="Output folder or s3:// URL.")],
-    topics: Annotated[
-        str,
-        typer.Option(metavar="T,...", help="Topics to include. [default: all but internal ones]"),
-    ] = "",
+    topics: ReportedTopics = [],  # noqa: B006
     since: Annotated[
-        str, typer.Option(metavar="TIME", help="First record time (ISO 8601, UTC by default).")
+        str,
+        typer.Option(
+            "--from", metavar="TIME", help="First record time: ISO 8601, -1h or @MILLISECONDS."
+        ),
     ] = "",
     until: Annotated[
         str, typer.Option(metavar="TIME", help="End of the record time, exclusive.")
     ] = "",
-    bootstrap: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="Broker, for records that are in no segment yet."),
-    ] = "",
+    server: TailServer = "",
     master: Annotated[str, typer.Option(metavar="URL", help="Spark master URL.")] = "local[*]",
     isolation: Isolation = COMMITTED,
     verbose: EachPartition = False,
@@ -63,7 +77,12 @@ def report(
 
     continuity: whether every offset exists exactly once, and why not. lag: lag of groups over time.
     sizes: bytes, records, rates and key skew. late: out-of-order event times. Exit code 0: done; 1:
-    continuity found lost, damaged, unexplained or duplicate offsets; 2: invalid arguments."""
+    continuity found lost, damaged, unexplained or duplicate offsets; 2: invalid arguments.
+
+    Examples:
+      kafkawire pipeline report continuity --source s3://bucket/prefix --out reports
+      kafkawire pipeline report lag --source 127.0.0.1:9092 --out reports --from -7d
+    """
     from kafkawire.spark.reports.jobs import REPORTS
     from kafkawire.spark.reports.scope import Request
     from kafkawire.spark.source.files.open import open_place
@@ -74,9 +93,9 @@ def report(
             raise OptionError("NAME", name, "one of " + ", ".join(REPORTS))
         place = open_place(whole_path(out))
         request = Request(
-            where(source, bootstrap, isolation),
-            tuple(part.strip() for part in topics.split(",") if part.strip()),
-            time_ms("--since", since),
+            where(source, server, isolation),
+            tuple(name.strip() for text in topics for name in text.split(",") if name.strip()),
+            time_ms("--from", since),
             time_ms("--until", until),
         )
         with bars() as progress:
@@ -110,7 +129,7 @@ def _made(name: str, request: Request, master: str, progress: Progress) -> Repor
 
 
 def where(source: str, bootstrap: str, isolation: str = COMMITTED) -> Source:
-    """Source named by --source and --bootstrap, by the rules of the data source's options."""
+    """Return the source of --source and --server, by the rules of the data source's options."""
     from kafkawire.spark.source.options import parse_options
 
     given = {"source": whole_path(source), "subscribe": "any", "isolation.level": isolation}
@@ -127,17 +146,8 @@ def whole_path(text: str) -> str:
 
 
 def time_ms(option: str, text: str) -> int | None:
-    """Parse ISO 8601 into ms since 1970, UTC if no zone is given; None for an empty text.
-    OptionError."""
-    if not text:
-        return None
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        allowed = "a time such as 2026-01-31 or 2026-01-31T12:00:00+02:00"
-        raise OptionError(option, text, allowed) from None
-    when = when if when.tzinfo else when.replace(tzinfo=UTC)
-    return int(when.timestamp() * 1000)
+    """Parse a time into ms since 1970; None for an empty text. OptionError."""
+    return parse_time(option, text, time.time_ns() // 1_000_000) if text else None
 
 
 def show(made: Report, files: list[str], out: str, as_json: bool, verbose: bool = False) -> None:
@@ -174,6 +184,5 @@ def _rows(table: ReportTable) -> list[dict[str, Any]]:
     for row in rows:
         for name, value in row.items():
             if name.endswith("_ms") and name != "max_late_ms" and value is not None:
-                at = datetime.fromtimestamp(value / 1000, UTC)
-                row[name] = at.isoformat(timespec="milliseconds")
+                row[name] = time_text(value)
     return rows

@@ -16,6 +16,7 @@ from kafkawire.cli.shared.output import fail, print_json, print_json_line
 from kafkawire.cli.shared.parameters import Json
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
+from kafkawire.cli.shared.units import count
 from kafkawire.spark.source.model import SourceError
 
 if TYPE_CHECKING:
@@ -47,7 +48,12 @@ def run(
 
     An interrupted run is finished first. With --json each run prints one line of JSON. Exit code 0:
     done, or stopped by SIGINT or SIGTERM in continuous mode; 1: failed and can be retried; 2: the
-    job file is invalid."""
+    job file is invalid.
+
+    Examples:
+      kafkawire pipeline run orders.toml
+      kafkawire pipeline run orders.toml --continuous --master spark://HOST:7077
+    """
     planned = read_job(job)
     from kafkawire.spark.pipeline.job import CONTINUOUS
     from kafkawire.spark.pipeline.submitted import run_batch, run_continuous
@@ -73,7 +79,13 @@ def _failed(problem: SourceError, wait_s: float) -> None:
 
 
 def compact(job: JobFile, master: Master = "", as_json: Json = False) -> None:
-    """Merge small adjacent files of the table. If interrupted, the next run continues."""
+    """Merge small adjacent files of the table.
+
+    If interrupted, the next run continues.
+
+    Examples:
+      kafkawire pipeline compact orders.toml
+    """
     planned = read_job(job)
     from kafkawire.spark.pipeline.submitted import engine_of
 
@@ -87,7 +99,7 @@ def compact(job: JobFile, master: Master = "", as_json: Json = False) -> None:
     if as_json:
         print_json({"merged": before, "into": after})
     elif before:
-        print(f"merged {before} small files into {after}")
+        print(f"merged {count(before, 'small file')} into {after}")
     else:
         print("no adjacent small files to merge")
 
@@ -131,6 +143,6 @@ def _show(outcomes: Sequence[RunOutcome], as_json: bool) -> None:
         few = [summary.shown(row) for row in rows[: summary.ROWS_SHOWN]]
         print_table(few, summary.PARTITION_COLUMNS, f"run {runs[0].record.run}")
         if len(rows) > len(few):
-            print(f"and {len(rows) - len(few)} more partitions")
+            print(f"and {count(len(rows) - len(few), 'more partition')}")
     for outcome in runs or outcomes:
         _notify(outcome, as_json)

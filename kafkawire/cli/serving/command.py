@@ -63,6 +63,11 @@ def serve(
 
     Values come from the command line, the environment (KAFKAWIRE_LISTEN, KAFKAWIRE_DATA, ...,
     KAFKAWIRE_SET_NUM_PARTITIONS), the TOML file or the default, in this order of precedence.
+
+    Examples:
+      kafkawire serve --data /var/lib/kafkawire --listen 0.0.0.0:9092
+      kafkawire serve --tier s3://BUCKET/PREFIX --set num.partitions=4
+      kafkawire serve --show-config
     """
     options: dict[str, list[str]] = {"listen": listen, "advertise": advertise}
     once = {"data": data, "metadata": metadata, "tier": tier}

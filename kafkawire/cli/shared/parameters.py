@@ -27,6 +27,14 @@ Source = Annotated[
         help="Broker, data folder or s3://BUCKET/PREFIX to read.",
     ),
 ]
+TailServer = Annotated[
+    str,
+    typer.Option(
+        "--server",
+        metavar="HOST:PORT",
+        help="Broker, for records of the source that are in no segment yet.",
+    ),
+]
 BrokerOrFolder = Annotated[
     str,
     typer.Option(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.output import without_password
+from kafkawire.cli.shared.output import fail, without_password
 
 DATABASES = ("sqlite", "sqlite+aiosqlite", "postgresql", "postgresql+asyncpg")
 
@@ -53,3 +53,12 @@ def check_tier_apart(option: str, tier: str, data: str) -> None:
 
     if tier_in_data(tier, data):
         raise OptionError(option, tier, f"outside the data folder {data}, and must not contain it")
+
+
+def refuse_full(data: str) -> None:
+    """End the command with exit code 2 unless a data folder can be restored here: the path must be
+    free or an empty folder."""
+    if not data or "\0" in data:
+        fail(OptionError("--data", data, "a new folder"), 2)
+    if os.path.lexists(data) and (not os.path.isdir(data) or os.listdir(data)):
+        fail(f"{data} is not empty: restore into a new data folder", 2)

@@ -16,7 +16,8 @@ from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.cli.tier.commands import Topic, ask, money, size
+from kafkawire.cli.shared.units import count, size
+from kafkawire.cli.tier.commands import Topic, ask, money
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([kKMGT]?)(i?)B?(?:/s)?")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -72,7 +73,12 @@ def estimate(
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Estimate PUT requests a day and monthly cost of settings before they are applied."""
+    """Estimate PUT requests a day and monthly cost of settings before they are applied.
+
+    Examples:
+      kafkawire tier estimate --topic clicks --set tiering.max.lag.ms=10000
+      kafkawire tier estimate --rate 5MB/s --partitions 100
+    """
     try:
         changes = dict(split_pair("--set", text) for text in settings)
         read_rate = None if reads is None else parse_rate("--reads", reads)
@@ -149,7 +155,7 @@ def _assumptions(assumed: Mapping[str, Any]) -> list[str]:
             local = "" if row["copied"] else ", not copied to the tier"
             lines.append(
                 f"  {row['topic']}: {size(row['bytes_per_s'])}/s in "
-                f"{row['partitions']} partitions{local}"
+                f"{count(row['partitions'], 'partition')}{local}"
             )
     return lines
 

@@ -15,7 +15,8 @@ from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.cli.tier.commands import ask, size
+from kafkawire.cli.shared.units import count, duration_ms, size
+from kafkawire.cli.tier.commands import ask
 from kafkawire.client.errors import ClientError
 from kafkawire.objectstore.url import parse_tier
 
@@ -39,7 +40,12 @@ def scrub(
 ) -> None:
     """Compare the bucket with the broker's metadata. Exit code 0: they agree, 1: they do not.
 
-    With --skip-lost consumers skip lost batches, and `pipeline audit` explains the gaps."""
+    With --skip-lost consumers skip lost batches, and `pipeline audit` explains the gaps.
+
+    Examples:
+      kafkawire tier scrub
+      kafkawire tier scrub --repair --deep
+    """
 
     if skip_lost and not repair:
         fail("--skip-lost changes data: use it together with --repair", 2)
@@ -64,7 +70,10 @@ def scrub(
 
 
 def _show_scrub(report: dict[str, Any]) -> None:
-    counts = f"{report['objects']} objects, {size(report['bytes'])}, {report['rows']} rows"
+    counts = (
+        f"{count(report['objects'], 'object')}, {size(report['bytes'])}, "
+        f"{count(report['rows'], 'row')}"
+    )
     if not report["findings"]:
         print(f"bucket and broker agree: {counts}")
         _show_young(report)
@@ -81,10 +90,11 @@ def _show_scrub(report: dict[str, Any]) -> None:
 def _show_young(report: dict[str, Any]) -> None:
     """Print the number of young objects, which a scrub cannot classify yet."""
     if report["young"]:
-        minutes = report["young_ms"] / 60_000
+        are = "is" if report["young"] == 1 else "are"
         print(
-            f"{report['young']} objects without metadata are younger than {minutes:.0f} minutes "
-            "and may be uploads in progress: run this again later to detect orphans"
+            f"{count(report['young'], 'object')} without metadata {are} younger than "
+            f"{duration_ms(report['young_ms'])} and may be uploads in progress: run this again "
+            "later to detect orphans"
         )
 
 
@@ -101,7 +111,11 @@ def move(
     """Move the remote tier to another bucket or provider while the broker runs.
 
     Objects are copied, verified byte by byte and switched one by one; new uploads go to the new
-    tier at once. The move continues after a restart of the broker: run this again to watch it."""
+    tier at once. The move continues after a restart of the broker: run this again to watch it.
+
+    Examples:
+      kafkawire tier move --to s3://OTHER/PREFIX
+    """
     try:
         to = parse_tier(to).url if to else ""
     except ValueError as wrong:
@@ -128,9 +142,8 @@ def _show_move(answer: dict[str, Any]) -> None:
             print(f"  {line}")
         reason = answer["error"] or "no move is in progress"
         raise ClientError(f"tier move: {reason}; run kafkawire tier move to retry")
-    print(
-        f"all objects are in {answer['to']}: {answer['objects']} objects, {size(answer['bytes'])}"
-    )
+    moved = f"{count(answer['objects'], 'object')}, {size(answer['bytes'])}"
+    print(f"all objects are in {answer['to']}: {moved}")
     if answer["state"] == "waiting":
         print("the old objects are deleted after tier.delete.delay.ms (at least one hour)")
     print(f"set tier.url={answer['to']} before the next start of the broker")

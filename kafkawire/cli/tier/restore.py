@@ -21,8 +21,10 @@ import typer
 from kafkawire.cli.backup.backup import METADATA, sync
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Json
+from kafkawire.cli.shared.paths import refuse_full
 from kafkawire.cli.shared.progress import bars
-from kafkawire.cli.shared.tables import print_table
+from kafkawire.cli.shared.tables import TableColumn, print_table
+from kafkawire.cli.shared.units import count, size
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import DiskFileSystem, real_env
@@ -76,11 +78,16 @@ def restore(
     """Restore a data folder from a bucket: topics, settings, groups, offsets and data.
 
     The broker that wrote to the bucket must never run again. Records stay in the bucket and are
-    read from there. Doubtful and lost data is listed before anything is written."""
+    read from there. Doubtful and lost data is listed before anything is written.
+
+    Examples:
+      kafkawire tier restore --tier s3://BUCKET/PREFIX --data new-data --dry-run
+      kafkawire tier restore --tier s3://BUCKET/PREFIX --data new-data --yes
+    """
     logging.disable(logging.CRITICAL)  # findings are printed once, below
     try:
         url = parse_tier(tier)
-        _refuse_full(Path(data))
+        refuse_full(data)
         env = real_env()
         try:
             with bars() as progress:
@@ -108,11 +115,6 @@ def restore(
     finally:
         logging.disable(logging.NOTSET)
     _conclude(restored, data, metadata, url.url, as_json)
-
-
-def _refuse_full(data: Path) -> None:
-    if data.exists() and (not data.is_dir() or any(data.iterdir())):
-        raise RestoreError(f"{data} is not empty: restore into a new data folder")
 
 
 async def _scan(env: Env, url: str, deep: bool, progress: Progress) -> Restored:
@@ -229,10 +231,13 @@ def _document(restored: Restored, data: str) -> dict[str, Any]:
 def _show(restored: Restored) -> None:
     rows = _topics(restored)
     print(
-        f"cluster {restored.cluster_id}, node {restored.node_id}: {len(rows)} topics, "
-        f"{len(restored.used)} segments, {restored.records} records, {restored.size_bytes} bytes"
+        f"cluster {restored.cluster_id}, node {restored.node_id}: {count(len(rows), 'topic')}, "
+        f"{count(len(restored.used), 'segment')}, {count(restored.records, 'record')}, "
+        f"{size(restored.size_bytes)}"
     )
-    columns = ["topic", "partitions", "offsets", "records", "bytes", "configs"]
+    columns = (
+        "topic", "partitions", "records", TableColumn("bytes", show=size), "offsets", "configs"
+    )  # fmt: skip
     print_table(rows[:MAX_SHOWN], columns, "topics")
     if len(rows) > MAX_SHOWN:
         print(f"and {len(rows) - MAX_SHOWN} more topics")

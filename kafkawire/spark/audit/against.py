@@ -76,7 +76,7 @@ def hold_against(
         if whole:
             each.problems.append(AuditProblem(BEYOND, text))
         else:
-            each.notes.append(f"{text}, as its segments do: --bootstrap asks a broker for the rest")
+            each.notes.append(f"{text}, as its segments do: --server asks a broker for the rest")
     if 0 <= each.next < state.end:
         each.notes.append(f"{state.end - each.next} offsets less than the source")
     if 0 <= each.first < state.start:

@@ -176,7 +176,7 @@ class WireTarget:
 
     def _open(self) -> Cluster:
         if self._cluster is None:
-            self._cluster = Cluster(self._bootstrap, "--bootstrap")
+            self._cluster = Cluster(self._bootstrap, "--server")
         return self._cluster
 
     def _leader(self, cluster: Cluster, partition: int) -> int:

@@ -47,7 +47,7 @@ class Report:
         """Add a table; truncate it, with a sentence, if it is too large. Return the kept part."""
         if data.num_rows > ROWS_MAX:
             self.sentences.append(
-                f"{title}: only the first {ROWS_MAX:,} rows are kept; --topics, --since and "
+                f"{title}: only the first {ROWS_MAX:,} rows are kept; --topic, --from and "
                 "--until make it shorter."
             )
             data = data.slice(0, ROWS_MAX)

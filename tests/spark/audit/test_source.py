@@ -87,7 +87,7 @@ def test_rows_impossible_for_source_are_a_problem() -> None:
     each = report_of([0, 1, 2])
     hold_against(each, SourceState(0, 2), source([ROW] * 3), whole=False)  # segments lag behind
     assert each.clean
-    assert "--bootstrap asks a broker" in each.notes[0]
+    assert "--server asks a broker" in each.notes[0]
     each = report_of([0, 1, 2])
     each.next = 3
     hold_against(each, SourceState(0, 7), source([ROW] * 7))

@@ -222,7 +222,7 @@ def test_non_empty_folder_is_refused(tmp_path: Path) -> None:
     tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
     data.mkdir()
     (data / "x").touch()
-    assert "is not empty" in run(tier, data, "--yes", code=1).output
+    assert "is not empty" in run(tier, data, "--yes", code=2).output
     assert [path.name for path in data.iterdir()] == ["x"]
     (data / "x").unlink()
     run(tier, data, "--yes")
