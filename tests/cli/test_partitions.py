@@ -55,7 +55,7 @@ def test_why_fails_when_upload_exceeds_lag_limit(
     monkeypatch.setattr(tier, "connected", lambda server: nullcontext())
     plain, as_json = run(app, ["tier", "why"]), run(app, ["tier", "why", "--json"])
     shown = plain.stdout
-    assert ("90 s (late)" in shown, "kafkawire tier resume" in shown) == (late, True)
-    assert ("1 of these exceed the tiering.max.lag.ms" in shown) is late
+    assert ("1 min 30 s (late)" in shown, "kafkawire tier resume" in shown) == (late, True)
+    assert ("1 of these exceeds the tiering.max.lag.ms" in shown) is late
     assert json.loads(as_json.stdout)["pieces"][0]["late"] is late
     assert (plain.exit_code, as_json.exit_code) == (late, late)

@@ -12,8 +12,9 @@ import typer
 
 from kafkawire.cli.shared.outcomes import connected, fail_unless
 from kafkawire.cli.shared.output import print_json
-from kafkawire.cli.shared.parameters import LOCAL, EachPartition, Json, Server
+from kafkawire.cli.shared.parameters import LOCAL, EachPartition, Json, Server, Wide
 from kafkawire.cli.shared.tables import TableColumn, print_table
+from kafkawire.cli.shared.units import ago, count, duration, size
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.messages.registry import TIER
@@ -21,21 +22,34 @@ from kafkawire.messages.registry import TIER
 STATUS = (
     "topic",
     "partition",
+    "lag",
+    TableColumn("error", keep=True, wrong=bool),
+    "lag time",
+    "lag bytes",
+    "uploaded to",
+    "log end",
+    "last upload",
     "tiered",
     "log start",
-    "local start",
-    "uploaded to",
+    "local log start",
     "uploading to",
-    "end",
-    "lag",
-    "lag bytes",
-    "lag time",
-    "last upload",
-    "error",
 )
-WHY = ("topic", "partition", "from", "to", "bytes", "waits", "reason", "until", "detail")
-Topic = Annotated[str | None, typer.Option("--topic", metavar="T", help="Show only this topic.")]
-COST = ("topic", "PUT", "GET", "LIST", "HEAD", "DELETE", "up", "down", "cost")
+WHY = (
+    "topic",
+    "partition",
+    "from",
+    "to",
+    TableColumn("reason", keep=True),
+    TableColumn("waits", wrong=lambda text: text.endswith("(late)")),
+    "bytes",
+    "until",
+    "detail",
+)
+Topic = Annotated[
+    str | None, typer.Option("--topic", metavar="TOPIC", help="Show only this topic.")
+]
+REQUESTS = ("PUT", "GET", "LIST", "HEAD", "DELETE")
+COST = ("topic", TableColumn("cost", keep=True), "up", "down", *REQUESTS)
 
 
 def ask(cluster: Cluster, name: str, **arguments: Any) -> dict[str, Any]:
@@ -72,10 +86,15 @@ def status(
     verbose: EachPartition = False,
     server: Server = LOCAL,
     as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
     """Show the state of the remote tier and the upload progress of each topic, or with -v of each
-    partition."""
+    partition.
 
+    Examples:
+      kafkawire tier status
+      kafkawire tier status --topic clicks -v --wide
+    """
     with connected(server) as cluster:
         answers = list(pages(cluster, "status", topic=topic, all=every))
         tier = answers[-1]["tier"]
@@ -86,9 +105,11 @@ def status(
         print_tier(tier)
         now_ms = tier["now_ms"]
         if verbose:
-            print_table([_status_row(row, now_ms) for row in rows], STATUS, "partitions")
+            print_table([_status_row(row, now_ms) for row in rows], STATUS, "partitions", wide)
         else:
-            print_table(by_topic(rows), _topic_columns(now_ms), "topics (-v shows partitions)")
+            print_table(
+                by_topic(rows), _topic_columns(now_ms), "topics (-v shows partitions)", wide
+            )
 
 
 def why(
@@ -103,10 +124,16 @@ def why(
     ] = False,
     server: Server = LOCAL,
     as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
     """Show records that are not in the remote tier yet, with the reason.
 
-    Exit code 0: no partition exceeds the tiering.max.lag.ms of its topic; 1: at least one does."""
+    Exit code 0: no partition exceeds the tiering.max.lag.ms of its topic; 1: at least one does.
+
+    Examples:
+      kafkawire tier why
+      kafkawire tier why --topic clicks --all
+    """
     with connected(server) as cluster:
         answers = list(pages(cluster, "why", topic=topic, all=every))
     tier = answers[-1]["tier"]
@@ -119,17 +146,21 @@ def why(
             print(f"{tier['url']}: {tier['error']}")
         if rows:
             title = "upload state of partitions" if every else "not in the remote tier yet"
-            print_table([_why_row(row) for row in rows], WHY, title)
+            print_table([_why_row(row) for row in rows], WHY, title, wide)
         else:
             print("all records are in the remote tier")
         if late:
-            print(f"{late} of these exceed the tiering.max.lag.ms of their topics")
+            exceed = "exceeds" if late == 1 else "exceed"
+            print(f"{late} of these {exceed} the tiering.max.lag.ms of the topic")
     fail_unless(not late)
 
 
-def cost(server: Server = LOCAL, as_json: Json = False) -> None:
-    """Show requests, bytes and cost by topic, for this month and since the start."""
+def cost(server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> None:
+    """Show requests, bytes and cost by topic, for this month and since the start.
 
+    Examples:
+      kafkawire tier cost
+    """
     with connected(server) as cluster:
         answer = ask(cluster, "cost")
         if as_json:
@@ -140,7 +171,7 @@ def cost(server: Server = LOCAL, as_json: Json = False) -> None:
         stored = {"topic": "(storage)", "up": size(storage["bytes"])}
         rows.append({**stored, "cost": money(storage["cost"])})
         rows.append({"topic": "(all)", "cost": money(answer["cost"])})
-        print_table(rows, COST, f"{answer['month']}, in {currency} by {answer['prices']}")
+        print_table(rows, COST, f"{answer['month']}, in {currency} by {answer['prices']}", wide)
         month = money(storage["cost_of_a_month"])
         print(f"stored now: {size(storage['bytes'])}, {month} {currency} a month")
         if answer["budget"] is None:
@@ -152,12 +183,22 @@ def cost(server: Server = LOCAL, as_json: Json = False) -> None:
 
 
 def pause(server: Server = LOCAL, as_json: Json = False) -> None:
-    """Pause uploads and deletions until `resume`. Reads continue. Survives a restart."""
+    """Pause uploads and deletions until `resume`.
+
+    Reads continue. The pause survives a restart.
+
+    Examples:
+      kafkawire tier pause
+    """
     _set_paused(server, "pause", as_json)
 
 
 def resume(server: Server = LOCAL, as_json: Json = False) -> None:
-    """Resume uploads and deletions after `pause`."""
+    """Resume uploads and deletions after `pause`.
+
+    Examples:
+      kafkawire tier resume
+    """
     _set_paused(server, "resume", as_json)
 
 
@@ -176,10 +217,10 @@ def print_tier(tier: Mapping[str, Any]) -> None:
     """Print the state of the tier as a whole."""
     now_ms = tier["now_ms"]
     print(f"{tier['url']}: {tier['error'] or tier['state']}")
+    uploads = f"{count(tier['uploads'], 'object')}, {size(tier['uploaded_bytes'])}"
     print(
         f"  owner epoch {tier['owner_epoch']}, manifest {tier['manifest_sequence']}; "
-        f"uploaded since the start: {tier['uploads']} objects, {size(tier['uploaded_bytes'])}; "
-        f"waiting: {tier['segments_waiting']}"
+        f"uploaded since the start: {uploads}; waiting: {tier['segments_waiting']}"
     )
     last = f"  last upload {ago(tier['last_upload_ms'], now_ms)}"
     if tier["last_error"]:
@@ -224,10 +265,10 @@ def _status_row(row: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
     return {
         **row,
         "log start": row["log_start"],
-        "local start": row["local_log_start"],
+        "local log start": row["local_log_start"],
         "uploaded to": row["commit"],
         "uploading to": row["dispatch"],
-        "end": row["high_watermark"],
+        "log end": row["high_watermark"],
         "lag": row["lag_records"],
         "lag bytes": size(row["lag_bytes"]),
         "lag time": duration(row["lag_s"]),
@@ -247,38 +288,15 @@ def _why_row(row: Mapping[str, Any]) -> dict[str, Any]:
         waits = f"{waits} (late)"
     detail = row["detail"]
     if row["segments"] > 1:
-        detail = f"{row['segments']} segments" + (f", {detail}" if detail else "")
+        detail = count(row["segments"], "segment") + (f", {detail}" if detail else "")
     numbers = {"bytes": size(row["bytes"]), "waits": waits, "until": until}
     return {**row, **numbers, "detail": detail or None}
 
 
 def _cost_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    requests = {kind: f"{row['requests'].get(kind, 0):.6g}" for kind in COST[1:6]}
+    requests = {kind: f"{row['requests'].get(kind, 0):.6g}" for kind in REQUESTS}
     transfer = {"up": size(row["in_bytes"]), "down": size(row["out_bytes"])}
     return {"topic": row["topic"], **requests, **transfer, "cost": money(row["cost"])}
-
-
-def size(size_bytes: float) -> str:
-    """Return a number of bytes as text with a unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size_bytes < 1024:
-            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
-        size_bytes /= 1024
-    return f"{size_bytes:.1f} TiB"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration as text with a unit."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
-def ago(at_ms: int | None, now_ms: int) -> str:
-    """Return how long ago a time was as text, or "never"."""
-    return "never" if not at_ms else f"{duration(max(0, now_ms - at_ms) / 1000)} ago"
 
 
 def money(amount: float) -> str:
