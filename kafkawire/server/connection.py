@@ -87,7 +87,7 @@ class Connection(Receiver):
     __slots__ = (
         "answers", "applying_bytes", "client_host", "client_id", "exchanges", "fetching",
         "flush_due", "frame_at", "held_bytes", "last_key", "listener", "memo", "more", "pins",
-        "repeat", "sampled", "sampled_at", "sampled_key", "serving", "unsent",
+        "repeat", "sampled", "sampled_at", "sampled_key", "sampled_tick", "serving", "unsent",
     )  # fmt: skip
 
     host: ConnectionHost
@@ -113,6 +113,7 @@ class Connection(Receiver):
         self.applying_bytes = 0  # of Produces queued on the log; 0: none is
         self.sampled: Exchange | None = None  # the request whose latency is measured
         self.sampled_key = 0
+        self.sampled_tick = -1
         self.sampled_at = 0.0
 
     def connected(self, client_host: str) -> None:
@@ -325,10 +326,11 @@ class Connection(Receiver):
 
     def sample(self, begun: float, now: float) -> None:
         """Measure the latency of the last request in the bytes received at `begun`, if its API has
-        a hot handler; the host measures all others. One request of a connection at a time."""
+        a hot handler; the host measures all others. One request of a connection per second."""
         key = self.last_key
-        if key not in SAMPLED:
+        if key not in SAMPLED or self.sampled is not None:
             return
+        self.sampled_tick = self.tick
         if self.exchanges:
             self.sampled, self.sampled_key = self.exchanges[-1], key
             self.sampled_at = begun

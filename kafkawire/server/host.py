@@ -23,6 +23,7 @@ from kafkawire.handlers.failures import failed_response
 from kafkawire.handlers.slices import MAX_ANSWER_BYTES, AnswerTooLarge, decoded, encoded, released
 from kafkawire.handlers.table import Api, serve_all
 from kafkawire.log.io.disk import untouched_memory
+from kafkawire.log_lines import LineLimit
 from kafkawire.messages.registry import request_class, response_class
 from kafkawire.server.memory import Memory
 from kafkawire.server.slow import Sweeper
@@ -40,6 +41,9 @@ SWEEP_S = 1.0
 DRAIN_STEP_S = 0.01
 TICKS_BETWEEN_REPORTS = 60
 """Interval of log lines about refused connections, because refused clients retry at once."""
+
+CLOSED_BURST, CLOSED_PER_S = 100, 1.0
+"""Lines about closed connections at once, and per second after that: 100 bytes each."""
 
 LARGE_BODY_BYTES = 16 << 10
 LARGE_AT_ONCE = 8
@@ -72,6 +76,7 @@ class Host:
         self._descriptors = descriptors
         self._refused = 0  # refused connections since the last report
         self._reported_tick = -TICKS_BETWEEN_REPORTS
+        self._closed_lines = LineLimit(self.now, CLOSED_BURST, CLOSED_PER_S)
         self._dirty: list[Connection] = []
         self.call_soon: Callable[[Callable[[], None]], object] = broker.env.call_soon
 
@@ -97,6 +102,14 @@ class Host:
     def log_defect(self, connection: Connection, what: str) -> None:
         """Log the exception that is being handled: a defect for which one client gets an error."""
         logger.exception("%s: %s", self.last_request(connection), what)
+
+    def log_closed(self, connection: Connection, reason: str) -> None:
+        """Log why a connection is closed, at a bounded rate: clients connect again at once."""
+        omitted = self._closed_lines.admit()
+        if omitted is None:
+            return
+        more = f" (reasons of {omitted} more since the last line are not logged)" if omitted else ""
+        logger.info("closing the connection %s: %s%s", _sender(connection), reason, more)
 
     def serve(
         self, connection: Connection, exchange: Exchange, api: Api, block: Pinned, body: Buffer

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,9 +21,6 @@ from kafkawire.server.connection import Connection
 if TYPE_CHECKING:
     from kafkawire.server.host import Host
     from kafkawire.server.monitored import MonitoredServer
-
-logger = logging.getLogger(__name__)
-
 
 UNSENT_BYTES_MAX = 256 << 10
 """Maximum of a client's unsent response bytes in the kernel (bytes in flight are not counted): a
@@ -102,7 +98,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
         begun = watchdog.begin()
         connection.received(count)
         now = watchdog.end(begun, lambda: self.host.last_request(connection))
-        if connection.sampled is None:
+        if connection.sampled_tick != connection.tick:
             connection.sample(begun, now)
 
     def pause_reading(self) -> None:
@@ -123,10 +119,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
         """Close the socket; a reason is logged."""
         connection = self.connection
         if reason is not None:
-            logger.info(
-                "closing the connection of client %s at %s: %s",
-                connection.client_id, connection.client_host, reason,
-            )  # fmt: skip
+            self.host.log_closed(connection, reason)
         if self.transport is not None:
             sock = self.transport.get_extra_info("socket")
             if sock is not None and self.unsent_bytes():

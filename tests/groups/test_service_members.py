@@ -4,6 +4,7 @@ APIs."""
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
@@ -131,3 +132,19 @@ async def test_requests_without_offsets_topic_are_not_coordinator() -> None:
     assert (await house.ask(join_group, joining(), 9)).error_code == ErrorCode.NOT_COORDINATOR
     assert (await house.ask(list_groups, ListGroupsRequest(), 5)).groups == []
     assert house.made == 0
+
+
+async def test_events_of_members_are_logged(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="kafkawire.groups.event_log")
+    member, _ = await alone(house)
+    identity = MemberIdentity(member_id=member, reason="the consumer is being closed")
+    await house.ask(leave_group, LeaveGroupRequest(group_id=HERE, members=[identity]), 5)
+    lines = [record.getMessage() for record in caplog.records]
+    assert f"group {HERE}: member {member}" in lines[0]
+    assert lines[0].endswith("joined")
+    assert "rebalance started after generation 0 with 1 member" in lines[1]
+    assert "rebalance completed in" in lines[2]
+    assert lines[3].endswith("left: the consumer is being closed")
+    assert lines[4].startswith(f"group {HERE}: has no members any more")
+    assert house.groups.events.rebalances == 1
+    assert sum(house.groups.events.durations.counts) == 1

@@ -83,7 +83,9 @@ async def test_requests_of_clients_are_counted(tmp_path: Path) -> None:
         await make(client, "metered")
         for _ in range(3):
             await client.call(produce("metered", batch(b"one", b"two")), 7)
-        await client.call(fetch("metered", 0), 11)
+        reader = await Client.connect(port_of(server))  # of a connection one a second is measured
+        await reader.call(fetch("metered", 0), 11)
+        await reader.close()
         await client.call(produce("metered", b"no batch at all, but long enough to look"), 7)
         samples = await scrape(port)
         await client.close()

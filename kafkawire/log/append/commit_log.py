@@ -124,7 +124,7 @@ class CommitLog:
         self.failed: str | None = None
         self.full = False
         self.refusal: KafkaError | None = None
-        self._refusals: dict[str, KafkaError] = {}  # by what refuses
+        self._refusals: dict[str, KafkaError | None] = {}  # by what refuses
         self.validate_all = config.record_validation == "full"
         self.dirty: list[Partition] = []
         self.producing: set[Partition] = set()
@@ -252,10 +252,8 @@ class CommitLog:
     def refuse(self, source: str, why: KafkaError | None) -> None:
         """Refuse Produce requests with this error at once, also those that wait for room; None:
         accept them again, unless another source refuses them."""
-        self._refusals.pop(source, None)
-        if why is not None:
-            self._refusals[source] = why
-        self.refusal = next(iter(self._refusals.values()), None)
+        self._refusals[source] = why
+        self.refusal = next(filter(None, self._refusals.values()), None)
         self.measure_room()
         if why is not None:
             waiting, self.waiting_for_room = self.waiting_for_room, []
@@ -367,9 +365,11 @@ class CommitLog:
             partition.offsets.apply(end)
             partition.next_offset = end
             partition.size_bytes += length
-            partition.traffic.in_bytes += length
-            partition.traffic.in_records += end - base
-            records += end - base
+            traffic = partition.traffic
+            count = end - base
+            traffic.in_bytes += length
+            traffic.in_records += count
+            records += count
             if not partition.dirty:
                 partition.dirty = True
                 dirty.append(partition)

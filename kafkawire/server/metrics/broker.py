@@ -60,7 +60,7 @@ def broker_families(server: MonitoredServer) -> Iterator[Metric]:
     yield histograms(
         "request_seconds",
         "Time from the receipt of a request to its response, by API, waits included. Of Produce, "
-        "Fetch and Heartbeat a sample: the last request of each read from a connection.",
+        "Fetch and Heartbeat a sample: one request of each connection per second.",
         "api",
         ((host.apis[key].name, found) for key, found in sorted(counts.latency.items())),
     )
