@@ -137,6 +137,19 @@ class Broker:
             self.producer_ids.take,
         )  # fmt: skip
 
+    async def load_groups(self) -> GroupService:
+        """Return `groups`, whose modules the first call imports in a thread: on the event loop that
+        would delay other clients by 20 ms."""
+        if "groups" not in self.__dict__:
+            await self.env.offload.submit("files", _import_groups)
+        return self.groups
+
+    async def load_transactions(self) -> TransactionService:
+        """Return `transactions`, like `load_groups`."""
+        if "transactions" not in self.__dict__:
+            await self.env.offload.submit("files", _import_transactions)
+        return self.transactions
+
     @property
     def cluster_id(self) -> str:
         """22 characters of base64, created once for each metadata database."""
@@ -275,6 +288,22 @@ class Broker:
         await self.log.close()
         await self.storage.close()
         await self.metadata.close()
+
+
+def _import_groups() -> None:
+    """Import what `Broker.groups` needs."""
+    import kafkawire.groups.service  # noqa: F401
+
+
+def _import_transactions() -> None:
+    """Import what `Broker.transactions` and the first transaction need."""
+    import kafkawire.broker.markers
+    import kafkawire.broker.other_brokers
+    import kafkawire.broker.remote_coordinators
+    import kafkawire.broker.remote_markers
+    import kafkawire.broker.verification
+    import kafkawire.transactions.machine.wire
+    import kafkawire.transactions.service  # noqa: F401
 
 
 async def _open_metadata(metadata: SqlStore, found: Folder) -> tuple[Catalog, StoredPairing]:

@@ -52,7 +52,9 @@ async def find_coordinator(
 async def _find(ctx: RequestContext, nodes: Nodes, key_type: int, key: str) -> Coordinator:
     if key_type not in (GROUP, TRANSACTION):
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST, NO_SUCH_TYPE)
-    service = ctx.broker.transactions if key_type == TRANSACTION else ctx.broker.groups
+    broker = ctx.broker
+    load = broker.load_transactions if key_type == TRANSACTION else broker.load_groups
+    service = await load()
     try:
         partition = await service.coordinator_of(key)
     except KafkaError as error:

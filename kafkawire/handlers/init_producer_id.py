@@ -26,5 +26,6 @@ async def init_producer_id(
         return init_producer_response(Answer(ErrorCode.INVALID_REQUEST), ctx.version)
     asked = None if req.transactional_id is None else init_producer_of(req)
     # Parked once it is decided: the commits of pipelined requests are shared.
-    answer = await ctx.broker.transactions.init_producer(asked, ctx.park)
+    transactions = await ctx.broker.load_transactions()
+    answer = await transactions.init_producer(asked, ctx.park)
     return init_producer_response(answer, ctx.version)

@@ -131,7 +131,7 @@ class Api:
         self.handler: Handler | None = None
 
     def load(self) -> Handler:
-        """Return the cold handler, imported on first use."""
+        """Return the cold handler, imported on first use; in any thread."""
         if self.handler is None:
             self.handler = getattr(self.imported(), self.module)
         assert self.handler is not None

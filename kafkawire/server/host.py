@@ -21,7 +21,7 @@ from kafkawire.handlers.context import ClientGone, RequestContext
 from kafkawire.handlers.exchange import Exchange, Pinned
 from kafkawire.handlers.failures import failed_response
 from kafkawire.handlers.slices import MAX_ANSWER_BYTES, AnswerTooLarge, decoded, encoded, released
-from kafkawire.handlers.table import Api, serve_all
+from kafkawire.handlers.table import Api, Handler, serve_all
 from kafkawire.log.io.disk import untouched_memory
 from kafkawire.log_lines import LineLimit
 from kafkawire.messages.registry import request_class, response_class
@@ -200,7 +200,8 @@ class Host:
         )
         parts: list[Buffer] | None
         try:
-            parts = await self._parts([await api.load()(ctx, asked[0])], exchange.version)
+            handler = await self._handler(api)
+            parts = await self._parts([await handler(ctx, asked[0])], exchange.version)
         except ClientGone:
             return
         except AnswerTooLarge:
@@ -223,6 +224,13 @@ class Host:
         exchange.answer_parts(parts)
         connection.served(exchange)
         self.counts.took(api.key, self.now() - begun)
+
+    async def _handler(self, api: Api) -> Handler:
+        """Return the handler of an API. The first request for it imports the handler in a thread:
+        that may take tens of milliseconds, and other clients are served meanwhile."""
+        if api.handler is None:
+            await self.broker.env.offload.submit("files", api.load)
+        return api.load()
 
     async def _failed(
         self, api: Api, version: int, asked: list[Any], failure: Exception
