@@ -5,6 +5,7 @@ Covers: kafkawire.forkserver
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -200,20 +201,26 @@ def test_brokers_end_with_their_parent(tmp_path: Path, how: str) -> None:
     )
     assert parent.stdin is not None
     assert parent.stdout is not None
-    pids = [int(word) for word in parent.stdout.readline().split()]
-    assert len(pids) == 4
-    assert not any(ended(pid) for pid in pids)
-    if how != "ended":
-        parent.kill()
-    parent.stdin.close()
-    parent.wait()
-    end = time.monotonic() + 60
-    while not all(ended(pid) for pid in pids):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    parent.stdout.close()
-    if how == "forked":
-        os.killpg(parent.pid, signal.SIGKILL)
+    pids: list[int] = []
+    try:
+        pids += [int(word) for word in parent.stdout.readline().split()]
+        assert len(pids) == 4
+        assert not any(ended(pid) for pid in pids)
+        if how != "ended":
+            parent.kill()
+        parent.stdin.close()
+        parent.wait()
+        end = time.monotonic() + 60
+        while not all(ended(pid) for pid in pids):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(parent.pid, signal.SIGKILL)  # the process that it has forked
+        for pid in pids:
+            if not ended(pid):
+                os.kill(pid, signal.SIGKILL)
+        parent.stdout.close()
 
 
 @pytest.mark.real

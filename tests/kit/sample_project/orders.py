@@ -106,14 +106,12 @@ def test_group_resumes_at_its_commit(kafkawire_broker: BrokerProcess) -> None:
 
 def test_two_members_share_partitions(kafkawire_broker: BrokerProcess) -> None:
     create(kafkawire_broker, 4)
-    with (
-        python_consumer(kafkawire_broker, TOPIC, group_id="shop") as one,
-        python_consumer(kafkawire_broker, TOPIC, group_id="shop") as two,
-    ):
+    with confluent_consumer(kafkawire_broker) as one, confluent_consumer(kafkawire_broker) as two:
         while {len(one.assignment()), len(two.assignment())} != {2}:
-            one.poll(100)
-            two.poll(100)
-        assert not one.assignment() & two.assignment()
+            one.poll(0.1)  # kafka-python's polls must be longer than a rebalance takes
+            two.poll(0.1)
+        indexes = {each.partition for each in (*one.assignment(), *two.assignment())}
+        assert indexes == set(range(4))
 
 
 def test_admin_creates_and_deletes_topics(kafkawire_broker: BrokerProcess) -> None:
