@@ -125,6 +125,19 @@ def test_lines_for_each_partition_are_shown_on_request(
     assert "Partitions" in capsys.readouterr().out
 
 
+def test_empty_internal_partitions_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    made = Report("continuity", ["A sentence."])
+    topics = ["__consumer_offsets"] * 30 + ["orders", "__consumer_offsets"]
+    rows = {"topic": topics, "partition": [*range(30), 0, 30], "records": [0] * 31 + [5]}
+    made.add("continuity", "Partitions", pa.table(rows), "topic", "partition", "records")
+    show(made, [], "out", as_json=False, verbose=True)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["orders", "0", "0"] in lines
+    assert [line for line in lines if line[:1] == ["__consumer_offsets"]] == [
+        ["__consumer_offsets", "30", "5"]
+    ]
+
+
 def test_omitted_columns_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.spark.reports.report.ROWS_MAX", 3)
     made = Report("lag")

@@ -26,6 +26,8 @@ from kafkawire.cli.shared.times import parse_time, time_text
 from kafkawire.progress import Progress
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from kafkawire.spark.reports.report import Report, ReportTable
     from kafkawire.spark.reports.scope import Request
     from kafkawire.spark.source.model import Source
@@ -168,6 +170,7 @@ def show(made: Report, files: list[str], out: str, as_json: bool, verbose: bool 
     for table in tables:
         if PER_PARTITION in table.shown and not verbose:
             continue
+        table.data = without_empty_internal(table.data)
         print_table(_rows(table), table.shown, table.title)
         left = table.data.num_rows - ROWS_PRINTED
         if left > 0:
@@ -176,6 +179,17 @@ def show(made: Report, files: list[str], out: str, as_json: bool, verbose: bool 
         print(sentence)
     if files:
         print(f"Written to {out}: {', '.join(files)}")
+
+
+def without_empty_internal(data: pa.Table) -> pa.Table:
+    """Return the table without partitions of internal topics that have no records: there are
+    many."""
+    import pyarrow.compute as pc
+
+    if not {"topic", "records"} <= set(data.column_names):
+        return data
+    internal = pc.starts_with(data["topic"], "__")
+    return data.filter(pc.invert(pc.and_(internal, pc.equal(data["records"], 0))))
 
 
 def _rows(table: ReportTable) -> list[dict[str, Any]]:
