@@ -40,12 +40,22 @@ from tests.kit.exactly_once.simulation import Simulation, Violations, simulate
 from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "10"))
+LEVEL_SEEDS = max(4, SEEDS // 5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
 def test_clients_see_only_whole_committed_transactions(first: int) -> None:
     run_seeds(simulate, first, SEEDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, LEVEL_SEEDS, AT_ONCE))
+def test_the_level_of_transactions_changes_while_they_run(first: int) -> None:
+    def with_levels(seed: int) -> None:
+        assert Simulation(seed, levels=True).run().finalized
+
+    run_seeds(with_levels, first, LEVEL_SEEDS)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ seed. In the last life nothing fails; then the clients end, and the history is j
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any
 
 from kafkawire.messages.create_topics import (
@@ -15,6 +16,7 @@ from kafkawire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.kit.exactly_once.checker import Finding, check
 from tests.kit.exactly_once.clients import GROUP, Work, copy, lives, read, watch_offsets, write
 from tests.kit.exactly_once.history import Key, Partition
@@ -37,6 +39,7 @@ TIERED = {
 DONE_WITHIN_S = 600.0
 """Virtual time in which every client ends; far more than their longest waits together."""
 HOUR_MS = 3_600_000
+UPGRADE, SAFE_DOWNGRADE = 1, 2
 MAX_CLOCK_MS = 10 * HOUR_MS
 """Below producer.id.expiration.ms, after which Kafka forgets sequences too."""
 
@@ -51,7 +54,8 @@ class Violations(AssertionError):
 
 class Simulation:
     """`lives`: how many broker processes before the last one; `seconds`: of each at most; `late`:
-    the share of requests that the network delays; `version`: of all transactions."""
+    the share of requests that the network delays; `version`: of all transactions; `levels`: whether
+    the level of transaction.version changes meanwhile."""
 
     def __init__(
         self,
@@ -60,11 +64,14 @@ class Simulation:
         seconds: float = 8.0,
         late: float | None = None,
         version: int = 0,
+        levels: bool = False,
         **values: Any,
     ) -> None:
         self.world = World(seed, **{"journal_bytes": 1 << 14, **values})
         self.rng = self.world.rng
         self.lives, self.seconds = lives, seconds
+        self.levels = levels
+        self.finalized: set[int] = set()
         self.late = self.rng.choice((0.0, 0.01, 0.05)) if late is None else late
         world = self.world
         self.work = Work(lambda: SimNet(world), world.history, SOURCES + PLAIN)
@@ -87,14 +94,17 @@ class Simulation:
         await prepare(SimNet(world), TIERED)
         world.late = self.late
         self._begin_clients()
-        trouble = world.spawn(self.trouble())
+        troubles = [world.spawn(self.trouble())]
+        if self.levels:
+            troubles.append(world.spawn(self.change_levels()))
         for _ in range(self.lives):
             how = self.rng.choice(("kill", "power", "close"))
             await world.life(self.rng.random() * self.seconds, how)
             world.fs.faults.__init__()  # type: ignore[misc]
             while not await world.start():
                 pass
-        trouble.cancel()
+        for trouble in troubles:
+            trouble.cancel()
         await self.end()
 
     def _begin_clients(self) -> None:
@@ -161,6 +171,19 @@ class Simulation:
                     world.bucket.faults = StoreFaults(delay_s=(0.001, 0.01))
                 case _:
                     pass
+
+    async def change_levels(self) -> None:
+        """Change the level of transaction.version again and again."""
+        net = SimNet(self.world)
+        while True:
+            await self.world.sleep(self.rng.random() * 2)
+            level = self.rng.randrange(3)
+            for kind in (UPGRADE, SAFE_DOWNGRADE):  # one of them is refused, unless it is the same
+                key = FeatureUpdateKey("transaction.version", level, upgrade_type=kind)
+                with suppress(Lost):
+                    answer = await net.call(UpdateFeaturesRequest(feature_updates=[key]), 2)
+                    if not answer.error_code:
+                        self.finalized.add(level)
 
 
 async def prepare(net: SimNet, configs: dict[str, str]) -> None:
