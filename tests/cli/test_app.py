@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafkawire.cli.app import app
-from kafkawire.cli.groups.reset_offsets import ResetTarget
+from kafkawire.cli.groups.reset_plan import ResetTarget
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.client.groups import assignment
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)

@@ -8,64 +8,33 @@ has members.
 from __future__ import annotations
 
 import sys
-import time
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
+from kafkawire.cli.groups.reset_plan import (
+    STANDARD,
+    ResetTarget,
+    make_plan,
+    read_plan,
+    write_plan,
+)
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected, error_text, report
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT64, LOCAL, Json, Server, Wide
 from kafkawire.cli.shared.partitions import parse_partitions, select
-from kafkawire.cli.shared.times import parse_time
 from kafkawire.cli.shared.units import count
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.groups import describe_group
-from kafkawire.client.offsets import (
-    EARLIEST,
-    LATEST,
-    Partition,
-    commit,
-    committed,
-    leaders,
-    list_offsets,
-)
+from kafkawire.client.offsets import Partition, commit, committed
 from kafkawire.codec.errors import ErrorCode
 
-NS_PER_MS = 1_000_000
 INACTIVE = ("Empty", "Dead")
 """States of a group whose offsets can be committed without being a member."""
 MAX_NAMED = 5
 COLUMNS = ("topic", "partition", "from", "to")
-
-
-@dataclass(frozen=True, slots=True)
-class ResetTarget:
-    """Target of a reset; exactly one attribute is set."""
-
-    to_earliest: bool = False
-    to_latest: bool = False
-    to_offset: int | None = None
-    to_datetime: str | None = None
-    shift_by: int | None = None
-
-    def check(self) -> None:
-        """Raise OptionError unless exactly one target is given, and a date is valid."""
-        numbers = (self.to_offset, self.to_datetime, self.shift_by)
-        given = self.to_earliest + self.to_latest + sum(item is not None for item in numbers)
-        if given != 1:
-            names = "--to-earliest, --to-latest, --to-offset, --to-datetime, --shift-by"
-            raise OptionError("reset-offsets", f"{given} targets", f"one of {names}")
-        self.timestamp_ms()
-
-    def timestamp_ms(self) -> int | None:
-        """Return --to-datetime in ms since 1970. OptionError."""
-        if self.to_datetime is None:
-            return None
-        return parse_time("--to-datetime", self.to_datetime, time.time_ns() // NS_PER_MS)
 
 
 ToReset = Annotated[
@@ -84,6 +53,23 @@ ShiftBy = Annotated[
     int | None,
     typer.Option(min=-INT64, max=INT64, help="Shift by this many offsets; may be negative."),
 ]
+ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="Reset to the log start offset.")]
+ToLatest = Annotated[bool, typer.Option("--to-latest", help="Reset to the log end offset.")]
+ToCurrent = Annotated[
+    bool, typer.Option("--to-current", help="Reset to the committed offset, or the log end offset.")
+]
+ByDuration = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="Reset to the first record since 2h, 1h30m, PT2H ago."),
+]
+FromFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Reset to the offsets in a CSV file that --export wrote."),
+]
+Export = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Write the new offsets to a CSV file; -: standard output."),
+]
 
 
 def reset_offsets(
@@ -92,15 +78,15 @@ def reset_offsets(
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="Reset all topics with committed offsets.")
     ] = False,
-    to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", help="Reset to the log start offset.")
-    ] = False,
-    to_latest: Annotated[
-        bool, typer.Option("--to-latest", help="Reset to the log end offset.")
-    ] = False,
+    to_earliest: ToEarliest = False,
+    to_latest: ToLatest = False,
+    to_current: ToCurrent = False,
     to_offset: ToOffset = None,
     to_datetime: ToTime = None,
+    by_duration: ByDuration = None,
     shift_by: ShiftBy = None,
+    from_file: FromFile = None,
+    export: Export = None,
     execute: Annotated[
         bool, typer.Option("--execute/--dry-run", help="Commit the new offsets, or only show them.")
     ] = False,
@@ -116,14 +102,26 @@ def reset_offsets(
       kafkawire groups reset-offsets kitchen --topic orders --to-earliest
       kafkawire groups reset-offsets kitchen --topic orders:0,4-6 --shift-by -100 --execute
       kafkawire groups reset-offsets kitchen --all-topics --to-datetime -1h --execute
+      kafkawire groups reset-offsets kitchen --all-topics --to-current --export saved.csv
+      kafkawire groups reset-offsets kitchen --from-file saved.csv --execute
     """
-    target = ResetTarget(to_earliest, to_latest, to_offset, to_datetime, shift_by)
+    target = ResetTarget(
+        to_earliest,
+        to_latest,
+        to_offset,
+        to_datetime,
+        shift_by,
+        by_duration,
+        to_current,
+        from_file,
+    )
     try:
         target.check()
         chosen = [parse_partitions("--topic", text) for text in topic]
-        if bool(chosen) == all_topics:
-            given = "both" if chosen else "none"
-            raise OptionError("reset-offsets", given, "--topic or --all-topics")
+        if bool(chosen) + all_topics + (from_file is not None) != 1:
+            given = "none" if not chosen else "several"
+            raise OptionError("reset-offsets", given, "one of --topic, --all-topics, --from-file")
+        saved = {} if from_file is None else read_plan(from_file, group)
     except OptionError as error:
         fail(error, 2)
 
@@ -132,23 +130,32 @@ def reset_offsets(
         if active and execute:
             raise ClientError(active)
         current = {place: at for place, (at, _) in committed(cluster, group).items()}
-        partitions = list(current) if all_topics else list(select(cluster, chosen))
-        plan = make_plan(cluster, partitions, current, target)
+        partitions = list(current) if all_topics else list(saved or select(cluster, chosen))
+        plan = make_plan(cluster, partitions, current, target, saved)
+        if export is not None:
+            write_plan(export, plan)
         errors = commit_all(cluster, group, plan) if execute else {}
-        rows: list[dict[str, Any]] = [
-            {
-                "topic": place[0],
-                "partition": place[1],
-                "from": current.get(place),
-                "to": offset,
-                "error": errors.get(place),
-            }
-            for place, offset in sorted(plan.items())
-        ]
+        rows = _rows(plan, current, errors)
         title = f"{group}, reset" if execute else f"{group}, dry run (use --execute to commit)"
         if active:
             print(f"kafkawire: {active}", file=sys.stderr)
-        report(title, rows, COLUMNS, as_json, wide)
+        if export != STANDARD or execute:
+            report(title, rows, COLUMNS, as_json, wide)
+
+
+def _rows(
+    plan: dict[Partition, int], current: dict[Partition, int], errors: dict[Partition, str]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": place[0],
+            "partition": place[1],
+            "from": current.get(place),
+            "to": offset,
+            "error": errors.get(place),
+        }
+        for place, offset in sorted(plan.items())
+    ]
 
 
 def _activity(cluster: Cluster, group: str) -> str:
@@ -168,40 +175,6 @@ def _activity(cluster: Cluster, group: str) -> str:
         f"group {group} is active: it is {found.state} with "
         f"{count(len(found.members), 'member')}{named}; stop them before its offsets are reset"
     )
-
-
-def make_plan(
-    cluster: Cluster,
-    partitions: list[Partition],
-    current: dict[Partition, int],
-    target: ResetTarget,
-) -> dict[Partition, int]:
-    """Return the new offset of each partition, inside its log."""
-    led_by = leaders(cluster, [topic for topic, _ in partitions])
-    latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST), led_by)
-    earliest = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST), led_by)
-    timestamp = target.timestamp_ms()
-    by_time: dict[Partition, int] = {}
-    if timestamp is not None:
-        by_time = list_offsets(cluster, dict.fromkeys(partitions, timestamp), led_by)
-    plan: dict[Partition, int] = {}
-    for place in partitions:
-        if place not in latest:
-            raise ClientError(f"{place[0]}-{place[1]} has no leader")
-        if target.to_earliest:
-            wanted = earliest[place]
-        elif target.to_latest:
-            wanted = latest[place]
-        elif target.to_offset is not None:
-            wanted = target.to_offset
-        elif target.shift_by is not None:
-            if place not in current:
-                raise ClientError(f"{place[0]}-{place[1]} has no committed offset to shift")
-            wanted = current[place] + target.shift_by
-        else:  # a time after the last record: the end, as in Kafka's tool
-            wanted = by_time[place] if by_time.get(place, -1) >= 0 else latest[place]
-        plan[place] = min(max(wanted, earliest[place]), latest[place])
-    return plan
 
 
 def commit_all(cluster: Cluster, group: str, plan: dict[Partition, int]) -> dict[Partition, str]:

@@ -1,0 +1,156 @@
+"""`groups reset-offsets`: by duration, to the committed offsets, and CSV files of offsets.
+
+Covers: kafkawire.cli.groups.reset_plan, kafkawire.cli.groups.reset_offsets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkawire import testing
+from kafkawire.cli.groups import reset_plan
+from kafkawire.cli.groups.reset_plan import ResetTarget, read_plan, write_plan
+from kafkawire.cli.shared.options import OptionError
+from kafkawire.client.errors import ClientError
+from tests.kit.cli import Typed, no_environment, produce, run  # noqa: F401  (a fixture, by name)
+
+
+def test_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = str(tmp_path / "plan.csv")
+    plan = {("b", 0): 0, ('a,"b"', 7): 2**63 - 1, ("a", 10): 5, ("a", 2): 1}
+    write_plan(path, plan)
+    assert read_plan(path, "g") == plan
+    assert Path(path).read_text().startswith("a,2,1\na,10,5\n")
+
+
+def test_files_of_kafka(tmp_path: Path) -> None:
+    """One group has three columns, several have the group first."""
+    path = tmp_path / "plan.csv"
+    path.write_text('"topic1",0,100\r\n\r\ntopic1,1,200\r\n')
+    assert read_plan(str(path), "g") == {("topic1", 0): 100, ("topic1", 1): 200}
+    path.write_text("\ufeffg,topic1,0,100\nother,topic1,0,300\n", encoding="utf-8")
+    assert read_plan(str(path), "g") == {("topic1", 0): 100}
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "of group g"),
+        (b"other,t,0,1\n", "of group g"),
+        (b"t,0,1\nt,0\n", "line 2: it must be a CSV file"),
+        (b"t,0,-1\n", "line 1"),
+        (b"t,x,1\n", "line 1"),
+        (b"t,0," + b"9" * 30, "line 1"),
+        (b",0,1\n", "line 1"),
+        (b"t,%d,1\n" % 2**31, "line 1"),
+        (b"\xff,0,1\n", "CSV file"),
+        (b't,0,1\n"' + b"x" * 200_000, "CSV file"),
+    ],
+)
+def test_wrong_files(tmp_path: Path, data: bytes, said: str) -> None:
+    path = tmp_path / "plan.csv"
+    path.write_bytes(data)
+    with pytest.raises(OptionError, match=said):
+        read_plan(str(path), "g")
+
+
+def test_files_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (str(tmp_path), str(tmp_path / "none"), "a\0b"):
+        with pytest.raises(OptionError, match="a readable file"):
+            read_plan(name, "g")
+        if name != str(tmp_path / "none"):
+            with pytest.raises(ClientError, match="cannot be written"):
+                write_plan(name, {})
+    monkeypatch.setattr(reset_plan, "MAX_FILE_BYTES", 5)
+    (tmp_path / "long").write_bytes(b"t,0,100\n")
+    with pytest.raises(OptionError, match="at most"):
+        read_plan(str(tmp_path / "long"), "g")
+
+
+def test_duration_before_now() -> None:
+    at = ResetTarget(by_duration="PT1H").timestamp_ms()
+    assert at is not None
+    assert abs(time.time() * 1000 - 3_600_000 - at) < 60_000
+    assert ResetTarget(by_duration="300d").timestamp_ms() is not None
+    for text in ("", "1", "-1h", "P", "now"):
+        with pytest.raises(OptionError, match=f"--by-duration={text}"):
+            ResetTarget(by_duration=text).check()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with testing.broker() as broker:
+        yield broker.bootstrap
+
+
+def offsets(server: str, group: str) -> dict[int, int]:
+    (shown,) = Typed(server, "groups", "describe", group, "--json").json
+    return {row["partition"]: row["committed"] for row in shown["offsets"]}
+
+
+@pytest.mark.slow
+def test_offsets_are_saved_and_restored(server: str, tmp_path: Path) -> None:
+    Typed(server, "topics", "create", "t", "--partitions", "2")
+    produce(server, "t", {0: 8, 1: 4})
+    assert Typed(server, "consume", "t", "--max", "6", "--group", "g").code == 0
+    before = offsets(server, "g")
+    path = str(tmp_path / "saved.csv")
+
+    def reset(*words: str) -> Any:
+        return Typed(server, "groups", "reset-offsets", "g", *words)
+
+    assert reset("--all-topics", "--to-current", "--export", path).code == 0
+    assert reset("--all-topics", "--to-earliest", "--execute").code == 0
+    assert offsets(server, "g") == {0: 0, 1: 0}
+    assert reset("--from-file", path).code == 0
+    assert offsets(server, "g") == {0: 0, 1: 0}  # only shown
+    assert reset("--from-file", path, "--execute").code == 0
+    assert offsets(server, "g") == before
+    shown = reset("--all-topics", "--to-current", "--export", "-")
+    assert (shown.code, shown.out) == (0, Path(path).read_text())
+    (tmp_path / "beyond.csv").write_text("t,0,99\n")
+    assert reset("--from-file", str(tmp_path / "beyond.csv"), "--execute").code == 0
+    assert offsets(server, "g")[0] == 8
+    (tmp_path / "gone.csv").write_text("t,9,1\n")
+    refused = reset("--from-file", str(tmp_path / "gone.csv"))
+    assert (refused.code, refused.err) == (1, "kafkawire: t:9 does not exist\n")
+
+
+@pytest.mark.slow
+def test_reset_by_duration_and_to_current(server: str) -> None:
+    Typed(server, "topics", "create", "now")
+    done = run_produce(server, "now", "a\nb\n")
+    assert done.exit_code == 0
+    words = ("groups", "reset-offsets", "new", "--topic", "now", "--execute", "--json")
+    (row,) = Typed(server, *words, "--to-current").json
+    assert row["to"] == 2  # nothing was committed: the end
+    (row,) = Typed(server, *words, "--by-duration", "1h").json
+    assert (row["from"], row["to"]) == (2, 0)
+    (row,) = Typed(server, *words, "--to-current").json
+    assert (row["from"], row["to"]) == (0, 0)
+
+
+def run_produce(server: str, topic: str, text: str) -> Any:
+    from kafkawire.cli.app import app
+
+    return run(app, ["produce", topic, "--server", server], input=text)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--to-current", "--to-latest", "--all-topics"),
+        ("--from-file", "none.csv", "--all-topics"),
+        ("--to-current",),
+        ("--to-current", "--topic", "t", "--all-topics"),
+        ("--from-file", "/no/such.csv"),
+    ],
+)
+def test_wrong_combinations(words: tuple[str, ...]) -> None:
+    typed = Typed("127.0.0.1:1", "groups", "reset-offsets", "g", *words)
+    assert (typed.code, typed.out) == (2, "")
