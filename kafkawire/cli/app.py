@@ -103,6 +103,8 @@ class Commands(LazyGroup):
     places: ClassVar[Mapping[str, str]] = {
         "consume": "records.consume:consume",
         "produce": "records.produce:produce",
+        "export": "records.export:export",
+        "import": "records.import_file:import_file",
         "backup": "backup.backup:backup",
         "restore": "backup.restore:restore",
         "serve": "serving.command:serve",

@@ -54,7 +54,7 @@ _PLAIN = {
     "resume-or-earliest": OffsetType.RESUME_OR_EARLIEST,
     "resume-or-latest": OffsetType.RESUME_OR_LATEST,
 }
-_RESUMING = (OffsetType.RESUME_OR_EARLIEST, OffsetType.RESUME_OR_LATEST)
+RESUMING = (OffsetType.RESUME_OR_EARLIEST, OffsetType.RESUME_OR_LATEST)
 _BY_OFFSET = {"offset": OffsetType.EXACT_OFFSET, "nearest": OffsetType.RESET_TO_OFFSET}
 ISOLATION_LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 MAX_OFFSET_DIGITS = 19
@@ -79,7 +79,7 @@ class ConsumeOptions:
     tail: int | None = None
 
 
-def parse_start(text: str, now_ms: int | None = None) -> tuple[OffsetType, int]:
+def parse_start(text: str) -> tuple[OffsetType, int]:
     """Parse one of PLACES into the offset type of a subscription and its value. Raises
     OptionError."""
     if text in _PLAIN:
@@ -91,13 +91,14 @@ def parse_start(text: str, now_ms: int | None = None) -> tuple[OffsetType, int]:
     if word == "time" and colon:  # the notation of earlier versions, which had bare milliseconds
         when = f"@{value}" if value.isdecimal() else value
     try:
-        at_ms = parse_time("--from", when, _now_ms() if now_ms is None else now_ms)
+        at_ms = parse_time("--from", when, now_ms())
     except OptionError:
         raise OptionError("--from", text, PLACES) from None
     return OffsetType.EXACT_TS_NS, at_ms * NS_PER_MS
 
 
-def _now_ms() -> int:
+def now_ms() -> int:
+    """Return the time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -199,7 +200,7 @@ def consume(
         fail(error, 2)
 
     with connected(server) as cluster:
-        spans = _spans(cluster, chosen)
+        spans = spans_of(cluster, chosen)
         if chosen.tail is not None:
             narrow(cluster, spans, chosen.tail, chosen.isolation)
         reader = MergedReader(cluster, spans, isolation=chosen.isolation)
@@ -228,7 +229,7 @@ def _parse(
     if isolation not in ISOLATION_LEVELS:
         raise OptionError("--isolation-level", isolation, " or ".join(ISOLATION_LEVELS))
     offset_type, value = parse_start(start)
-    if offset_type in _RESUMING and not group:
+    if offset_type in RESUMING and not group:
         raise OptionError("--from", start, "used together with --group")
     name, indexes = parse_partitions("TOPIC", topic)
     if partition is not None:
@@ -244,7 +245,7 @@ def _parse(
         group,
         ISOLATION_LEVELS[isolation],
         follow,
-        None if until is None else parse_time("--until", until, _now_ms()),
+        None if until is None else parse_time("--until", until, now_ms()),
         tail,
     )
 
@@ -302,7 +303,7 @@ def _print_all(
                 return
 
 
-def _spans(cluster: Cluster, options: ConsumeOptions) -> Spans:
+def spans_of(cluster: Cluster, options: ConsumeOptions) -> Spans:
     """Return where to begin and to end in each partition."""
     led_by = select(cluster, [(options.topic, options.indexes)])
     known: dict[Partition, int] = {}

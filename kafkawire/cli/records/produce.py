@@ -160,8 +160,7 @@ def produce(
       kafkawire consume orders --json | kafkawire produce copy --json --compression zstd
     """
     try:
-        codec = CODEC_NAMES.index(parse_choice("--compression", compression, CODEC_NAMES))
-        level = ACKS[parse_choice("--acks", acks, tuple(ACKS))]
+        codec, level = parse_codec(compression), parse_acks(acks)
         parse = _parser(key, key_separator, header, as_lines, empty_as_null)
     except OptionError as error:
         fail(error, 2)
@@ -182,8 +181,18 @@ def produce(
                 _send(producer, chooser, parse, failures, number, where, line)
         finally:
             producer.flush()
-            _summary(topic, producer, failures)
+            print_summary(topic, producer, failures)
         fail_unless(not failures.count)
+
+
+def parse_codec(text: str) -> int:
+    """Return the number of a compression. OptionError."""
+    return CODEC_NAMES.index(parse_choice("--compression", text, CODEC_NAMES))
+
+
+def parse_acks(text: str) -> int:
+    """Return the number of acks. OptionError."""
+    return ACKS[parse_choice("--acks", text, tuple(ACKS))]
 
 
 def _send(
@@ -197,6 +206,23 @@ def _send(
 ) -> None:
     try:
         parsed = parse(line)
+    except RecordError as error:
+        failures.add(where, str(error))
+        return
+    append_parsed(producer, chooser, failures, number, where, parsed)
+
+
+def append_parsed(
+    producer: Producer,
+    chooser: Chooser,
+    failures: Failures,
+    number: int,
+    where: str,
+    parsed: Parsed,
+) -> None:
+    """Send a record to its partition, or the chosen one. `number` and `where`: of the record, for
+    reports of failures."""
+    try:
         place = chooser.choose(parsed.key, parsed.partition)
     except RecordError as error:
         failures.add(where, str(error))
@@ -247,7 +273,7 @@ def _bytes(option: str, text: str) -> bytes:
         raise OptionError(option, ascii(text), "valid Unicode") from None
 
 
-def _summary(topic: str, producer: Producer, failures: Failures) -> None:
+def print_summary(topic: str, producer: Producer, failures: Failures) -> None:
     """Print how many records were stored, and where."""
     if failures.count:
         whole = producer.stored + failures.count

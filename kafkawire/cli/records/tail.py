@@ -32,9 +32,11 @@ def narrow(cluster: Cluster, spans: dict[Partition, OffsetSpan], most: int, isol
             break
         for place in short:
             widths[place] *= WIDER
+    begins: dict[Partition, int] = {}
+    for place, offset in last:
+        begins.setdefault(place, offset)
     for place, span in spans.items():
-        offsets = [offset for each, offset in last if each == place]
-        span.position = min(offsets, default=_end(span))
+        span.position = begins.get(place, _end(span))
 
 
 def _end(span: OffsetSpan) -> int:

@@ -36,6 +36,10 @@ class Parsed(NamedTuple):
     timestamp: int | None = None
 
 
+Row = tuple[str, Parsed | RecordError]
+"""Where a record is in the file, and the record or why it is none."""
+
+
 def as_json(partition: Partition, record: Record) -> dict[str, Any]:
     """Return the JSON object of a record."""
     return {
