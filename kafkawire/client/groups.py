@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.connection import ClientConnection
 from kafkawire.client.errors import ClientError, check
 from kafkawire.client.offsets import Partition
 from kafkawire.codec.errors import ErrorCode
@@ -133,20 +135,48 @@ def _describe_newer(cluster: Cluster, name: str, node: int) -> GroupDescription 
     return GroupDescription(name, answer.group_state, CONSUMER, answer.assignor_name, node, members)
 
 
-def activity(cluster: Cluster, name: str, node: int) -> Any:
-    """Return the GroupActivityResponse of a group from its coordinator; None if that broker is not
-    kafkawire, or older than this API."""
-    from kafkawire.messages.group_activity import GroupActivityRequest
+class ActivityReader:
+    """Asks coordinators for the activity of groups, over one connection to each broker; a context
+    manager. A broker that closes it is not asked again."""
 
-    try:
-        connection = cluster.separate(node)
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._connections: dict[int, ClientConnection | None] = {}
+
+    def read(self, name: str, node: int) -> Any:
+        """Return the GroupActivityResponse of a group from its coordinator; None if that broker is
+        not kafkawire, or older than this API."""
+        from kafkawire.messages.group_activity import GroupActivityRequest
+
         try:
+            if node not in self._connections:
+                self._connections[node] = self._cluster.separate(node)
+            connection = self._connections[node]
+            if connection is None:
+                return None
             answer = connection.request_own(GROUP_ACTIVITY, GroupActivityRequest(group_id=name))
-        finally:
+        except ClientError:
+            self._close(node)
+            self._connections[node] = None
+            return None
+        return None if answer.error_code else answer
+
+    def _close(self, node: int) -> None:
+        connection = self._connections.get(node)
+        if connection is not None:
             connection.close()
-    except ClientError:
-        return None
-    return None if answer.error_code else answer
+
+    def __enter__(self) -> ActivityReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for node in self._connections:
+            self._close(node)
 
 
 def assignment(data: bytes) -> list[Partition]:

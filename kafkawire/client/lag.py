@@ -14,7 +14,7 @@ from typing import Any
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError
-from kafkawire.client.groups import CONSUMER, GroupDescription, activity, describe_group
+from kafkawire.client.groups import CONSUMER, ActivityReader, GroupDescription, describe_group
 from kafkawire.client.offsets import (
     EARLIEST,
     LATEST,
@@ -104,7 +104,8 @@ def lag_of(
 ) -> list[GroupLag]:
     """Return the lag of groups, given with their coordinators (None: looked up). `stable`: ask for
     last stable offsets, too. BrokerError for an unknown group."""
-    found = [_group(cluster, name, node) for name, node in groups]
+    with ActivityReader(cluster) as reader:
+        found = [_group(cluster, reader, name, node) for name, node in groups]
     topics = {row.partition[0] for each in found for row in each.partitions}
     topics |= {topic for each in found for topic in _subscribed(each.description)}
     led_by = known_leaders(cluster, topics)
@@ -123,16 +124,16 @@ def lag_of(
     return found
 
 
-def _group(cluster: Cluster, name: str, node: int | None) -> GroupLag:
+def _group(cluster: Cluster, reader: ActivityReader, name: str, node: int | None) -> GroupLag:
     description = describe_group(cluster, name, node)
     rows = {
         partition: PartitionLag(partition, offset)
-        for partition, (offset, _) in committed(cluster, name).items()
+        for partition, (offset, _) in committed(cluster, name, node=description.coordinator).items()
     }
     for member in description.members:
         for partition in member.assigned:
             rows.setdefault(partition, PartitionLag(partition)).owner = member.member
-    active = activity(cluster, name, description.coordinator)
+    active = reader.read(name, description.coordinator)
     if active is not None:
         for topic in active.topics:
             for row in topic.partitions:

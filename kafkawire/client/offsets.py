@@ -70,16 +70,17 @@ def list_offsets(
 
 
 def committed(
-    cluster: Cluster, group: str, *, stable: bool = False
+    cluster: Cluster, group: str, *, stable: bool = False, node: int | None = None
 ) -> dict[Partition, tuple[int, str | None]]:
     """Return offset and metadata of all commits of a group; empty for an unknown group.
 
     `stable`: raise BrokerError (UNSTABLE_OFFSET_COMMIT) while an open transaction has offsets of
-    the group (KIP-447). Otherwise the offsets of open transactions are left out.
+    the group (KIP-447). Otherwise the offsets of open transactions are left out. `node`: the
+    coordinator; None: it is looked up.
     """
     from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
-    coordinator = cluster.coordinator(group)
+    coordinator = cluster.coordinator(group) if node is None else cluster.node(node)
     # at most v9: v10 uses topic ids (KIP-848), which would need another request
     if coordinator.version(9, 9) >= 8:
         groups = [OffsetFetchRequestGroup(group_id=group, topics=None)]

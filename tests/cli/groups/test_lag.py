@@ -13,9 +13,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from kafkawire.client.groups import assignment, subscription
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.groups import GROUP_ACTIVITY, ActivityReader, assignment, subscription
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed, no_environment, produce  # noqa: F401  (a fixture, by name)
+from tests.kit.fake_kafka import CLOSE, NODE, serving
 
 GROUP, TOPIC = "billing", "orders"
 
@@ -28,6 +30,22 @@ def test_bytes_that_are_no_subscription() -> None:
         assert assignment(good[:size]) == []
     assert subscription(struct.pack(">hi", 0, -1)) is None
     assert assignment(struct.pack(">hih1si", 0, 1, 1, b"t", 1 << 30)) == []
+
+
+def test_broker_without_activity_is_asked_once() -> None:
+    """Another broker closes the connection; the next group is not requested from it."""
+    with serving({}) as kafka:
+        asked: list[int] = []
+
+        def closing(key: int, request: object) -> object:
+            asked.append(key)
+            return CLOSE if key == GROUP_ACTIVITY else None
+
+        kafka.trouble = closing
+        with Cluster(kafka.address) as cluster, ActivityReader(cluster) as reader:
+            assert reader.read("a", NODE) is None
+            assert reader.read("b", NODE) is None
+        assert asked.count(GROUP_ACTIVITY) == 1
 
 
 @pytest.fixture(scope="module")
