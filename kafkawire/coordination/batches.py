@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from kafkawire.codec.batches import HEAD_BYTES, build, build_one
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -14,30 +14,35 @@ RECORD_OVERHEAD_BYTES = 32
 """Maximum overhead of a record in a batch besides key and value: seven varints and an attribute."""
 
 
-def batches_of(records: Iterable[StoredRecord], limit_bytes: int, now_ms: int) -> list[bytearray]:
+def batches_of(records: Sequence[StoredRecord], limit_bytes: int, now_ms: int) -> list[bytearray]:
     """Return the records as few batches of at most `limit_bytes` each. Raises MESSAGE_TOO_LARGE for
-    a record that does not fit into a batch."""
+    a record that does not fit into a batch. Hot for one record."""
+    if len(records) == 1:
+        key, value = records[0]
+        batches = [build_one(key, value, now_ms)]
+    else:
+        batches = _grouped(records, limit_bytes, now_ms)
+    for batch in batches:
+        if len(batch) > limit_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                "The record of the coordinator is larger than the largest batch of its topic.",
+            )
+    return batches
+
+
+def _grouped(records: Sequence[StoredRecord], limit_bytes: int, now_ms: int) -> list[bytearray]:
+    """Return the records in batches; one that has more than one record is within the limit."""
     batches: list[bytearray] = []
     part: list[StoredRecord] = []
     size_bytes = HEAD_BYTES
     for key, value in records:
         more = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
         if part and size_bytes + more > limit_bytes:
-            batches.append(_batch(part, now_ms))
+            batches.append(build(part, timestamp_ms=now_ms))
             part, size_bytes = [], HEAD_BYTES
         part.append((key, value))
         size_bytes += more
     if part:
-        batches.append(_batch(part, now_ms))
-    if max(map(len, batches), default=0) > limit_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            "The record of the coordinator is larger than the largest batch of its topic.",
-        )
+        batches.append(build(part, timestamp_ms=now_ms))
     return batches
-
-
-def _batch(records: list[StoredRecord], now_ms: int) -> bytearray:
-    if len(records) == 1:
-        return build_one(*records[0], now_ms)
-    return build(records, timestamp_ms=now_ms)

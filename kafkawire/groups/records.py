@@ -152,7 +152,7 @@ def ended_producers(payload: Buffer) -> set[int]:
 def batches_of(records: Sequence[Record], limit_bytes: int, now_ms: int) -> list[bytearray]:
     """Encode the records as few batches of at most `limit_bytes` each. Raises MESSAGE_TOO_LARGE for
     a record that does not fit into a batch."""
-    return batches.batches_of(map(encode_record, records), limit_bytes, now_ms)
+    return batches.batches_of([encode_record(record) for record in records], limit_bytes, now_ms)
 
 
 def _bytes(offset: Offset) -> bytes:

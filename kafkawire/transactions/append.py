@@ -84,8 +84,9 @@ class TransactionAppender(RecordAppender[TransactionRecord]):
     def encode(self, records: Sequence[TransactionRecord], now_ms: int) -> list[bytearray]:
         """Return the records as batches. Raises MESSAGE_TOO_LARGE."""
         limit_bytes = self.partition.config.max_message_bytes
-        if any(record.value and record.value.state is ONGOING for record in records):
-            limit_bytes -= SPARE_BYTES
+        for record in records:
+            if record.value is not None and record.value.state is ONGOING:
+                limit_bytes = self.partition.config.max_message_bytes - SPARE_BYTES
         version = self._settings.transaction_version
         encoded = self._known(records, version) if self._large else None
         return batches_of(records, limit_bytes, version, now_ms, encoded)

@@ -44,6 +44,7 @@ _COUNT = Struct(">i")
 _TIMES = Struct(">qq")  # last update, start
 _PRODUCER_ID_TAG = Struct(">BBq")  # number, size, value
 _VERSION_TAG = Struct(">BBh")
+_USUAL_TAGS = Struct(">BBBqBBh")  # their number, and the two that nearly all records have
 _NO_PARTITIONS_V0, _NO_PARTITIONS_V1 = b"\xff\xff\xff\xff", b"\0"  # null
 
 MAX_ENCODED_AT_ONCE = 500
@@ -104,6 +105,11 @@ def is_flexible(transaction_version: int) -> bool:
 
 def _tags(at: Transaction) -> bytes:
     """The tagged fields of a value: those that have not their default."""
+    if at.next_producer_id == NO_PRODUCER_ID != at.previous_producer_id and at.client_version:
+        return _USUAL_TAGS.pack(
+            2, PREVIOUS_PRODUCER_ID_TAG, 8, at.previous_producer_id,
+            CLIENT_VERSION_TAG, 2, at.client_version,
+        )  # fmt: skip
     tags = []
     if at.previous_producer_id != NO_PRODUCER_ID:
         tags.append(_PRODUCER_ID_TAG.pack(PREVIOUS_PRODUCER_ID_TAG, 8, at.previous_producer_id))
@@ -116,6 +122,8 @@ def _tags(at: Transaction) -> bytes:
 
 def _partitions_of(partitions: frozenset[TopicPartition], *, flexible: bool) -> bytes:
     """The partitions of a value."""
+    if not partitions:  # of a completed transaction
+        return b"\x01" if flexible else _COUNT.pack(0)
     if len(partitions) == 1:
         ((topic, index),) = partitions
         one = topic, [index]
