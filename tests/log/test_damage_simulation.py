@@ -22,7 +22,7 @@ from tests.kit.log.logs import FOLDER
 from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 from tests.kit.simloop import run
 
-SEEDS = int(os.environ.get("SIM_SEEDS", "60"))
+SEEDS = int(os.environ.get("SIM_SEEDS", "30"))
 
 
 def simulate(seed: int) -> DamagedModel:

@@ -28,7 +28,7 @@ from tests.kit.log.model import Model
 from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 from tests.kit.simloop import run
 
-SEEDS = int(os.environ.get("SIM_SEEDS", "150"))
+SEEDS = int(os.environ.get("SIM_SEEDS", "100"))
 """Seeds of the 500 of `make sim`; ten take 3 s of CPU time."""
 
 

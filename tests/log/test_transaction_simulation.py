@@ -1,6 +1,6 @@
 """Transactions through all that happens to a log: seeds choose producers, ends, cuts, merges,
 compaction, uploads, crashes and lost index files; a model says what a reader of committed records
-must get.
+must get. `SIM_SEEDS=500 pytest tests/log/test_transaction_simulation.py` runs more.
 
 Covers: kafkawire.log.recovery.transactions, kafkawire.log.segments.compact.transactions,
 kafkawire.tiering.read.aborted.
@@ -9,6 +9,7 @@ kafkawire.tiering.read.aborted.
 from __future__ import annotations
 
 import copy
+import os
 import random
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from tests.kit.memory_metadata import MemoryMetadata
 from tests.kit.tier.cold import ColdWorld
 from tests.kit.waiting import settle
 
+SEEDS = int(os.environ.get("SIM_SEEDS", "20"))
 PRODUCERS = 5
 STEPS = 140
 JOURNALS = "/data/brokers/1/journals"
@@ -225,7 +227,7 @@ async def test_committed_readers_see_whole_transactions(seed: int, kind: str) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delete", "compact", "remote"])
-@pytest.mark.parametrize("seed", [1, 2, 3, *range(100, 140)])
+@pytest.mark.parametrize("seed", range(1, SEEDS))
 async def test_committed_readers_see_whole_transactions_often(seed: int, kind: str) -> None:
     await Simulation(seed, kind).run()
 
