@@ -26,10 +26,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench.spark_fill import Topic, batches
+from kafkawire.spark.model.columns import Selection
+from kafkawire.spark.model.source import PartitionRange, Source, Task
 from kafkawire.spark.source.catalog import open_catalog
-from kafkawire.spark.source.columns import Selection
 from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import PartitionRange, Source, Task
 from kafkawire.spark.source.plan import plan_tasks
 from kafkawire.spark.source.read_task import read_task
 from tests.kit import minio

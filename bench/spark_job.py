@@ -90,7 +90,7 @@ def pipeline(spark: Any, kind: str, job: dict[str, str]) -> int:
     commit."""
     from kafkawire.spark.pipeline.engine import Engine
     from kafkawire.spark.pipeline.executors import OnSpark
-    from kafkawire.spark.pipeline.job import parse
+    from kafkawire.spark.pipeline.jobs.job import parse
 
     text = (
         f'[job]\nname = "bench"\n[source]\nurl = "{job["source"]}"\n'

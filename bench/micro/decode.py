@@ -27,8 +27,8 @@ from kafkawire.codec.batches import iter_batches, records
 from kafkawire.codec.compression import CODEC_NAMES, NONE, ZSTD
 from kafkawire.spark.decode.decoder import Decoder
 from kafkawire.spark.encode.encoder import encode_batches
-from kafkawire.spark.source.columns import DEFAULT, Selection
-from kafkawire.spark.source.model import Account, PartitionRange
+from kafkawire.spark.model.columns import DEFAULT, Selection
+from kafkawire.spark.model.source import Account, PartitionRange
 
 MS = 1_700_000_000_000
 OFFSET_VALUE = Selection(("offset", "value"))

@@ -2,8 +2,9 @@
 
 In `source`, `files.locations` opens a bucket or folder, `catalog` lists topics and the files of
 their offsets, `plan` splits them into tasks, `read_task` reads a task as Arrow batches with
-`decode`. `register(spark)` registers `spark.read.format("kafkawire")`, and `df.write`, which `sink`
-does with `encode`, in transactions. `pipeline` writes tables,
+`decode`. `register(spark)` registers the data source of `datasource`: `spark.read`, and `df.write`,
+which `sink` does with `encode`, in transactions. `model` has the values that all of these share,
+`brokers` their requests to brokers. `pipeline` writes tables,
 `audit` verifies them, `replay` writes them back to topics; `query` is SQL over topics. Of the rest
 of kafkawire only codec, manifest, messages, client and objectstore are imported.
 """
@@ -19,6 +20,6 @@ if TYPE_CHECKING:
 def register(spark: SparkSession) -> None:
     """Register `format("kafkawire")` in a session, for `spark.read`, `readStream`, SQL, `df.write`
     and `writeStream`."""
-    from kafkawire.spark.source.datasource import KafkawireSource
+    from kafkawire.spark.datasource import KafkawireSource
 
     spark.dataSource.register(KafkawireSource)

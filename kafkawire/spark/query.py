@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.spark.source.model import Source, SourceError
+from kafkawire.spark.model.source import Source, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.spark import register
 from kafkawire.spark.java_output import without_incubator_warning
-from kafkawire.spark.source.model import SourceError
+from kafkawire.spark.model.source import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,9 +14,9 @@ from kafkawire.cli.app import app
 from kafkawire.cli.pipeline.report import ROWS_PRINTED, show, time_ms, where, whole_path
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.progress import Progress
+from kafkawire.spark.model.source import Source
 from kafkawire.spark.reports.jobs import REPORTS
 from kafkawire.spark.reports.report import Report
-from kafkawire.spark.source.model import Source
 
 
 def test_report_sources_are_those_of_data_source() -> None:

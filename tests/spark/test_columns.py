@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafkawire.spark.source.columns import DEFAULT, DEFAULT_HEADERS, NATIVE, Selection
-from kafkawire.spark.source.model import SourceError
+from kafkawire.spark.model.columns import DEFAULT, DEFAULT_HEADERS, NATIVE, Selection
+from kafkawire.spark.model.source import SourceError
 
 
 def test_columns_have_connector_and_native_names() -> None:

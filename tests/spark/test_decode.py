@@ -30,8 +30,8 @@ from kafkawire.codec.compression import compress
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.spark.decode.decoder import Decoder
-from kafkawire.spark.source.columns import NATIVE
-from kafkawire.spark.source.model import (
+from kafkawire.spark.model.columns import NATIVE
+from kafkawire.spark.model.source import (
     COMPACTED,
     Account,
     DamagedData,

@@ -26,8 +26,8 @@ from kafkawire.spark.decode import gather, heads, walk
 from kafkawire.spark.decode.decoder import Decoder
 from kafkawire.spark.decode.memory import compiled
 from kafkawire.spark.decode.unpack import GROUP_BYTES, Unpacker
-from kafkawire.spark.source.columns import DEFAULT, DEFAULT_HEADERS, NATIVE, Selection
-from kafkawire.spark.source.model import (
+from kafkawire.spark.model.columns import DEFAULT, DEFAULT_HEADERS, NATIVE, Selection
+from kafkawire.spark.model.source import (
     ABORTED,
     COMPACTED,
     DAMAGED,
@@ -38,7 +38,7 @@ from kafkawire.spark.source.model import (
     OffsetGap,
     PartitionRange,
 )
-from kafkawire.spark.source.model import CONTROL as CONTROL_GAP
+from kafkawire.spark.model.source import CONTROL as CONTROL_GAP
 from tests.kit.codec.batch_rows import ROWS, as_records, by_aiokafka, by_kafka_python
 from tests.kit.spark.slow_decoder import rows_of
 

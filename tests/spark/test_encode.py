@@ -20,8 +20,8 @@ from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.validate import LongBatch, check_batch, unpack_long, walk, walk_long
 from kafkawire.spark.decode.decoder import Decoder
 from kafkawire.spark.encode.encoder import encode_batches
-from kafkawire.spark.source.columns import NATIVE, Selection
-from kafkawire.spark.source.model import Account, PartitionRange, SourceError
+from kafkawire.spark.model.columns import NATIVE, Selection
+from kafkawire.spark.model.source import Account, PartitionRange, SourceError
 
 MS = 1_700_000_000_000
 COLUMNS = Selection(("_timestamp", "_key", "_value", "_headers"))

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from kafkawire.cli.pipeline import query as pipeline_query
 from kafkawire.cli.pipeline.query import run, show, source_of, unique
 from kafkawire.spark import query
+from kafkawire.spark.model.source import Source, SourceError
 from kafkawire.spark.query import (
     QueryError,
     Result,
@@ -28,7 +29,6 @@ from kafkawire.spark.query import (
     shortened,
     split,
 )
-from kafkawire.spark.source.model import Source, SourceError
 
 PIECES = ["a", " ", "\n", "'x;y'", '"x;\'y"', "`x;y`", "-- c;'\n", "/* ; ' */", "'\\';'", "1"]
 

@@ -58,8 +58,8 @@ def audit(
     from kafkawire.cli.shared.progress import bars
     from kafkawire.spark.audit import job
     from kafkawire.spark.audit.through import through_spark
+    from kafkawire.spark.model.source import SourceError
     from kafkawire.spark.session import open_session
-    from kafkawire.spark.source.model import SourceError
 
     try:
         against = source_of(source, server, isolation) if source or server else None

@@ -22,8 +22,8 @@ from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.units import count
 
 if TYPE_CHECKING:
+    from kafkawire.spark.model.source import Source
     from kafkawire.spark.query import Result, Shell
-    from kafkawire.spark.source.model import Source
 
 FORMATS = ("table", "csv", "json")
 HISTORY_LINES = 1000
@@ -69,8 +69,8 @@ def query(
       kafkawire pipeline query "SELECT count(*) FROM orders"
       kafkawire pipeline query --source s3://bucket/prefix "SELECT * FROM orders LIMIT 10"
     """
+    from kafkawire.spark.model.source import SourceError
     from kafkawire.spark.session import open_session
-    from kafkawire.spark.source.model import SourceError
 
     if form not in FORMATS:
         fail(OptionError("--format", form, "one of " + ", ".join(FORMATS)), 2)
@@ -94,7 +94,7 @@ def source_of(text: str, bootstrap: str, isolation: str = COMMITTED) -> Source:
     """Parse a URL, a folder or broker addresses, "" for `bootstrap` alone, into a source.
     SourceError."""
     from kafkawire.client.address import split_address
-    from kafkawire.spark.source.model import READ_COMMITTED, READ_UNCOMMITTED, Source, SourceError
+    from kafkawire.spark.model.source import READ_COMMITTED, READ_UNCOMMITTED, Source, SourceError
 
     if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
         raise SourceError(
@@ -111,8 +111,8 @@ def run(
     """Run the statements of `sql`, or those entered at the prompt. Raises the SourceError of the
     first failing statement of `sql`; at the prompt it is printed and the next statement is read. If
     the input is a pipe, the command then ends with exit code 1."""
+    from kafkawire.spark.model.source import SourceError
     from kafkawire.spark.query import Shell, statements_of
-    from kafkawire.spark.source.model import SourceError
 
     shell = Shell(spark, source)
     try:

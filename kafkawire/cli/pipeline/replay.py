@@ -75,10 +75,10 @@ def replay(
     from kafkawire.cli.shared.progress import bars
 
     need(("pyarrow", "numba"))
+    from kafkawire.spark.model.source import SourceError
     from kafkawire.spark.replay import job
     from kafkawire.spark.replay.choice import parse_bound, parse_partitions
     from kafkawire.spark.replay.job import ReplayRequest, plain
-    from kafkawire.spark.source.model import SourceError
 
     try:
         wish = ReplayRequest(

@@ -28,9 +28,9 @@ from kafkawire.progress import Progress
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafkawire.spark.model.source import Source
     from kafkawire.spark.reports.report import Report, ReportTable
     from kafkawire.spark.reports.scope import Request
-    from kafkawire.spark.source.model import Source
 
 PER_PARTITION = "partition"
 """The column of tables that have a row for each partition."""
@@ -85,10 +85,10 @@ def report(
       kafkawire pipeline report continuity --source s3://bucket/prefix --out reports
       kafkawire pipeline report lag --source 127.0.0.1:9092 --out reports --from -7d
     """
+    from kafkawire.spark.model.source import SourceError
     from kafkawire.spark.reports.jobs import REPORTS
     from kafkawire.spark.reports.scope import Request
     from kafkawire.spark.source.files.open import open_place
-    from kafkawire.spark.source.model import SourceError
 
     try:
         if name not in REPORTS:

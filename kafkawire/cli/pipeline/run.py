@@ -17,11 +17,11 @@ from kafkawire.cli.shared.parameters import Json
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.units import count
-from kafkawire.spark.source.model import SourceError
+from kafkawire.spark.model.source import SourceError
 
 if TYPE_CHECKING:
     from kafkawire.spark.pipeline.engine import RunOutcome
-    from kafkawire.spark.pipeline.job import Job
+    from kafkawire.spark.pipeline.jobs.job import Job
 
 NEEDED = ("pyspark", "pyarrow", "numba")
 
@@ -55,7 +55,7 @@ def run(
       kafkawire pipeline run orders.toml --continuous --master spark://HOST:7077
     """
     planned = read_job(job)
-    from kafkawire.spark.pipeline.job import CONTINUOUS
+    from kafkawire.spark.pipeline.jobs.job import CONTINUOUS
     from kafkawire.spark.pipeline.submitted import run_batch, run_continuous
 
     try:

@@ -22,7 +22,7 @@ from kafkawire.spark.audit.verdict import (
     SourceState,
     TableReport,
 )
-from kafkawire.spark.source.model import DAMAGED, Account, PartitionRange
+from kafkawire.spark.model.source import DAMAGED, Account, PartitionRange
 
 if TYPE_CHECKING:
     from kafkawire.spark.source.catalog import SourceCatalog

@@ -39,7 +39,7 @@ from kafkawire.spark.audit.verdict import (
     Uncompared,
     span_of,
 )
-from kafkawire.spark.source.model import COMPACTED, Account, PartitionRange, TaskPart
+from kafkawire.spark.model.source import COMPACTED, Account, PartitionRange, TaskPart
 
 if TYPE_CHECKING:
     from kafkawire.spark.source.catalog import SourceCatalog

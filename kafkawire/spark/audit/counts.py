@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kafkawire.spark.audit.continuity import UNEXPLAINED, Range
 from kafkawire.spark.audit.coverage import CUT_OFF, GAP, Coverage, CoveredRange
 from kafkawire.spark.audit.islands import Longs, between
-from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, DAMAGED, LOST, Account
+from kafkawire.spark.model.source import ABORTED, COMPACTED, CONTROL, DAMAGED, LOST, Account
 
 if TYPE_CHECKING:
     from kafkawire.spark.source.catalog import Bounds, Counted

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kafkawire.spark.audit.islands import Longs
-from kafkawire.spark.pipeline.runs import Share
-from kafkawire.spark.source.model import Account
+from kafkawire.spark.model.source import Account
+from kafkawire.spark.pipeline.jobs.runs import Share
 
 ROWS, GAP, CUT_OFF, UNCOVERED = "rows", "gap", "cut off", "uncovered"
 

@@ -6,9 +6,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kafkawire.spark.audit.scanning import ScanFile
-from kafkawire.spark.pipeline.job import DELTA, ICEBERG
+from kafkawire.spark.model.source import SourceError
+from kafkawire.spark.pipeline.jobs.job import DELTA, ICEBERG
 from kafkawire.spark.source.files.locations import Place
-from kafkawire.spark.source.model import SourceError
 
 UNREADABLE_FEATURES = {"deletionVectors", "columnMapping"}
 """Delta features with which the files' rows or columns differ from the table's."""

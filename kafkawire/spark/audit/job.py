@@ -16,7 +16,7 @@ from kafkawire.spark.audit.through import VERDICT, Through
 from kafkawire.spark.audit.verdict import AuditProblem, PartitionReport, TableReport
 
 if TYPE_CHECKING:
-    from kafkawire.spark.source.model import Source
+    from kafkawire.spark.model.source import Source
 
 
 def audit(

@@ -14,14 +14,14 @@ from kafkawire.spark.audit.coverage import Coverage, coverage
 from kafkawire.spark.audit.judging import Boundaries, Where
 from kafkawire.spark.audit.scanning import ScanFile
 from kafkawire.spark.audit.verdict import AuditProblem, TableReport
-from kafkawire.spark.pipeline.job import DELTA, ICEBERG, PARQUET
-from kafkawire.spark.pipeline.naming import written_by
-from kafkawire.spark.pipeline.runs import FileFacts, Share
-from kafkawire.spark.pipeline.state import FOLDER, TableState
+from kafkawire.spark.model.source import SourceError
+from kafkawire.spark.pipeline.jobs.job import DELTA, ICEBERG, PARQUET
+from kafkawire.spark.pipeline.jobs.naming import written_by
+from kafkawire.spark.pipeline.jobs.runs import FileFacts, Share
+from kafkawire.spark.pipeline.jobs.state import FOLDER, TableState
 from kafkawire.spark.pipeline.tables.port import Table, open_table_at
 from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import SourceError
 
 FOREIGN, SKIPPED = "foreign file", "missing run"
 MAX_ATTEMPTS = 5

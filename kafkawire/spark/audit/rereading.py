@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkawire.spark.audit.continuity import Range
-from kafkawire.spark.source.model import Account, DamagedData, SourceError, Task, TaskPart
+from kafkawire.spark.model.source import Account, DamagedData, SourceError, Task, TaskPart
 
 if TYPE_CHECKING:
     from kafkawire.spark.source.catalog import SourceCatalog
@@ -32,7 +32,7 @@ def accounts_of(
 
 
 def _read(catalog: SourceCatalog, task: Task, progress: Callable[[int], None]) -> list[Account]:
-    from kafkawire.spark.source.columns import Selection
+    from kafkawire.spark.model.columns import Selection
     from kafkawire.spark.source.read_task import read_task
 
     def on_damage(error: DamagedData, data: bytes) -> None:

@@ -18,8 +18,8 @@ from kafkawire.spark.decode import heads, walk
 from kafkawire.spark.decode.gather import WANT_HEADERS, WANT_KEY, WANT_SIZE, WANT_VALUE, gather
 from kafkawire.spark.decode.listing import NO_LIMIT, Listing, Unreadable
 from kafkawire.spark.decode.output import Output
-from kafkawire.spark.source.columns import HEADERS, KEY, VALUE, VALUE_SIZE, Selection
-from kafkawire.spark.source.model import (
+from kafkawire.spark.model.columns import HEADERS, KEY, VALUE, VALUE_SIZE, Selection
+from kafkawire.spark.model.source import (
     ABORTED,
     COMPACTED,
     CONTROL,

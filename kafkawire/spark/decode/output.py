@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kafkawire.spark.source.columns import (
+from kafkawire.spark.model.columns import (
     HEADERS,
     KEY,
     OFFSET,

@@ -14,8 +14,8 @@ import pyarrow as pa
 from kafkawire.codec.batches import HEAD, HEAD_BYTES, MAGIC, PREFIX_BYTES, resum
 from kafkawire.codec.compression import NONE, compress
 from kafkawire.spark.encode import records
-from kafkawire.spark.source.columns import HEADERS, KEY, TIMESTAMP, VALUE
-from kafkawire.spark.source.model import SourceError
+from kafkawire.spark.model.columns import HEADERS, KEY, TIMESTAMP, VALUE
+from kafkawire.spark.model.source import SourceError
 
 SEQUENCES = 1 << 31
 """A producer's sequence numbers restart at 0 after this many."""

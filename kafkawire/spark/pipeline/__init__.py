@@ -1,7 +1,7 @@
 """Export of topics to tables, each offset exactly once: the library of `kafkawire pipeline`.
 
-`job` reads a job's TOML, `engine` executes a run of it, `tables.port` is the interface of table
-formats.
+`jobs.job` reads a job's TOML, `engine` executes a run of it, `tables.port` is the interface of
+table formats.
 
 A *run* is fixed by its intent before it writes: ranges, their split into tasks, and so the names of
 its files. Tasks write whole files and then report; the table commits the run once, by its number.

@@ -12,11 +12,11 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m kafkawire.spark.pipeline JOB.toml", file=sys.stderr)
         return 2
     from kafkawire.progress import silent
+    from kafkawire.spark.model.source import SourceError
     from kafkawire.spark.pipeline.engine import RunOutcome
-    from kafkawire.spark.pipeline.job import CONTINUOUS
+    from kafkawire.spark.pipeline.jobs.job import CONTINUOUS
     from kafkawire.spark.pipeline.submitted import read_job, run_batch, run_continuous
     from kafkawire.spark.pipeline.summary import sentence
-    from kafkawire.spark.source.model import SourceError
 
     try:
         job = read_job(arguments[0])

@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kafkawire.spark.model.source import PartitionRange
 from kafkawire.spark.pipeline.executors import Executor
-from kafkawire.spark.pipeline.naming import covering, file_path, written_by
-from kafkawire.spark.pipeline.runs import Done, FileFacts
-from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.state import COMPACTIONS, Compaction, TableState
+from kafkawire.spark.pipeline.jobs.naming import covering, file_path, written_by
+from kafkawire.spark.pipeline.jobs.runs import Done, FileFacts
+from kafkawire.spark.pipeline.jobs.section import JobError
+from kafkawire.spark.pipeline.jobs.state import COMPACTIONS, Compaction, TableState
 from kafkawire.spark.pipeline.tables.parquet_file import RANGE_KEY, Encoding, ParquetFile
 from kafkawire.spark.pipeline.tables.port import Table
 from kafkawire.spark.source.files.locations import UNFINISHED, FolderPlace
-from kafkawire.spark.source.model import PartitionRange
 
 if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place

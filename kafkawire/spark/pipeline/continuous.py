@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from kafkawire.spark.model.source import DataLoss, SourceError
 from kafkawire.spark.pipeline.engine import RunOutcome
-from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.source.model import DataLoss, SourceError
+from kafkawire.spark.pipeline.jobs.section import JobError
 
 TRIES = 5
 """Maximum number of consecutive runs that fail because a location or a broker is unavailable."""

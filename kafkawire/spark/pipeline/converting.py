@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kafkawire.spark.mapping import map_in_arrow
 from kafkawire.spark.pipeline.executors import DONE, OnSpark, TaskProgress, result_batch
-from kafkawire.spark.pipeline.runs import Done, Run
+from kafkawire.spark.pipeline.jobs.runs import Done, Run
 from kafkawire.spark.pipeline.tasks import NOTE, Work
 from kafkawire.spark.pipeline.values.converters import Converter, converter
 from kafkawire.spark.pipeline.values.spec import BYTES, JSON, Format

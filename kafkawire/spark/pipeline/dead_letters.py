@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkawire.spark.pipeline.layout import DEAD_SCHEMA
-from kafkawire.spark.pipeline.naming import escape, file_path
-from kafkawire.spark.pipeline.runs import FileFacts
-from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.model.source import PartitionRange
+from kafkawire.spark.pipeline.jobs.layout import DEAD_SCHEMA
+from kafkawire.spark.pipeline.jobs.naming import escape, file_path
+from kafkawire.spark.pipeline.jobs.runs import FileFacts
+from kafkawire.spark.pipeline.jobs.section import JobError
 from kafkawire.spark.pipeline.tables.parquet_file import Encoding, ParquetFile
-from kafkawire.spark.source.model import PartitionRange
 
 if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place

@@ -21,17 +21,18 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from kafkawire.progress import Progress, silent
+from kafkawire.spark.model.source import DataLoss, PartitionRange, SourceError, Task, TaskPart
 from kafkawire.spark.pipeline import planning
 from kafkawire.spark.pipeline.compaction import compact, finish_compactions, remove_unfinished
 from kafkawire.spark.pipeline.converting import JsonWork, converters
 from kafkawire.spark.pipeline.dead_letters import folder_of
 from kafkawire.spark.pipeline.executors import Executor, OnSpark
-from kafkawire.spark.pipeline.job import DEAD_LETTER, ICEBERG, Job
-from kafkawire.spark.pipeline.layout import Layout
-from kafkawire.spark.pipeline.naming import written_by
-from kafkawire.spark.pipeline.runs import Done, FileFacts, Run, RunRecord
-from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.state import RUNS, TableState
+from kafkawire.spark.pipeline.jobs.job import DEAD_LETTER, ICEBERG, Job
+from kafkawire.spark.pipeline.jobs.layout import Layout
+from kafkawire.spark.pipeline.jobs.naming import written_by
+from kafkawire.spark.pipeline.jobs.runs import Done, FileFacts, Run, RunRecord
+from kafkawire.spark.pipeline.jobs.section import JobError
+from kafkawire.spark.pipeline.jobs.state import RUNS, TableState
 from kafkawire.spark.pipeline.tables.ownership import own
 from kafkawire.spark.pipeline.tables.parquet_file import Encoding
 from kafkawire.spark.pipeline.tables.port import Table, open_table
@@ -41,7 +42,6 @@ from kafkawire.spark.pipeline.writing import WriteTarget
 from kafkawire.spark.source.catalog import SourceCatalog, ids_of, open_catalog, remade
 from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import DataLoss, PartitionRange, SourceError, Task, TaskPart
 
 TIDY_EVERY = 100
 """Runs between two expirations of a table's old states: commits must not become slower with each

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from kafkawire.spark.mapping import map_in_arrow
-from kafkawire.spark.pipeline.runs import Done, dump, load_done
+from kafkawire.spark.model.source import SourceError
+from kafkawire.spark.pipeline.jobs.runs import Done, dump, load_done
 from kafkawire.spark.session import sentence
-from kafkawire.spark.source.model import SourceError
 from kafkawire.spark.watch import completed, watched
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kafkawire.spark.pipeline.job import LATEST, SourceSection
-from kafkawire.spark.pipeline.runs import Positions
-from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.source.model import DataLoss, PartitionRange, Task, TaskPart
+from kafkawire.spark.model.source import DataLoss, PartitionRange, Task, TaskPart
+from kafkawire.spark.pipeline.jobs.job import LATEST, SourceSection
+from kafkawire.spark.pipeline.jobs.runs import Positions
+from kafkawire.spark.pipeline.jobs.section import JobError
 from kafkawire.spark.source.options import TopicSubscription
 from kafkawire.spark.source.plan import plan_tasks
 from kafkawire.spark.source.ranges import CatalogContents, assigned, limited, why_shorter

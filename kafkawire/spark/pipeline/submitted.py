@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kafkawire.progress import Progress, silent
+from kafkawire.spark.model.source import SourceError
 from kafkawire.spark.pipeline.continuous import run_on, until_signalled
 from kafkawire.spark.pipeline.engine import Engine, RunOutcome
 from kafkawire.spark.pipeline.executors import OnSpark
-from kafkawire.spark.pipeline.job import Job, parse
-from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.pipeline.jobs.job import Job, parse
+from kafkawire.spark.pipeline.jobs.section import JobError
 from kafkawire.spark.session import open_session
-from kafkawire.spark.source.model import SourceError
 
 LOCAL = "local[*]"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkawire.spark.pipeline.engine import RunOutcome
-from kafkawire.spark.pipeline.runs import RunRecord
+from kafkawire.spark.pipeline.jobs.runs import RunRecord
 
 PARTITION_COLUMNS = ("topic", "partition", "from", "to", "rows", "dead letters", "no row", "lag")
 ROWS_SHOWN = 50

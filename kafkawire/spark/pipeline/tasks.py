@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kafkawire.spark.pipeline.runs import Done
-from kafkawire.spark.pipeline.state import RUNS, TableState
-from kafkawire.spark.pipeline.values.converters import Converter
-from kafkawire.spark.pipeline.values.rows import convert
-from kafkawire.spark.pipeline.writing import TaskWriter, WriteTarget
-from kafkawire.spark.source.model import (
+from kafkawire.spark.model.source import (
     Account,
     DamagedData,
     OffsetGap,
@@ -29,6 +24,11 @@ from kafkawire.spark.source.model import (
     Source,
     Task,
 )
+from kafkawire.spark.pipeline.jobs.runs import Done
+from kafkawire.spark.pipeline.jobs.state import RUNS, TableState
+from kafkawire.spark.pipeline.values.converters import Converter
+from kafkawire.spark.pipeline.values.rows import convert
+from kafkawire.spark.pipeline.writing import TaskWriter, WriteTarget
 from kafkawire.spark.source.read_task import read_task
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafkawire.spark.model.source import Account, PartitionRange
 from kafkawire.spark.pipeline.dead_letters import DeadLetters
-from kafkawire.spark.pipeline.layout import Layout, constant, repeating
-from kafkawire.spark.pipeline.naming import Values, file_path
-from kafkawire.spark.pipeline.runs import Done, FileFacts, Share
-from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.state import RUNS, TableState
+from kafkawire.spark.pipeline.jobs.layout import Layout, constant, repeating
+from kafkawire.spark.pipeline.jobs.naming import Values, file_path
+from kafkawire.spark.pipeline.jobs.runs import Done, FileFacts, Share
+from kafkawire.spark.pipeline.jobs.section import JobError
+from kafkawire.spark.pipeline.jobs.state import RUNS, TableState
 from kafkawire.spark.pipeline.tables.parquet_file import RANGE_KEY, Encoding, ParquetFile
-from kafkawire.spark.source.model import Account, PartitionRange
 
 if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place

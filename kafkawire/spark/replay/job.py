@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.progress import Progress
-from kafkawire.spark.pipeline.state import TableState
+from kafkawire.spark.pipeline.jobs.state import TableState
 from kafkawire.spark.pipeline.tables.port import open_table_at
 from kafkawire.spark.replay import record
 from kafkawire.spark.replay.choice import Bound
@@ -26,7 +26,7 @@ from kafkawire.spark.replay.target import TopicState, WireTarget
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkawire.spark.pipeline.runs import FileFacts
+    from kafkawire.spark.pipeline.jobs.runs import FileFacts
     from kafkawire.spark.source.files.locations import Place
 
 THREADS_PER_CORE = 2

@@ -13,7 +13,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kafkawire.spark.source.model import SourceError
+from kafkawire.spark.model.source import SourceError
 
 VERSION = 1
 SEQUENCES = 1 << 31

@@ -18,9 +18,9 @@ from kafkawire.client.producing import append
 from kafkawire.codec.batches import records
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import ZERO_UUID
+from kafkawire.spark.brokers.queries import passes, pause
 from kafkawire.spark.replay.lane import ComparedRow, Unanswered
 from kafkawire.spark.replay.record import ReplayError
-from kafkawire.spark.source.broker_queries import passes, pause
 
 CREATE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_CONFIGS = 19, 22, 32
 TRIES = 5

@@ -10,13 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.spark.reports.measures import several
-from kafkawire.spark.reports.plots import continuity as plot_continuity
-from kafkawire.spark.reports.report import Report, collect, rows_of
-from kafkawire.spark.reports.scope import ReportScope, Rows, Work
-from kafkawire.spark.reports.strip import CELLS, Strip
-from kafkawire.spark.source.columns import Selection
-from kafkawire.spark.source.model import (
+from kafkawire.spark.model.columns import Selection
+from kafkawire.spark.model.source import (
     DAMAGED,
     LOST,
     REASONS,
@@ -27,6 +22,11 @@ from kafkawire.spark.source.model import (
     Task,
     TaskPart,
 )
+from kafkawire.spark.reports.plots import continuity as plot_continuity
+from kafkawire.spark.reports.report import Report, collect, rows_of
+from kafkawire.spark.reports.scope import ReportScope, Rows, Work
+from kafkawire.spark.reports.stats.measures import several
+from kafkawire.spark.reports.stats.strip import CELLS, Strip
 
 if TYPE_CHECKING:
     import pyarrow as pa

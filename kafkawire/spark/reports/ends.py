@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kafkawire.spark.model.columns import OFFSET, TIMESTAMP
+from kafkawire.spark.model.source import Source, Task
 from kafkawire.spark.reports.buckets import Buckets
-from kafkawire.spark.reports.measures import BUCKETS
 from kafkawire.spark.reports.runs import milliseconds, runs
 from kafkawire.spark.reports.scope import Rows, Work
-from kafkawire.spark.source.columns import OFFSET, TIMESTAMP
-from kafkawire.spark.source.model import Source, Task
+from kafkawire.spark.reports.stats.measures import BUCKETS
 
 if TYPE_CHECKING:
     import pyarrow as pa

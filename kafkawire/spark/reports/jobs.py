@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkawire.progress import Progress, silent
+from kafkawire.spark.model.source import SourceError
 from kafkawire.spark.reports.report import Report
 from kafkawire.spark.reports.scope import ReportScope, Request
-from kafkawire.spark.source.model import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

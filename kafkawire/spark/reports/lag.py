@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafkawire.spark.model.columns import KEY, OFFSET, TIMESTAMP, VALUE, Selection
+from kafkawire.spark.model.source import PartitionRange, Source, Task
 from kafkawire.spark.reports import ends as partition_ends
 from kafkawire.spark.reports.commits import (
     COMMIT,
@@ -20,13 +22,11 @@ from kafkawire.spark.reports.commits import (
     UNREADABLE,
     decode_event,
 )
-from kafkawire.spark.reports.measures import SKEW_MS, number, width_for
 from kafkawire.spark.reports.plots import common
 from kafkawire.spark.reports.plots import lag as plot_lag
 from kafkawire.spark.reports.report import Report, collect, rows_of
 from kafkawire.spark.reports.scope import ReportScope, merge
-from kafkawire.spark.source.columns import KEY, OFFSET, TIMESTAMP, VALUE, Selection
-from kafkawire.spark.source.model import PartitionRange, Source, Task
+from kafkawire.spark.reports.stats.measures import SKEW_MS, number, width_for
 
 if TYPE_CHECKING:
     import pyarrow as pa

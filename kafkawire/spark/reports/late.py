@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kafkawire.spark.model.columns import OFFSET, TIMESTAMP, TIMESTAMP_TYPE
+from kafkawire.spark.model.source import PartitionRange, Source, Task, TaskPart
 from kafkawire.spark.reports import late_tables
-from kafkawire.spark.reports.measures import LATE_EDGES_MS, SKEW_MS, number, several
 from kafkawire.spark.reports.plots import late as plot_late
 from kafkawire.spark.reports.report import Report, rows_of
 from kafkawire.spark.reports.runs import milliseconds, runs
 from kafkawire.spark.reports.scope import ReportScope, Rows, Work
-from kafkawire.spark.source.columns import OFFSET, TIMESTAMP, TIMESTAMP_TYPE
-from kafkawire.spark.source.model import PartitionRange, Source, Task, TaskPart
+from kafkawire.spark.reports.stats.measures import LATE_EDGES_MS, SKEW_MS, number, several
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

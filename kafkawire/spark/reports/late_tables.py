@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafkawire.spark.reports.measures import (
+from kafkawire.spark.reports.report import Report
+from kafkawire.spark.reports.stats.measures import (
     LATE_EDGES_MS,
     duration,
     lateness_labels,
     quantile_class,
 )
-from kafkawire.spark.reports.report import Report
 
 SHOWN = ("topic", "partition", "records", "late", "late_share", "max_late_ms", "p99_late",
          "append_time", "future", "timeless")  # fmt: skip

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kafkawire.spark.source.columns import PARTITION, TOPIC, Selection
-from kafkawire.spark.source.model import Source, Task
+from kafkawire.spark.model.columns import PARTITION, TOPIC, Selection
+from kafkawire.spark.model.source import Source, Task
 
 if TYPE_CHECKING:
     import pyarrow as pa

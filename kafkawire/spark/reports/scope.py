@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkawire.progress import Progress, silent
 from kafkawire.spark.mapping import map_in_arrow
-from kafkawire.spark.source.model import PartitionRange, Source, SourceError, Task, TaskPart
+from kafkawire.spark.model.source import PartitionRange, Source, SourceError, Task, TaskPart
 from kafkawire.spark.source.plan import plan_tasks
 from kafkawire.spark.watch import completed, watching
 

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 from kafkawire.spark.reports import tally
 from kafkawire.spark.reports.buckets import Buckets, window
 from kafkawire.spark.reports.keys import ROOM
-from kafkawire.spark.reports.measures import (
+from kafkawire.spark.reports.plots import common
+from kafkawire.spark.reports.plots import sizes as plot_sizes
+from kafkawire.spark.reports.report import Report, rows_of
+from kafkawire.spark.reports.scope import ReportScope, merge
+from kafkawire.spark.reports.stats.measures import (
     SKEW_MS,
     WIDTHS_MS,
     duration,
@@ -23,10 +27,6 @@ from kafkawire.spark.reports.measures import (
     size,
     text_of,
 )
-from kafkawire.spark.reports.plots import common
-from kafkawire.spark.reports.plots import sizes as plot_sizes
-from kafkawire.spark.reports.report import Report, rows_of
-from kafkawire.spark.reports.scope import ReportScope, merge
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kafkawire.spark.model.columns import KEY, TIMESTAMP, VALUE_SIZE
+from kafkawire.spark.model.source import Source, Task
 from kafkawire.spark.reports.buckets import Buckets
 from kafkawire.spark.reports.keys import Keys, thinned
-from kafkawire.spark.reports.measures import gini
 from kafkawire.spark.reports.runs import RecordRun, milliseconds, runs
 from kafkawire.spark.reports.scope import Rows
-from kafkawire.spark.source.columns import KEY, TIMESTAMP, VALUE_SIZE
-from kafkawire.spark.source.model import Source, Task
+from kafkawire.spark.reports.stats.measures import gini
 
 if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place

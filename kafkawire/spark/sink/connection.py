@@ -10,8 +10,8 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError, check
 from kafkawire.client.offsets import leaders
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.spark.brokers.queries import BOOTSTRAP, passes, pause
 from kafkawire.spark.sink.options import SinkError
-from kafkawire.spark.source.broker_queries import BOOTSTRAP, passes, pause
 
 WITHIN_S = 60.0
 """How long a request is repeated: a broker restarts, or an earlier transaction is completed, within

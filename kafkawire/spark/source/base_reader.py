@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from kafkawire.spark.source.columns import Selection
+from kafkawire.spark.model.columns import Selection
+from kafkawire.spark.model.source import PartitionRange, Source, Task
 from kafkawire.spark.source.limits import SourceOptionError
-from kafkawire.spark.source.model import PartitionRange, Source, Task
 from kafkawire.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ import numpy as np
 from kafkawire.codec.types import ZERO_UUID
 from kafkawire.manifest.keys import segment_uuid
 from kafkawire.manifest.state import ManifestTopic
-from kafkawire.spark.source.broker_queries import BrokerQueries, TopicMeta
+from kafkawire.spark.brokers.queries import BrokerQueries, TopicMeta
+from kafkawire.spark.model.source import PartitionRange, Piece, Source, SourceError, TaskPart
 from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.manifests import (
     Holding,
@@ -30,7 +31,6 @@ from kafkawire.spark.source.files.manifests import (
 )
 from kafkawire.spark.source.files.spans import Spans, merged
 from kafkawire.spark.source.files.times import first_since
-from kafkawire.spark.source.model import PartitionRange, Piece, Source, SourceError, TaskPart
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from kafkawire.spark.source.model import SourceError
+from kafkawire.spark.model.source import SourceError
 
 EARLIEST, LATEST = -2, -1
 OFFSET_MAX = (1 << 63) - 1

@@ -21,7 +21,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafkawire.spark.source.columns import DEFAULT, DEFAULT_HEADERS, NATIVE, Selection
+from kafkawire.spark.model.columns import DEFAULT, DEFAULT_HEADERS, NATIVE, Selection
+from kafkawire.spark.model.source import MAX_REQUESTS, READ_COMMITTED, READ_UNCOMMITTED, Source
 from kafkawire.spark.source.limits import (
     EARLIEST,
     LATEST,
@@ -34,7 +35,6 @@ from kafkawire.spark.source.limits import (
     offsets_of,
     partitions_of,
 )
-from kafkawire.spark.source.model import MAX_REQUESTS, READ_COMMITTED, READ_UNCOMMITTED, Source
 from kafkawire.spark.source.plan import TASK_BYTES
 
 MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000

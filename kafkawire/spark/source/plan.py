@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from kafkawire.spark.source.model import Piece, Task, TaskPart
+from kafkawire.spark.model.source import Piece, Task, TaskPart
 
 TASK_BYTES = 64 << 20
 """Bytes per task: a tenth to half a second of work, many times the cost of starting a task, and a

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kafkawire.spark.source.columns import OFFSET, PARTITION, TIMESTAMP, TOPIC
+from kafkawire.spark.model.columns import OFFSET, PARTITION, TIMESTAMP, TOPIC
+from kafkawire.spark.model.source import PartitionRange
 from kafkawire.spark.source.limits import OFFSET_MAX
-from kafkawire.spark.source.model import PartitionRange
 
 _EQUALS = ("EqualTo", "EqualNullSafe")
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {

@@ -12,14 +12,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from kafkawire.spark.source.limits import EARLIEST, LATEST, AtTime, EachAtTime, EachOffset, Limit
-from kafkawire.spark.source.model import (
+from kafkawire.spark.model.source import (
     READ_COMMITTED,
     DataLoss,
     PartitionRange,
     Source,
     SourceError,
 )
+from kafkawire.spark.source.limits import EARLIEST, LATEST, AtTime, EachAtTime, EachOffset, Limit
 from kafkawire.spark.source.options import SourceOptions, TopicSubscription
 
 logger = logging.getLogger("kafkawire.spark")

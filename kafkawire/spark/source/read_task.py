@@ -15,13 +15,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.types import Buffer
-from kafkawire.spark.source.broker_queries import pause
-from kafkawire.spark.source.columns import Selection
-from kafkawire.spark.source.files.checked_entries import BatchRun, CheckedEntry
-from kafkawire.spark.source.files.locations import Place
-from kafkawire.spark.source.files.lost import lost_ranges
-from kafkawire.spark.source.files.read_ahead import Load, loads
-from kafkawire.spark.source.model import (
+from kafkawire.spark.brokers.queries import pause
+from kafkawire.spark.model.columns import Selection
+from kafkawire.spark.model.source import (
     COMPACTED,
     DAMAGED,
     LOST,
@@ -36,6 +32,10 @@ from kafkawire.spark.source.model import (
     Task,
     TaskPart,
 )
+from kafkawire.spark.source.files.checked_entries import BatchRun, CheckedEntry
+from kafkawire.spark.source.files.locations import Place
+from kafkawire.spark.source.files.lost import lost_ranges
+from kafkawire.spark.source.files.read_ahead import Load, loads
 from kafkawire.spark.source.tail import LiveTail
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class _Reader:
         self._decoder.begin(self._account, lambda: self._aborted(part))
 
     def _aborted(self, part: TaskPart) -> list[tuple[int, int, int]]:
-        from kafkawire.spark.source.files.transactions import aborted_transactions
+        from kafkawire.spark.source.transactions import aborted_transactions
 
         return aborted_transactions(self._opened_catalog(), part.range)
 

@@ -15,8 +15,8 @@ from kafkawire.client.offsets import EARLIEST, READ_COMMITTED, leaders, list_off
 from kafkawire.codec.batches import CONTROL, BatchHead, records
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
-from kafkawire.spark.source.broker_queries import BOOTSTRAP, TRIES, isolation_level, passes, pause
-from kafkawire.spark.source.model import COMPACTED, Account, DamagedData, Source, SourceError
+from kafkawire.spark.brokers.queries import BOOTSTRAP, TRIES, isolation_level, passes, pause
+from kafkawire.spark.model.source import COMPACTED, Account, DamagedData, Source, SourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from kafkawire.spark.audit.listing import ListedTable
 from kafkawire.spark.audit.scanning import ScanFinding, scan_file, schema
 from kafkawire.spark.audit.through import judged
 from kafkawire.spark.pipeline.executors import TaskProgress, Tasks
-from kafkawire.spark.pipeline.runs import Done
+from kafkawire.spark.pipeline.jobs.runs import Done
 
 
 class Inline:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkawire.spark.pipeline.runs import FileFacts, RunRecord, Share, dump, load_record
-from kafkawire.spark.pipeline.state import TableState
+from kafkawire.spark.model.source import DAMAGED, Account, PartitionRange
+from kafkawire.spark.pipeline.jobs.runs import FileFacts, RunRecord, Share, dump, load_record
+from kafkawire.spark.pipeline.jobs.state import TableState
 from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import DAMAGED, Account, PartitionRange
 
 ROW, DEAD = "row", "dead"
 T0 = 1_700_000_000_000

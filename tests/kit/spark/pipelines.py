@@ -14,15 +14,8 @@ import pytest
 
 from kafkawire.objectstore.port import Objects
 from kafkawire.objectstore.url import parse_tier
-from kafkawire.spark.pipeline.engine import Engine, RunOutcome
-from kafkawire.spark.pipeline.job import Job, from_dict
-from kafkawire.spark.pipeline.naming import described
-from kafkawire.spark.pipeline.state import TableState
-from kafkawire.spark.pipeline.tables.parquet import ParquetTable
-from kafkawire.spark.source.catalog import Bounds
-from kafkawire.spark.source.columns import Selection
-from kafkawire.spark.source.files.locations import Place
-from kafkawire.spark.source.model import (
+from kafkawire.spark.model.columns import Selection
+from kafkawire.spark.model.source import (
     ABORTED,
     COMPACTED,
     LOST,
@@ -33,6 +26,13 @@ from kafkawire.spark.source.model import (
     Task,
     TaskPart,
 )
+from kafkawire.spark.pipeline.engine import Engine, RunOutcome
+from kafkawire.spark.pipeline.jobs.job import Job, from_dict
+from kafkawire.spark.pipeline.jobs.naming import described
+from kafkawire.spark.pipeline.jobs.state import TableState
+from kafkawire.spark.pipeline.tables.parquet import ParquetTable
+from kafkawire.spark.source.catalog import Bounds
+from kafkawire.spark.source.files.locations import Place
 from tests.kit.spark.inline import Inline
 
 DAY_US = 86_400_000_000

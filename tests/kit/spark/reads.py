@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from kafkawire.spark.model.columns import Selection
+from kafkawire.spark.model.source import Account, PartitionRange, Source, Task
 from kafkawire.spark.source.catalog import SourceCatalog, open_catalog
-from kafkawire.spark.source.columns import Selection
 from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import Account, PartitionRange, Source, Task
 from kafkawire.spark.source.plan import plan_tasks
 from kafkawire.spark.source.read_task import read_task
 from tests.kit.spark.files import Files, Share, batches, value

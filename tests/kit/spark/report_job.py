@@ -11,10 +11,10 @@ import json
 import os
 import sys
 
+from kafkawire.spark.model.source import Source
 from kafkawire.spark.reports.jobs import REPORTS, report
 from kafkawire.spark.reports.scope import Request
 from kafkawire.spark.session import open_session
-from kafkawire.spark.source.model import Source
 from tests.kit.spark.reports import findings_of
 
 

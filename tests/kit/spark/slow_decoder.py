@@ -21,8 +21,8 @@ from kafkawire.codec.batches import (
     records,
 )
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.spark.source.model import ABORTED, COMPACTED, Account
-from kafkawire.spark.source.model import CONTROL as CONTROL_GAP
+from kafkawire.spark.model.source import ABORTED, COMPACTED, Account
+from kafkawire.spark.model.source import CONTROL as CONTROL_GAP
 
 Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 """(offset, microseconds, timestamp type, key, value, headers)"""

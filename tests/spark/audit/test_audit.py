@@ -23,7 +23,7 @@ from kafkawire.spark.audit.continuity import (
 )
 from kafkawire.spark.audit.coverage import CUT_OFF, UNCOVERED, Coverage, coverage
 from kafkawire.spark.audit.islands import islands, outside
-from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, Account, PartitionRange
+from kafkawire.spark.model.source import ABORTED, COMPACTED, CONTROL, Account, PartitionRange
 
 ROW = "row"
 

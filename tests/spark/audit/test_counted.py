@@ -22,11 +22,7 @@ from kafkawire.spark.audit.counting import FEWER, MORE, claims
 from kafkawire.spark.audit.coverage import coverage
 from kafkawire.spark.audit.job import audit
 from kafkawire.spark.audit.verdict import MISSING, AuditCounts, TableReport, Uncompared
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.job import from_dict
-from kafkawire.spark.source.catalog import open_catalog
-from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import (
+from kafkawire.spark.model.source import (
     ABORTED,
     COMPACTED,
     CONTROL,
@@ -35,6 +31,10 @@ from kafkawire.spark.source.model import (
     PartitionRange,
     Source,
 )
+from kafkawire.spark.pipeline.engine import Engine
+from kafkawire.spark.pipeline.jobs.job import from_dict
+from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.spark.source.files.open import open_place
 from tests.kit.fake_kafka import FakeKafka, Log, serving
 from tests.kit.spark.files import Files, Share, batch, batches, marker
 from tests.kit.spark.inline import Inline, in_process
@@ -347,7 +347,7 @@ def test_other_kafka_broker_is_read_up_to_a_limit(
 ) -> None:
     world.run(kafka.address)
     monkeypatch.setattr(
-        "kafkawire.spark.source.broker_queries.BrokerQueries.segments", lambda self: ("", [])
+        "kafkawire.spark.brokers.queries.BrokerQueries.segments", lambda self: ("", [])
     )
     (only,) = world.report(kafka.address, url=False).partitions
     assert only.counts == AuditCounts(150, 150, 150)
@@ -409,7 +409,7 @@ def test_command_accepts_broker_as_source(
 ) -> None:
     world.run(kafka.address)
     monkeypatch.setattr(
-        "kafkawire.spark.source.broker_queries.BrokerQueries.segments", lambda self: ("", [])
+        "kafkawire.spark.brokers.queries.BrokerQueries.segments", lambda self: ("", [])
     )
     for given in ({"source": kafka.address}, {"bootstrap": kafka.address}):
         command(str(world.table), **given)

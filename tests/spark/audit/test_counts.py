@@ -15,8 +15,7 @@ from kafkawire.spark.audit.continuity import Continuity
 from kafkawire.spark.audit.counts import ComparedCounts, Stretches, compare, stretches, without_row
 from kafkawire.spark.audit.coverage import Coverage, coverage
 from kafkawire.spark.audit.islands import between, islands
-from kafkawire.spark.source.catalog import Bounds, Counted
-from kafkawire.spark.source.model import (
+from kafkawire.spark.model.source import (
     ABORTED,
     COMPACTED,
     CONTROL,
@@ -25,6 +24,7 @@ from kafkawire.spark.source.model import (
     Account,
     PartitionRange,
 )
+from kafkawire.spark.source.catalog import Bounds, Counted
 from tests.spark.audit.test_audit import ROW, account
 
 RECORD = (ROW, CONTROL, ABORTED)

@@ -11,11 +11,11 @@ import pytest
 
 from kafkawire.spark.audit.job import audit
 from kafkawire.spark.audit.through import through_spark
+from kafkawire.spark.model.source import COMPACTED, Source
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import OnSpark
-from kafkawire.spark.pipeline.job import from_dict
+from kafkawire.spark.pipeline.jobs.job import from_dict
 from kafkawire.spark.query import QueryError, Shell
-from kafkawire.spark.source.model import COMPACTED, Source
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.spark.inline import in_process
 from tests.kit.spark.pipeline_tables import ROW, MadeTable

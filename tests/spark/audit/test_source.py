@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafkawire.spark.audit.against import BEYOND, hold_against
 from kafkawire.spark.audit.continuity import UNEXPLAINED, Found
 from kafkawire.spark.audit.verdict import MISSING, PartitionReport, SourceState
-from kafkawire.spark.source.model import COMPACTED, CONTROL, DAMAGED, Account, PartitionRange
+from kafkawire.spark.model.source import COMPACTED, CONTROL, DAMAGED, Account, PartitionRange
 from tests.spark.audit.test_audit import ROW, examine
 
 

@@ -15,8 +15,8 @@ from kafkawire.spark.audit.listing import AuditError
 from kafkawire.spark.audit.scanning import ScanFile
 from kafkawire.spark.audit.through import spread
 from kafkawire.spark.audit.verdict import TableReport
+from kafkawire.spark.model.source import ABORTED, COMPACTED, CONTROL, DAMAGED, PartitionRange
 from kafkawire.spark.source.files.locations import PlaceError
-from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, DAMAGED, PartitionRange
 from tests.kit.spark.inline import in_process
 from tests.kit.spark.pipeline_tables import DEAD, ROW, MadeTable, rows_table
 

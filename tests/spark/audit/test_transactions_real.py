@@ -13,13 +13,7 @@ import pytest
 
 from kafkawire.spark.audit.job import audit
 from kafkawire.spark.audit.verdict import TableReport
-from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.job import from_dict
-from kafkawire.spark.reports import lag
-from kafkawire.spark.reports.commits import COMMIT
-from kafkawire.spark.reports.continuity import check_part
-from kafkawire.spark.source.catalog import open_catalog
-from kafkawire.spark.source.model import (
+from kafkawire.spark.model.source import (
     ABORTED,
     CONTROL,
     READ_UNCOMMITTED,
@@ -28,6 +22,12 @@ from kafkawire.spark.source.model import (
     Source,
     SourceError,
 )
+from kafkawire.spark.pipeline.engine import Engine
+from kafkawire.spark.pipeline.jobs.job import from_dict
+from kafkawire.spark.reports import lag
+from kafkawire.spark.reports.commits import COMMIT
+from kafkawire.spark.reports.continuity import check_part
+from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.plan import plan_tasks
 from kafkawire.testing.plugin import Factory
 from kafkawire.testing.process import BrokerProcess

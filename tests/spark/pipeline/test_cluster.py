@@ -13,8 +13,8 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from kafkawire.spark.pipeline.job import parse
-from kafkawire.spark.pipeline.state import TableState
+from kafkawire.spark.pipeline.jobs.job import parse
+from kafkawire.spark.pipeline.jobs.state import TableState
 from kafkawire.spark.pipeline.tables.port import open_table
 from kafkawire.spark.source.files.open import open_place
 from tests.kit.spark.cluster import CONF, ROOT, cluster

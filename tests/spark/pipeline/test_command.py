@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from kafkawire.cli.pipeline import run as pipeline_run
+from kafkawire.spark.model.source import DataLoss, OffsetGap, PartitionRange, SourceError
 from kafkawire.spark.pipeline import __main__ as submitted
 from kafkawire.spark.pipeline import summary
 from kafkawire.spark.pipeline.continuous import TRIES, run_on, until_signalled
 from kafkawire.spark.pipeline.engine import RunOutcome
-from kafkawire.spark.pipeline.runs import (
+from kafkawire.spark.pipeline.jobs.runs import (
     FileFacts,
     Run,
     RunRecord,
@@ -27,8 +28,7 @@ from kafkawire.spark.pipeline.runs import (
     load_record,
     load_run,
 )
-from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.source.model import DataLoss, OffsetGap, PartitionRange, SourceError
+from kafkawire.spark.pipeline.jobs.section import JobError
 
 
 def outcome(run: int = 3) -> RunOutcome:

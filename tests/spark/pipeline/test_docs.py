@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from kafkawire.cli.app import GROUPS
-from kafkawire.spark.pipeline.job import SECTIONS, from_dict, parse
-from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.model.columns import NATIVE
+from kafkawire.spark.model.source import REASONS
+from kafkawire.spark.pipeline.jobs.job import SECTIONS, from_dict, parse
+from kafkawire.spark.pipeline.jobs.section import JobError
 from kafkawire.spark.pipeline.values.spec import FORMATS
 from kafkawire.spark.sink import options as sink_options
 from kafkawire.spark.source import options
-from kafkawire.spark.source.columns import NATIVE
-from kafkawire.spark.source.model import REASONS
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import commands_of
 from tests.kit.spark.session import need_java

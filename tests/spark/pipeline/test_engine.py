@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kafkawire.spark.model.source import PartitionRange, TaskPart
 from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.naming import file_path
+from kafkawire.spark.pipeline.jobs.naming import file_path
+from kafkawire.spark.pipeline.jobs.section import JobError
 from kafkawire.spark.pipeline.planning import tasks_of
-from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.source.model import PartitionRange, TaskPart
 from tests.kit.spark.pipelines import (
     Bench,
     grow,

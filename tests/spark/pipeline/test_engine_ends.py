@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafkawire.spark.pipeline.compaction import remove_unfinished, sweep
-from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.pipeline.jobs.section import JobError
 from kafkawire.spark.source.files.open import open_place
 from tests.kit.spark.pipelines import (
     Bench,

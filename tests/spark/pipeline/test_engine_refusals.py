@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from kafkawire.spark.pipeline import state as state_module
+from kafkawire.spark.model.source import DamagedData, DataLoss
 from kafkawire.spark.pipeline.executors import translated
-from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.state import TableState
-from kafkawire.spark.source.model import DamagedData, DataLoss
+from kafkawire.spark.pipeline.jobs import state as state_module
+from kafkawire.spark.pipeline.jobs.section import JobError
+from kafkawire.spark.pipeline.jobs.state import TableState
 from tests.kit.spark.pipelines import (
     Bench,
     Killed,
@@ -204,6 +204,6 @@ def test_spark_failure_is_reported_by_its_cause() -> None:
     )
     said = "Spark's job failed: Python worker exited unexpectedly (crashed)"
     assert str(translated(RuntimeError(text))) == said
-    ours = "Traceback:\n  x\nkafkawire.spark.source.model.DamagedData: segments/x: damaged\n"
+    ours = "Traceback:\n  x\nkafkawire.spark.model.source.DamagedData: segments/x: damaged\n"
     assert str(translated(RuntimeError(ours))) == "segments/x: damaged"
     assert isinstance(translated(KeyboardInterrupt()), KeyboardInterrupt)

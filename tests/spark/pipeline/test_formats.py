@@ -17,9 +17,9 @@ import pytest
 from kafkawire.codec.batches import build
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.job import Job, parse
-from kafkawire.spark.pipeline.runs import FileFacts, RunRecord
-from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.pipeline.jobs.job import Job, parse
+from kafkawire.spark.pipeline.jobs.runs import FileFacts, RunRecord
+from kafkawire.spark.pipeline.jobs.section import JobError
 from kafkawire.spark.pipeline.tables.port import Table, open_table, open_table_at
 from kafkawire.spark.source.files.open import open_place
 from tests.kit.minio import Minio

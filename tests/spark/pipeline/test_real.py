@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from kafkawire.spark.model.source import SourceError
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import OnSpark
-from kafkawire.spark.pipeline.job import Job, parse
-from kafkawire.spark.pipeline.state import TableState
+from kafkawire.spark.pipeline.jobs.job import Job, parse
+from kafkawire.spark.pipeline.jobs.state import TableState
 from kafkawire.spark.pipeline.tables.port import open_table
 from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import SourceError
 from tests.kit.spark.pipeline_topics import BAD_EVERY, Tier, job_text
 from tests.kit.spark.session import need_java
 

@@ -18,12 +18,12 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError
 from kafkawire.client.offsets import LATEST, leaders, list_offsets
 from kafkawire.progress import silent
-from kafkawire.spark.pipeline.runs import FileFacts, RunRecord, Share
+from kafkawire.spark.model.source import PartitionRange
+from kafkawire.spark.pipeline.jobs.runs import FileFacts, RunRecord, Share
 from kafkawire.spark.replay.choice import Bound
 from kafkawire.spark.replay.job import ReplayRequest, replay
 from kafkawire.spark.replay.lane import ComparedRow
 from kafkawire.spark.replay.record import ReplayError
-from kafkawire.spark.source.model import PartitionRange
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.spark.pipeline_tables import ROW, MadeTable
 from tests.spark.replay.test_replay import expected

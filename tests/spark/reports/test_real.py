@@ -17,11 +17,11 @@ from kafka.structs import OffsetAndMetadata
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
+from kafkawire.spark.model.source import Source, SourceError
 from kafkawire.spark.reports.jobs import report
 from kafkawire.spark.reports.report import Report, rows_of
 from kafkawire.spark.reports.scope import Request
 from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import Source, SourceError
 from kafkawire.testing.process import BrokerProcess
 
 if TYPE_CHECKING:

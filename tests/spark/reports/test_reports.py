@@ -17,13 +17,21 @@ from kafkawire.messages.stored import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from kafkawire.spark.model.source import ABORTED, COMPACTED, LOST, Account, PartitionRange
 from kafkawire.spark.reports import commits
 from kafkawire.spark.reports import late_tables as latetables
 from kafkawire.spark.reports.commits import Event, decode_event
 from kafkawire.spark.reports.continuity import judged
 from kafkawire.spark.reports.lag import series
 from kafkawire.spark.reports.late import CLASSES, Lateness, by_partition, to_read_again
-from kafkawire.spark.reports.measures import (
+from kafkawire.spark.reports.plots import common as plots
+from kafkawire.spark.reports.plots import continuity as plot_continuity
+from kafkawire.spark.reports.plots import lag as plot_lag
+from kafkawire.spark.reports.plots import late as plot_late
+from kafkawire.spark.reports.plots import sizes as plot_sizes
+from kafkawire.spark.reports.report import Report, csv
+from kafkawire.spark.reports.sizes import by_topic
+from kafkawire.spark.reports.stats.measures import (
     DAY_MS,
     LATE_EDGES_MS,
     WIDTHS_MS,
@@ -38,15 +46,7 @@ from kafkawire.spark.reports.measures import (
     text_of,
     width_for,
 )
-from kafkawire.spark.reports.plots import common as plots
-from kafkawire.spark.reports.plots import continuity as plot_continuity
-from kafkawire.spark.reports.plots import lag as plot_lag
-from kafkawire.spark.reports.plots import late as plot_late
-from kafkawire.spark.reports.plots import sizes as plot_sizes
-from kafkawire.spark.reports.report import Report, csv
-from kafkawire.spark.reports.sizes import by_topic
-from kafkawire.spark.reports.strip import CELLS, Strip
-from kafkawire.spark.source.model import ABORTED, COMPACTED, LOST, Account, PartitionRange
+from kafkawire.spark.reports.stats.strip import CELLS, Strip
 
 KEY = encode_versioned(OffsetCommitKey("kitchen", "orders", 3), 1)
 

@@ -13,11 +13,11 @@ from kafkawire.messages.stored import (
     GroupMetadataKey,
     GroupMetadataValue,
 )
+from kafkawire.spark.model.source import Source
 from kafkawire.spark.reports import lag, sizes
 from kafkawire.spark.reports.jobs import prepared
 from kafkawire.spark.reports.report import Report, rows_of
 from kafkawire.spark.reports.scope import ReportScope, Request
-from kafkawire.spark.source.model import Source
 from tests.kit.spark.reports import T0, Record, commit, tier
 
 if TYPE_CHECKING:

@@ -19,15 +19,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkawire.spark.model.source import Source, Task
 from kafkawire.spark.reports import ends, late, sizes, tally
 from kafkawire.spark.reports.buckets import ROOM, Buckets, window
 from kafkawire.spark.reports.jobs import prepared
 from kafkawire.spark.reports.keys import Keys, thinned
-from kafkawire.spark.reports.measures import DAY_MS, LATE_EDGES_MS, WIDTHS_MS, gini
 from kafkawire.spark.reports.plots import common as plots
 from kafkawire.spark.reports.scope import ReportScope, Request, Work
+from kafkawire.spark.reports.stats.measures import DAY_MS, LATE_EDGES_MS, WIDTHS_MS, gini
 from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import Source, Task
 from kafkawire.spark.source.plan import plan_tasks
 from tests.kit.spark.reports import T0, Record, tier
 

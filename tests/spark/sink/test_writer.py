@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StructType
 
+from kafkawire.spark.datasource import KafkawireSource
 from kafkawire.spark.sink.options import SinkError, parse_options
 from kafkawire.spark.sink.staging import StagedBatch, StagedPart, keep_in_open_batch
 from kafkawire.spark.sink.writer import BatchWriter, StagedRows, StreamWriter
-from kafkawire.spark.source.datasource import KafkawireSource
 from kafkawire.spark.source.files.open import open_place
 from tests.kit.spark.sink import FakeCluster
 from tests.spark.sink.test_transaction import staged, values, wanted

@@ -19,12 +19,12 @@ from kafkawire.manifest.fold import empty, fold
 from kafkawire.manifest.keys import CURRENT, delta_key, segment_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current, read_manifest, refresh_manifest
 from kafkawire.manifest.state import Delta, ManifestTopic
+from kafkawire.spark.model.source import DamagedData, PartitionRange, Piece, Source, SourceError
 from kafkawire.spark.source.catalog import Bounds, open_catalog
 from kafkawire.spark.source.files.locations import FolderPlace
 from kafkawire.spark.source.files.manifests import open_holdings
 from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.files.spans import Sheet, merged
-from kafkawire.spark.source.model import DamagedData, PartitionRange, Piece, Source, SourceError
 from tests.kit.spark.files import START_MS, Files, Share, batch, batches
 from tests.kit.spark.reads import tier_files  # noqa: F401  (a fixture, by name)
 from tests.kit.tier import manifests

@@ -3,7 +3,7 @@
 One broker with a folder as its tier fills topics; Spark reads the tier, the broker, a folder of a
 broker without a tier, or a bucket.
 
-Covers: kafkawire.spark.source.datasource, kafkawire.spark.source.base_reader.
+Covers: kafkawire.spark.datasource, kafkawire.spark.source.base_reader.
 """
 
 from __future__ import annotations

@@ -27,10 +27,8 @@ from kafkawire.codec.segment.format import (
 from kafkawire.manifest.columns import Entry, ManifestObject
 from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.state import ManifestTopic
-from kafkawire.spark.source.catalog import SourceCatalog, open_catalog
-from kafkawire.spark.source.columns import Selection
-from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import (
+from kafkawire.spark.model.columns import Selection
+from kafkawire.spark.model.source import (
     ABORTED,
     COMPACTED,
     CONTROL,
@@ -42,6 +40,8 @@ from kafkawire.spark.source.model import (
     SourceError,
     Task,
 )
+from kafkawire.spark.source.catalog import SourceCatalog, open_catalog
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.read_task import read_task
 from tests.kit.minio import Minio
 from tests.kit.spark.files import START_MS, Files, Share, batch, batches, marker, value
@@ -218,7 +218,7 @@ def test_damage_never_exposes_aborted_records(files: Files) -> None:
 
 def _forget() -> None:
     """Clear the process's caches of immutable files."""
-    from kafkawire.spark.source.files import transactions
+    from kafkawire.spark.source import transactions
 
     transactions._read.cache_clear()
 

@@ -16,11 +16,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafkawire.spark.session import sentence
-from kafkawire.spark.source.catalog import open_catalog
-from kafkawire.spark.source.columns import Selection
-from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import (
+from kafkawire.spark.model.columns import Selection
+from kafkawire.spark.model.source import (
     COMPACTED,
     LOST,
     Account,
@@ -32,6 +29,9 @@ from kafkawire.spark.source.model import (
     Task,
     TaskPart,
 )
+from kafkawire.spark.session import sentence
+from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.read_task import read_task
 from kafkawire.testing.plugin import Factory
 from kafkawire.testing.process import BrokerProcess

@@ -13,14 +13,14 @@ import pytest
 
 from kafkawire.objectstore.url import TierUrl
 from kafkawire.spark.mapping import map_in_arrow
+from kafkawire.spark.model.columns import Selection
+from kafkawire.spark.model.source import PartitionRange, Piece, Source, Task
 from kafkawire.spark.source.catalog import open_catalog
-from kafkawire.spark.source.columns import Selection
 from kafkawire.spark.source.files import read_ahead as loading
 from kafkawire.spark.source.files.locations import FolderPlace, Place, PlaceError
 from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.files.parallel_reads import ReadsInFlight, Step
 from kafkawire.spark.source.files.read_ahead import loads
-from kafkawire.spark.source.model import PartitionRange, Piece, Source, Task
 from kafkawire.spark.source.read_task import read_task
 from tests.kit.minio import Minio
 from tests.kit.s3_stub import Reply, error, ranged, serving

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kafkawire.codec.batches import empty_batches
 from kafkawire.codec.segment.format import LostRange
-from kafkawire.spark.source.model import COMPACTED, LOST, Account, OffsetGap, PartitionRange
+from kafkawire.spark.model.source import COMPACTED, LOST, Account, OffsetGap, PartitionRange
 from tests.kit.spark.files import Files, Share, batches
 from tests.kit.spark.reads import (
     everything,

@@ -15,11 +15,11 @@ from kafkawire.manifest.keys import CURRENT, DELTAS, delta_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current
 from kafkawire.manifest.state import Snapshot
 from kafkawire.objectstore.port import Objects
+from kafkawire.spark.model.source import SourceError
 from kafkawire.spark.source.files.locations import Place, PlaceError
 from kafkawire.spark.source.files.manifests import Holding, NothingThere, _read, refreshed
 from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.files.spans import Sheet
-from kafkawire.spark.source.model import SourceError
 from tests.kit.spark.files import Files, Share, batch
 
 WITHIN_S = 30.0

@@ -6,7 +6,8 @@ import pickle
 
 import pytest
 
-from kafkawire.spark.source.columns import DEFAULT, DEFAULT_HEADERS
+from kafkawire.spark.model.columns import DEFAULT, DEFAULT_HEADERS
+from kafkawire.spark.model.source import Source, SourceError
 from kafkawire.spark.source.limits import (
     EARLIEST,
     LATEST,
@@ -16,7 +17,6 @@ from kafkawire.spark.source.limits import (
     Everywhere,
     SourceOptionError,
 )
-from kafkawire.spark.source.model import Source, SourceError
 from kafkawire.spark.source.options import SourceOptions, parse_options
 
 BUCKET = "s3://bucket/cluster"

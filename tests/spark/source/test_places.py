@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from kafkawire.spark.model.source import SourceError
 from kafkawire.spark.source.files.locations import FolderPlace, Place, PlaceError
 from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import SourceError
 from tests.kit.minio import Minio
 from tests.kit.s3_stub import Reply, Stub, error, ranged, serving
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.spark.source.model import PartitionRange, Piece, Task, TaskPart
+from kafkawire.spark.model.source import PartitionRange, Piece, Task, TaskPart
 from kafkawire.spark.source.plan import MAX_PARTS, plan_tasks, split_part
 
 

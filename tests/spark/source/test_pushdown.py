@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import datasource as spark
 
-from kafkawire.spark.source.columns import DEFAULT, NATIVE
-from kafkawire.spark.source.model import PartitionRange
+from kafkawire.spark.model.columns import DEFAULT, NATIVE
+from kafkawire.spark.model.source import PartitionRange
 from kafkawire.spark.source.pushdown import Pruning
 
 KINDS = {column.name: column.kind for column in (*DEFAULT.fields(), *NATIVE.fields())}

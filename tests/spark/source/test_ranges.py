@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
+from kafkawire.spark.model.source import DataLoss, PartitionRange, Source, SourceError
 from kafkawire.spark.source import ranges
-from kafkawire.spark.source.model import DataLoss, PartitionRange, Source, SourceError
 from kafkawire.spark.source.options import SourceOptions, parse_options
 
 

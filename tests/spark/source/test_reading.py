@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkawire.spark.model.source import ABORTED, COMPACTED, CONTROL, PartitionRange, Task
+from kafkawire.spark.source import transactions
 from kafkawire.spark.source.catalog import open_catalog
-from kafkawire.spark.source.files import transactions
 from kafkawire.spark.source.files.locations import FolderPlace
 from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, PartitionRange, Task
 from tests.kit.spark.files import Files, Share, batch, batches, marker
 from tests.kit.spark.reads import (
     everything,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kafkawire.codec.batches import resum
+from kafkawire.spark.model.source import DAMAGED, Account, DamagedData, PartitionRange, Task
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.files.locations import FolderPlace, Place
-from kafkawire.spark.source.model import DAMAGED, Account, DamagedData, PartitionRange, Task
 from tests.kit.spark.files import Files, Share, batch
 from tests.kit.spark.reads import (
     Row,

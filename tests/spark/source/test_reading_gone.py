@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kafkawire.manifest.keys import segment_key
+from kafkawire.spark.model.source import LOST, Account, DataLoss, PartitionRange, Task
 from kafkawire.spark.source import read_task as reading
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.files.locations import FolderPlace, PlaceError
-from kafkawire.spark.source.model import LOST, Account, DataLoss, PartitionRange, Task
 from kafkawire.spark.source.read_task import read_task
 from tests.kit.spark.files import Files, Share, batches
 from tests.kit.spark.reads import (

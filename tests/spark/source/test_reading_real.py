@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from kafkawire.spark.model.columns import Selection
+from kafkawire.spark.model.source import Account, PartitionRange, Source
 from kafkawire.spark.source.catalog import SourceCatalog, open_catalog
-from kafkawire.spark.source.columns import Selection
-from kafkawire.spark.source.model import Account, PartitionRange, Source
 from kafkawire.spark.source.plan import plan_tasks
 from kafkawire.spark.source.read_task import read_task
 from kafkawire.testing.plugin import Factory

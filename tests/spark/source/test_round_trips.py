@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from kafkawire.objectstore.url import TierUrl
+from kafkawire.spark.model.source import PartitionRange, Source, SourceError
 from kafkawire.spark.source import catalog as catalogs
+from kafkawire.spark.source import transactions
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.files import read_ahead as loading
-from kafkawire.spark.source.files import transactions
 from kafkawire.spark.source.files.locations import FolderPlace, PlaceError
 from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import PartitionRange, Source, SourceError
 from tests.kit.spark.files import START_MS, Files, Share, batch, batches, marker
 
 WITHIN_S = 30.0

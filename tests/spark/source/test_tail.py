@@ -14,12 +14,8 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.manifest.keys import segment_key
-from kafkawire.spark.source import broker_queries as asking
-from kafkawire.spark.source import read_task as reading
-from kafkawire.spark.source import tail
-from kafkawire.spark.source.catalog import Bounds, open_catalog
-from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import (
+from kafkawire.spark.brokers import queries as asking
+from kafkawire.spark.model.source import (
     ABORTED,
     COMPACTED,
     CONTROL,
@@ -33,6 +29,10 @@ from kafkawire.spark.source.model import (
     Task,
     TaskPart,
 )
+from kafkawire.spark.source import read_task as reading
+from kafkawire.spark.source import tail
+from kafkawire.spark.source.catalog import Bounds, open_catalog
+from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.read_task import read_task
 from tests.kit.fake_kafka import CLOSE, FETCH, LIST_OFFSETS, METADATA, FakeKafka, Log, serving
 from tests.kit.spark.files import START_MS, Files, Share, batch, batches, marker

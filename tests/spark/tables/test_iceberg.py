@@ -15,14 +15,14 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table as Loaded
 
 from kafkawire.objectstore.url import parse_tier
-from kafkawire.spark.pipeline.runs import FileFacts
-from kafkawire.spark.pipeline.state import TableState
+from kafkawire.spark.model.source import SourceError
+from kafkawire.spark.pipeline.jobs.runs import FileFacts
+from kafkawire.spark.pipeline.jobs.state import TableState
 from kafkawire.spark.pipeline.tables import commit as committing
 from kafkawire.spark.pipeline.tables.commit import CommitError, Conflict
 from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
 from kafkawire.spark.pipeline.tables.ownership import own
 from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import SourceError
 from tests.kit.minio import SECRET, USER, Minio
 from tests.kit.spark import lake
 from tests.kit.spark.lake import SCHEMA, at_once, drive_at_once, job, record

@@ -20,7 +20,7 @@ from kafkawire.spark.audit.job import audit
 from kafkawire.spark.audit.through import through_spark
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Executor, OnSpark
-from kafkawire.spark.pipeline.job import Job, parse
+from kafkawire.spark.pipeline.jobs.job import Job, parse
 from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
 from kafkawire.spark.source.files.open import open_place
 from tests.kit.minio import Minio

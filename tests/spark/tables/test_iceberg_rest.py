@@ -17,10 +17,11 @@ import requests
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table as Loaded
 
-from kafkawire.spark.pipeline.job import Job
-from kafkawire.spark.pipeline.runs import FileFacts
-from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.state import TableState
+from kafkawire.spark.model.source import SourceError
+from kafkawire.spark.pipeline.jobs.job import Job
+from kafkawire.spark.pipeline.jobs.runs import FileFacts
+from kafkawire.spark.pipeline.jobs.section import JobError
+from kafkawire.spark.pipeline.jobs.state import TableState
 from kafkawire.spark.pipeline.tables import commit as committing
 from kafkawire.spark.pipeline.tables import iceberg_catalog
 from kafkawire.spark.pipeline.tables.commit import CommitError
@@ -28,7 +29,6 @@ from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
 from kafkawire.spark.pipeline.tables.ownership import own
 from kafkawire.spark.pipeline.tables.port import open_table_at
 from kafkawire.spark.source.files.open import open_place
-from kafkawire.spark.source.model import SourceError
 from tests.kit.spark import lake
 from tests.kit.spark.lake import SCHEMA, record
 from tests.kit.spark.rest_catalog import BUSY, CONFLICT, FAULTS, Front, in_sqlite

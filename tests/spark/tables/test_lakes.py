@@ -13,8 +13,8 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.job import Job
-from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.pipeline.jobs.job import Job
+from kafkawire.spark.pipeline.jobs.section import JobError
 from kafkawire.spark.pipeline.tables.port import Table, open_table
 from kafkawire.spark.source.files.locations import FolderPlace
 from kafkawire.spark.source.files.open import open_place

@@ -19,9 +19,9 @@ from pyiceberg.table import Table as Loaded
 
 from kafkawire.spark.pipeline import engine
 from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.runs import FileFacts
-from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.state import TableState
+from kafkawire.spark.pipeline.jobs.runs import FileFacts
+from kafkawire.spark.pipeline.jobs.section import JobError
+from kafkawire.spark.pipeline.jobs.state import TableState
 from kafkawire.spark.pipeline.tables import delta
 from kafkawire.spark.pipeline.tables.delta import DeltaTable
 from kafkawire.spark.pipeline.tables.iceberg import IcebergTable

@@ -15,7 +15,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from kafkawire.spark.pipeline.engine import Engine
-from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.pipeline.jobs.section import JobError
 from kafkawire.spark.pipeline.tables.port import open_table
 from kafkawire.spark.source.files.open import open_place
 from tests.kit.spark.inline import Inline

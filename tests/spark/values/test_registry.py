@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from kafkawire.spark.pipeline import registry as module
-from kafkawire.spark.pipeline.registry import Registry, RegistryError
+from kafkawire.spark.pipeline.values import registry as module
+from kafkawire.spark.pipeline.values.registry import Registry, RegistryError
 from tests.kit.spark.registry import FakeRegistry
 
 TEXT = '"string"'

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kafkawire.spark.model.source import SourceError
 from kafkawire.spark.pipeline.values import rows
 from kafkawire.spark.pipeline.values.converters import converter, resolve
 from kafkawire.spark.pipeline.values.framing import BadValue, message_path, number_of
@@ -22,7 +23,6 @@ from kafkawire.spark.pipeline.values.shred import (
     struct,
 )
 from kafkawire.spark.pipeline.values.spec import Format, ValueFormatError, checked_columns
-from kafkawire.spark.source.model import SourceError
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from kafkawire.spark.pipeline.naming import described
-from kafkawire.spark.pipeline.runs import FileFacts, RunRecord
-from kafkawire.spark.source.model import PartitionRange, SourceError
+from kafkawire.spark.model.source import PartitionRange, SourceError
+from kafkawire.spark.pipeline.jobs.naming import described
+from kafkawire.spark.pipeline.jobs.runs import FileFacts, RunRecord
 
 TRIES = 20
 """Attempts of a commit, each after another writer's commit: at most a minute, with the waits."""

@@ -21,8 +21,8 @@ from deltalake import CommitProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from kafkawire.spark.pipeline.job import Job
-from kafkawire.spark.pipeline.runs import FileFacts, RunRecord
+from kafkawire.spark.pipeline.jobs.job import Job
+from kafkawire.spark.pipeline.jobs.runs import FileFacts, RunRecord
 from kafkawire.spark.pipeline.tables.commit import (
     CommitError,
     Conflict,

@@ -24,9 +24,9 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.transforms import DayTransform, IdentityTransform
 
-from kafkawire.spark.pipeline.job import Job
-from kafkawire.spark.pipeline.runs import FileFacts, RunRecord
-from kafkawire.spark.pipeline.state import Expiry, TableState
+from kafkawire.spark.pipeline.jobs.job import Job
+from kafkawire.spark.pipeline.jobs.runs import FileFacts, RunRecord
+from kafkawire.spark.pipeline.jobs.state import Expiry, TableState
 from kafkawire.spark.pipeline.tables.commit import (
     CommitError,
     Conflict,

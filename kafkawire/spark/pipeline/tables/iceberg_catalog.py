@@ -31,12 +31,12 @@ from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpd
 from sqlalchemy import URL
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from kafkawire.spark.pipeline.job import Job
-from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.model.source import SourceError
+from kafkawire.spark.pipeline.jobs.job import Job
+from kafkawire.spark.pipeline.jobs.section import JobError
 from kafkawire.spark.pipeline.tables.commit import CommitError, Conflict
 from kafkawire.spark.pipeline.tables.locations import iceberg_properties, location
 from kafkawire.spark.pipeline.tables.ownership import VARIABLE, is_secret
-from kafkawire.spark.source.model import SourceError
 
 if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place

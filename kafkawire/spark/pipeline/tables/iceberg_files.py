@@ -22,8 +22,8 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
-from kafkawire.spark.pipeline.job import PartitionColumn
-from kafkawire.spark.pipeline.runs import FileFacts
+from kafkawire.spark.pipeline.jobs.job import PartitionColumn
+from kafkawire.spark.pipeline.jobs.runs import FileFacts
 from kafkawire.spark.pipeline.tables.commit import CommitError, facts
 
 EPOCH = date(1970, 1, 1)

@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.spark.pipeline.job import Job, PartitionColumn, SourceSection, TableSpec
-from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.state import TableState
+from kafkawire.spark.model.source import Source
+from kafkawire.spark.pipeline.jobs.job import Job, PartitionColumn, SourceSection, TableSpec
+from kafkawire.spark.pipeline.jobs.section import JobError
+from kafkawire.spark.pipeline.jobs.state import TableState
 from kafkawire.spark.pipeline.values.spec import Format
-from kafkawire.spark.source.model import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ def own(state: TableState, job: Job, schema: pa.Schema | None) -> None:
         _check(known, job)
     if schema is None:
         return
-    from kafkawire.spark.pipeline.layout import check_evolution, described
+    from kafkawire.spark.pipeline.jobs.layout import check_evolution, described
 
     plain = _description(job, described(schema))
     if known is None:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kafkawire.spark.pipeline.job import Job
-from kafkawire.spark.pipeline.runs import FileFacts, RunRecord
-from kafkawire.spark.pipeline.state import SNAPSHOT_EVERY, TableSnapshot, TableState
+from kafkawire.spark.pipeline.jobs.job import Job
+from kafkawire.spark.pipeline.jobs.runs import FileFacts, RunRecord
+from kafkawire.spark.pipeline.jobs.state import SNAPSHOT_EVERY, TableSnapshot, TableState
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from kafkawire.spark.pipeline.job import DELTA, ICEBERG, Job
-from kafkawire.spark.pipeline.runs import FileFacts, RunRecord
-from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.state import TableState
+from kafkawire.spark.pipeline.jobs.job import DELTA, ICEBERG, Job
+from kafkawire.spark.pipeline.jobs.runs import FileFacts, RunRecord
+from kafkawire.spark.pipeline.jobs.section import JobError
+from kafkawire.spark.pipeline.jobs.state import TableState
 from kafkawire.spark.pipeline.tables.ownership import described_job
 
 if TYPE_CHECKING:

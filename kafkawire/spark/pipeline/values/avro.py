@@ -15,11 +15,11 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from kafkawire.spark.pipeline import registry as schema_registry
-from kafkawire.spark.pipeline.registry import Registry
+from kafkawire.spark.pipeline.values import registry as schema_registry
 from kafkawire.spark.pipeline.values import shred
 from kafkawire.spark.pipeline.values.avro_types import AvroColumns, plain_numbers, self_contained
 from kafkawire.spark.pipeline.values.framing import NUMBER_END, BadValue, number_of
+from kafkawire.spark.pipeline.values.registry import Registry
 from kafkawire.spark.pipeline.values.spec import ValueFormatError
 
 Read = Callable[[bytes], Any]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from kafkawire.spark.pipeline.registry import Registry, registry
 from kafkawire.spark.pipeline.values import spec
+from kafkawire.spark.pipeline.values.registry import Registry, registry
 from kafkawire.spark.pipeline.values.spec import Format, ValueFormatError, checked_columns
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
-from kafkawire.spark.pipeline import registry as schema_registry
-from kafkawire.spark.pipeline.registry import Registry
+from kafkawire.spark.pipeline.values import registry as schema_registry
 from kafkawire.spark.pipeline.values import shred
 from kafkawire.spark.pipeline.values.framing import BadValue, message_path, number_of
 from kafkawire.spark.pipeline.values.protobuf_types import (
@@ -28,6 +27,7 @@ from kafkawire.spark.pipeline.values.protobuf_types import (
     message_of,
     name_at,
 )
+from kafkawire.spark.pipeline.values.registry import Registry
 from kafkawire.spark.pipeline.values.spec import ValueFormatError
 
 MAIN = "the-schema.proto"  # file name of a registered schema, which has no name

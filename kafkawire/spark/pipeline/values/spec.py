@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from kafkawire.spark.source.model import SourceError
+from kafkawire.spark.model.source import SourceError
 
 BYTES, TEXT, JSON, AVRO, PROTOBUF = "bytes", "text", "json", "avro", "protobuf"
 FORMATS = (BYTES, TEXT, JSON, AVRO, PROTOBUF)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from matplotlib.patches import Patch
 
-from kafkawire.spark.reports.measures import number, several
 from kafkawire.spark.reports.plots import common
-from kafkawire.spark.reports.strip import CELLS
+from kafkawire.spark.reports.stats.measures import number, several
+from kafkawire.spark.reports.stats.strip import CELLS
 
 STRIPS = 500
 """Maximum number of strips; partitions with problems come first, then the largest."""

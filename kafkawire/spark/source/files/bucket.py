@@ -24,8 +24,8 @@ from kafkawire.objectstore.port import Objects
 from kafkawire.objectstore.retrying import ATTEMPTS, RetryingObjects
 from kafkawire.objectstore.s3 import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Access, S3Provider
 from kafkawire.objectstore.url import TierUrl
+from kafkawire.spark.model.source import MAX_REQUESTS
 from kafkawire.spark.source.files.locations import MAX_GET_BYTES, Place, PlaceError
-from kafkawire.spark.source.model import MAX_REQUESTS
 
 CONNECTIONS = MAX_REQUESTS + 8
 """Connections kept by a client, for concurrent reads and writes."""

@@ -9,9 +9,9 @@ from kafkawire.codec.batches import HEAD_BYTES, iter_batches, read_head
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment.format import SparseIndex
 from kafkawire.codec.types import Buffer
+from kafkawire.spark.model.source import DamagedData, PartitionRange, Piece
 from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.read_ahead import Load
-from kafkawire.spark.source.model import DamagedData, PartitionRange, Piece
 
 
 class BatchRun(NamedTuple):

@@ -22,7 +22,7 @@ from kafkawire.objectstore.keys import check_key
 from kafkawire.objectstore.port import MAX_DELETE, TOO_LARGE, Objects
 from kafkawire.objectstore.staging import UNFINISHED, SharedStaging
 from kafkawire.objectstore.url import TierUrl
-from kafkawire.spark.source.model import SourceError
+from kafkawire.spark.model.source import SourceError
 
 if TYPE_CHECKING:
     from kafkawire.objectstore.s3 import Access

@@ -18,8 +18,8 @@ from kafkawire.codec.segment.format import (
     read_trailer,
     section_body,
 )
+from kafkawire.spark.model.source import Piece
 from kafkawire.spark.source.files.locations import Place, PlaceError
-from kafkawire.spark.source.model import Piece
 
 FILES_KEPT = 4096
 """Files whose results are cached: tasks of a process read the same files."""

@@ -12,11 +12,11 @@ from kafkawire.codec.format_errors import FormatError
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import CURRENT, DELTAS, SNAPSHOTS, delta_key, sequence_of
 from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest, refresh_manifest
-from kafkawire.spark.source.broker_queries import BrokerQueries
+from kafkawire.spark.brokers.queries import BrokerQueries
+from kafkawire.spark.model.source import SourceError
 from kafkawire.spark.source.files.locations import FolderPlace, Place
 from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.files.spans import Sheet
-from kafkawire.spark.source.model import SourceError
 
 logger = logging.getLogger(__name__)
 

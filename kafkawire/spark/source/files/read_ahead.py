@@ -18,9 +18,9 @@ from typing import NamedTuple
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import SparseIndex
 from kafkawire.codec.types import Buffer
+from kafkawire.spark.model.source import Piece
 from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.parallel_reads import FileRange, Plan, ReadsInFlight, Step
-from kafkawire.spark.source.model import Piece
 
 RUN_BYTES = 8 << 20
 """Bytes per request, and decoded at a time. Below 4 MiB the overhead of requests is noticeable."""

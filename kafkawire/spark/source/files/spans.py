@@ -18,7 +18,7 @@ from kafkawire.manifest.columns import Columns
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.format import first_entries
 from kafkawire.manifest.keys import segment_key
-from kafkawire.spark.source.model import Piece
+from kafkawire.spark.model.source import Piece
 
 Array = Any
 """A numpy array of int64."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from kafkawire.codec.batches import CONTROL, iter_batches, records
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.format_errors import FormatError
+from kafkawire.spark.model.source import DamagedData, Piece
 from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.read_ahead import read_index
-from kafkawire.spark.source.model import DamagedData, Piece
 
 SEARCH_BYTES = 256 << 10
 """Bytes read at a time. The first block that may have the time nearly always has it."""

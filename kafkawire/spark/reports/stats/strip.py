@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkawire.spark.source.model import PartitionRange
+from kafkawire.spark.model.source import PartitionRange
 
 CELLS = 160
 """Cells of a partition's strip on the map: each is some pixels wide."""

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkawire.spark.pipeline.job import ICEBERG, Job, PartitionColumn
-from kafkawire.spark.pipeline.naming import Values
-from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.source.columns import INDEX_NAME, NATIVE, Selection
+from kafkawire.spark.model.columns import INDEX_NAME, NATIVE, Selection
+from kafkawire.spark.pipeline.jobs.job import ICEBERG, Job, PartitionColumn
+from kafkawire.spark.pipeline.jobs.naming import Values
+from kafkawire.spark.pipeline.jobs.section import JobError
 
 DEAD_SCHEMA = pa.schema(
     [

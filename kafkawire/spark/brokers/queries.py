@@ -18,7 +18,7 @@ from kafkawire.client.offsets import READ_COMMITTED as COMMITTED_LEVEL
 from kafkawire.client.offsets import READ_UNCOMMITTED as UNCOMMITTED_LEVEL
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import ZERO_UUID
-from kafkawire.spark.source.model import READ_COMMITTED, Source, SourceError
+from kafkawire.spark.model.source import READ_COMMITTED, Source, SourceError
 
 BOOTSTRAP = "kafka.bootstrap.servers"
 """The option with the bootstrap servers."""

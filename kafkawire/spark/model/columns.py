@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkawire.spark.source.model import SourceError
+from kafkawire.spark.model.source import SourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa

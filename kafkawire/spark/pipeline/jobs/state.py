@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkawire.spark.pipeline.runs import (
+from kafkawire.spark.pipeline.jobs.runs import (
     Done,
     FileFacts,
     Run,

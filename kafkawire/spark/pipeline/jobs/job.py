@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkawire.client.address import split_address
-from kafkawire.spark.pipeline.section import JobError, JobSection
+from kafkawire.spark.model.source import MAX_REQUESTS, READ_COMMITTED, READ_UNCOMMITTED, Source
+from kafkawire.spark.pipeline.jobs.section import JobError, JobSection
 from kafkawire.spark.pipeline.values.spec import Format
-from kafkawire.spark.source.model import MAX_REQUESTS, READ_COMMITTED, READ_UNCOMMITTED, Source
 
 EARLIEST, LATEST = "earliest", "latest"
 PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"

@@ -18,7 +18,7 @@ import urllib.request
 from functools import cache
 from typing import Any, NamedTuple
 
-from kafkawire.spark.source.model import SourceError
+from kafkawire.spark.model.source import SourceError
 
 USER_INFO = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
 TIMEOUT_S = 10.0

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kafkawire.spark.source.model import PartitionRange
+from kafkawire.spark.model.source import PartitionRange
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """The folder of nulls and of empty strings, as in Hive and Spark."""

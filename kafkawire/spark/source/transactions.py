@@ -18,9 +18,9 @@ from kafkawire.codec.segment.format import (
     read_trailer,
     section_body,
 )
+from kafkawire.spark.model.source import PartitionRange, Piece, SourceError
 from kafkawire.spark.source.catalog import SourceCatalog
 from kafkawire.spark.source.files.locations import Place
-from kafkawire.spark.source.model import PartitionRange, Piece, SourceError
 
 Aborted = tuple[int, int, int]
 """Producer id, first offset, last offset."""

@@ -1,6 +1,6 @@
 """A run: its intent (Run), the results of its tasks (Done), and its record (RunRecord).
 
-All three are JSON in the table's folder `_kafkawire/` (kafkawire.spark.pipeline.state). Pure.
+All three are JSON in the table's folder `_kafkawire/` (kafkawire.spark.pipeline.jobs.state). Pure.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from kafkawire.spark.model.source import Account, OffsetGap, PartitionRange, SourceError
 from kafkawire.spark.pipeline.values.spec import Format
-from kafkawire.spark.source.model import Account, OffsetGap, PartitionRange, SourceError
 
 VERSION = 1
 BYTES = Format()
@@ -50,7 +50,7 @@ class Share:
     """Account of the offsets of one range: rows + dead + all of `counts` = end - base.
 
     `rows` are in the table, `dead` in the dead letters; `counts`: number of offsets without a row,
-    by reason (kafkawire.spark.source.model.REASONS); `gaps`: the first ranges of those.
+    by reason (kafkawire.spark.model.source.REASONS); `gaps`: the first ranges of those.
     """
 
     range: PartitionRange

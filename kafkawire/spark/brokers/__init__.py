@@ -1,0 +1,1 @@
+"""Requests to brokers from Spark's drivers and tasks."""
