@@ -81,14 +81,17 @@ clean:
 	fi; \
 	sh .ci/venv.sh "$$found" .venv
 
+# pip shows what it downloads, as the first time takes minutes.
 .venv/.installed: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable .
+	@echo "Installing kafkawire into .venv, once: half a minute to two"
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install --editable .
 	@touch $@
 
 .venv/.dev: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@echo "Installing what the tests need into .venv, once: two to five minutes"
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install --editable '.[dev]'
 	@touch $@ .venv/.installed
 
 .venv/.bench: pyproject.toml .venv/.dev
@@ -97,13 +100,15 @@ clean:
 
 # What pip does not have: kcat, PostgreSQL and a Java, from Debian, where this may be done.
 .venv/.system: .ci/system.sh | .venv/bin/python
-	sh .ci/system.sh
+	@echo "Installing programs of Debian that tests use, once"
+	@sh .ci/system.sh
 	@touch $@
 
 # Apache Kafka's own tools, Delta's and Iceberg's code for Spark, where there is a Java to run them.
 java: | .venv/bin/python
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then \
 	  for jars in tables catalog kafka; do \
+	    echo "Jars of tests/jars/$$jars: downloaded once"; \
 	    sh tests/jars/install.sh $$jars >/dev/null || echo "no jars of tests/jars/$$jars"; \
 	  done; \
 	else echo "no Java or no Maven here: tests marked java are skipped"; fi
@@ -121,6 +126,7 @@ minio: .venv/.dev
 programs:
 	@for each in franz-go:go rdkafka:cargo helm:go; do \
 	  if command -v $${each#*:} >/dev/null; then \
+	    echo "Program of tests/programs/$${each%:*}: built once, one to five minutes"; \
 	    sh tests/programs/install.sh $${each%:*} >/dev/null || echo "no program of $${each%:*}"; \
 	  else echo "no $${each#*:} here: the test of $${each%:*} is skipped"; fi; \
 	done

@@ -21,10 +21,13 @@ SETTINGS = {"--set": {**BROKER_CONFIGS, **TOPIC_CONFIGS}, "--config": TOPIC_CONF
 
 
 def documented() -> Iterator[str]:
-    """Every command line of kafkawire in a block of a document, without pipes and comments."""
+    """Every command line of kafkawire in a block of a document, without pipes and comments; also
+    those that a container runs."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-        for line in re.findall(r"^\$ (?:\S*/)?kafkawire (.*)$", text, re.MULTILINE):
+        container = r"docker run .*? kafkawire(?:-spark)? |kubectl exec \S+ -- kafkawire "
+        start = rf"^\$ (?:(?:\S*/)?kafkawire |{container})"
+        for line in re.findall(rf"{start}(.*)$", text, re.MULTILINE):
             yield re.split(r"\s[|#>](?:\s|$)", line)[0]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import tomllib
 from pathlib import Path
@@ -18,10 +19,12 @@ import yaml
 from kafkawire.cli.serving.sources import collect
 from kafkawire.cli.shared.options import parse_advertised, parse_listeners
 from tests.deploy.dockerfile import DOCKERFILE, ROOT, inherited, stages
+from tests.documents.pages import block, lines, sections
 from tests.kit.programs import program
 
 CHART = ROOT / "deploy" / "helm" / "kafkawire"
 KUBERNETES = "1.31"
+DEPLOYMENT = "docs/deployment.md"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 ALL_ON = {
     "settings": {"num.partitions": 3, "journal.bytes": 134217728, "flush": "os"},
@@ -214,6 +217,32 @@ def test_wrong_values_are_refused(values: dict[str, Any], named: str) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert named in done.stderr
+
+
+def documented() -> list[list[str]]:
+    """The words after `helm install events CHART` of each such line in docs/deployment.md."""
+    found = [shlex.split(line.command) for line in lines(DEPLOYMENT, "Kubernetes")]
+    start = ["helm", "install", "events", "deploy/helm/kafkawire"]
+    return [words[4:] for words in found if words[:4] == start]
+
+
+@pytest.mark.slow
+def test_documented_installations_render(tmp_path: Path) -> None:
+    (tmp_path / "my-values.yaml").write_text(block(DEPLOYMENT, "Kubernetes", "yaml"))
+    rendered = []
+    for words in documented():
+        command = [str(program("helm")), "template", "events", str(CHART), *words]
+        command += ["--namespace", "data", "--kube-version", KUBERNETES]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        rendered.append(done.stdout)
+    with_registry, with_values = rendered
+    assert "REGISTRY/kafkawire:" in with_registry
+    for name in ("kafkawire-postgres", "kafkawire-s3", "events.example.org", "100Gi"):
+        assert name in with_values
+    address = "events-kafkawire.NAMESPACE.svc.cluster.local:9092"
+    assert address in sections(DEPLOYMENT)["Kubernetes"]
+    assert address.replace("NAMESPACE", "data") in with_values
 
 
 def test_every_value_is_in_the_schema_and_has_a_default() -> None:

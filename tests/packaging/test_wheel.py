@@ -10,13 +10,17 @@ Covers: kafkawire.__main__, kafkawire.cli.version.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import venv
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from email.parser import Parser
@@ -24,7 +28,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.testing.process import BrokerProcess
+from tests.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -105,7 +109,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     source = tmp_path_factory.mktemp("source") / "kafkawire"
     source.mkdir()
     ignored = shutil.ignore_patterns("__pycache__")
-    for name in ("kafkawire", "docs"):
+    for name in ("kafkawire", "docs", "deploy"):
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     (source / "tests").mkdir()
     (source / "tests" / "test_something.py").touch()  # setuptools would take it into the sdist
@@ -174,6 +178,8 @@ def test_sdist_has_required_files(built: Built) -> None:
     with tarfile.open(built.sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
     assert {"LICENSE", "README.md", "CHANGELOG.md", "docs/tiering.md", "pyproject.toml"} <= inside
+    assert {"Dockerfile", "docker-compose.yml", "docs/alerts.rules.yml"} <= inside
+    assert {"deploy/docker/health", "deploy/helm/kafkawire/Chart.yaml"} <= inside
     assert {name.partition("/")[0] for name in inside}.isdisjoint({"tests", "bench", "log"})
 
 
@@ -183,23 +189,61 @@ def test_installed_version(python: Path, project: Path) -> None:
     assert run(python.with_name("kafkawire"), "version", cwd=project) == printed
 
 
-def test_serve_next_to_packages_of_same_names(
-    python: Path, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`python -m kafkawire serve` puts the working folder first on the path, also in the child
-    processes of the broker: this one has a remote tier, so it starts a storage process."""
-    monkeypatch.chdir(project)
+def test_every_console_script_runs(python: Path, project: Path) -> None:
+    names = [name for name, _ in _console_scripts()]
+    assert "kafkawire" in names
+    for name in names:
+        assert "Usage:" in run(python.with_name(name), "--help", cwd=project)
+
+
+def test_every_group_of_commands_runs(python: Path, project: Path) -> None:
+    """Its modules are in the wheel: a group is imported when it is named."""
+    printed = run(python.with_name("kafkawire"), "--help", cwd=project)
+    commands = re.findall(r"^  ([a-z]+)  ", printed.partition("Commands:")[2], re.MULTILINE)
+    assert {"serve", "topics", "pipeline"} <= set(commands)
+    for command in commands:
+        assert "Usage:" in run(python.with_name("kafkawire"), command, "--help", cwd=project)
+
+
+def _console_scripts() -> list[tuple[str, str]]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return list(project["scripts"].items())
+
+
+@contextmanager
+def _served(python: Path, project: Path) -> Iterator[tuple[str, Path]]:
+    """The address of a broker that the installed wheel runs in a project, and its output."""
+    output = project / "broker.log"
     serve = [str(python), "-m", "kafkawire", "serve", "--listen", "127.0.0.1:0"]
     serve += ["--data", "data", "--tier", str(project / "tier")]
-    monkeypatch.setattr(BrokerProcess, "command", lambda self: serve)
-    with BrokerProcess("data", environ={"PYTHONPATH": ""}) as broker:
-        server = ("--server", broker.bootstrap)
+    environ = {**os.environ, "PYTHONPATH": ""}
+    with output.open("w") as log:
+        child = subprocess.Popen(serve, cwd=project, env=environ, stdout=log, stderr=log)
+    try:
+        address = wait_until(lambda: _listens(output.read_text()), "the address of the broker")
+        yield address, output
+    finally:
+        child.terminate()
+        assert child.wait(60) == 0, output.read_text()
+
+
+def _listens(output: str) -> str:
+    """The address in the broker's output; empty: it is not there yet."""
+    found = re.search(r"listens on (\S+);", output)
+    return found[1] if found else ""
+
+
+def test_serve_next_to_packages_of_same_names(python: Path, project: Path) -> None:
+    """`python -m kafkawire serve` puts the working folder first on the path, also in the child
+    processes of the broker: this one has a remote tier, so it starts a storage process."""
+    with _served(python, project) as (address, output):
+        server = ("--server", address)
         run(python, "-m", "kafkawire", "topics", "create", "greetings", *server, cwd=project)
-        printed = run(python, "round_trip.py", broker.bootstrap, cwd=project)
+        printed = run(python, "round_trip.py", address, cwd=project)
         status = run(python, "-m", "kafkawire", "tier", "status", *server, cwd=project)
     assert printed == "log.loader one two\n"
     assert "greetings" in status
-    assert "Traceback" not in broker.output
+    assert "Traceback" not in output.read_text()
 
 
 def test_pytest_plugin_of_installed_wheel(python: Path, project: Path) -> None:
