@@ -27,6 +27,7 @@ from kafkawire.client.offsets import (
 from kafkawire.client.producing import append
 from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.murmur2 import key_partition
 from kafkawire.testing.process import setting_text
 
 CREATE_TOPICS = 19
@@ -87,31 +88,34 @@ class TopicProducer:
         *,
         key: bytes | None = None,
         headers: Sequence[tuple[str, bytes | None]] = (),
-        partition: int = 0,
+        partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> int:
         """Append a record and return its offset; a topic that does not exist is created. `value`
-        None: a tombstone. BrokerError."""
+        None: a tombstone; `partition` None: by the hash of the key as Kafka's clients for Java
+        choose it, 0 without a key. BrokerError."""
         when = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
         batch = pack([Record(0, when, key, value, headers)])
-        to = topic, partition
         with Cluster(self._bootstrap, "bootstrap") as cluster:
-            found = append(cluster, self._leader(cluster, to), {to: batch})[to]
+            led_by = self._leaders(cluster, topic)
+            if partition is None:
+                partition = 0 if key is None else key_partition(key, len(led_by))
+            to = topic, partition
+            if to not in led_by:
+                raise BrokerError(f"{topic}:{partition}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            found = append(cluster, led_by[to], {to: batch})[to]
         check(f"{topic}:{partition}", found.code, found.message)
         return int(found.base_offset)
 
-    def _leader(self, cluster: Cluster, partition: Partition) -> int:
-        name = partition[0]
+    def _leaders(self, cluster: Cluster, topic: str) -> dict[Partition, int]:
+        """Return the leaders of a topic's partitions; create it if it does not exist."""
         try:
-            led_by = leaders(cluster, [name])
+            return leaders(cluster, [topic])
         except BrokerError as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            create_topic(self._bootstrap, name, -1)
-            led_by = leaders(cluster, [name])
-        if partition not in led_by:
-            raise BrokerError(f"{name}:{partition[1]}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return led_by[partition]
+        create_topic(self._bootstrap, topic, -1)
+        return leaders(cluster, [topic])
 
 
 class TopicConsumer:

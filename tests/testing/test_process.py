@@ -181,6 +181,44 @@ sys.stdin.read()
 """
 
 
+TEST = """
+import os
+import time
+from kafkawire.testing.forks import shared
+
+
+def test_that_is_killed(kafkawire_broker, kafkawire_session_broker):
+    brokers = kafkawire_broker.pid, kafkawire_session_broker.pid
+    print("PIDS", *brokers, shared()._process.pid, os.getpid(), flush=True)
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_brokers_end_with_a_killed_pytest(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(TEST)
+    command = [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", "test_it.py"]
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
+    with subprocess.Popen(
+        [*command, "--basetemp", str(tmp_path / "temp")],
+        cwd=tmp_path,
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        line = next(line for line in parent.stdout if "PIDS" in line)
+        pids = [int(word) for word in line.partition("PIDS")[2].split()]
+        assert len(pids) == 4
+        assert not any(map(ended, pids))
+        parent.kill()
+    end = time.monotonic() + 60
+    while not all(map(ended, pids)):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def ended(pid: int) -> bool:
     """Whether there is no such process, or it waits for its parent to notice its end."""
     try:

@@ -116,6 +116,27 @@ def test_broker_may_be_restarted(
     assert [row.value for row in kafkawire_consumer.read("t", 2)] == [b"before", b"after"]
 
 
+def test_key_chooses_the_partition(
+    kafkawire_session_broker: BrokerProcess,
+    kafkawire_topics: TopicFactory,
+    kafkawire_producer: TopicProducer,
+    kafkawire_consumer: TopicConsumer,
+) -> None:
+    """As Kafka's clients do by murmur2."""
+    topic = kafkawire_topics(5)
+    servers = kafkawire_session_broker.bootstrap
+    other = Producer({"bootstrap.servers": servers, "partitioner": "murmur2"})
+    for key in (b"a", b"b", b"c", b"customer-7"):
+        kafkawire_producer.send(topic, b"", key=key)
+        other.produce(topic, b"", key)
+    assert other.flush(30) == 0
+    found = kafkawire_consumer.read(topic, 8)
+    partitions: dict[bytes | None, set[int]] = {}
+    for row in found:
+        partitions.setdefault(row.key, set()).add(row.partition)
+    assert [len(each) for each in partitions.values()] == [1, 1, 1, 1]
+
+
 def test_names_of_topics() -> None:
     assert unique_name("test_a[x y/z-1]").startswith("test_a-x-y-z-1-")
     assert len(unique_name("x" * 300)) < 249
