@@ -51,9 +51,9 @@ def test_database_that_is_not_metadata_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "other" / "metadata.db")) as connection, connection:
         connection.execute("CREATE TABLE t (x)")
     for folder, words in (("text", "not a database"), ("other", "not a metadata database"),
-                          ("none", "does not exist")):  # fmt: skip
+                          ("none", "it must be a data folder")):  # fmt: skip
         shown = run(app, ["metadata", "version", "--data", str(tmp_path / folder)])
-        assert (shown.exit_code, shown.stderr.count("\n")) == (1, 1)
+        assert (shown.exit_code, shown.stderr.count("\n")) == (2 if folder == "none" else 1, 1)
         assert words in shown.stderr
     assert run(app, ["metadata", "version", "--metadata", "mysql://h/d"]).exit_code == 2
 

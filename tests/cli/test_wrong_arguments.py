@@ -14,6 +14,7 @@ import pytest
 import typer
 
 from kafkawire.cli.app import app
+from kafkawire.cli.command import value_name
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 
@@ -21,7 +22,38 @@ NOWHERE = "127.0.0.1:1"
 WRONG = (
     "", "x", "-1", "0", "9" * 40, "nan", "1e400", "é" * 3_000, "a=b", ":", "t:x", "h:99999",
     "a b", "{", "../..", "/dev/null", "no/such/place", "s3://", "mysql://u:secret@h/d", "\t",
+    "1,2", "0x10", "-1h", "@", "2026-99-99", "t:0-99999999999", "\x1b[31m", "--",
 )  # fmt: skip
+NEVER_VALID = {
+    "N": ("", "x", "9" * 40, "nan", "1e400", "1,2", "0x10", "-99999999999999999999"),
+    "TIME": ("", "x", "9" * 40, "@", "@-1", "2026-99-99", "-1y", "1h"),
+    "DURATION": ("", "x", "-1h", "9" * 40, "1y"),
+    "MINUTES": ("", "x", "-1", "9" * 40),
+    "HOST:PORT": ("", "x", ":", "h:99999", "h:-1", "a b", "h:1,,"),
+    "HOST:PORT|DIR": ("x", "h:99999", "no/such/place", "s3://b/p", "/dev/null"),
+    "PLACE": ("", "x", "offset:x", "offset:-1", "time:", "@", "2026-99-99"),
+    "START..END": ("", "x", "1", "..", "2..1", "-1..2", "0.." + "9" * 40),
+    "NAME=VALUE": ("", "x", "=", "=x"),
+    "BYTES/s": ("", "x", "-1", "9" * 40, "1e3"),
+    "LEVEL": ("", "x"),
+    "STATE": ("", "x", "nosuch"),
+    "STORAGE": ("", "x"),
+    "TYPE": ("", "x"),
+    "SHELL": ("", "x"),
+    "FILE": ("", "no/such/place", "/"),
+    "TOPIC...": ("",),
+    "GROUP...": ("",),
+    "[GROUP...]": ("",),
+    "GROUP": ("",),
+    "TOPIC:PARTITION": ("", "x", "t:", "t:0,1", "t:-1", "t:x"),
+    "TOPIC[:0,1,4-6]": ("", ":0", "t:", "t:x", "t:3-1", "t:0-99999999999"),
+    "TRANSACTIONAL_ID...": ("",),
+    "DEST": ("", "/dev/null"),
+    "[SRC]": ("no/such/place",),
+}
+"""Values by the name that the help gives them, which no command accepts."""
+OF_CLIENTS = {("consume", "group"), ("offsets describe", "group"), ("serve", "config")}
+"""Options of such a name that have an empty value as default, or are read by `serve`."""
 SLOW = ("serve", "tier-restore")
 """They open folders and object stores before they find that a value is wrong."""
 NEEDS_SPARK = ("pipeline",)
@@ -91,11 +123,38 @@ def check(path: tuple[str, ...], words: list[str]) -> Any:
     assert result.exit_code in (0, 1, 2), about
     assert "Traceback" not in result.stderr, about
     assert "secret" not in result.stderr, about
-    if result.exit_code and "Usage:" not in result.stderr and "{" not in result.stdout:
+    if result.exit_code and "{" not in result.stdout:
         said = [line for line in result.stderr.splitlines() if line.startswith("kafkawire: ")]
         assert said, about
         assert len(result.stderr) < 20_000, about
+        assert result.exit_code == 1 or len(result.stderr.splitlines()) == 1, about
+    if result.exit_code:
+        assert not list(Path.cwd().iterdir()), about
     return result
+
+
+def named_cases() -> Iterator[Any]:
+    for case in cases():
+        path, parameter = case.values
+        name = " ".join(path)
+        value = parameter.metavar if parameter.param_type_name == "argument" else None
+        value = value or value_name(parameter)
+        if value in NEVER_VALID and (name, parameter.name) not in OF_CLIENTS:
+            yield pytest.param(path, parameter, value, id=case.id, marks=case.marks)
+
+
+@pytest.mark.parametrize(("path", "parameter", "name"), list(named_cases()))
+def test_invalid_value_is_wrong_input(path: tuple[str, ...], parameter: Any, name: str) -> None:
+    """Exit code 2, one sentence, before any broker is asked."""
+    for value in NEVER_VALID[name]:
+        result = check(path, words_of(COMMANDS[path], parameter, value))
+        assert result.exit_code == 2, (path, parameter.name, value, result.stderr)
+        assert result.stdout == ""
+
+
+def test_names_of_values_are_checked() -> None:
+    used = {case.values[2] for case in named_cases()}
+    assert used == set(NEVER_VALID)
 
 
 @pytest.mark.parametrize(("path", "parameter"), list(cases()))

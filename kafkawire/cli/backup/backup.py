@@ -29,6 +29,7 @@ from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Data, Json, Metadata, Server
+from kafkawire.cli.shared.paths import check_metadata_url
 from kafkawire.cli.shared.units import count
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
@@ -67,7 +68,8 @@ def backup(
     folder, source = Path(dest), Path(data) / METADATA
     try:
         if not dest or "\0" in dest:
-            fail(OptionError("DEST", dest, "a new folder"), 2)
+            raise OptionError("DEST", dest, "a new folder")
+        check_metadata_url("--metadata", metadata)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             fail(f"{dest} is not empty: choose a new folder for the backup", 2)
         if not metadata and not source.is_file():
@@ -76,6 +78,8 @@ def backup(
                 "its metadata URL with --metadata",
                 2,
             )
+    except OptionError as error:
+        fail(error, 2)
     except OSError as error:
         fail(f"{error.filename} cannot be used: {error.strerror}", 2)
 

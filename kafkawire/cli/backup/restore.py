@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,9 +21,10 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.backup.backup import FORMAT, MANIFEST, METADATA, describe, sync
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Data, Json, Metadata
-from kafkawire.cli.shared.paths import refuse_full
+from kafkawire.cli.shared.paths import check_metadata_url, refuse_full
 from kafkawire.cli.shared.units import count
 from kafkawire.client.errors import ClientError
 from kafkawire.log.io.disk import DiskFileSystem
@@ -74,6 +76,7 @@ def restore(
     """
     if from_log == bool(source):
         fail("give either the folder of a backup or --from-log", 2)
+    _check(source, metadata, tier)
     if from_log:
         from kafkawire.cli.backup.restore_from_log import run
 
@@ -99,6 +102,20 @@ def restore(
             f"{count(manifest['group_records'], 'group record')}, verified; a backup has no other "
             "records"
         )
+
+
+def _check(source: str, metadata: str, tier: str) -> None:
+    """End the command with exit code 2 if one of its arguments is not valid."""
+    try:
+        check_metadata_url("--metadata", metadata)
+        if source and "://" not in source and not os.path.isdir(source):
+            raise OptionError("SRC", source, "the folder of a backup, or a backup.url")
+        if tier:
+            parse_tier(tier)
+    except OptionError as error:
+        fail(error, 2)
+    except ValueError as error:
+        fail(f"--tier: {error}", 2)
 
 
 @contextmanager

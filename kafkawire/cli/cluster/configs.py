@@ -14,7 +14,7 @@ import typer
 from kafkawire.cli.shared.options import OptionError, split_pair
 from kafkawire.cli.shared.outcomes import connected, print_results
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server, Wide
+from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server, Wide, not_empty
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 
@@ -40,7 +40,8 @@ Change = tuple[str, str | None, int]
 """Name, value, and SET or DELETE."""
 
 Topic = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="Settings of this topic.")
+    str | None,
+    typer.Option("--topic", metavar="TOPIC", callback=not_empty, help="Settings of this topic."),
 ]
 Broker = Annotated[
     int | None,
@@ -107,7 +108,7 @@ def change(
 
 
 def remove(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", callback=not_empty)],
     topic: Topic = None,
     broker: Broker = None,
     brokers_default: Brokers = False,

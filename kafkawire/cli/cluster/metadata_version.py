@@ -51,6 +51,8 @@ def version(
         check_metadata_url("--metadata", url)
     except OptionError as error:
         fail(error, 2)
+    if not url and not os.path.isdir(data):
+        fail(OptionError("--data", data, "a data folder"), 2)
     name = without_password(url) or os.path.join(data, "metadata.db")
     try:
         stored = _stored(data, url)

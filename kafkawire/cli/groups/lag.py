@@ -13,7 +13,7 @@ import typer
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json, print_json_line
-from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide
+from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.units import ago, count, parse_duration
 from kafkawire.client.cluster import Cluster
@@ -34,7 +34,10 @@ Lags = dict[str, int]
 
 def lag(
     groups: Annotated[
-        list[str] | None, typer.Argument(metavar="[GROUP...]", help="All groups if none is named.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[GROUP...]", callback=not_empty, help="All groups if none is named."
+        ),
     ] = None,
     partitions: Annotated[
         bool, typer.Option("--partitions", "-p", help="Show each partition.")

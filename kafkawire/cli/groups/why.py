@@ -12,7 +12,7 @@ from kafkawire.cli.groups.causes import Cause, Observation, OpenTransaction, cau
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import LOCAL, Json, Server
+from kafkawire.cli.shared.parameters import LOCAL, Group, Json, Server
 from kafkawire.cli.shared.units import parse_duration
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
@@ -27,7 +27,7 @@ MAX_OBSERVED_MS = 3_600_000
 
 
 def why(
-    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    group: Group,
     observe: Annotated[
         str,
         typer.Option(

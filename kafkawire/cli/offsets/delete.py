@@ -9,7 +9,7 @@ import typer
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected, error_text, report
 from kafkawire.cli.shared.output import fail
-from kafkawire.cli.shared.parameters import LOCAL, Json, Server
+from kafkawire.cli.shared.parameters import LOCAL, Group, Json, Server
 from kafkawire.cli.shared.partitions import parse_partitions
 from kafkawire.client.admin import delete_offsets
 from kafkawire.client.errors import ClientError
@@ -19,7 +19,7 @@ COLUMNS = ("topic", "partition", "committed")
 
 
 def delete(
-    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    group: Group,
     topic: Annotated[
         list[str],
         typer.Option(metavar="TOPIC[:0,1,...]", help="Partitions to forget; may be repeated."),

@@ -23,7 +23,7 @@ from kafkawire.cli.records.text import FORMAT_HELP, RecordError, as_json, format
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json_line
-from kafkawire.cli.shared.parameters import INT32, LOCAL, Server
+from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Server
 from kafkawire.cli.shared.partitions import parse_partitions, select
 from kafkawire.cli.shared.times import TIMES, parse_time
 from kafkawire.client.cluster import Cluster
@@ -126,7 +126,8 @@ OnlyPartition = Annotated[
     int | None, typer.Option(min=0, max=INT32, help="Read only this partition.")
 ]
 Most = Annotated[
-    int | None, typer.Option("--max", metavar="N", help="Stop after printing N records.")
+    int | None,
+    typer.Option("--max", min=0, max=INT64, metavar="N", help="Stop after printing N records."),
 ]
 Follow = Annotated[
     bool, typer.Option("--follow", "-f", help="Wait for new records at the log end.")
@@ -192,8 +193,6 @@ def consume(
     """
     try:
         chosen = _parse(topic, partition, start, until, tail, group, isolation, follow)
-        if at_most is not None and at_most < 0:
-            raise OptionError("--max", at_most, "a whole number of at least 0")
         filters = filters_of(key, grep, header)
         show = _printer(as_lines, template)
     except OptionError as error:

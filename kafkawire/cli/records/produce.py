@@ -16,7 +16,7 @@ from kafkawire.cli.records.text import Parsed, RecordError, encoded, record_of
 from kafkawire.cli.shared.options import OptionError, parse_choice, split_pair
 from kafkawire.cli.shared.outcomes import connected, fail_unless
 from kafkawire.cli.shared.output import fail
-from kafkawire.cli.shared.parameters import INT32, LOCAL, Server
+from kafkawire.cli.shared.parameters import INT32, LOCAL, Server, not_empty
 from kafkawire.cli.shared.units import count
 from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import Partition, leaders
@@ -133,7 +133,7 @@ Idempotent = Annotated[
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", callback=not_empty)],
     files: Files = None,
     key: Key = None,
     key_separator: Separator = None,

@@ -5,9 +5,12 @@ Options of only one command are declared with that command.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.output import fail
 
 INT16, INT32, INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 """Maxima of integer fields of a request."""
@@ -59,8 +62,20 @@ Isolation = Annotated[
         help="read_committed, or read_uncommitted with records of aborted and open transactions.",
     ),
 ]
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...")]
-Groups = Annotated[list[str], typer.Argument(metavar="GROUP...")]
+
+
+def not_empty(parameter: typer.CallbackParam, value: Any) -> Any:
+    """Return the value; ends the command with exit code 2 if a name in it is empty."""
+    if value == "" or (isinstance(value, list) and "" in value):
+        name = str(parameter.metavar or parameter.name).strip("[]").removesuffix("...")
+        option = parameter.opts[0] if parameter.param_type_name == "option" else name
+        fail(OptionError(option, "", "a name that is not empty"), 2)
+    return value
+
+
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", callback=not_empty)]
+Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", callback=not_empty)]
+Group = Annotated[str, typer.Argument(metavar="GROUP", callback=not_empty)]
 Data = Annotated[str, typer.Option("--data", metavar="DIR", help="The broker's data folder.")]
 Metadata = Annotated[
     str,

@@ -12,7 +12,7 @@ import typer
 
 from kafkawire.cli.shared.outcomes import connected, fail_unless
 from kafkawire.cli.shared.output import print_json
-from kafkawire.cli.shared.parameters import LOCAL, EachPartition, Json, Server, Wide
+from kafkawire.cli.shared.parameters import LOCAL, EachPartition, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.units import ago, count, duration, size
 from kafkawire.client.cluster import Cluster
@@ -46,7 +46,8 @@ WHY = (
     "detail",
 )
 Topic = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="Show only this topic.")
+    str | None,
+    typer.Option("--topic", metavar="TOPIC", callback=not_empty, help="Show only this topic."),
 ]
 REQUESTS = ("PUT", "GET", "LIST", "HEAD", "DELETE")
 COST = ("topic", TableColumn("cost", keep=True), "up", "down", *REQUESTS)

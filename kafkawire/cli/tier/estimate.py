@@ -20,6 +20,8 @@ from kafkawire.cli.shared.units import count, size
 from kafkawire.cli.tier.commands import Topic, ask, money
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([kKMGT]?)(i?)B?(?:/s)?")
+MAX_RATE = 1 << 50
+"""1 PiB/s: more than any broker."""
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _ROWS = (
     ("a cut every", "cut_every_s", "seconds"),
@@ -47,7 +49,10 @@ def parse_rate(option: str, text: str) -> float:
             option, text, "a number of bytes per second such as 5MB/s, 512KiB/s or 1000"
         )
     base = 1024 if found[3] else 1000
-    return float(found[1]) * float(base ** _POWERS[found[2].lower()])
+    rate = float(found[1]) * float(base ** _POWERS[found[2].lower()])
+    if rate > MAX_RATE:
+        raise OptionError(option, text, f"at most {size(MAX_RATE)}/s")
+    return rate
 
 
 def estimate(

@@ -19,9 +19,10 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.backup.backup import METADATA, sync
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Json
-from kafkawire.cli.shared.paths import refuse_full
+from kafkawire.cli.shared.paths import check_metadata_url, refuse_full
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.units import count, size
@@ -33,7 +34,7 @@ from kafkawire.metadata.open import open_metadata, sqlite_metadata
 from kafkawire.metadata.sqlite_device import end_wal
 from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.objectstore.errors import StoreError
-from kafkawire.objectstore.url import parse_tier
+from kafkawire.objectstore.url import TierUrl, parse_tier
 from kafkawire.progress import Progress
 from kafkawire.tiering.restore.damage import find_damage
 from kafkawire.tiering.restore.evidence import gather
@@ -86,7 +87,7 @@ def restore(
     """
     logging.disable(logging.CRITICAL)  # findings are printed once, below
     try:
-        url = parse_tier(tier)
+        url = _checked(tier, metadata)
         refuse_full(data)
         env = real_env()
         try:
@@ -115,6 +116,18 @@ def restore(
     finally:
         logging.disable(logging.NOTSET)
     _conclude(restored, data, metadata, url.url, as_json)
+
+
+def _checked(tier: str, metadata: str) -> TierUrl:
+    """Return the parsed tier; ends the command with exit code 2 if it or the metadata URL is not
+    valid."""
+    try:
+        check_metadata_url("--metadata", metadata)
+        return parse_tier(tier)
+    except OptionError as error:
+        fail(error, 2)
+    except ValueError as error:
+        fail(f"--tier: {error}", 2)
 
 
 async def _scan(env: Env, url: str, deep: bool, progress: Progress) -> Restored:

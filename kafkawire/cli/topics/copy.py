@@ -10,7 +10,7 @@ import typer
 from kafkawire.cli.shared.options import OptionError, parse_choice
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import LOCAL, Json, Server
+from kafkawire.cli.shared.parameters import LOCAL, Json, Server, not_empty
 from kafkawire.cli.shared.partitions import partition_text, partitions_text
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
@@ -39,8 +39,8 @@ COLUMNS = ("partition", "records", "from_offset", "to_offset", "same_offsets")
 
 
 def copy(
-    source: Annotated[str, typer.Argument(metavar="SOURCE")],
-    target: Annotated[str, typer.Argument(metavar="TARGET")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", callback=not_empty)],
+    target: Annotated[str, typer.Argument(metavar="TARGET", callback=not_empty)],
     to_server: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Broker of another cluster to copy to."),

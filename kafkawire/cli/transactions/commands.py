@@ -13,7 +13,7 @@ import typer
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected, error_text, print_results, report
 from kafkawire.cli.shared.output import fail
-from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server, Wide
+from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.partitions import parse_partition, partition_text, partitions_text
 from kafkawire.cli.shared.tables import TableColumn
 from kafkawire.cli.shared.times import time_text
@@ -50,7 +50,7 @@ MINUTE_MS = 60_000
 DEFAULT_MINUTES = 15
 """Kafka's default of --max-transaction-timeout: transaction.max.timeout.ms of the broker."""
 
-Ids = Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID...")]
+Ids = Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID...", callback=not_empty)]
 
 
 def list_transactions(
@@ -117,8 +117,6 @@ def describe(names: Ids, server: Server = LOCAL, as_json: Json = False, wide: Wi
     Examples:
       kafkawire transactions describe kitchen-1
     """
-    if not all(names):
-        fail(OptionError("TRANSACTIONAL_ID", "", "a name that is not empty"), 2)
     with connected(server) as cluster:
         rows = [_described(*each) for each in describe_transactions(cluster, names)]
         report("transactions", rows, DESCRIBED, as_json, wide)
@@ -196,9 +194,15 @@ HANGING = (
 )  # fmt: skip
 
 
+CheckedTopics = Annotated[
+    list[str],
+    typer.Option(callback=not_empty, help="Check only this topic; may be repeated."),
+]
+
+
 def hanging(
     server: Server = LOCAL,
-    topic: Annotated[list[str], typer.Option(help="Check only this topic; may be repeated.")] = [],  # noqa: B006
+    topic: CheckedTopics = [],  # noqa: B006
     broker: Annotated[
         int, typer.Option(min=-1, max=INT32, help="Check only partitions this broker leads.")
     ] = -1,
