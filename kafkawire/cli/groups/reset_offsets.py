@@ -126,7 +126,7 @@ def reset_offsets(
         fail(error, 2)
 
     with connected(server) as cluster:
-        active = _activity(cluster, group)
+        active = active_sentence(cluster, group, "stop them before its offsets are reset")
         if active and execute:
             raise ClientError(active)
         current = {place: at for place, (at, _) in committed(cluster, group).items()}
@@ -158,9 +158,9 @@ def _rows(
     ]
 
 
-def _activity(cluster: Cluster, group: str) -> str:
-    """Return in one sentence that the group has members; empty if it has none, or does not exist
-    yet: a reset creates it."""
+def active_sentence(cluster: Cluster, group: str, advice: str) -> str:
+    """Return in one sentence that the group has members, which ends with the advice; empty if it
+    has none, or does not exist yet: a commit creates it."""
     try:
         found = describe_group(cluster, group)
     except BrokerError as error:
@@ -173,7 +173,7 @@ def _activity(cluster: Cluster, group: str) -> str:
     named = f" ({clients})" if clients else ""
     return (
         f"group {group} is active: it is {found.state} with "
-        f"{count(len(found.members), 'member')}{named}; stop them before its offsets are reset"
+        f"{count(len(found.members), 'member')}{named}; {advice}"
     )
 
 

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.groups.reset_offsets import commit_all
+from kafkawire.cli.groups.reset_offsets import active_sentence, commit_all
 from kafkawire.cli.records.filters import Filter, filters_of
 from kafkawire.cli.records.tail import MAX_TAIL, narrow
 from kafkawire.cli.records.text import FORMAT_HELP, RecordError, as_json, format_of
@@ -199,6 +199,8 @@ def consume(
         fail(error, 2)
 
     with connected(server) as cluster:
+        if group:
+            _check_inactive(cluster, group)
         spans = spans_of(cluster, chosen)
         if chosen.tail is not None:
             narrow(cluster, spans, chosen.tail, chosen.isolation)
@@ -213,6 +215,14 @@ def consume(
             plan = {place: span.position for place, span in spans.items()}
             for place, text in commit_all(cluster, group, plan).items():
                 raise ClientError(f"{place[0]}-{place[1]} of group {group}: {text}")
+
+
+def _check_inactive(cluster: Cluster, group: str) -> None:
+    """Raise ClientError if positions could not be committed at the end: the group has members."""
+    advice = "stop them, or read without --group"
+    active = coordinated(lambda: active_sentence(cluster, group, advice))
+    if active:
+        raise ClientError(active)
 
 
 def _parse(

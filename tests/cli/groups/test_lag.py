@@ -89,6 +89,10 @@ def test_lag_and_why_of_a_live_group(server: str) -> None:
     assert table.startswith("1 group, lag 19:")
     assert Typed(server, "groups", "lag", GROUP, "-p").code == 0
 
+    refused = Typed(server, "consume", TOPIC, "--group", GROUP)
+    assert (refused.code, refused.out) == (1, "")
+    assert "group billing is active: it is Stable with 1 member (rdkafka)" in refused.err
+
     writer = Producer({"bootstrap.servers": server, "transactional.id": "pay-1"})
     writer.init_transactions()
     writer.begin_transaction()
