@@ -48,6 +48,9 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "deterministic"))
 shorten_spark()
+# pytest imports readline, which sets COLUMNS for the workers of xdist and thereby the width of
+# tables.
+os.environ.pop("COLUMNS", None)
 
 
 GC_THRESHOLDS = (20_000, 20, 20)
