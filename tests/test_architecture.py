@@ -528,7 +528,6 @@ def test_import_cycles_are_detected() -> None:
 # where all of its users may import it, or hand it what it needs.
 PACKAGE_CIRCLES = {
     "kafkawire.groups",  # the shard and the classic groups
-    "kafkawire.offsets",  # the catalog opens its implementations
 }
 MAX_LOG_IMPORTS = 73
 """Pairs of packages of kafkawire.log, of which one imports the other."""

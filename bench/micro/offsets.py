@@ -22,11 +22,11 @@ from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import SqlStore
 from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
-from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
 from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRange, SegmentRow, Swap
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from kafkawire.offsets.manager import PartitionOffsetManager
 from kafkawire.offsets.registry import OffsetAssigner, OffsetRegistry
+from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
 from kafkawire.server.run import COLLECT_AFTER
 
 PARTITIONS = 100_000

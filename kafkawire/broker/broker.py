@@ -41,8 +41,8 @@ from kafkawire.metadata import pairing
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.pairing import StoredPairing
 from kafkawire.metadata.store import SqlStore
-from kafkawire.offsets.catalog.open import check_storage, open_storage
 from kafkawire.offsets.catalog.port import SegmentCatalog
+from kafkawire.offsets.storage.open import check_storage, open_storage
 
 if TYPE_CHECKING:
     from kafkawire.broker.markers import MarkerWriter

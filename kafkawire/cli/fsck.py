@@ -36,7 +36,7 @@ from kafkawire.log.recovery.identity import (
 from kafkawire.metadata import pairing
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.store import MetadataError, SqlStore
-from kafkawire.offsets.catalog.open import ROCKSDB, SQL, holds_rocks, open_storage
+from kafkawire.offsets.storage.open import ROCKSDB, SQL, holds_rocks, open_storage
 
 
 def run(

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from kafkawire.metadata.open import open_metadata
     from kafkawire.metadata.store import MetadataError
     from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
-    from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
     from kafkawire.offsets.catalog.port import (
         PartitionRow,
         SegmentCatalog,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from kafkawire.offsets.manager import PartitionOffsetManager
     from kafkawire.offsets.registry import OffsetAssigner, OffsetRegistry, recovered_next_offset
     from kafkawire.offsets.stats import OffsetMetrics, PartitionStats, partition_stats, total_lag
+    from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
     from kafkawire.offsets.subscription import OffsetSource, Seeker, Subscriber, Subscription
     from kafkawire.offsets.types import (
         OffsetOutOfRange,
@@ -83,8 +83,8 @@ _MODULES = {
     "ClientError": "kafkawire.client.errors",
     "LiveSource": "kafkawire.offsets.wire_source",
     "SegmentRange": "kafkawire.offsets.catalog.port",
-    "MemoryRows": "kafkawire.offsets.catalog.memory",
-    "MemoryStorage": "kafkawire.offsets.catalog.memory",
+    "MemoryRows": "kafkawire.offsets.storage.memory",
+    "MemoryStorage": "kafkawire.offsets.storage.memory",
     "MetadataError": "kafkawire.metadata.store",
     "OffsetAssigner": "kafkawire.offsets.registry",
     "OffsetIntegration": "kafkawire.offsets.integration",

@@ -27,7 +27,7 @@ from kafkawire.metadata.catalog import (
     TopicInfo,
 )
 from kafkawire.metadata.store import MetadataError
-from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
+from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
 
 
 @dataclass

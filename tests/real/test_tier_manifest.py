@@ -12,7 +12,7 @@ from kafkawire.log.io.disk import real_env
 from kafkawire.manifest.keys import snapshot_key
 from kafkawire.manifest.reader import read_manifest
 from kafkawire.metadata.catalog import Catalog, PartitionInfo, TopicInfo
-from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
+from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
 from kafkawire.tiering.manifest.publisher import Rounds
 from kafkawire.tiering.store.open import open_store
 from tests.kit.minio import Minio

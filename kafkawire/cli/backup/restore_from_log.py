@@ -45,7 +45,8 @@ from kafkawire.metadata.session import Session
 from kafkawire.metadata.sqlite_device import end_wal
 from kafkawire.metadata.store import MetadataError, SqlStore, sqlite_file
 from kafkawire.objectstore.errors import StoreError
-from kafkawire.offsets.catalog.open import (
+from kafkawire.offsets.catalog.port import CURRENT, TierRow
+from kafkawire.offsets.storage.open import (
     RESTORING,
     ROCKSDB,
     SQL,
@@ -54,7 +55,6 @@ from kafkawire.offsets.catalog.open import (
     rocks_damaged,
     rocks_folder,
 )
-from kafkawire.offsets.catalog.port import CURRENT, TierRow
 
 if TYPE_CHECKING:
     from kafkawire.tiering.restore.findings import BucketEvidence

@@ -28,9 +28,9 @@ from kafkawire.log.manager import lock_folder
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import MetadataError, SqlStore
-from kafkawire.offsets.catalog import convert
 from kafkawire.offsets.catalog.kv.rocksdb import RocksStore
-from kafkawire.offsets.catalog.open import ROCKSDB, SQL, holds_rocks, holds_sql, rocks_folder
+from kafkawire.offsets.storage import convert
+from kafkawire.offsets.storage.open import ROCKSDB, SQL, holds_rocks, holds_sql, rocks_folder
 
 UNFINISHED = ".unfinished"
 
@@ -95,7 +95,7 @@ async def _all(folder: str, url: str, to: str) -> list[dict[str, Any]]:
 
 async def _to_rocks(env: Env, metadata: SqlStore, home: str, node: int) -> dict[str, Any]:
     target = rocks_folder(home)
-    if holds_rocks(home):  # and is complete: see kafkawire.offsets.catalog.convert
+    if holds_rocks(home):  # and is complete: see kafkawire.offsets.storage.convert
         stored = await _in_rocks(target, node)
     else:
         stored = await metadata.transact(lambda session: convert.read_sql(session, node))

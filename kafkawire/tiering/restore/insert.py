@@ -23,7 +23,6 @@ from kafkawire.metadata.checkpoint import Checkpoint, pack_epochs, pack_producer
 from kafkawire.metadata.directory import TopicInfo
 from kafkawire.metadata.entering import enter_catalog
 from kafkawire.metadata.store import SqlStore
-from kafkawire.offsets.catalog.open import SQL, open_storage
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     CURRENT,
@@ -37,6 +36,7 @@ from kafkawire.offsets.catalog.port import (
     pack_ranges,
     range_of,
 )
+from kafkawire.offsets.storage.open import SQL, open_storage
 from kafkawire.tiering.restore.plan import Hole, Restored, Used
 
 SEGMENTS_AT_ONCE = 100

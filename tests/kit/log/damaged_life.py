@@ -23,7 +23,7 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.read_plan import HotRead
 from kafkawire.log.recovery.given_up import read_given_up
 from kafkawire.metadata.catalog import Catalog
-from kafkawire.offsets.catalog.memory import MemoryStorage
+from kafkawire.offsets.storage.memory import MemoryStorage
 from tests.kit.log.life import LastLife, Life, expect
 from tests.kit.log.logs import FOLDER, values
 from tests.kit.log.model import Model, Producer

@@ -13,8 +13,8 @@ from kafkawire.log.manager import Log
 from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import Catalog, NewTopic
 from kafkawire.metadata.store import MetadataError
-from kafkawire.offsets.catalog.memory import MemoryStorage
 from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED, Swap
+from kafkawire.offsets.storage.memory import MemoryStorage
 from tests.kit.env import EPOCH_MS, sim_env
 from tests.kit.log.logs import FOLDER, batch, read_all
 from tests.kit.log.model import Model, Producer

@@ -17,9 +17,9 @@ from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import SqlStore
 from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
-from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
 from kafkawire.offsets.catalog.port import NEVER, SegmentCatalog, SegmentRange, SegmentRow, Swap
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
+from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
 from tests.kit.postgres import new_database
 
 MINE = [1, 2, 3, 4, 5, 6]

@@ -13,7 +13,6 @@ from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.reader import read_manifest
 from kafkawire.metadata.catalog import Catalog, PartitionInfo, TopicInfo
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
-from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     ObjectRow,
@@ -22,6 +21,7 @@ from kafkawire.offsets.catalog.port import (
     Swap,
     pack_ranges,
 )
+from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
 from kafkawire.tiering.manifest.publisher import Added, Rounds
 from tests.kit import simloop
 from tests.kit.env import sim_env

@@ -19,7 +19,7 @@ from kafkawire.manifest.contents import Manifest
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic, TopicInfo
 from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.kv.store import Writes
-from kafkawire.offsets.catalog.memory import MemoryStorage
+from kafkawire.offsets.storage.memory import MemoryStorage
 from kafkawire.tiering.service import Tiering
 from tests.kit.env import EPOCH_MS, OffloadWorker, SimClock, SimOffload
 from tests.kit.log.logs import FOLDER, settings

@@ -17,8 +17,8 @@ from kafkawire.log.segments.file.open import segment_path
 from kafkawire.manifest.columns import Entry
 from kafkawire.offsets.catalog.kv import layout
 from kafkawire.offsets.catalog.kv.store import Writes
-from kafkawire.offsets.catalog.memory import MemoryRows
 from kafkawire.offsets.catalog.port import COPY_FINISHED, CURRENT, LIVE, ObjectRow, TierRow
+from kafkawire.offsets.storage.memory import MemoryRows
 from kafkawire.tiering.restore.findings import (
     BucketEvidence,
     BucketPartition,

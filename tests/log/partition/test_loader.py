@@ -18,8 +18,8 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint
 from kafkawire.metadata.store import MetadataError
-from kafkawire.offsets.catalog.memory import MemoryStorage
 from kafkawire.offsets.catalog.port import PartitionRow
+from kafkawire.offsets.storage.memory import MemoryStorage
 from tests.kit.env import EPOCH_MS, SettableClock
 from tests.kit.log.logs import World, batch, read_all
 from tests.kit.waiting import until

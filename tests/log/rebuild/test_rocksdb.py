@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.offsets.catalog.open import RESTORING
+from kafkawire.offsets.storage.open import RESTORING
 from kafkawire.testing.process import BrokerFailed, BrokerProcess
 from tests.kit.cli import Typed, produce
 

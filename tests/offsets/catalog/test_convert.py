@@ -19,10 +19,10 @@ from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, Top
 from kafkawire.metadata.checkpoint import Checkpoint
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.store import MetadataError
-from kafkawire.offsets.catalog import convert
 from kafkawire.offsets.catalog.kv.store import MemoryStore
-from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
 from kafkawire.offsets.catalog.port import DELETING, SegmentCatalog, TierRow
+from kafkawire.offsets.storage import convert
+from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
 from tests.kit.client import Client, batch
 from tests.kit.offsets.rows import everything, state, thing, uploaded
 from tests.kit.offsets.worlds import MINE, Clock, SqlWorld, finished, mapping, segment

@@ -10,8 +10,8 @@ import pytest
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.store import MetadataError
-from kafkawire.offsets.catalog.open import check_storage, open_storage
 from kafkawire.offsets.catalog.port import SegmentCatalog
+from kafkawire.offsets.storage.open import check_storage, open_storage
 from tests.kit.offsets.worlds import SqlWorld
 
 KINDS = ["sql", "rocksdb", "memory"]

@@ -39,7 +39,7 @@ def open_storage(
 
         return RocksStorage(rocks_folder(folder) + suffix, node_id, now_ms, leader_of)
     assert kind == MEMORY, kind
-    from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
+    from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
 
     return MemoryStorage(MemoryRows(), node_id, now_ms, leader_of)
 
