@@ -30,7 +30,7 @@ class TieringLogListener:
     def segments(self, ids: Collection[int]) -> None:
         """Segments changed: check for uploads and deletions."""
         self._tiering.uploader.note(ids)
-        self._tiering.remover.nudge()
+        self._tiering.remover.schedule_check()
 
     def log_starts(self, numbers: Collection[int]) -> None:
         """Note the new log start for the manifest, unless the partition was never tiered."""
@@ -38,7 +38,7 @@ class TieringLogListener:
             partition = self._tiering.log.partitions.get(number)
             if partition is None or partition.dispatch_offset or partition.config.tiered:
                 self._tiering.rounds.log_start_moved(number)
-        self._tiering.remover.nudge()
+        self._tiering.remover.schedule_check()
 
     def topics(self, infos: Collection[TopicInfo]) -> None:
         """Note the topic for the manifest, which has all topics, tiered or not."""

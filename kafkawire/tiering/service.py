@@ -248,7 +248,7 @@ class Tiering:
                 tiered.add((name, index))
         if not tiered or self.dispatcher.foreign:
             return set()
-        task = self.env.spawn(self._notify(), "tell log starts")
+        task = self.env.spawn(self._notify(), "report log starts")
         await asyncio.wait({task}, timeout=timeout_s)
         if task.done():
             return set()

@@ -92,7 +92,7 @@ class Produced(Waiting):
         self.acks, self.size_bytes, self.broken = acks, 1, broken
         client.connection.exchanges.append(self)
 
-    def tell(self, failure: BaseException | None) -> None:
+    def respond(self, failure: BaseException | None) -> None:
         if self.broken:
             raise RuntimeError("a defect")
         self.parts = [b"told"]

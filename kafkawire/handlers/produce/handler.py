@@ -218,7 +218,7 @@ class Produce:
         else:
             self.counts.produces += 1
             if exchange.acks:
-                exchange.tell(None)
+                exchange.respond(None)
                 exchange.peer.answered(exchange)
         if not exchange.acks and appended < len(results):
             exchange.peer.abort("a produce with acks=0 was refused")

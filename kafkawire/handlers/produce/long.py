@@ -64,7 +64,7 @@ class Portion(Waiting):
         self.more = 0 if first else -1  # the portions of a request count as one
         self.results: list[ProduceResult] = []
 
-    def tell(self, failure: BaseException | None) -> None:
+    def respond(self, failure: BaseException | None) -> None:
         """Build the response; a failure replaces each success."""
         if failure is not None:
             self.results = [failed(result, failure) for result in self.results]

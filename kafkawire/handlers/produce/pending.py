@@ -47,7 +47,7 @@ class Waiting(Exchange):
     acks: int
     size_bytes: int
 
-    def tell(self, failure: BaseException | None) -> None:
+    def respond(self, failure: BaseException | None) -> None:
         """Build the response; a failure replaces each success."""
         raise NotImplementedError
 
@@ -65,7 +65,7 @@ class ProduceExchange(Waiting):
         self.size_bytes = size_bytes
         self.results: list[ProduceResult] = []
 
-    def tell(self, failure: BaseException | None) -> None:
+    def respond(self, failure: BaseException | None) -> None:
         """Build the response; a failure replaces each success."""
         if failure is not None:
             self.results = [failed(result, failure) for result in self.results]
@@ -138,7 +138,7 @@ def _notify(exchange: Waiting, failure: BaseException | None) -> None:
     """Build a response. A defect there closes one connection; others of the write batch get their
     responses."""
     try:
-        exchange.tell(failure)
+        exchange.respond(failure)
     except Exception:
         peer = exchange.peer
         logger.exception("encoding the response to a Produce of client %s failed", peer.client_id)

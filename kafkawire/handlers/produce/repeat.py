@@ -40,7 +40,7 @@ class RepeatedProduces(Waiting):
         self.parts = None
         self.pins = None
 
-    def tell(self, failure: BaseException | None) -> None:
+    def respond(self, failure: BaseException | None) -> None:
         """Return one buffer with all responses."""
         answers = self.answers
         if failure is not None:

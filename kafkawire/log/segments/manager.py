@@ -121,7 +121,7 @@ class Segments:
                 self._leftover.append(Segment(row, self.folder))
             else:
                 self.store.add(row)
-        self.store.condemn(row.id for row in rows if row.state == DELETING)
+        self.store.schedule_removal(row.id for row in rows if row.state == DELETING)
         alone = await self._env.offload.submit("files", self._compare, self._env.fs, rows)
         if alone:
             await self.swapper.update(lambda: self.storage.set_local(alone, True))
@@ -219,7 +219,7 @@ class Segments:
         await self.lifecycle.tick()
         dead = await self.storage.segments(self._node_id, (DELETING,), PAGE)
         self.swapper.take([row for row in dead if self._is_news(row)])
-        self.store.condemn(row.id for row in dead)
+        self.store.schedule_removal(row.id for row in dead)
         await self.sweep()
         await self.rewriter.find_candidates(self._config.segment_dead_max_ms / 1000)
         while await self.rewriter.run():

@@ -268,7 +268,7 @@ class ObjectCatalog(Protocol):
         """Make objects DELETE_STARTED, in whatever other state they are; their segments have no
         object from then on."""
 
-    async def condemn_objects(self, rows: Sequence[ObjectRow]) -> None:
+    async def schedule_object_deletion(self, rows: Sequence[ObjectRow]) -> None:
         """Insert objects without a row, found by a scrub, as DELETE_STARTED with their
         `delete_after_ms`. Existing rows are not changed."""
 

@@ -100,7 +100,7 @@ class Remover:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def nudge(self) -> None:
+    def schedule_check(self) -> None:
         """Schedule a check, because an object may not be needed any more."""
         self._wake.set()
 

@@ -14,7 +14,7 @@ from kafkawire.objectstore.errors import NoSuchObject, StoreError
 from kafkawire.offsets.catalog.port import COPY_FINISHED, ObjectRow, SegmentRow, StaleSwap
 from kafkawire.tiering.scrub.local_copy import is_sound_here, local_copy, scrub_file, skip
 from kafkawire.tiering.scrub.plan import Finding, FindingKind, Suspect, ranges_text, unlike
-from kafkawire.tiering.scrub.repair import Site, condemn, heal, publish
+from kafkawire.tiering.scrub.repair import Site, discard_remote_copy, publish, schedule_deletion
 from kafkawire.tiering.store.object_footer import Tail, read_tail
 from kafkawire.tiering.store.retrying import RetryingCalls
 
@@ -65,7 +65,7 @@ class Checker:
                 FindingKind.ORPHAN, key, f"an object of {size} bytes that no row knows, {kept}"
             )
         if self._repair:
-            await condemn(site, [uuid])
+            await schedule_deletion(site, [uuid])
         text = f"an object of {size} bytes that no row knows"
         return Finding(FindingKind.ORPHAN, key, text, self._done("deleted after the grace"))
 
@@ -122,16 +122,16 @@ class Checker:
         """Report a damaged object and, with `repair`, repair it. `damaged`: its damaged batches if
         known, else `why` describes the object; `path`: of a copy of it, empty if there is none."""
         site, key = self._site, segment_key(row.uuid)
-        healed = await is_sound_here(site, row)
-        if healed and self._repair:
-            healed = await heal(site, row.uuid)
-        action = self._done("uploaded again") if healed else ""
+        repairable = await is_sound_here(site, row)
+        if repairable and self._repair:
+            repairable = await discard_remote_copy(site, row.uuid)
+        action = self._done("uploaded again") if repairable else ""
         lost: list[Lost] | None = None
-        if not healed and self._skip_lost:
+        if not repairable and self._skip_lost:
             lost = await skip(site, row, path)
             count = sum(each.end - each.first for each in lost)
             action = f"written again without {count} offset{'' if count == 1 else 's'}"
-        where = "; its file is still here" if healed else ""
+        where = "; its file is still here" if repairable else ""
         if damaged:
             return [Finding(kind, key, each.text + where, action) for each in damaged]
         if lost is not None:
@@ -140,7 +140,7 @@ class Checker:
             )
             return [Finding(kind, key, f"{why}; lost: offsets {names or 'none'}", action)]
         offsets = ranges_text(row.ranges, site.catalog.locate)
-        if healed:
+        if repairable:
             return [Finding(kind, key, f"{why}{where}, with offsets {offsets}", action)]
         return [Finding(kind, key, f"{why}; lost: offsets {offsets}")]
 
@@ -160,7 +160,7 @@ class Checker:
                 if kept:
                     return Finding(FindingKind.NAMED, key, f"{text}, {kept}")
                 if self._repair:
-                    await condemn(site, [suspect.uuid])
+                    await schedule_deletion(site, [suspect.uuid])
                 return Finding(FindingKind.NAMED, key, text, self._done("deleted after the grace"))
             if not rows or rows[0].state != COPY_FINISHED:
                 return None

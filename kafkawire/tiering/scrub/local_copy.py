@@ -13,7 +13,7 @@ from kafkawire.log.io.worker_jobs import Lost, ScrubArguments, ScrubResult
 from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.offsets.catalog.port import ObjectRow
-from kafkawire.tiering.scrub.repair import Site, heal
+from kafkawire.tiering.scrub.repair import Site, discard_remote_copy
 from kafkawire.tiering.store.retrying import RetryingCalls
 
 ROOM_LEFT_BYTES = 256 << 20
@@ -69,7 +69,7 @@ async def is_sound_here(site: Site, row: ObjectRow) -> bool:
 async def upload_again(site: Site, row: ObjectRow) -> bool:
     """Discard an object whose segment has a sound file, so that the file is uploaded again; return
     whether it was discarded."""
-    return await is_sound_here(site, row) and await heal(site, row.uuid)
+    return await is_sound_here(site, row) and await discard_remote_copy(site, row.uuid)
 
 
 async def skip(site: Site, row: ObjectRow, path: str) -> list[Lost]:

@@ -56,7 +56,7 @@ class Site:
     known: Known
 
 
-async def condemn(site: Site, uuids: Sequence[bytes]) -> None:
+async def schedule_deletion(site: Site, uuids: Sequence[bytes]) -> None:
     """Schedule the deletion of objects without a row."""
     now_ms = site.env.clock.now_ms()
     after_ms = now_ms + max(1, site.grace_ms())
@@ -64,11 +64,11 @@ async def condemn(site: Site, uuids: Sequence[bytes]) -> None:
         ObjectRow(each, 0, site.node_id, site.tier, created_ms=now_ms, delete_after_ms=after_ms)
         for each in uuids
     ]
-    await site.storage.condemn_objects(rows)
+    await site.storage.schedule_object_deletion(rows)
     site.wake()
 
 
-async def heal(site: Site, uuid: bytes) -> bool:
+async def discard_remote_copy(site: Site, uuid: bytes) -> bool:
     """Discard an object whose segment has a file; return False if it has none."""
     done = False
 

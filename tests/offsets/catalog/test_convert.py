@@ -43,7 +43,7 @@ async def filled(storage: SegmentCatalog) -> None:
     (row,) = await storage.segments_by_id([gone.id])
     assert row.state == DELETING
     await storage.start_segments([segment(99)])
-    await storage.condemn_objects([thing(8, gone)])
+    await storage.schedule_object_deletion([thing(8, gone)])
 
 
 async def sql_world(folder: Path) -> SqlWorld:

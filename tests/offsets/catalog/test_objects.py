@@ -159,8 +159,8 @@ async def test_objects_found_by_scrub_are_scheduled_for_deletion(world: World) -
     await uploaded(storage, 1, mapping(1, 0, 10))
     (known,) = await storage.objects_by_uuid([uuid(1)])
     strange = ObjectRow(uuid(2), 0, 1, 0, COPY_FINISHED, 77, 5, 99)
-    await storage.condemn_objects([strange, ObjectRow(uuid(1), 0, 1, delete_after_ms=9)])
-    await storage.condemn_objects([ObjectRow(uuid(2), 0, 1, delete_after_ms=1)])
+    await storage.schedule_object_deletion([strange, ObjectRow(uuid(1), 0, 1, delete_after_ms=9)])
+    await storage.schedule_object_deletion([ObjectRow(uuid(2), 0, 1, delete_after_ms=1)])
     storage = await world.start()
     assert await storage.objects_by_uuid([uuid(1)]) == [known], "it has an owner"
     (found,) = await storage.objects(1, [DELETE_STARTED], 9)

@@ -363,7 +363,7 @@ def test_other_kafka_broker_is_read_up_to_a_limit(
 def test_command_shows_counts(
     world: World, command: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command(str(world.table), source=world.url)
+    command(str(world.table), source=world.url, verbose=True)
     printed = capsys.readouterr()
     shown = [re.split(r"\s{2,}", line.strip()) for line in printed.out.splitlines()]
     assert [row for row in shown if row[0] in ("topic", "orders")] == [
@@ -411,6 +411,6 @@ def test_command_accepts_broker_as_source(
     monkeypatch.setattr(
         "kafkawire.spark.brokers.queries.BrokerQueries.segments", lambda self: ("", [])
     )
-    for given in ({"source": kafka.address}, {"bootstrap": kafka.address}):
-        command(str(world.table), **given)
+    for given in ({"source": kafka.address}, {"server": kafka.address}):
+        command(str(world.table), **given, verbose=True)
         assert "0..150" in capsys.readouterr().out

@@ -189,7 +189,7 @@ def test_files_are_distributed_by_size() -> None:
 def test_report_of_clean_table(
     table: MadeTable, command: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command(str(table.folder))
+    command(str(table.folder), verbose=True)
     printed = capsys.readouterr().out
     assert "every offset once" in printed
     heads = next(line.split() for line in printed.splitlines() if "partition" in line)

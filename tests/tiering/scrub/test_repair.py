@@ -16,7 +16,7 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.store.index_cache import WarmIndexes
 from kafkawire.log.segments.store.segment_store import Segment
 from kafkawire.manifest.keys import segment_key
-from kafkawire.tiering.scrub.repair import heal
+from kafkawire.tiering.scrub.repair import discard_remote_copy
 from tests.kit.tier.life import Life
 from tests.kit.tier.world import TierWorld, read_partition
 
@@ -126,7 +126,7 @@ def test_damage_found_by_upload_is_reported(caplog: pytest.LogCaptureFixture) ->
         old = segment.row.object
         spoil_file(life, segment)
         rows = await life.storage.objects_by_uuid([old])
-        await heal(life.tiering.site(), rows[0].uuid)
+        await discard_remote_copy(life.tiering.site(), rows[0].uuid)
         while segment.row.object in (old, b""):
             await life.env.sleep(1)
         assert f"of {partition.topic}-0 are damaged: bytes 64-" in caplog.text

@@ -192,7 +192,7 @@ class SegmentStore:
         if old is not None and segment.pins <= 1:  # the caller's own pin
             old.close()
 
-    def condemn(self, ids: Iterable[int]) -> None:
+    def schedule_removal(self, ids: Iterable[int]) -> None:
         """Remove these, which no row needs any more, after their delay."""
         for segment_id in ids:
             segment = self.by_id.get(segment_id)

@@ -217,6 +217,6 @@ class Swapper:
             if segment is not None:
                 segment.row = row
                 segment.has_file |= row.local
-        self._store.condemn(row.id for row in rows if row.state > LIVE)
+        self._store.schedule_removal(row.id for row in rows if row.state > LIVE)
         if rows:
             self._hooks.segments([row.id for row in rows])

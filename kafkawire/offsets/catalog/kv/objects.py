@@ -83,14 +83,14 @@ class KeyValueObjects(KeyValueBase):
 
         await self._write("delete_objects", work)
 
-    async def condemn_objects(self, rows: Sequence[ObjectRow]) -> None:
+    async def schedule_object_deletion(self, rows: Sequence[ObjectRow]) -> None:
         def work(writes: Writes) -> None:
             known = self._objects(row.uuid for row in rows)
             for row in rows:
                 if row.uuid not in known:
                     _enter(writes, replace(row, state=DELETE_STARTED))
 
-        await self._write("condemn_objects", work)
+        await self._write("schedule_object_deletion", work)
 
     async def drop_objects(self, uuids: Sequence[bytes]) -> None:
         def work(writes: Writes) -> None:

@@ -93,7 +93,7 @@ class SqlObjects:
 
         await self._transact(work)
 
-    async def condemn_objects(self, rows: Sequence[ObjectRow]) -> None:
+    async def schedule_object_deletion(self, rows: Sequence[ObjectRow]) -> None:
         def work(session: Session) -> None:
             known = {row.uuid for row in by_uuid(session, [row.uuid for row in rows])}
             for row in rows:
