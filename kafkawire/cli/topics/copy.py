@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -35,6 +36,8 @@ from kafkawire.client.producer import Failure, Producer
 ISOLATION_LEVELS = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
 TIMESTAMP_TYPE = "message.timestamp.type"
 APPEND_TIME = "LogAppendTime"
+CREATION_S, CREATION_POLL_S = 15.0, 0.1
+"""Time limit and interval of the wait for the leaders of a new topic."""
 COLUMNS = ("partition", "records", "from_offset", "to_offset", "same_offsets")
 
 
@@ -89,7 +92,8 @@ def copy(
         parts = _parts(led_by, starts, ends, target)
         producer = Producer(there, failed=_failed)
         copier = Copier(here, producer, isolation=level)
-        _begin(there, targets, parts, copier, resume)
+        if not made:
+            _begin(there, targets, parts, copier, resume)
         _run(copier, producer, parts)
         _report(source, target, parts, starts, made, as_json)
 
@@ -122,7 +126,7 @@ def _target(
     if not targets:
         settings.pop(TIMESTAMP_TYPE, None)  # timestamps of the source are kept
         create_topic(there, target, partitions, settings)
-        return leaders(there, [target]), True
+        return _new_leaders(there, target), True
     if len(targets) < partitions:
         raise ClientError(
             f"{target} has {count(len(targets), 'partition')}, {source} has {partitions}: records "
@@ -133,6 +137,18 @@ def _target(
             f"{target} has {TIMESTAMP_TYPE}={APPEND_TIME}, which would replace the timestamps"
         )
     return targets, False
+
+
+def _new_leaders(there: Cluster, target: str) -> dict[Partition, int]:
+    """Return the leaders of a new topic: Apache Kafka answers before its brokers know it."""
+    deadline = time.monotonic() + CREATION_S
+    while True:
+        found = known_leaders(there, [target])
+        if found and min(found.values()) >= 0:
+            return found
+        if time.monotonic() > deadline:
+            raise ClientError(f"{target} was created, but has no leaders after {CREATION_S:g} s")
+        time.sleep(CREATION_POLL_S)
 
 
 def _parts(

@@ -15,11 +15,13 @@ import pytest
 from confluent_kafka import Producer as Other
 
 from kafkawire import testing
+from kafkawire.cli.topics import copy as commands
 from kafkawire.client import copying
 from kafkawire.client import producer as producing
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.copying import Copier, PartitionCopy
 from kafkawire.client.errors import ClientError
+from kafkawire.client.lag import known_leaders
 from kafkawire.client.producer import Producer
 from kafkawire.client.producing import append
 from kafkawire.codec.batches import Record
@@ -193,6 +195,27 @@ def test_batches_that_are_too_large_are_divided(
     monkeypatch.setattr(copying, "FORWARDED_BYTES", 100)
     assert copied(server, "large", "narrow")["records"] == 60
     assert read(server, "narrow") == read(server, "large")
+
+
+def test_copy_waits_for_leaders_of_a_new_topic(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache Kafka answers CreateTopics before its brokers know the topic."""
+    filled(server, "early", 5)
+    known = known_leaders
+    answers: list[dict[tuple[str, int], int]] = [{}, {}, {("late", 0): -1}]
+
+    def leaders(cluster: Cluster, topics: list[str]) -> dict[tuple[str, int], int]:
+        return answers.pop(0) if answers else known(cluster, topics)
+
+    monkeypatch.setattr(commands, "known_leaders", leaders)
+    monkeypatch.setattr(commands, "CREATION_POLL_S", 0)
+    assert copied(server, "early", "late")["records"] == 5
+    assert not answers
+    answers = [{}] * 3
+    monkeypatch.setattr(commands, "CREATION_S", -1)
+    failed = Typed(server, "topics", "copy", "early", "later")
+    assert (failed.code, "has no leaders after" in failed.err) == (1, True)
 
 
 @pytest.mark.parametrize(
