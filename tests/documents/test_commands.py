@@ -117,7 +117,7 @@ class World:
         """Make topics, records, committed offsets and a finished transaction, where missing."""
         server = ("--server", self.broker.bootstrap)
         (self.folder / "lines.txt").write_text("key:value\n")
-        for topic in ("copy", "old-orders"):
+        for topic in ("copy", "old-orders", "orders-copy"):
             run(app, ["topics", "create", topic, "--partitions", "6", *server])
         for topic in ("orders", "clicks"):
             run(app, ["topics", "create", topic, "--partitions", "6", *server])
@@ -166,6 +166,8 @@ class World:
         environ = {"KAFKAWIRE_SERVER": self.broker.bootstrap}
         if words[:2] == ["topics", "create"]:
             run(app, ["topics", "delete", words[2]], env=environ)
+        elif words[:2] == ["topics", "copy"] and "--resume" not in words:
+            run(app, ["topics", "delete", words[3]], env=environ)
         done = run(app, words, env=environ, catch_exceptions=False)
         assert done.exit_code == 0, f"{line.command}\n{done.output}"
         if words[:2] == ["topics", "create"]:
