@@ -104,7 +104,11 @@ async def test_unreachable_bucket_is_reported_as_reason(
         (piece,) = reported["pieces"]
         assert "EndpointConnectionError" in piece["detail"]
         assert piece["until_s"] is None or piece["until_s"] <= 0.3
-        answer = await tier.json("status")
+
+        def failed(answer: Any) -> bool:
+            return answer["partitions"][0]["error"] is not None  # None while it is tried again
+
+        answer = await tier.until(failed, "status")
         assert answer["partitions"][0]["lag_records"] == 2
         assert "EndpointConnectionError" in answer["partitions"][0]["error"]
         assert "EndpointConnectionError" in answer["tier"]["last_error"]
