@@ -22,7 +22,7 @@ from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.units import count, size
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.fsck.check import check
-from kafkawire.log.fsck.report import FsckReport, Progress
+from kafkawire.log.fsck.report import FsckReport
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.manager import lock_folder
@@ -37,6 +37,7 @@ from kafkawire.metadata import pairing
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.offsets.storage.open import ROCKSDB, SQL, holds_rocks, open_storage
+from kafkawire.progress import Progress
 
 
 def run(

@@ -25,7 +25,6 @@ from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.units import count
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.format_errors import FormatError
-from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.manager import lock_folder
@@ -55,6 +54,7 @@ from kafkawire.offsets.storage.open import (
     rocks_damaged,
     rocks_folder,
 )
+from kafkawire.progress import Progress
 
 if TYPE_CHECKING:
     from kafkawire.tiering.restore.findings import BucketEvidence

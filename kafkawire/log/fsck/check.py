@@ -12,20 +12,17 @@ from kafkawire.log.fsck.give_up import GiveUp
 from kafkawire.log.fsck.journals import JournalCheck, JournalContents
 from kafkawire.log.fsck.objects import beyond
 from kafkawire.log.fsck.offsets import cut_end, missing, stored_end
-from kafkawire.log.fsck.report import FsckReport, Progress
+from kafkawire.log.fsck.report import FsckReport
 from kafkawire.log.fsck.segments import SegmentCheck
 from kafkawire.log.fsck.transactions import TransactionCheck
 from kafkawire.log.io.ports import Env
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.store import Metadata
 from kafkawire.offsets.catalog.port import SegmentCatalog
+from kafkawire.progress import Progress, silent
 
 PARTITIONS_AT_ONCE = 1000
 """Rows of one round trip to the storage."""
-
-
-def silent(what: str, done: int, of: int) -> None:
-    """Show nothing."""
 
 
 async def check(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from kafkawire.log.fsck.give_up import GiveUp
 from kafkawire.log.fsck.read_only_disk import ReadOnlyFileSystem
-from kafkawire.log.fsck.report import Fix, FsckReport, Progress
+from kafkawire.log.fsck.report import Fix, FsckReport
 from kafkawire.log.fsck.transactions import JournalTransactionFacts
 from kafkawire.log.io.ports import Env
 from kafkawire.log.journal.file import index_name
@@ -29,6 +29,7 @@ from kafkawire.log.partition.damaged_ranges import Range
 from kafkawire.log.recovery.recover import recover
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import not_deleted
+from kafkawire.progress import Progress
 
 
 @dataclass(slots=True)

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 Fix: TypeAlias = Callable[[], Awaitable[None]]
-Progress: TypeAlias = Callable[[str, int, int], None]
-"""Progress callback: what is being checked, how many are done, how many there are."""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.fsck.journals import JournalContents
 from kafkawire.log.fsck.objects import ObjectCheck
-from kafkawire.log.fsck.report import Fix, FsckReport, Progress
+from kafkawire.log.fsck.report import Fix, FsckReport
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.io.worker_jobs import ScrubArguments, SkipArguments, SkipResult, no_pace
 from kafkawire.log.partition.damaged_ranges import Range
@@ -36,6 +36,7 @@ from kafkawire.offsets.catalog.port import (
     Swap,
     range_of,
 )
+from kafkawire.progress import Progress
 
 ROWS_AT_ONCE = 1000
 """Segment rows of one round trip."""

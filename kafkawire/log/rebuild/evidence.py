@@ -16,7 +16,6 @@ from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment.format import ORIGIN, PartitionState, read_header, read_origin
 from kafkawire.codec.types import uuid_parse
 from kafkawire.log.fsck.read_only_disk import ReadOnlyFileSystem
-from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env
 from kafkawire.log.journal.format import (
     HEAD_BYTES,
@@ -39,6 +38,7 @@ from kafkawire.log.recovery.result import RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import frames
 from kafkawire.log.segments.file.open import SUFFIX, SegmentFile
 from kafkawire.metadata.checkpoint import producers_at, unpack_epochs, unpack_producers
+from kafkawire.progress import Progress
 
 NEWEST = 1 << 62
 """As a time: a catalog frame has none, and that of a segment comes first."""

@@ -20,7 +20,6 @@ from kafkawire.codec.batches import CRC_FROM, HEAD
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.segment.format import PartitionEntry, PartitionState, TopicOrigin
-from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.io.worker_jobs import JobOrigin, SegmentOutput, entries_of, pack
 from kafkawire.log.journal.file import index_name
@@ -45,6 +44,7 @@ from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
 from kafkawire.log.segments.store.grouping import retention_class
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
 from kafkawire.metadata.directory import TopicInfo
+from kafkawire.progress import Progress
 
 WRITING = ".converting"
 """Suffix of a segment's name until it is published."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os.path
 
-from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env
 from kafkawire.log.io.worker_jobs import ScrubArguments, ScrubResult, no_pace
 from kafkawire.log.segments.file import verify
 from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.errors import NoSuchObject
+from kafkawire.progress import Progress
 from kafkawire.tiering.restore.findings import Doubt, DoubtKind
 from kafkawire.tiering.restore.plan import Used
 from kafkawire.tiering.store.port import ObjectStore

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment.format import PartitionState
-from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env
 from kafkawire.manifest.columns import Entry
 from kafkawire.manifest.contents import Manifest
@@ -21,6 +20,7 @@ from kafkawire.manifest.keys import OWNER, SEGMENTS, segment_key, segment_uuid
 from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest_async
 from kafkawire.metadata.checkpoint import producers_at, unpack_epochs, unpack_producers
 from kafkawire.objectstore.errors import NoSuchObject
+from kafkawire.progress import Progress
 from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord
 from kafkawire.tiering.restore.findings import (
     BucketEvidence,

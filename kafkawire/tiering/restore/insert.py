@@ -13,7 +13,6 @@ from kafkawire.codec.batches import empty_batches
 from kafkawire.codec.configs.settings import resolve_topic
 from kafkawire.codec.segment.format import PartitionState, TopicOrigin
 from kafkawire.codec.segment.lost import GONE, LostRange
-from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env
 from kafkawire.log.io.worker_jobs import JobOrigin, Made, SegmentOutput, entries_of, pack
 from kafkawire.log.segments.file.open import segment_path
@@ -37,6 +36,7 @@ from kafkawire.offsets.catalog.port import (
     range_of,
 )
 from kafkawire.offsets.storage.open import SQL, open_storage
+from kafkawire.progress import Progress
 from kafkawire.tiering.restore.plan import Hole, Restored, Used
 
 SEGMENTS_AT_ONCE = 100

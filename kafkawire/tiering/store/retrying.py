@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env
 from kafkawire.objectstore.backoff import waits_s
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.port import Listed, Stored
 from kafkawire.objectstore.retrying import ATTEMPTS
+from kafkawire.progress import Progress
 from kafkawire.tiering.store.port import ObjectStore
 
 T = TypeVar("T")

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from kafkawire.log.fsck.check import check, silent
+from kafkawire.log.fsck.check import check
 from kafkawire.log.manager import Log
 from kafkawire.log.rebuild.evidence import gather
 from kafkawire.log.rebuild.plan import Rebuilt, rebuild
 from kafkawire.log.rebuild.topics import recovered_name
 from kafkawire.log.recovery.identity import IdentityError
+from kafkawire.progress import silent
 from tests.kit.env import EPOCH_MS, OffloadWorker
 from tests.kit.log.cutting import cut, expected, fill, started
 from tests.kit.log.logs import FOLDER, World, batch, read_all

@@ -20,7 +20,7 @@ from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.codec.types import Buffer
-from kafkawire.log.fsck.check import check, silent
+from kafkawire.log.fsck.check import check
 from kafkawire.log.journal.losses import Damage, Loss
 from kafkawire.log.journal.scan import Gap
 from kafkawire.log.partition.partition import Partition
@@ -31,6 +31,7 @@ from kafkawire.log.rebuild.insert import enter
 from kafkawire.log.rebuild.plan import Rebuilt, rebuild
 from kafkawire.log.rebuild.renumber import convert
 from kafkawire.metadata.catalog import Catalog, ConfigChange
+from kafkawire.progress import silent
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed, produce
 from tests.kit.env import EPOCH_MS

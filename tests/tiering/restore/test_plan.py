@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.codec.format_errors import FormatError, NewerFormatError
-from kafkawire.log.fsck.report import Progress
 from kafkawire.log.rebuild.topics import recovered_name
 from kafkawire.manifest.keys import CURRENT, delta_key, segment_key
 from kafkawire.metadata.checkpoint import PartitionCheckpoint, ProducerEntry
 from kafkawire.objectstore.errors import StoreError
-from kafkawire.progress import silent
+from kafkawire.progress import Progress, silent
 from kafkawire.tiering.manifest.owner import OwnerRecord
 from kafkawire.tiering.restore.evidence import gather
 from kafkawire.tiering.restore.plan import EPOCH_MARGIN, NUMBER_MARGIN, Hole, Restored, plan
