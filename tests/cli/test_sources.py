@@ -169,7 +169,8 @@ def test_unknown_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "num.partition: unknown setting, did you mean num.partitions?" in result.stderr
 
 
-def test_show_config_names_every_setting_and_its_source() -> None:
+def test_show_config_names_every_setting_and_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")  # too narrow for the longest name and a value
     result = run(
         app,
         [

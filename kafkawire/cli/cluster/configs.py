@@ -15,6 +15,7 @@ from kafkawire.cli.shared.options import OptionError, split_pair
 from kafkawire.cli.shared.outcomes import connected, print_results
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server, Wide, not_empty
+from kafkawire.cli.shared.tables import TableColumn
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 
@@ -81,7 +82,7 @@ def describe(
     resource = resource_of(topic, broker, brokers_default)
     with connected(server) as cluster:
         rows = [row for row in _rows(cluster, resource) if every or row["source"] != "default"]
-        columns = ("name", "value", "source", "change")
+        columns = ("name", TableColumn("value", keep=True), "source", "change")
         print_results(rows, columns, f"settings of {_name(resource)}", as_json, wide)
 
 

@@ -167,4 +167,4 @@ def show(sources: Sources) -> None:
         rows.append({"name": name, "value": text, "source": source})
     print("Order of precedence: command line, environment KAFKAWIRE_*, TOML file, default.")
     print("Settings changed with `kafkawire configs set` override all of these.")
-    print_table(rows, ("name", "value", "source"), "settings")
+    print_table(rows, ("name", "value", "source"), "settings", wide=True)  # names are long
