@@ -37,6 +37,10 @@ _NOT_RETRIED = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.CORRUPT_MESSAGE}
 """Retriable by Kafka's table, but a caller has checked that the topic exists, and the same bytes
 are damaged again."""
 _TOO_LARGE = {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
+_LOST = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
+"""The broker does not know the producer any more, after days without a batch: the batch was not
+stored, and is sent once more with a new producer id, as Kafka's producer does."""
+_MISSING = ProduceResult(int(ErrorCode.UNKNOWN_SERVER_ERROR), "no result in the answer", -1)
 _PRODUCER = Struct(">qhi")
 
 
@@ -147,26 +151,38 @@ class Producer:
         waiting = dict(pending)
         refused: list[tuple[Partition, _Pending, ProduceResult]] = []
         deadline = time.monotonic() + RETRY_FOR_S
+        renewed: set[Partition] = set()
         while waiting:
             again: dict[Partition, _Pending] = {}
-            for partition, result in self._attempt(waiting).items():
-                batch = waiting[partition]
+            lost: dict[Partition, _Pending] = {}
+            results = self._attempt(waiting)
+            for partition, batch in waiting.items():
+                result = results.get(partition, _MISSING)
                 if result.code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                     self._store(partition, batch, -1 if result.code else result.base_offset)
                 elif _retriable(result.code):
                     again[partition] = batch
+                elif result.code in _LOST and partition not in renewed:
+                    lost[partition] = batch
                 else:
                     refused.append((partition, batch, result))
-            if again and time.monotonic() > deadline:
-                self._end(again)
             if again:
-                time.sleep(RETRY_S)
-                self._leaders.clear()
-            waiting = again
+                self._pause(again, deadline)
+            if lost:
+                self._forget()
+                renewed.update(lost)
+            waiting = again | lost
         if refused:
             self._forget()  # a gap in the sequence numbers would fail every later batch
         for each in refused:
             self._refused(*each)
+
+    def _pause(self, batches: Mapping[Partition, _Pending], deadline: float) -> None:
+        """Wait before these batches are sent again. ClientError after the deadline."""
+        if time.monotonic() > deadline:
+            self._end(batches)
+        time.sleep(RETRY_S)
+        self._leaders.clear()
 
     def _refused(self, partition: Partition, batch: _Pending, result: ProduceResult) -> None:
         """Send a batch that is too large in halves; report any other."""

@@ -185,3 +185,26 @@ def test_error_of_metadata_is_reported(brokers: Brokers, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "leaders", gone)
     sent(brokers.producer(), b"a")
     assert brokers.failed[0].numbers == [0]
+
+
+def test_forgotten_producer_gets_a_new_id(brokers: Brokers) -> None:
+    producer = brokers.producer()
+    sent(producer, b"a")
+    brokers.script = [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    sent(producer, b"b")
+    assert brokers.stored[PLACE] == [(1, 0, [b"a"]), (2, 0, [b"b"])]
+    brokers.script = [ErrorCode.UNKNOWN_PRODUCER_ID] * 2
+    sent(producer, b"c")
+    sent(producer, b"d")
+    assert [failure.numbers for failure in brokers.failed] == [[0]]
+    assert brokers.values() == [b"a", b"b", b"d"]
+
+
+def test_partition_without_result_is_reported(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "append", lambda *arguments, **more: {})
+    producer = brokers.producer()
+    sent(producer, b"a")
+    assert producer.stored == 0
+    assert "no result in the answer" in brokers.failed[0].reason
