@@ -178,4 +178,4 @@ def test_the_checker_sees_whether_batches_are_verified(verified: bool) -> None:
     late = {"lives": 1, "seconds": 40.0, "late": 0.2, "version": 1}
     setting = {"transaction_partition_verification_enable": verified}
     expected = {"hanging", "aborted read", "torn"}
-    assert is_named(expected, range(5, 9), **late, **setting) is not verified
+    assert is_named(expected, range(1, 9), **late, **setting) is not verified
