@@ -2,7 +2,7 @@
 
 On a terminal a table is as wide as the terminal at most: text with spaces is wrapped, then columns
 are left out from the right, and their names are printed. `--wide`, a file and a pipe get all
-columns (a set COLUMNS limits those too). Colour only on a terminal, and not if NO_COLOR is set.
+columns. Colour only on a terminal, and not if NO_COLOR is set.
 """
 
 from __future__ import annotations
@@ -88,9 +88,7 @@ def print_table(
 
 def _limit() -> int | None:
     """Return the number of characters of a line; None if there is no limit."""
-    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
-        return shutil.get_terminal_size().columns
-    return None
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _colours() -> bool:

@@ -102,6 +102,9 @@ def test_a_terminal_limits_the_width_and_wide_lifts_it(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     print_table(ROWS, COLUMNS, "topics")
+    assert "b" * 22 in capsys.readouterr().out  # a pipe
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_table(ROWS, COLUMNS, "topics")
     assert "not shown: id" in capsys.readouterr().out
     print_table(ROWS, COLUMNS, "topics", wide=True)
     assert "b" * 22 in capsys.readouterr().out
