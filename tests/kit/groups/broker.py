@@ -90,8 +90,12 @@ class House:
         return self.partitions
 
     def ctx(self, version: int, listener: str = "PLAIN") -> RequestContext:
+        async def load_groups() -> GroupService:
+            return self.groups
+
         broker: Any = SimpleNamespace(
             groups=self.groups,
+            load_groups=load_groups,
             env=self.env,
             counts=Counts(),
             catalog=self.catalog,
