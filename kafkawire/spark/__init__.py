@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 def register(spark: SparkSession) -> None:
     """Register `format("kafkawire")` in a session, for `spark.read`, `readStream`, SQL, `df.write`
-    and `writeStream`."""
-    from kafkawire.spark.datasource import KafkawireSource
+    and `writeStream`.
 
+    With a local master its workers run in the driver's Python, unless PYSPARK_PYTHON names another
+    one. Raises SourceError if that lacks the packages.
+    """
+    from kafkawire.spark.datasource import KafkawireSource
+    from kafkawire.spark.interpreter import use_driver_python
+
+    if hasattr(spark, "_sc"):  # a client of Spark Connect has no workers on its machine
+        use_driver_python(spark.sparkContext)
     spark.dataSource.register(KafkawireSource)
