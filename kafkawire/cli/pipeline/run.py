@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -48,7 +48,7 @@ def run(
 
     An interrupted run is finished first. With --json each run prints one line of JSON. Exit code 0:
     done, or stopped by SIGINT or SIGTERM in continuous mode; 1: failed and can be retried; 2: the
-    job file is invalid.
+    job file is invalid, or its topics, broker or table are not there, checked before Spark starts.
 
     Examples:
       kafkawire pipeline run orders.toml
@@ -56,7 +56,10 @@ def run(
     """
     planned = read_job(job)
     from kafkawire.spark.pipeline.jobs.job import CONTINUOUS
+    from kafkawire.spark.pipeline.preflight import check_job
     from kafkawire.spark.pipeline.submitted import run_batch, run_continuous
+
+    _check(lambda: check_job(planned))
 
     try:
         if continuous or planned.running.mode == CONTINUOUS:
@@ -87,8 +90,10 @@ def compact(job: JobFile, master: Master = "", as_json: Json = False) -> None:
       kafkawire pipeline compact orders.toml
     """
     planned = read_job(job)
+    from kafkawire.spark.pipeline.preflight import check_table
     from kafkawire.spark.pipeline.submitted import engine_of
 
+    _check(lambda: check_table(planned))
     try:
         with bars() as progress, engine_of(planned, master, progress) as engine:
             before, after = engine.compact()
@@ -120,6 +125,21 @@ def read_job(path: str) -> Job:
         return submitted.read_job(path)
     except SourceError as problem:
         fail(problem, 2)
+
+
+def _check(check: Callable[[], object]) -> None:
+    """Check a job before Spark is started; ends the command with exit code 2 if it cannot run, and
+    with 1 for lost data."""
+    from kafkawire.spark.model.source import DataLoss
+
+    try:
+        check()
+    except DataLoss as problem:
+        fail(problem)
+    except SourceError as problem:
+        fail(problem, 2)
+    except KeyboardInterrupt:
+        fail("interrupted; nothing was begun", 130)
 
 
 def _notify(outcome: RunOutcome, as_json: bool) -> None:

@@ -12,17 +12,19 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m kafkawire.spark.pipeline JOB.toml", file=sys.stderr)
         return 2
     from kafkawire.progress import silent
-    from kafkawire.spark.model.source import SourceError
+    from kafkawire.spark.model.source import DataLoss, SourceError
     from kafkawire.spark.pipeline.engine import RunOutcome
     from kafkawire.spark.pipeline.jobs.job import CONTINUOUS
+    from kafkawire.spark.pipeline.preflight import check_job
     from kafkawire.spark.pipeline.submitted import read_job, run_batch, run_continuous
     from kafkawire.spark.pipeline.summary import sentence
 
     try:
         job = read_job(arguments[0])
+        check_job(job)
     except SourceError as problem:
         print(f"kafkawire: {problem}", file=sys.stderr)
-        return 2
+        return 1 if isinstance(problem, DataLoss) else 2
 
     def report(outcome: RunOutcome) -> None:
         print(sentence(outcome), flush=True)

@@ -1,0 +1,107 @@
+"""Checks of a job before Spark is started: the table, its catalog, the source and its topics.
+
+Starting Spark takes ten seconds; a mistake in the job is reported sooner. The checks read what a
+run reads first, and change nothing. An address that cannot be reached fails at once: the retries of
+a run are for services that fail while it runs.
+"""
+
+from __future__ import annotations
+
+import socket
+from urllib.parse import urlsplit
+
+from kafkawire.client.address import parse_servers
+from kafkawire.client.errors import ClientError
+from kafkawire.spark.brokers.queries import BOOTSTRAP
+from kafkawire.spark.model.source import SourceError
+from kafkawire.spark.pipeline import planning
+from kafkawire.spark.pipeline.jobs.job import ICEBERG, Job
+from kafkawire.spark.pipeline.jobs.runs import Positions
+from kafkawire.spark.pipeline.jobs.section import JobError
+from kafkawire.spark.pipeline.jobs.state import TableState
+from kafkawire.spark.pipeline.tables.ownership import own
+from kafkawire.spark.pipeline.tables.port import Table, open_table
+from kafkawire.spark.source.catalog import open_catalog
+
+CONNECTS_WITHIN_S = 1.5
+"""Limit for all addresses of a service together: a round trip to another continent is 0.3 s."""
+_PORTS = {"http": 80, "https": 443}
+
+
+def check_job(job: Job) -> None:
+    """Raise SourceError, in one sentence, if the job cannot run. Raises DataLoss for a topic that
+    was read before and does not exist any more."""
+    source = job.reading.source
+    if source.bootstrap:
+        _reach_brokers(source.bootstrap)
+    table = check_table(job)
+    state = TableState(table.place)
+    last = table.committed()
+    catalog = open_catalog(source)
+    try:
+        if state.run(last + 1) is None:  # else that run is finished first, as it was planned
+            planning.partitions(catalog, job.reading, _known(state, last), ())
+    finally:
+        catalog.close()
+
+
+def check_table(job: Job) -> Table:
+    """Return the job's table, whose catalog was reached. Raises SourceError, JobError if the table
+    is another job's."""
+    if job.table.format == ICEBERG:
+        _reach_catalog(job)
+    table = open_table(job)
+    own(TableState(table.place), job, None)
+    return table
+
+
+def _known(state: TableState, last: int) -> Positions:
+    """Return where the last run ended."""
+    if not last:
+        return {}
+    # A run without a record is committed, but its driver was killed before the run ended.
+    found = state.record(last) or state.run(last)
+    return found.ends if found is not None else {}
+
+
+def _reach_brokers(bootstrap: str) -> None:
+    """Connect to one of the brokers. Raises SourceError."""
+    try:
+        _reach(parse_servers(BOOTSTRAP, bootstrap))
+    except ClientError as wrong:
+        raise JobError(f"[source] bootstrap: {wrong}") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SourceError(f"cannot connect to the broker at {bootstrap}: {reason}") from None
+
+
+def _reach_catalog(job: Job) -> None:
+    """Connect to a REST catalog. Raises SourceError."""
+    from kafkawire.spark.pipeline.tables.iceberg_catalog import resolved
+
+    uri = str(resolved(job.table.catalog or {}).get("uri", ""))
+    try:
+        parts = urlsplit(uri)
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        raise JobError("[table] catalog uri is not a URL") from None
+    if parts.scheme not in _PORTS or not parts.hostname or not port:
+        return  # a database, or a catalog of pyiceberg's configuration
+    try:
+        _reach([(parts.hostname, port)])
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SourceError(
+            f"cannot connect to the Iceberg catalog at {parts.hostname}:{port}: {reason}"
+        ) from None
+
+
+def _reach(addresses: list[tuple[str, int]]) -> None:
+    """Connect to the first address that accepts a connection. Raises the OSError of the last."""
+    for at, address in enumerate(addresses):
+        try:
+            socket.create_connection(address, CONNECTS_WITHIN_S / len(addresses)).close()
+            return
+        except OSError:
+            if at == len(addresses) - 1:
+                raise
