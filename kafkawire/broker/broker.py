@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from kafkawire.broker.markers import MarkerWriter
     from kafkawire.broker.other_brokers import OtherBrokers
     from kafkawire.broker.verification import TransactionVerifier
+    from kafkawire.groups.model.transactional import Verification, Verified
     from kafkawire.groups.service import GroupService
-    from kafkawire.groups.transactional import Verification, Verified
     from kafkawire.log.manifest.service import LocalManifest
     from kafkawire.tiering.service import Tiering
     from kafkawire.tiering.store.port import ObjectStore

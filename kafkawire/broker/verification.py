@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkawire.broker.new_topics import GROUP_METADATA_TOPIC
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.groups.transactional import Verification, Verified
+from kafkawire.groups.model.transactional import Verification, Verified
 from kafkawire.log.partition.verification import NOT_VERIFIED, Guard
 from kafkawire.transactions.machine.request import AddPartitions, VerifyPartitions
 from kafkawire.transactions.machine.transaction import TopicPartition

@@ -10,7 +10,8 @@ skip records. All modules except append, coordinator, load, replies, service, sn
 are pure.
 
 A TxnOffsetCommit makes `pending` offsets, which the marker of the transaction makes current or
-drops. The log's transactional appends and the transaction coordinator are ports of `transactional`.
+drops. The log's transactional appends and the transaction coordinator are ports of
+`model.transactional`.
 
 Easy to get wrong:
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.coordination.appender import RecordAppender
-from kafkawire.groups.records import Record, batches_of
-from kafkawire.groups.request import append_error
-from kafkawire.groups.transactional import (
+from kafkawire.groups.model.records import Record, batches_of
+from kafkawire.groups.model.request import append_error
+from kafkawire.groups.model.transactional import (
     PendingBatch,
     TransactionStep,
     encode_batch,

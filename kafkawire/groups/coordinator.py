@@ -33,11 +33,10 @@ from kafkawire.coordination.coordinator import (
     WriteSnapshot,
 )
 from kafkawire.groups.append import Appender, names_of
-from kafkawire.groups.decision import CancelTimer, Decision, Reply, SetTimer, session
 from kafkawire.groups.event_log import GroupEventLog
 from kafkawire.groups.load import GroupLoader, LiveState, store
-from kafkawire.groups.replies import UnansweredRequest
-from kafkawire.groups.request import (
+from kafkawire.groups.model.decision import CancelTimer, Decision, Reply, SetTimer, session
+from kafkawire.groups.model.request import (
     Client,
     GroupRequest,
     Request,
@@ -47,6 +46,7 @@ from kafkawire.groups.request import (
     ResponseT,
     Settings,
 )
+from kafkawire.groups.replies import UnansweredRequest
 from kafkawire.groups.shard import Shard
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.groups.timers import Timers

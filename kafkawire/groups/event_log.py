@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from kafkawire.codec.counts import Histogram
-from kafkawire.groups.classic.events import (
+from kafkawire.groups.model.events import (
     Event,
     GroupStuck,
     MemberEvicted,

@@ -17,8 +17,7 @@ from kafkawire.codec.types import Buffer
 from kafkawire.coordination import snapshot
 from kafkawire.coordination.loader import PartitionLoader
 from kafkawire.coordination.snapshot import Contents, PendingPair, SnapshotLocation
-from kafkawire.groups.pending import PendingRecord
-from kafkawire.groups.records import (
+from kafkawire.groups.model.records import (
     OffsetRecord,
     Record,
     committed_keys,
@@ -26,9 +25,10 @@ from kafkawire.groups.records import (
     encode_record,
     ended_producers,
 )
-from kafkawire.groups.request import Settings
+from kafkawire.groups.model.request import Settings
+from kafkawire.groups.model.transactional import PendingBatch
+from kafkawire.groups.pending import PendingRecord
 from kafkawire.groups.shard import Shard
-from kafkawire.groups.transactional import PendingBatch
 from kafkawire.log.io.ports import Env
 
 if TYPE_CHECKING:

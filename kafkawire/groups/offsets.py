@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
-from kafkawire.groups.classic.member import CONSUMER
-from kafkawire.groups.classic.states import GroupState
+from kafkawire.groups.model.member import CONSUMER
+from kafkawire.groups.model.records import Offset, OffsetKey, OffsetRecord, fits
+from kafkawire.groups.model.request import Settings, VerifiedCommit, transactional_error
+from kafkawire.groups.model.states import GroupState
+from kafkawire.groups.model.transactional import PendingBatch
 from kafkawire.groups.pending import PendingOffsets
-from kafkawire.groups.records import Offset, OffsetKey, OffsetRecord, fits
-from kafkawire.groups.request import Settings, VerifiedCommit, transactional_error
-from kafkawire.groups.transactional import PendingBatch
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

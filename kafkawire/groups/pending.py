@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from kafkawire.groups.records import Offset, OffsetKey, OffsetRecord
+from kafkawire.groups.model.records import Offset, OffsetKey, OffsetRecord
 
 Place = tuple[str, int]
 """Topic and partition."""

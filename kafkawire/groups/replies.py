@@ -6,7 +6,7 @@ import asyncio
 from typing import Generic
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.request import GroupRequest, RequestT, Response, ResponseT
+from kafkawire.groups.model.request import GroupRequest, RequestT, Response, ResponseT
 
 
 class UnansweredRequest(Generic[RequestT, ResponseT]):

@@ -18,10 +18,9 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.java_hash import group_partition_of
 from kafkawire.coordination.service import CoordinatorService, InternalPartitions
 from kafkawire.groups.activity import activity
-from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.coordinator import Coordinator
 from kafkawire.groups.event_log import GroupEventLog
-from kafkawire.groups.request import (
+from kafkawire.groups.model.request import (
     DELETE,
     DESCRIBE,
     HEARTBEAT,
@@ -43,7 +42,8 @@ from kafkawire.groups.request import (
     VerifiedCommit,
     WriteMarker,
 )
-from kafkawire.groups.transactional import (
+from kafkawire.groups.model.states import GroupState
+from kafkawire.groups.model.transactional import (
     ADDS_FROM,
     Verification,
     Verified,

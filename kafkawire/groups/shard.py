@@ -17,16 +17,13 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups import offsets
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.join import FRESH_ID_BYTES
-from kafkawire.groups.classic.member import Member
-from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.classic.sync import check_heartbeat
 from kafkawire.groups.classic.views import described, listed
 from kafkawire.groups.classic.working_copy import join_error
-from kafkawire.groups.decision import Decision, Reply, SetTimer, Step, session
-from kafkawire.groups.offsets import Offsets
-from kafkawire.groups.pending import PendingRecord
-from kafkawire.groups.records import GroupRecord, OffsetRecord, Record, fits
-from kafkawire.groups.request import (
+from kafkawire.groups.model.decision import Decision, Reply, SetTimer, Step, session
+from kafkawire.groups.model.member import Member
+from kafkawire.groups.model.records import GroupRecord, OffsetRecord, Record, fits
+from kafkawire.groups.model.request import (
     GroupRequest,
     MarkerWritten,
     Request,
@@ -37,7 +34,10 @@ from kafkawire.groups.request import (
     VerifiedCommit,
     WriteMarker,
 )
-from kafkawire.groups.transactional import PendingBatch, TransactionStep
+from kafkawire.groups.model.states import GroupState
+from kafkawire.groups.model.transactional import PendingBatch, TransactionStep
+from kafkawire.groups.offsets import Offsets
+from kafkawire.groups.pending import PendingRecord
 from kafkawire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,

@@ -6,7 +6,7 @@ Not done: types other than classic (there are no such groups yet); authorization
 
 from __future__ import annotations
 
-from kafkawire.groups.classic.states import GroupState
+from kafkawire.groups.model.states import GroupState
 from kafkawire.handlers.clients import client_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.list_groups import ListGroupsRequest, ListGroupsResponse

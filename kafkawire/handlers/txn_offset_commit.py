@@ -11,7 +11,7 @@ import asyncio
 from typing import NamedTuple
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.transactional import client_code
+from kafkawire.groups.model.transactional import client_code
 from kafkawire.handlers.clients import client_of, partition_error, topic_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.portions import Portions

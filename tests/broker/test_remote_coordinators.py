@@ -16,7 +16,7 @@ from kafkawire.broker.broker import Broker
 from kafkawire.codec.batches import TRANSACTIONAL
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.errors import ErrorCode as E
-from kafkawire.groups.transactional import Verification
+from kafkawire.groups.model.transactional import Verification
 from kafkawire.transactions.machine.request import (
     AddPartitions,
     EndTransaction,

@@ -8,7 +8,7 @@ import pytest
 
 from kafkawire.broker.new_topics import TRANSACTION_STATE_TOPIC
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.transactional import Verification
+from kafkawire.groups.model.transactional import Verification
 from kafkawire.messages.create_topics import CreatableTopic
 from kafkawire.transactions.machine.request import AddPartitions, EndTransaction, InitProducer
 from tests.kit.server import running

@@ -13,7 +13,7 @@ from typing import Any
 
 from kafkawire.coordination import snapshot
 from kafkawire.coordination.snapshot import Contents, Pair, PendingPair
-from kafkawire.groups.records import GroupRecord, Offset, OffsetRecord, Record, encode_record
+from kafkawire.groups.model.records import GroupRecord, Offset, OffsetRecord, Record, encode_record
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.messages.stored import GroupMetadataValue, MemberMetadata
 from tests.kit.groups.log import FakeFs

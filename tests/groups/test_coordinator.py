@@ -12,9 +12,9 @@ import pytest
 
 from kafkawire.codec.batches import read_head
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic.states import GroupState
-from kafkawire.groups.decision import session
-from kafkawire.groups.records import GroupRecord, OffsetRecord, decode_record
+from kafkawire.groups.model.decision import session
+from kafkawire.groups.model.records import GroupRecord, OffsetRecord, decode_record
+from kafkawire.groups.model.states import GroupState
 from kafkawire.groups.timers import Timers
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -12,9 +12,9 @@ from kafkawire.codec.control import COMMIT, TransactionMarker
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups import offsets as committed
 from kafkawire.groups.load import GroupLoader
-from kafkawire.groups.records import Offset, OffsetRecord, batches_of, committed_keys
+from kafkawire.groups.model.records import Offset, OffsetRecord, batches_of, committed_keys
+from kafkawire.groups.model.transactional import PendingBatch, encode_batch
 from kafkawire.groups.snapshot import group_snapshot
-from kafkawire.groups.transactional import PendingBatch, encode_batch
 from kafkawire.log.journal.format import HEAD_BYTES
 from kafkawire.log.partition.partition import Partition
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics

@@ -12,8 +12,8 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.coordination import coordinator as coordination
 from kafkawire.groups import coordinator as groups
 from kafkawire.groups.classic.group import ClassicGroup
+from kafkawire.groups.model.records import Offset
 from kafkawire.groups.offsets import INT64_MAX
-from kafkawire.groups.records import Offset
 from kafkawire.groups.shard import Shard
 from kafkawire.messages.list_groups import ListGroupsRequest
 from tests.groups.test_coordinator import beat, join, stable_pair

@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from kafkawire.groups import event_log
-from kafkawire.groups.classic.events import (
+from kafkawire.groups.event_log import BURST, MANY_REBALANCES, STUCK_EVERY_S, WINDOW_S
+from kafkawire.groups.model.events import (
     Event,
     Eviction,
     GroupEmpty,
@@ -17,8 +18,7 @@ from kafkawire.groups.classic.events import (
     RebalanceCompleted,
     RebalanceStarted,
 )
-from kafkawire.groups.classic.member import Member
-from kafkawire.groups.event_log import BURST, MANY_REBALANCES, STUCK_EVERY_S, WINDOW_S
+from kafkawire.groups.model.member import Member
 
 MEMBER = Member("m", None, "c", "10.0.0.1", 60_000, 10_000, ())
 STARTED = RebalanceStarted("member m joined", 3, 2)

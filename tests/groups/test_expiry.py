@@ -4,9 +4,9 @@ after it."""
 from __future__ import annotations
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic.states import GroupState
-from kafkawire.groups.decision import session
-from kafkawire.groups.records import GroupRecord
+from kafkawire.groups.model.decision import session
+from kafkawire.groups.model.records import GroupRecord
+from kafkawire.groups.model.states import GroupState
 from tests.kit.groups.desk import Desk, join
 
 DAY_MS = 86_400_000

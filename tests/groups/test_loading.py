@@ -12,10 +12,10 @@ from kafkawire.codec.batches import build
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.coordination import coordinator as coordinator_module
 from kafkawire.coordination import snapshot
-from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.coordinator import SNAPSHOT_MAX_AGE_MS
 from kafkawire.groups.load import GroupLoader
-from kafkawire.groups.records import GroupRecord, OffsetRecord, decode_record
+from kafkawire.groups.model.records import GroupRecord, OffsetRecord, decode_record
+from kafkawire.groups.model.states import GroupState
 from kafkawire.groups.shard import Shard
 from kafkawire.groups.snapshot import group_snapshot
 from tests.groups.test_coordinator import beat, join, stable_pair, sync

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic.member import Member
-from kafkawire.groups.classic.states import GroupState
-from kafkawire.groups.decision import SetTimer, session
-from kafkawire.groups.records import GroupRecord, OffsetRecord
+from kafkawire.groups.model.decision import SetTimer, session
+from kafkawire.groups.model.member import Member
+from kafkawire.groups.model.records import GroupRecord, OffsetRecord
+from kafkawire.groups.model.states import GroupState
 from kafkawire.messages.delete_groups import DeleteGroupsRequest
 from tests.kit.groups.desk import Desk, commit_of, offset_delete
 

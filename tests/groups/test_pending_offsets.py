@@ -9,9 +9,9 @@ import pytest
 from kafkawire.codec.batches import build
 from kafkawire.codec.control import COMMIT, pack_marker
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic.states import GroupState
-from kafkawire.groups.records import Offset, OffsetRecord, ended_producers
-from kafkawire.groups.transactional import PendingBatch
+from kafkawire.groups.model.records import Offset, OffsetRecord, ended_producers
+from kafkawire.groups.model.states import GroupState
+from kafkawire.groups.model.transactional import PendingBatch
 from kafkawire.messages.delete_groups import DeleteGroupsRequest
 from tests.kit.groups.desk import commit_of, join, offset_delete
 from tests.kit.groups.requests import group_request

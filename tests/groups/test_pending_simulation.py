@@ -25,8 +25,8 @@ from kafkawire.codec.batches import read_head
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.coordination import snapshot
 from kafkawire.groups.load import GroupLoader
+from kafkawire.groups.model.records import encode_record
 from kafkawire.groups.pending import PendingOffsets
-from kafkawire.groups.records import encode_record
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.messages.delete_groups import DeleteGroupsRequest
 from tests.kit.groups.desk import commit_of, offset_delete

@@ -12,7 +12,7 @@ from kafkawire.codec.batches import iter_batches, records
 from kafkawire.codec.compile import encode_versioned
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import DecodeError
-from kafkawire.groups.records import (
+from kafkawire.groups.model.records import (
     GroupRecord,
     Offset,
     OffsetRecord,

@@ -8,7 +8,7 @@ import pytest
 
 from kafkawire.codec.control import ABORT, COMMIT, TransactionMarker
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.transactional import Verification, Verified
+from kafkawire.groups.model.transactional import Verification, Verified
 from kafkawire.handlers.delete_groups import delete_groups
 from kafkawire.handlers.offset_commit import offset_commit
 from kafkawire.handlers.offset_fetch import offset_fetch

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.records import GroupRecord, decode_record, encode_record
-from kafkawire.groups.request import Client
+from kafkawire.groups.model.records import GroupRecord, decode_record, encode_record
+from kafkawire.groups.model.request import Client
 from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafkawire.coordination import snapshot
-from kafkawire.groups.records import Offset
+from kafkawire.groups.model.records import Offset
 from tests.golden.make_groups import HERE, NEXT_OFFSET, PENDING, PLACE, RECORDS, packed, pair
 from tests.kit.groups.log import Bench, FakeFs
 from tests.kit.groups.transactions import stable_codes

@@ -17,7 +17,7 @@ from kafkawire.codec.control import COMMIT, read_marker
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.coordination import snapshot
 from kafkawire.groups.load import GroupLoader
-from kafkawire.groups.request import VerifiedCommit
+from kafkawire.groups.model.request import VerifiedCommit
 from kafkawire.groups.snapshot import group_snapshot
 from tests.kit.groups.desk import commit_of, offset_delete
 from tests.kit.groups.log import Bench

@@ -11,7 +11,7 @@ the message, and `simulate(seed)` runs it again.
 Covers: kafkawire.handlers.produce.transactional, kafkawire.handlers.produce.verified,
 kafkawire.broker.markers, kafkawire.broker.verification, kafkawire.transactions.coordinator,
 kafkawire.transactions.service, kafkawire.transactions.marker_sender,
-kafkawire.groups.transactional, kafkawire.groups.pending.
+kafkawire.groups.model.transactional, kafkawire.groups.pending.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import pytest
 from kafkawire.broker.markers import MarkerWriter
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.coordination.settling import CommitQueue, Effect
+from kafkawire.groups.model.records import OffsetRecord
 from kafkawire.groups.pending import PendingOffsets
-from kafkawire.groups.records import OffsetRecord
 from kafkawire.groups.shard import Shard
 from kafkawire.log.partition.transactions import AbortedIndex, PartitionTransactions
 from kafkawire.transactions.machine import init_producer

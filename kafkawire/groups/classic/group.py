@@ -19,7 +19,7 @@ from typing import Any
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic import join, rebalance, sync
-from kafkawire.groups.classic.changes import (
+from kafkawire.groups.model.changes import (
     Dropped,
     Entered,
     Generation,
@@ -31,11 +31,11 @@ from kafkawire.groups.classic.changes import (
     Window,
     WindowClosed,
 )
-from kafkawire.groups.classic.member import CONSUMER, Member, Protocols, subscribed_topics
-from kafkawire.groups.classic.states import GroupState, may_move
-from kafkawire.groups.decision import Decision, Step
-from kafkawire.groups.records import GroupRecord
-from kafkawire.groups.request import GroupRequest, Request, Response, Settings
+from kafkawire.groups.model.decision import Decision, Step
+from kafkawire.groups.model.member import CONSUMER, Member, Protocols, subscribed_topics
+from kafkawire.groups.model.records import GroupRecord
+from kafkawire.groups.model.request import GroupRequest, Request, Response, Settings
+from kafkawire.groups.model.states import GroupState, may_move
 from kafkawire.messages.stored import GroupMetadataValue, MemberMetadata
 
 

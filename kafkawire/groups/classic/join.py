@@ -12,14 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic.changes import Dropped, Pending, Put, Replaced, Window
-from kafkawire.groups.classic.events import (
-    Eviction,
-    MemberEvicted,
-    MemberJoined,
-    MemberReplaced,
-)
-from kafkawire.groups.classic.member import Member, Protocols, protocols_of
 from kafkawire.groups.classic.rebalance import (
     NEW_MEMBER_TIMEOUT_MS,
     drop,
@@ -27,10 +19,18 @@ from kafkawire.groups.classic.rebalance import (
     proceed,
     reopen,
 )
-from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.classic.working_copy import Draft, join_error, joined, sync_error
-from kafkawire.groups.decision import Decision, session
-from kafkawire.groups.request import GroupRequest
+from kafkawire.groups.model.changes import Dropped, Pending, Put, Replaced, Window
+from kafkawire.groups.model.decision import Decision, session
+from kafkawire.groups.model.events import (
+    Eviction,
+    MemberEvicted,
+    MemberJoined,
+    MemberReplaced,
+)
+from kafkawire.groups.model.member import Member, Protocols, protocols_of
+from kafkawire.groups.model.request import GroupRequest
+from kafkawire.groups.model.states import GroupState
 from kafkawire.log_lines import shown
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 

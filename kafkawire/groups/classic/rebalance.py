@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic.changes import (
+from kafkawire.groups.classic.working_copy import Draft, join_error, joined, sync_error
+from kafkawire.groups.model.changes import (
     Dropped,
     Entered,
     Generation,
@@ -19,7 +20,8 @@ from kafkawire.groups.classic.changes import (
     Window,
     WindowClosed,
 )
-from kafkawire.groups.classic.events import (
+from kafkawire.groups.model.decision import JOIN, SYNC, Decision, session, session_member
+from kafkawire.groups.model.events import (
     Eviction,
     GroupEmpty,
     GroupStuck,
@@ -29,11 +31,9 @@ from kafkawire.groups.classic.events import (
     counted,
     seconds,
 )
-from kafkawire.groups.classic.member import Member
-from kafkawire.groups.classic.states import LEGAL, GroupState
-from kafkawire.groups.classic.working_copy import Draft, join_error, joined, sync_error
-from kafkawire.groups.decision import JOIN, SYNC, Decision, session, session_member
-from kafkawire.groups.records import GroupRecord
+from kafkawire.groups.model.member import Member
+from kafkawire.groups.model.records import GroupRecord
+from kafkawire.groups.model.states import LEGAL, GroupState
 from kafkawire.log_lines import shown
 from kafkawire.messages.stored import GroupMetadataValue
 

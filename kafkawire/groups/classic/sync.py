@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic.changes import Dropped, Put, Synced
-from kafkawire.groups.classic.events import MemberLeft, RebalanceCompleted, counted
 from kafkawire.groups.classic.rebalance import drop, end_if_all_joined, proceed
-from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.classic.working_copy import Draft, assigned, sync_error
-from kafkawire.groups.decision import SYNC, Decision, Reply, SetTimer, session
-from kafkawire.groups.request import GroupRequest
+from kafkawire.groups.model.changes import Dropped, Put, Synced
+from kafkawire.groups.model.decision import SYNC, Decision, Reply, SetTimer, session
+from kafkawire.groups.model.events import MemberLeft, RebalanceCompleted, counted
+from kafkawire.groups.model.request import GroupRequest
+from kafkawire.groups.model.states import GroupState
 from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kafkawire.messages.leave_group import (
     LeaveGroupRequest,
@@ -28,7 +28,7 @@ from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
     from kafkawire.groups.classic.group import ClassicGroup
-    from kafkawire.groups.classic.member import Member
+    from kafkawire.groups.model.member import Member
 
 # Enum members that heartbeats need, because a lookup costs as much as a call.
 _DEAD, _PREPARING, _NONE = GroupState.DEAD, GroupState.PREPARING, ErrorCode.NONE
@@ -183,7 +183,7 @@ def check_commit(
     *,
     transactional: bool = False,
 ) -> ErrorCode:
-    """Validate an OffsetCommit; see kafkawire.groups.classic.states for the response in each state.
+    """Validate an OffsetCommit; see kafkawire.groups.model.states for the response in each state.
 
     Without a generation it comes from a tool or from a consumer that assigns its partitions itself,
     which is not allowed while the group has members. A TxnOffsetCommit (`transactional`) is

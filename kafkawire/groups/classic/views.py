@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
-from kafkawire.groups.classic.states import GroupState
+from kafkawire.groups.model.states import GroupState
 from kafkawire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from kafkawire.messages.list_groups import ListedGroup
 

@@ -6,13 +6,13 @@ import pytest
 
 from kafkawire.codec.compile import encode_versioned
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic.changes import Entered
 from kafkawire.groups.classic.group import ClassicGroup
-from kafkawire.groups.classic.member import protocols_of, subscribed_topics
-from kafkawire.groups.classic.states import LEGAL, GroupState, may_move
 from kafkawire.groups.classic.working_copy import Draft
-from kafkawire.groups.decision import SetTimer, session
-from kafkawire.groups.request import Client
+from kafkawire.groups.model.changes import Entered
+from kafkawire.groups.model.decision import SetTimer, session
+from kafkawire.groups.model.member import protocols_of, subscribed_topics
+from kafkawire.groups.model.request import Client
+from kafkawire.groups.model.states import LEGAL, GroupState, may_move
 from kafkawire.messages.stored import ConsumerProtocolSubscription
 from kafkawire.messages.sync_group import SyncGroupRequest
 from tests.kit.groups.requests import group_request

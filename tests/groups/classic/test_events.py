@@ -1,11 +1,11 @@
 """Events of a group: what a decision says about who came, who went and why.
 
-Covers: kafkawire.groups.classic.events.
+Covers: kafkawire.groups.model.events.
 """
 
 from __future__ import annotations
 
-from kafkawire.groups.decision import JOIN, SYNC
+from kafkawire.groups.model.decision import JOIN, SYNC
 from kafkawire.log_lines import MAX_SHOWN, shown
 from tests.kit.groups.script import Script, script, stable
 

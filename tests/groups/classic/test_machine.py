@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kafkawire.groups.classic.group import ClassicGroup
-from kafkawire.groups.classic.states import GroupState
-from kafkawire.groups.decision import JOIN, SYNC, session_member
+from kafkawire.groups.model.decision import JOIN, SYNC, session_member
+from kafkawire.groups.model.states import GroupState
 from tests.kit.groups.script import GroupSettings, script
 
 PROTOCOLS = [["range"], ["range", "sticky"], ["sticky", "range"], [("range", b"new")]]

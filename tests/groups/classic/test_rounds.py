@@ -4,8 +4,8 @@ the next round begins."""
 from __future__ import annotations
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic.states import GroupState
-from kafkawire.groups.decision import CancelTimer, session
+from kafkawire.groups.model.decision import CancelTimer, session
+from kafkawire.groups.model.states import GroupState
 from tests.kit.groups.script import answer, completing, preparing, script, set_timer, stable
 
 NONE = ErrorCode.NONE

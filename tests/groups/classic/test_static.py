@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic.states import GroupState
-from kafkawire.groups.decision import CancelTimer, session
+from kafkawire.groups.model.decision import CancelTimer, session
+from kafkawire.groups.model.states import GroupState
 from tests.kit.groups.script import Script, answer, script, set_timer
 
 FENCED = ErrorCode.FENCED_INSTANCE_ID

@@ -12,8 +12,8 @@ from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.counts import Counts
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.java_hash import group_partition_of
+from kafkawire.groups.model.transactional import Verification, Verified
 from kafkawire.groups.service import OFFSETS_TOPIC, GroupService
-from kafkawire.groups.transactional import Verification, Verified
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.exchange import Exchange
 from kafkawire.handlers.heartbeat import Heartbeat

@@ -7,9 +7,9 @@ from typing import Any
 
 from kafkawire.codec.compile import encode_versioned
 from kafkawire.groups.classic.group import ClassicGroup
-from kafkawire.groups.decision import Decision
-from kafkawire.groups.records import GroupRecord
-from kafkawire.groups.request import Client
+from kafkawire.groups.model.decision import Decision
+from kafkawire.groups.model.records import GroupRecord
+from kafkawire.groups.model.request import Client
 from kafkawire.groups.shard import Shard
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkawire.messages.offset_commit import (

@@ -9,8 +9,8 @@ from typing import Any
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.coordination.coordinator import CoordinatorPhase
-from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.load import GroupLoader
+from kafkawire.groups.model.states import GroupState
 from kafkawire.groups.service import OFFSETS_TOPIC, Client, GroupService
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.log.manager import Log

@@ -21,7 +21,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.coordination.coordinator import CoordinatorPhase
 from kafkawire.groups.coordinator import Coordinator
 from kafkawire.groups.event_log import GroupEventLog
-from kafkawire.groups.request import Client
+from kafkawire.groups.model.request import Client
 from kafkawire.log.io.ports import Env
 from tests.kit.env import OffloadWorker
 from tests.kit.groups.requests import KIND_OF

@@ -18,7 +18,7 @@ from kafkawire.codec.batches import (
     records,
 )
 from kafkawire.codec.control import ABORT, COMMIT, read_marker
-from kafkawire.groups.records import OffsetKey, OffsetRecord, decode_record
+from kafkawire.groups.model.records import OffsetKey, OffsetRecord, decode_record
 
 At = tuple[int, int]
 """Offset of the record in the log, and the committed offset."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkawire.groups import request as kinds
-from kafkawire.groups.request import Client, GroupRequest, RequestKind
+from kafkawire.groups.model import request as kinds
+from kafkawire.groups.model.request import Client, GroupRequest, RequestKind
 
 KIND_OF: dict[type, RequestKind[Any, Any]] = {
     kind.request: kind for kind in vars(kinds).values() if isinstance(kind, RequestKind)

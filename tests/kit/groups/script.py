@@ -17,10 +17,10 @@ from typing import Any
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
-from kafkawire.groups.classic.states import GroupState
-from kafkawire.groups.decision import CancelTimer, Decision, Effect, Reply, SetTimer, session
-from kafkawire.groups.records import GroupRecord
-from kafkawire.groups.request import Client
+from kafkawire.groups.model.decision import CancelTimer, Decision, Effect, Reply, SetTimer, session
+from kafkawire.groups.model.records import GroupRecord
+from kafkawire.groups.model.request import Client
+from kafkawire.groups.model.states import GroupState
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity

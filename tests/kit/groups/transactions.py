@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.codec.control import ABORT, COMMIT, TransactionMarker
-from kafkawire.groups.request import MarkerWritten, StableOffsetFetch, VerifiedCommit, WriteMarker
+from kafkawire.groups.model.request import (
+    MarkerWritten,
+    StableOffsetFetch,
+    VerifiedCommit,
+    WriteMarker,
+)
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

@@ -10,7 +10,7 @@ import pytest
 from kafkawire.codec.batches import iter_batches
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups.load import GroupLoader
-from kafkawire.groups.records import Offset, OffsetRecord, encode_record
+from kafkawire.groups.model.records import Offset, OffsetRecord, encode_record
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.log.io.worker_jobs import ScrubArguments
 from kafkawire.log.partition.partition import Partition

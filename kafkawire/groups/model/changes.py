@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafkawire.groups.classic.member import Member
-from kafkawire.groups.classic.states import GroupState
+from kafkawire.groups.model.member import Member
+from kafkawire.groups.model.states import GroupState
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from kafkawire.groups.classic.member import Member
+from kafkawire.groups.model.member import Member
 from kafkawire.log_lines import shown
 
 

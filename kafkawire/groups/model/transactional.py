@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkawire.codec.batches import TRANSACTIONAL, build
 from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.records import OffsetRecord, encode_record
+from kafkawire.groups.model.records import OffsetRecord, encode_record
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.verification import Guard

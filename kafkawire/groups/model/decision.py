@@ -2,7 +2,7 @@
 
 A decision changes nothing. Its `steps` are records (state that Kafka keeps in `__consumer_offsets`)
 and changes (state that Kafka keeps only in memory: a joining member, a parked request, a rebalance
-in progress; see kafkawire.groups.classic.changes). The machine's `apply` applies both, in this
+in progress; see kafkawire.groups.model.changes). The machine's `apply` applies both, in this
 order, after the records have been appended. Its `effects` are then performed. Timers are set
 immediately, because they are part of the volatile state; replies are sent after the commit that
 covers all applied steps.
@@ -15,11 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafkawire.codec.control import TransactionMarker
-from kafkawire.groups.classic.changes import Change
-from kafkawire.groups.classic.events import Event
-from kafkawire.groups.records import GroupRecord, OffsetRecord, Record
-from kafkawire.groups.request import Response
-from kafkawire.groups.transactional import PendingBatch, TransactionStep
+from kafkawire.groups.model.changes import Change
+from kafkawire.groups.model.events import Event
+from kafkawire.groups.model.records import GroupRecord, OffsetRecord, Record
+from kafkawire.groups.model.request import Response
+from kafkawire.groups.model.transactional import PendingBatch, TransactionStep
 
 Step = Record | TransactionStep | Change
 
