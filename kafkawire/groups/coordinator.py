@@ -100,7 +100,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         self._waiting: dict[int, UnansweredRequest[Any, Any]] = {}
         self._commits: list[tuple[int, Decision]] = []
 
-    def ask(
+    def submit(
         self,
         kind: RequestKind[RequestT, ResponseT],
         request: RequestT,
@@ -126,7 +126,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode | None:
         """Answer a Heartbeat immediately, extending its session; None without any effect if
-        uncommitted changes precede it: then use `ask`. Hot.
+        uncommitted changes precede it: then use `submit`. Hot.
 
         Equivalent to executing its decision, which consists of a timer and a code.
         """

@@ -142,13 +142,13 @@ class GroupService(CoordinatorService[Coordinator]):
     ) -> asyncio.Future[JoinGroupResponse]:
         """Join a group. A parked request completes later; the caller may serve other requests
         meanwhile."""
-        return self._ask(JOIN, request.group_id, client, version, request)
+        return self._submit(JOIN, request.group_id, client, version, request)
 
     def sync_group(
         self, client: Client, version: int, request: SyncGroupRequest
     ) -> asyncio.Future[SyncGroupResponse]:
         """Sync a group. A parked request completes later."""
-        return self._ask(SYNC, request.group_id, client, version, request)
+        return self._submit(SYNC, request.group_id, client, version, request)
 
     def heartbeat_now(self, request: HeartbeatRequest) -> ErrorCode | None:
         """Answer a Heartbeat immediately, as is nearly always possible; None without any effect if
@@ -160,25 +160,25 @@ class GroupService(CoordinatorService[Coordinator]):
         self, client: Client, version: int, request: HeartbeatRequest
     ) -> asyncio.Future[HeartbeatResponse]:
         """Answer a Heartbeat after the changes before it are committed."""
-        return self._ask(HEARTBEAT, request.group_id, client, version, request)
+        return self._submit(HEARTBEAT, request.group_id, client, version, request)
 
     def leave_group(
         self, client: Client, version: int, request: LeaveGroupRequest
     ) -> asyncio.Future[LeaveGroupResponse]:
         """Remove members. `request.members` is set for every version; see the handler."""
-        return self._ask(LEAVE, request.group_id, client, version, request)
+        return self._submit(LEAVE, request.group_id, client, version, request)
 
     def offset_commit(
         self, client: Client, version: int, request: OffsetCommitRequest
     ) -> asyncio.Future[OffsetCommitResponse]:
         """Commit offsets. Topics must exist and have names; see the handler."""
-        return self._ask(OFFSET_COMMIT, request.group_id, client, version, request)
+        return self._submit(OFFSET_COMMIT, request.group_id, client, version, request)
 
     def offset_fetch(
         self, client: Client, version: int, request: OffsetFetchRequestGroup
     ) -> asyncio.Future[OffsetFetchResponseGroup]:
         """Return the offsets of one group of the request; topics must have names."""
-        return self._ask(OFFSET_FETCH, request.group_id, client, version, request)
+        return self._submit(OFFSET_FETCH, request.group_id, client, version, request)
 
     def offset_fetch_stable(
         self, client: Client, version: int, request: OffsetFetchRequestGroup
@@ -186,7 +186,7 @@ class GroupService(CoordinatorService[Coordinator]):
         """Return the offsets of one group like `offset_fetch`, with UNSTABLE_OFFSET_COMMIT for
         partitions that an open transaction has committed."""
         stable = StableOffsetFetch(request)
-        return self._ask(STABLE_FETCH, request.group_id, client, version, stable)
+        return self._submit(STABLE_FETCH, request.group_id, client, version, stable)
 
     def txn_offset_commit(
         self, client: Client, version: int, request: TxnOffsetCommitRequest, guard: Guard | None
@@ -194,7 +194,7 @@ class GroupService(CoordinatorService[Coordinator]):
         """Commit offsets in a transaction; `guard` is from `verify_transaction`. Topics must exist
         and have names; see the handler."""
         commit = VerifiedCommit(request, guard)
-        return self._ask(TXN_COMMIT, request.group_id, client, version, commit)
+        return self._submit(TXN_COMMIT, request.group_id, client, version, commit)
 
     async def verify_transaction(self, version: int, request: TxnOffsetCommitRequest) -> Verified:
         """Have the transaction coordinator verify (from version 5: add) the partition of the group.
@@ -232,7 +232,7 @@ class GroupService(CoordinatorService[Coordinator]):
         self, client: Client, version: int, request: OffsetDeleteRequest
     ) -> asyncio.Future[OffsetDeleteResponse]:
         """Delete offsets. Topics must exist; see the handler."""
-        return self._ask(OFFSET_DELETE, request.group_id, client, version, request)
+        return self._submit(OFFSET_DELETE, request.group_id, client, version, request)
 
     async def describe_groups(
         self, client: Client, version: int, request: DescribeGroupsRequest
@@ -243,7 +243,7 @@ class GroupService(CoordinatorService[Coordinator]):
         distinct = await slices.counted(request.groups, self.env.slices.give_way)
         for group_id in distinct:
             one = DescribeGroupsRequest(groups=[group_id])
-            asked.append(self._ask(DESCRIBE, group_id, client, version, one))
+            asked.append(self._submit(DESCRIBE, group_id, client, version, one))
             await self.env.slices.give_way()
             if len(asked) == MAX_UNANSWERED:
                 response.groups += [(await future).groups[0] for future in asked]
@@ -262,7 +262,7 @@ class GroupService(CoordinatorService[Coordinator]):
         for group_id in distinct:
             await self._forget_most(client, version, group_id)
             one = DeleteGroupsRequest(groups_names=[group_id])
-            asked.append(self._ask(DELETE, group_id, client, version, one))
+            asked.append(self._submit(DELETE, group_id, client, version, one))
             await self.env.slices.give_way()
             if len(asked) == MAX_UNANSWERED:
                 response.results += [(await future).results[0] for future in asked]
@@ -289,7 +289,7 @@ class GroupService(CoordinatorService[Coordinator]):
                 ]
                 part = OffsetDeleteRequestTopic(name=name, partitions=entries)
                 request = OffsetDeleteRequest(group_id=group_id, topics=[part])
-                self._ask(OFFSET_DELETE, group_id, client, version, request)
+                self._submit(OFFSET_DELETE, group_id, client, version, request)
                 await self.env.slices.pause()
 
     async def list_groups(
@@ -323,7 +323,7 @@ class GroupService(CoordinatorService[Coordinator]):
         shard = coordinator.shard
         return await activity(shard.groups.get(group_id), group_id, shard.offsets, give_way)
 
-    def _ask(
+    def _submit(
         self,
         kind: RequestKind[RequestT, ResponseT],
         group_id: str,
@@ -349,7 +349,7 @@ class GroupService(CoordinatorService[Coordinator]):
         fresh_id = ""
         if isinstance(request, JoinGroupRequest) and not request.member_id:
             fresh_id = _uuid(self.env.random.randbytes(16))
-        return coordinator.ask(kind, request, version, client, fresh_id)
+        return coordinator.submit(kind, request, version, client, fresh_id)
 
 
 def _uuid(random: bytes) -> str:

@@ -107,6 +107,6 @@ async def _asked(
     request = partitions_request(one, partitions, ctx.version)
     transactions = ctx.broker.transactions
     if isinstance(request, AddPartitions):
-        code = (await transactions.ask(request, decided)).code
+        code = (await transactions.execute(request, decided)).code
         return lambda _: code
     return (await transactions.verify(request)).__getitem__

@@ -32,17 +32,17 @@ class Reloader:
     def __init__(self, options: ServeOptions, reread: Callable[[], ServeOptions]) -> None:
         self._options = options
         self._reread = reread
-        self._asked = asyncio.Event()
+        self._requested = asyncio.Event()
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Handle the signal. Signals during a reload cause one more reload."""
-        self._asked.set()
+        self._requested.set()
 
     async def run(self, broker: Broker) -> None:
         """Reload at every request until cancelled."""
         while True:
-            await self._asked.wait()
-            self._asked.clear()
+            await self._requested.wait()
+            self._requested.clear()
             try:
                 await self._reload(broker)
             except Exception:  # the broker keeps its configuration

@@ -198,7 +198,7 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, reloader.ask)
+    loop.add_signal_handler(signal.SIGHUP, reloader.request)
     try:
         server = await Server.start(options, real_env())
     except (AddressError, IdentityError) as wrong:

@@ -119,7 +119,7 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
         elif decided is not None:
             decided()
 
-    def ask(self, request: Request) -> asyncio.Future[Answer]:
+    def execute(self, request: Request) -> asyncio.Future[Answer]:
         """As `submit`; the future gets the answer."""
         future = answer_future()
         self.submit(request, partial(settle_answer, future))
@@ -134,7 +134,7 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
 
     def answer_at_once(self, request: AddPartitions | VerifyPartitions) -> bool:
         """Whether partitions belong to the open transaction, added if that is asked for; the record
-        need not be committed. False: nothing was done; `ask` or `verify` gives the reason.
+        need not be committed. False: nothing was done; `execute` or `verify` gives the reason.
 
         For a caller that appends to the same commit log before the event loop runs on: a write or a
         crash that loses the record loses everything that was appended after it, too.

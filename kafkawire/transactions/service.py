@@ -157,7 +157,7 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
         else:
             reply(Answer(code or self.absence()))
 
-    def ask(
+    def execute(
         self, request: Request, decided: Callable[[], None] | None = None
     ) -> asyncio.Future[Answer]:
         """As `submit`; the future gets the answer."""
@@ -176,7 +176,7 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
         """InitProducerId; None: without a transactional id, which takes a fresh producer id.
         `decided` as for `submit`."""
         if request is not None:
-            return await self.ask(request, decided)
+            return await self.execute(request, decided)
         try:
             return Answer(ErrorCode.NONE, await self._take_producer_id(), 0)
         except KafkaError as error:

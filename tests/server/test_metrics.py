@@ -310,10 +310,10 @@ async def test_transactions_are_counted(tmp_path: Path) -> None:
             name = f"tx-{number}"
             made = await service.init_producer(InitProducer(name, 60_000))
             who = name, made.producer_id, made.producer_epoch
-            await service.ask(AddPartitions(*who, frozenset({("t", 0)})))
+            await service.execute(AddPartitions(*who, frozenset({("t", 0)})))
             if commit is not None:
-                await service.ask(EndTransaction(*who, commit))
-            fenced = await service.ask(EndTransaction(name, who[1], 7, True))
+                await service.execute(EndTransaction(*who, commit))
+            fenced = await service.execute(EndTransaction(name, who[1], 7, True))
             assert fenced.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.CONCURRENT_TRANSACTIONS)
         partition = server.broker.table.named("t", 0)
         Producer(999).send(partition, b"x")  # it hangs: its record has a time of long ago

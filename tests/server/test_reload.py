@@ -43,7 +43,7 @@ async def reloaded(
     reloader = Reloader(BEFORE, reread)
     running = asyncio.create_task(reloader.run(broker))  # type: ignore[arg-type]
     for _ in files:
-        reloader.ask()
+        reloader.request()
         for _ in range(20):
             await asyncio.sleep(0)
     running.cancel()

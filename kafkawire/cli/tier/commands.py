@@ -53,7 +53,7 @@ REQUESTS = ("PUT", "GET", "LIST", "HEAD", "DELETE")
 COST = ("topic", TableColumn("cost", keep=True), "up", "down", *REQUESTS)
 
 
-def ask(cluster: Cluster, name: str, **arguments: Any) -> dict[str, Any]:
+def send_command(cluster: Cluster, name: str, **arguments: Any) -> dict[str, Any]:
     """Send a tier command and return its answer; ClientError with the broker's message."""
     from kafkawire.messages.tier import TierRequest
 
@@ -72,7 +72,7 @@ def pages(cluster: Cluster, name: str, **arguments: Any) -> Iterator[dict[str, A
     """Return the joined answers of a command that answers in pages."""
     after: Any = None
     while True:
-        answer = ask(cluster, name, after=after, **arguments)
+        answer = send_command(cluster, name, after=after, **arguments)
         yield answer
         after = answer["next"]
         if after is None:
@@ -163,7 +163,7 @@ def cost(server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> N
       kafkawire tier cost
     """
     with connected(server) as cluster:
-        answer = ask(cluster, "cost")
+        answer = send_command(cluster, "cost")
         if as_json:
             print_json(answer)
             return
@@ -205,7 +205,7 @@ def resume(server: Server = LOCAL, as_json: Json = False) -> None:
 
 def _set_paused(server: str, name: str, as_json: bool) -> None:
     with connected(server) as cluster:
-        answer = ask(cluster, name)
+        answer = send_command(cluster, name)
         if as_json:
             print_json(answer)
         elif answer["paused"]:

@@ -17,7 +17,7 @@ from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.units import count, size
-from kafkawire.cli.tier.commands import Topic, ask, money
+from kafkawire.cli.tier.commands import Topic, money, send_command
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([kKMGT]?)(i?)B?(?:/s)?")
 MAX_RATE = 1 << 50
@@ -98,7 +98,7 @@ def estimate(
         fail(error, 2)
 
     with connected(server) as cluster:
-        answer = ask(cluster, "estimate", topic=topic, set=changes, reads=read_rate)
+        answer = send_command(cluster, "estimate", topic=topic, set=changes, reads=read_rate)
         _show(answer, ("now", "then") if changes or reads else ("now",), as_json)
 
 

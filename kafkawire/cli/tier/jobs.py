@@ -16,7 +16,7 @@ from kafkawire.cli.shared.parameters import LOCAL, Json, Server
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.units import count, duration_ms, size
-from kafkawire.cli.tier.commands import ask
+from kafkawire.cli.tier.commands import send_command
 from kafkawire.client.errors import ClientError
 from kafkawire.objectstore.url import parse_tier
 
@@ -50,13 +50,13 @@ def scrub(
     if skip_lost and not repair:
         fail("--skip-lost changes data: use it together with --repair", 2)
     with connected(server) as cluster:
-        answer = ask(cluster, "scrub", repair=repair, deep=deep, skip_lost=skip_lost)
+        answer = send_command(cluster, "scrub", repair=repair, deep=deep, skip_lost=skip_lost)
         with bars() as progress:
             while answer["state"] == "scrubbing":
                 if answer["what"]:
                     progress(answer["what"], answer["done"], answer["of"])
                 time.sleep(WATCH_S)
-                answer = ask(cluster, "scrub", watch=True)
+                answer = send_command(cluster, "scrub", watch=True)
         if answer["state"] != "done":
             raise ClientError(
                 f"tier scrub: {answer.get('error', 'the broker was restarted; run it again')}"
@@ -122,13 +122,13 @@ def move(
         fail(f"--to: {wrong}", 2)
 
     with connected(server) as cluster:
-        answer = ask(cluster, "move", to=to, skip_lost=skip_lost)
+        answer = send_command(cluster, "move", to=to, skip_lost=skip_lost)
         with bars() as progress:
             while answer["state"] == "copying":
                 total = answer["bytes"] + answer["left_bytes"]
                 progress(f"bytes to {answer['to']}", answer["bytes"], total)
                 time.sleep(WATCH_S)
-                answer = ask(cluster, "move", watch=True)
+                answer = send_command(cluster, "move", watch=True)
         if as_json:
             print_json(answer)
         else:

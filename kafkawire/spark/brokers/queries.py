@@ -80,7 +80,7 @@ class BrokerQueries:
     def __del__(self) -> None:
         self.close()  # a catalog exists as long as its stream, whose end is not reported
 
-    def ask(self, work: Callable[[Cluster], T]) -> T:
+    def request(self, work: Callable[[Cluster], T]) -> T:
         """Return the result of `work`, retried if that may help."""
         until = time.monotonic() + ASKED_WITHIN_S
         for attempt in range(1, TRIES + 1):
@@ -97,11 +97,11 @@ class BrokerQueries:
 
     def cluster_id(self) -> str:
         """Return the cluster id; empty if it has none."""
-        return self.ask(lambda cluster: cluster.metadata([]).cluster_id or "")
+        return self.request(lambda cluster: cluster.metadata([]).cluster_id or "")
 
     def topics(self) -> dict[str, TopicMeta]:
         """Return all topics that can be read."""
-        rows = self.ask(lambda cluster: cluster.metadata(None)).topics
+        rows = self.request(lambda cluster: cluster.metadata(None)).topics
         return {row.name: _meta(row) for row in rows if not row.error_code}
 
     def topic(self, name: str) -> TopicMeta | None:
@@ -114,7 +114,7 @@ class BrokerQueries:
             check(f"topic {name}", row.error_code)
             return _meta(row)
 
-        return self.ask(work)
+        return self.request(work)
 
     def ends(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return log start and end of each partition with a leader. The end is that of the source's
@@ -131,7 +131,7 @@ class BrokerQueries:
                 if place in ends
             }
 
-        return self.ask(work)
+        return self.request(work)
 
     def offset_for_time(self, topic: str, partition: int, ms: int) -> int | None:
         """Return the offset of the first record at or after a time; None if there is none."""
@@ -145,7 +145,7 @@ class BrokerQueries:
                 raise BrokerError(f"{topic}-{partition}", ErrorCode.LEADER_NOT_AVAILABLE)
             return found[place] if found[place] >= 0 else None
 
-        return self.ask(work)
+        return self.request(work)
 
     def _led_by(self, cluster: Cluster, topic: str) -> Mapping[tuple[str, int], int]:
         if topic not in self._leaders:
@@ -154,7 +154,7 @@ class BrokerQueries:
 
     def configs(self, topic: str) -> dict[str, str]:
         """Return the topic's own settings."""
-        rows = self.ask(lambda cluster: _described(cluster, TOPIC_RESOURCE, topic, None))
+        rows = self.request(lambda cluster: _described(cluster, TOPIC_RESOURCE, topic, None))
         return {row.name: row.value for row in rows if row.config_source == 1 and row.value}
 
     def segments(self) -> tuple[str, list[str]]:
@@ -171,7 +171,7 @@ class BrokerQueries:
             }
             return min(tiers, default=""), [_folder(cluster, node) for node in nodes]
 
-        return self.ask(work)
+        return self.request(work)
 
 
 def _meta(row: Any) -> TopicMeta:

@@ -72,35 +72,35 @@ class StoreProcess:
         return None if self._child is None else self._child.pid
 
     async def upload(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
-        return Stored(*await self._ask("upload", _key(key), path, bytes_per_second))
+        return Stored(*await self._call("upload", _key(key), path, bytes_per_second))
 
     async def put(
         self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> Stored:
-        return Stored(*await self._ask("put", _key(key), bytes(data), if_match, if_absent))
+        return Stored(*await self._call("put", _key(key), bytes(data), if_match, if_absent))
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
-        data, etag = await self._ask("get", _key(key), start, length)
+        data, etag = await self._call("get", _key(key), start, length)
         return data, etag
 
     async def read(self, key: str, parts: Sequence[ObjectPart]) -> None:
         """Read ranges of objects into memory. Raises ValueError if the parts are not contiguous or
         not in the memory."""
         _check_parts(parts, len(self.memory))
-        await self._ask("read", _key(key), tuple(parts))
+        await self._call("read", _key(key), tuple(parts))
 
     async def download(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
-        return Stored(*await self._ask("download", _key(key), path, bytes_per_second))
+        return Stored(*await self._call("download", _key(key), path, bytes_per_second))
 
     async def copy_from(
         self, source_url: str, key: str, size_bytes: int, source_key: str = ""
     ) -> Stored:
         source = _key(source_key or key)
-        return Stored(*await self._ask("copy_from", source_url, _key(key), size_bytes, source))
+        return Stored(*await self._call("copy_from", source_url, _key(key), size_bytes, source))
 
     async def head(self, key: str) -> Stored:
         """Return the size and ETag of an object. Raises NoSuchObject."""
-        return Stored(*await self._ask("head", _key(key)))
+        return Stored(*await self._call("head", _key(key)))
 
     async def delete(self, keys: Sequence[str]) -> int:
         """Delete objects. Raises ValueError beyond 1,000 keys."""
@@ -108,13 +108,13 @@ class StoreProcess:
             raise ValueError(f"{len(keys)} objects to delete: {MAX_DELETE} are allowed")
         if not keys:
             return 0
-        return int(await self._ask("delete", tuple(map(_key, keys))))
+        return int(await self._call("delete", tuple(map(_key, keys))))
 
     async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[Listed]:
         """List objects. Raises ValueError if limit is not in 1..1,000."""
         if not 1 <= limit <= MAX_LIST:
             raise ValueError(f"a listing of {limit} objects: 1 to {MAX_LIST} are allowed")
-        return [Listed(*row) for row in await self._ask("list", prefix, after, limit)]
+        return [Listed(*row) for row in await self._call("list", prefix, after, limit)]
 
     async def close(self) -> None:
         self._closed = True
@@ -127,14 +127,14 @@ class StoreProcess:
             os.close(self._memory_fd)
             self._memory_fd = -1
 
-    async def _ask(self, operation: str, *arguments: Any) -> Any:
+    async def _call(self, operation: str, *arguments: Any) -> Any:
         """Make one call and return its response. A cancelled call occupies its lane until the child
         has ended it; writes into memory are waited for."""
         lane = self._lanes[LANES[operation]]
         await lane.enter()
         try:
             child = await self._running()
-            number, answer = child.ask(operation, arguments, lane.leave)
+            number, answer = child.call(operation, arguments, lane.leave)
         except BaseException:
             lane.leave()
             raise

@@ -112,7 +112,7 @@ class StorageChild:
         """Whether a call can be sent; a dead process closes its pipes one after the other."""
         return self.alive and not self._process.is_closing
 
-    def ask(
+    def call(
         self, operation: str, arguments: tuple[Any, ...], leave: Callable[[], None]
     ) -> tuple[int, asyncio.Future[Any]]:
         """Send a call; return its number and the future of its response. `leave()` is called when

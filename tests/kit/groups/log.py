@@ -270,7 +270,7 @@ class Bench:
         return self
 
     def ask(self, request: Any, version: int = 9, fresh_id: str = "id") -> asyncio.Future[Any]:
-        return self.coordinator.ask(
+        return self.coordinator.submit(
             KIND_OF[type(request)], request, version, Client("c", "/h"), fresh_id
         )
 

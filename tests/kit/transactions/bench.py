@@ -128,7 +128,7 @@ class TransactionBench:
         return self
 
     def ask(self, request: Request) -> asyncio.Future[Answer]:
-        return self.coordinator.ask(request)
+        return self.coordinator.execute(request)
 
     async def now(self, request: Request) -> Answer:
         """Ask, and commit until there is an answer."""

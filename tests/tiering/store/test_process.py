@@ -323,20 +323,20 @@ def test_call_to_closed_pipe_is_storage_error() -> None:
         )
         ended = link.StorageChild(ChildProcess(dying), 10.0, lambda: None)
         assert ended.takes_calls
-        number, given_up = ended.ask("get", ("k", 0, None), lambda: None)
+        number, given_up = ended.call("get", ("k", 0, None), lambda: None)
         dying.kill()
         assert dying.stdin is not None
         await until(dying.stdin.is_closing)
         assert ended.alive
         assert not ended.takes_calls
-        _, answer = ended.ask("get", ("k", 0, None), lambda: None)
+        _, answer = ended.call("get", ("k", 0, None), lambda: None)
         safe = ended.cancel(number)
         ended.start(asyncio.ensure_future(ended.listen()))
         with pytest.raises(StoreError, match="ended with SIGKILL"):
             await answer
         assert (given_up.cancelled(), safe.done()) == (True, True)
         with pytest.raises(StoreError, match="ended with SIGKILL"):
-            ended.ask("get", ("k", 0, None), lambda: None)
+            ended.call("get", ("k", 0, None), lambda: None)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(call_the_dead())
