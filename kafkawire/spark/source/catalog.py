@@ -25,9 +25,11 @@ from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.manifests import (
     Holding,
     NothingThere,
+    UnreadableTier,
     open_holdings,
     readable_holdings,
     refreshed,
+    tier_holdings,
 )
 from kafkawire.spark.source.files.spans import Spans, merged
 from kafkawire.spark.source.files.times import first_since
@@ -39,6 +41,8 @@ TRIES = 3
 TIMES_AT_ONCE = 16
 """Partitions searched by time concurrently, each with a quarter of a megabyte and an index: a topic
 may have a hundred, and a remote bucket takes half a second for one."""
+RANGES_NAMED = 5
+"""Maximum number of ranges in an error: each partition may have one."""
 RECORD_BYTES = 1000
 """Assumed size of a record if no segment has records of its partition."""
 
@@ -75,7 +79,8 @@ class _Layout(NamedTuple):
 
 
 class SourceCatalog:
-    """Catalog of a source. `places`: locations of files, in order of preference."""
+    """Catalog of a source. `places`: locations of files, in order of preference; `unreadable`:
+    tiers of the source that could not be read."""
 
     def __init__(
         self,
@@ -83,12 +88,14 @@ class SourceCatalog:
         holdings: Sequence[Holding],
         broker: BrokerQueries | None = None,
         layouts: dict[tuple[bytes, int], _Layout] | None = None,
+        unreadable: Sequence[UnreadableTier] = (),
     ) -> None:
         self.source = source
         self.places: list[Place] = [holding.place for holding in holdings]
         self._holdings = holdings
         self._sheets = [holding.sheet for holding in holdings]
         self._broker = broker
+        self._unreadable = unreadable
         self._layouts: dict[tuple[bytes, int], _Layout] = {} if layouts is None else layouts
         self._facts: dict[str, ManifestTopic] = {}
         self._ends: dict[str, dict[int, tuple[int, int]]] = {}
@@ -96,8 +103,8 @@ class SourceCatalog:
     def refreshed(self) -> SourceCatalog:
         """Refresh the catalog; only new parts of manifests are read."""
         holdings = [refreshed(holding) for holding in self._holdings]
-        if not holdings and self.source.url:  # no uploads yet
-            return SourceCatalog(self.source, _found(self.source, self._broker), self._broker)
+        if self.source.url and (self._unreadable or not holdings):  # no uploads yet
+            return _catalog(self.source, self._broker)
         same = all(new is old for new, old in zip(holdings, self._holdings, strict=True))
         return SourceCatalog(self.source, holdings, self._broker, self._layouts if same else None)
 
@@ -145,8 +152,11 @@ class SourceCatalog:
     ) -> list[int | None]:
         """Return `offset_for_time` of many partitions, several concurrently, because each needs a
         few requests to a bucket."""
+        ranges = []
         for topic, partition, _ in wanted:
-            self.bounds(topic, partition)  # only this thread queries the broker
+            start, _, end = self.bounds(topic, partition)  # only this thread queries the broker
+            ranges.append(PartitionRange(topic, partition, start, end))
+        self._need_tier(ranges)
         found: list[int | None] = []
         try:
             with ThreadPoolExecutor(TIMES_AT_ONCE, "kafkawire-times") as pool:
@@ -175,14 +185,16 @@ class SourceCatalog:
         return None
 
     def part(self, wanted: PartitionRange) -> TaskPart:
-        """Return a range with its pieces. Raises SourceError if there is no such partition."""
+        """Return a range with its pieces. Raises SourceError if there is no such partition, or for
+        offsets in a tier that cannot be read."""
+        self._need_tier([wanted])
+        return self._part(wanted)
+
+    def _part(self, wanted: PartitionRange) -> TaskPart:
         topic, partition, base, end = wanted
         layout = self._layout(topic, partition)
-        first = int(np.searchsorted(layout.spans.ends, base, side="right"))
-        stop = int(np.searchsorted(layout.spans.bases, end, side="left"))
-        spans = layout.spans.take(slice(first, stop if base < end else first))
-        bases, ends = np.maximum(spans.bases, base), np.minimum(spans.ends, end)
-        spans = spans._replace(bases=bases, ends=ends)
+        spans = _within(layout.spans, base, end)
+        bases, ends = spans.bases, spans.ends
         held = ends - bases
         density = self._values("length", spans) / np.maximum(self._offsets(spans), 1)
         bare = max(0, end - base) - int(held.sum())
@@ -192,13 +204,32 @@ class SourceCatalog:
     def parts(self, wanted: Iterable[PartitionRange]) -> list[TaskPart]:
         """Return `part` of each range. Garbage collection is paused: a million pieces have no
         cycles, and the search for them would take longer than their creation."""
+        ranges = list(wanted)
+        self._need_tier(ranges)
         collects = gc.isenabled()
         gc.disable()
         try:
-            return [self.part(each) for each in wanted]
+            return [self._part(each) for each in ranges]
         finally:
             if collects:
                 gc.enable()
+
+    def _need_tier(self, wanted: Sequence[PartitionRange]) -> None:
+        """Raise SourceError if some of these offsets can only be in a tier that cannot be read."""
+        if not self._unreadable or self._broker is not None:
+            return
+        cold = [
+            f"{topic}-{partition} [{low}, {high})"
+            for topic, partition, base, end in wanted
+            for low, high in _uncovered(self._layout(topic, partition), base, end)
+        ]
+        if cold:
+            more = f" and {len(cold) - RANGES_NAMED} more" if len(cold) > RANGES_NAMED else ""
+            url, reason = self._unreadable[0]
+            raise SourceError(
+                f"{self.source.url} has no local files of {', '.join(cold[:RANGES_NAMED])}{more}, "
+                f"and its tier {url} cannot be read: {reason}"
+            )
 
     def counted(self, topic: str, partition: int) -> Counted:
         """Return record counts of a partition's segments from the manifests. Raises SourceError for
@@ -297,6 +328,22 @@ class SourceCatalog:
         return values
 
 
+def _within(spans: Spans, base: int, end: int) -> Spans:
+    """Return the parts of ascending spans within [base, end)."""
+    first = int(np.searchsorted(spans.ends, base, side="right"))
+    stop = int(np.searchsorted(spans.bases, end, side="left"))
+    found = spans.take(slice(first, stop if base < end else first))
+    return found._replace(bases=np.maximum(found.bases, base), ends=np.minimum(found.ends, end))
+
+
+def _uncovered(layout: _Layout, base: int, end: int) -> list[tuple[int, int]]:
+    """Return the existing ranges of [base, end) that no span has, in order."""
+    base, end = max(base, layout.log_start), min(end, layout.end)
+    found = _within(layout.spans, base, end)
+    lows, highs = [base, *found.ends.tolist()], [*found.bases.tolist(), end]
+    return [(low, high) for low, high in zip(lows, highs, strict=True) if low < high]
+
+
 def _age(facts: ManifestTopic) -> int:
     """Return the creation time: of topics with the same name the newest is used."""
     return facts.created_ms
@@ -316,14 +363,20 @@ def remade(catalog: SourceCatalog, ids: Mapping[str, str]) -> set[str]:
 def open_catalog(source: Source) -> SourceCatalog:
     """Open the catalog of a source; reads its manifests and, if given, queries a broker.
 
-    A URL must have a manifest, unless a broker is given, too. Without a URL the broker returns the
+    A URL must have a manifest, unless a broker is given, too. With a data folder its tiers are
+    read, too, with the credentials of the environment. Without a URL the broker returns the
     location of its segments; records that cannot be read from there are read through the broker.
     Raises SourceError.
     """
     if not source.url and not source.bootstrap:
         raise SourceError("there is nothing to read from: neither a URL nor bootstrap servers")
-    broker = BrokerQueries(source) if source.bootstrap else None
-    return SourceCatalog(source, _found(source, broker), broker)
+    return _catalog(source, BrokerQueries(source) if source.bootstrap else None)
+
+
+def _catalog(source: Source, broker: BrokerQueries | None) -> SourceCatalog:
+    holdings = _found(source, broker)
+    in_tiers, unreadable = tier_holdings(holdings) if source.url else ([], [])
+    return SourceCatalog(source, [*holdings, *in_tiers], broker, unreadable=unreadable)
 
 
 def _found(source: Source, broker: BrokerQueries | None) -> list[Holding]:

@@ -10,6 +10,7 @@ import pytest
 from kafkawire.spark.model.columns import Selection
 from kafkawire.spark.model.source import Account, PartitionRange, Source
 from kafkawire.spark.source.catalog import SourceCatalog, open_catalog
+from kafkawire.spark.source.files.manifests import open_holdings
 from kafkawire.spark.source.plan import plan_tasks
 from kafkawire.spark.source.read_task import read_task
 from kafkawire.testing.plugin import Factory
@@ -103,3 +104,32 @@ def test_stream_reads_new_records(topics: tuple[Topics, str]) -> None:
         time.sleep(0.1)
     assert read(catalog.refreshed())[0] == made.of("t")
     catalog.close()
+
+
+def test_data_folder_is_read_with_what_is_only_in_its_bucket(topics: tuple[Topics, str]) -> None:
+    """It was "offsets are lost", and with failOnDataLoss=false only the local rows came."""
+    made, url = topics
+    made.make("cold", 1, local_retention_ms="1")
+    made.fill("cold", 2000, "zstd")
+    made.until_cut(url)
+    data = made.broker.data
+    deadline = time.monotonic() + 60
+    while not _is_cold(str(data)):
+        assert time.monotonic() < deadline, "the local files were not deleted"
+        time.sleep(0.2)
+    made.broker.stop()
+    catalog = open_catalog(Source(str(data)))
+    rows: list[PartitionRange] = [PartitionRange("cold", 0, *catalog.bounds("cold", 0)[::2])]
+    found = 0
+    for task in plan_tasks([catalog.part(each) for each in rows], task_bytes=1 << 30):
+        for batch in read_task(catalog.source, catalog.places, task, SELECTION):
+            found += batch.num_rows
+    assert (rows, found) == ([PartitionRange("cold", 0, 0, 2000)], 2000)
+
+
+def _is_cold(data: str) -> bool:
+    """Return True if a manifest of the folder has the topic, and no local file of it."""
+    [holding] = open_holdings(data)
+    facts = holding.manifest.topics.get("cold")
+    row = holding.manifest.partition(facts.partitions[0]) if facts else None
+    return row is not None and row.end == 2000 and not len(holding.sheet.spans(row.number, 0).bases)

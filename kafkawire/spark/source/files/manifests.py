@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from kafkawire.manifest.keys import CURRENT, DELTAS, SNAPSHOTS, delta_key, seque
 from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest, refresh_manifest
 from kafkawire.spark.brokers.queries import BrokerQueries
 from kafkawire.spark.model.source import SourceError
+from kafkawire.spark.source.files.data_folder import tiers_of
 from kafkawire.spark.source.files.locations import FolderPlace, Place
 from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.files.spans import Sheet
@@ -57,6 +58,38 @@ def open_holdings(url: str) -> list[Holding]:
             "nor as a data folder (brokers/*/manifest/current)"
         )
     return [Holding(each, Sheet(_read(each))) for each in found]
+
+
+class UnreadableTier(NamedTuple):
+    """A tier that cannot be read now, and why."""
+
+    url: str
+    reason: str
+
+
+def tier_holdings(holdings: Sequence[Holding]) -> tuple[list[Holding], list[UnreadableTier]]:
+    """Return the manifests of the tiers of these data folders, and the tiers that cannot be
+    read."""
+    found: list[Holding] = []
+    failed: list[UnreadableTier] = []
+    clusters = {holding.manifest.state.cluster_id for holding in holdings}
+    folders = [each.place for each in holdings if isinstance(each.place, FolderPlace)]
+    known = {place.url for place in folders}
+    for url in dict.fromkeys(url for place in folders for url in tiers_of(place)):
+        try:
+            place = open_place(url)
+            if place.url in known:
+                continue
+            holding = Holding(place, Sheet(_read(place)))
+        except NothingThere:
+            continue  # no uploads yet
+        except SourceError as failure:
+            logger.warning("the tier %s cannot be read: %s", url, failure)
+            failed.append(UnreadableTier(url, str(failure)))
+            continue
+        if holding.manifest.state.cluster_id in clusters:
+            found.append(holding)
+    return found, failed
 
 
 def readable_holdings(broker: BrokerQueries) -> list[Holding]:
