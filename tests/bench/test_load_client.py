@@ -149,14 +149,14 @@ def test_offset_gap_is_detected() -> None:
     assert "batches acked, the last at place" in (result.error or "")
 
 
-def spoiled(records: bytes) -> bytes:
+def damaged(records: bytes) -> bytes:
     return records[:-1] + bytes([records[-1] ^ 1])
 
 
 WRONG_FETCHES: dict[str, tuple[bytes, str]] = {
     "a gap": (batch(0) + batch(2), "where offset 1 was due"),
     "a batch twice": (batch(0) + batch(0), "where offset 1 was due"),
-    "a damaged batch": (spoiled(batch(0)), "wrong CRC"),
+    "a damaged batch": (damaged(batch(0)), "wrong CRC"),
     "no batch at all": (b"\0" * 80, "a batch of 12 bytes"),
 }
 

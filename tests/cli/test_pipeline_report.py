@@ -69,12 +69,12 @@ WORDS = ["pipeline", "report", "sizes", "--source", "/d"]
 def test_progress_is_printed_as_lines_without_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def made(name: str, request: object, master: str, progress: Progress) -> Report:
+    def make_report(name: str, request: object, master: str, progress: Progress) -> Report:
         for count in range(41):
             progress("ranges read", count, 40)
         return Report(name, ["Done."])
 
-    monkeypatch.setattr("kafkawire.cli.pipeline.report._made", made)
+    monkeypatch.setattr("kafkawire.cli.pipeline.report._make_report", make_report)
     done = CliRunner().invoke(app, [*WORDS, "--out", str(tmp_path)])
     assert (done.exit_code, done.stdout) == (0, "Done.\n")
     lines = done.stderr.splitlines()
@@ -82,10 +82,10 @@ def test_progress_is_printed_as_lines_without_terminal(
 
 
 def test_interruption_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def made(*_: object) -> None:
+    def make_report(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kafkawire.cli.pipeline.report._made", made)
+    monkeypatch.setattr("kafkawire.cli.pipeline.report._make_report", make_report)
     done = CliRunner().invoke(app, [*WORDS, "--out", str(tmp_path)])
     assert (done.exit_code, done.stderr) == (130, "kafkawire: interrupted; no report was written\n")
     assert not list(tmp_path.iterdir())

@@ -310,11 +310,11 @@ def test_array_counts_are_checked_before_allocation(version: int, name: str) -> 
     count = b"\x02" if version else b"\x00\x00\x00\x01"
     huge = b"\xff\xff\xff\xff\x07" if version else b"\x7f\xff\xff\xff"
     start = data.index(count + content[name])
-    spoiled = data[:start] + huge + data[start + len(count) :]
+    damaged = data[:start] + huge + data[start + len(count) :]
     tracemalloc.start()
     try:
         with pytest.raises(DecodeError, match="array over its bytes"):
-            decode(Sample, version, spoiled)
+            decode(Sample, version, damaged)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()

@@ -21,7 +21,7 @@ from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetch
 from tests.kit.env import EPOCH_MS
 from tests.kit.groups.script import GroupSettings
 from tests.kit.log.logs import World, batch
-from tests.kit.log.recovery import spoil
+from tests.kit.log.recovery import flip_bit
 
 TOPIC = "__consumer_offsets"
 
@@ -42,11 +42,11 @@ async def damaged(at: int) -> World:
     (partition,) = await world.topic(TOPIC, cleanup_policy="compact")
     await commit(world, partition, a=1, b=1)
     await commit(world, partition, b=2, c=3)
-    place = partition.rows.log_position[-1]
+    log_position = partition.rows.log_position[-1]
     await commit(world, partition, d=4)
     other.append(batch(b"x"), EPOCH_MS)
     await world.log.commit_log.committed()
-    spoil(world, place + at)
+    flip_bit(world, log_position + at)
     await world.crash()
     return world
 
@@ -105,13 +105,13 @@ async def test_offsets_of_a_marker_that_cannot_be_read(
     await world.log.commit_log.committed()
     partition.append_marker(TransactionMarker(7, 0, 0, COMMIT), EPOCH_MS)
     await world.log.commit_log.committed()
-    place = partition.rows.log_position[-1]
+    log_position = partition.rows.log_position[-1]
     if checkpoint:
         await world.log.checkpoint()
     other.append(batch(b"x"), EPOCH_MS)
     await world.log.commit_log.committed()
     for at in range(8, 61):
-        spoil(world, place + at)
+        flip_bit(world, log_position + at)
     await world.crash()
     with caplog.at_level(logging.WARNING):
         loaded = await load(world)
@@ -134,11 +134,11 @@ async def test_unreadable_end_of_log_does_not_block_loading() -> None:
     (partition,) = await world.topic(TOPIC, cleanup_policy="compact")
     await commit(world, partition, a=1)
     await commit(world, partition, c=3)
-    place = partition.rows.log_position[-1] - HEAD_BYTES
+    log_position = partition.rows.log_position[-1] - HEAD_BYTES
     other.append(batch(b"x"), EPOCH_MS)
     await world.log.commit_log.committed()
     for at in range(60):
-        spoil(world, place + at, bit=0x5A)
+        flip_bit(world, log_position + at, bit=0x5A)
     await world.crash()
     partition = world.find(TOPIC)
     loaded = await load(world)

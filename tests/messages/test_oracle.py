@@ -97,8 +97,8 @@ def equals_reference(message: Any, version: int) -> None:
     assert outcome(cls, version, data + b"\0") is None
     for position in range(0, len(data), len(data) // 40 + 1):
         assert outcome(cls, version, data[:position]) is None
-    for spoiled in spoil(data):
-        agree(cls, version, spoiled)
+    for mutation in mutations_of(data):
+        agree(cls, version, mutation)
 
 
 def outcome(cls: type, version: int, data: bytes) -> Any:
@@ -109,7 +109,7 @@ def outcome(cls: type, version: int, data: bytes) -> Any:
         return None
 
 
-def spoil(data: bytes) -> list[bytes]:
+def mutations_of(data: bytes) -> list[bytes]:
     """A few copies with one byte changed, inserted or dropped; the same ones on every run."""
     dice = random.Random(data)
     made = []

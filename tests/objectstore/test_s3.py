@@ -75,10 +75,10 @@ def test_classification_of_responses(status: int, code: str, kind: type[StoreErr
     ],
 )
 def test_classification_of_exceptions(failure: Exception, kind: type[StoreError]) -> None:
-    made = failure_of("segments/k", failure)
-    assert type(made) is kind
-    assert made.code == type(failure).__name__
-    assert made.text.startswith("segments/k: ")
+    error = failure_of("segments/k", failure)
+    assert type(error) is kind
+    assert error.code == type(failure).__name__
+    assert error.text.startswith("segments/k: ")
 
 
 # Answers
@@ -103,7 +103,7 @@ def stub(module_stub: Stub) -> Stub:
 
 
 @pytest.fixture(scope="module")
-def made(module_stub: Stub) -> S3Provider:
+def store(module_stub: Stub) -> S3Provider:
     """A provider that tries every request once, parts too."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(s3, "PART_ATTEMPTS", 1)
@@ -121,19 +121,19 @@ def always(stub: Stub, reply: Reply) -> None:
     stub.answer = lambda method, path, headers: reply
 
 
-def calls(made: S3Provider, path: str) -> list[Callable[[], Any]]:
+def calls(store: S3Provider, path: str) -> list[Callable[[], Any]]:
     """One call of each kind."""
     memory, call = memoryview(bytearray(10)), Call()
     return [
-        lambda: made.put("k", b"x", None, False, call),
-        lambda: made.get("k", 0, None, call),
-        lambda: made.get("k", 5, 5, call),
-        lambda: made.head("k", call),
-        lambda: made.delete(["k"], call),
-        lambda: made.list("", "", 5, call),
-        lambda: made.read("k", 0, [memory], call),
-        lambda: made.upload("k", __file__, -1, call),
-        lambda: made.download("k", path, -1, call),
+        lambda: store.put("k", b"x", None, False, call),
+        lambda: store.get("k", 0, None, call),
+        lambda: store.get("k", 5, 5, call),
+        lambda: store.head("k", call),
+        lambda: store.delete(["k"], call),
+        lambda: store.list("", "", 5, call),
+        lambda: store.read("k", 0, [memory], call),
+        lambda: store.upload("k", __file__, -1, call),
+        lambda: store.download("k", path, -1, call),
     ]
 
 
@@ -149,11 +149,11 @@ def calls(made: S3Provider, path: str) -> list[Callable[[], Any]]:
     ],
 )
 def test_every_call_raises_classified_error(
-    stub: Stub, made: S3Provider, tmp_path: Path,
+    stub: Stub, store: S3Provider, tmp_path: Path,
     reply: Reply, kind: type[StoreError], code: str | None,
 ) -> None:  # fmt: skip
     always(stub, reply)
-    for number, ask in enumerate(calls(made, str(tmp_path / "new"))):
+    for number, ask in enumerate(calls(store, str(tmp_path / "new"))):
         stub.asked.clear()
         with pytest.raises(StoreError) as caught:
             ask()
@@ -166,37 +166,37 @@ def test_every_call_raises_classified_error(
     assert not (tmp_path / "new").exists()
 
 
-def test_truncated_body_is_an_error(stub: Stub, made: S3Provider) -> None:
+def test_truncated_body_is_an_error(stub: Stub, store: S3Provider) -> None:
     memory = memoryview(bytearray(100))
     always(stub, ranged(b"x" * 40, 0, 1000, length=100))
     with pytest.raises(StoreError, match=r"IncompleteRead|ResponseStreaming"):
-        made.read("k", 0, [memory], Call())
+        store.read("k", 0, [memory], Call())
     always(stub, Reply(200, b"x" * 40, {"ETag": '"e"'}, length=100))
     with pytest.raises(StoreError, match=r"IncompleteRead|ResponseStreaming"):
-        made.get("k", 0, None, Call())
+        store.get("k", 0, None, Call())
     always(stub, ranged(b"y" * 100, 0, 1000))
-    made.read("k", 0, [memory], Call())  # a new connection is used after a broken one
+    store.read("k", 0, [memory], Call())  # a new connection is used after a broken one
     assert bytes(memory) == b"y" * 100
 
 
-def test_object_too_large_for_get_is_refused(stub: Stub, made: S3Provider) -> None:
+def test_object_too_large_for_get_is_refused(stub: Stub, store: S3Provider) -> None:
     always(stub, Reply(200, b"x", {"ETag": '"e"'}, length=1 << 40))
     with pytest.raises(Refused, match="EntityTooLarge"):
-        made.get("k", 0, None, Call())
+        store.get("k", 0, None, Call())
 
 
 CANCELLED_WITHIN_S = READ_TIMEOUT_S - 5
 """A call that was not cancelled is still waiting then."""
 
 
-def test_slow_read_can_be_cancelled(stub: Stub, made: S3Provider) -> None:
+def test_slow_read_can_be_cancelled(stub: Stub, store: S3Provider) -> None:
     call, hold = Call(), threading.Event()
     always(stub, ranged(b"x" * 100, 0, 1000, hold=hold))
     memory, failures = memoryview(bytearray(100)), []
 
     def read() -> None:
         try:
-            made.read("k", 0, [memory], call)
+            store.read("k", 0, [memory], call)
         except StoreError as failure:
             failures.append(failure)
 
@@ -214,7 +214,7 @@ def test_slow_read_can_be_cancelled(stub: Stub, made: S3Provider) -> None:
     assert bytes(memory[50:]) == bytes(50)
 
 
-def test_read_cancelled_before_response_writes_nothing(stub: Stub, made: S3Provider) -> None:
+def test_read_cancelled_before_response_writes_nothing(stub: Stub, store: S3Provider) -> None:
     call = Call()
     memory = memoryview(bytearray(100))
 
@@ -224,12 +224,12 @@ def test_read_cancelled_before_response_writes_nothing(stub: Stub, made: S3Provi
 
     stub.answer = answer
     with pytest.raises(StoreError, match="Cancelled"):
-        made.read("k", 0, [memory], call)
+        store.read("k", 0, [memory], call)
     assert bytes(memory) == bytes(100)
 
 
 def test_only_segments_have_the_storage_class(stub: Stub, tmp_path: Path) -> None:
-    made = provider(stub, storage_class="STANDARD_IA")
+    store = provider(stub, storage_class="STANDARD_IA")
     begun = (
         b'<?xml version="1.0"?><InitiateMultipartUploadResult><UploadId>u1</UploadId>'
         b"</InitiateMultipartUploadResult>"
@@ -248,10 +248,10 @@ def test_only_segments_have_the_storage_class(stub: Stub, tmp_path: Path) -> Non
     small, large = tmp_path / "small", tmp_path / "large"
     small.write_bytes(b"small")
     large.write_bytes(bytes(PART_BYTES + 1))
-    made.upload("segments/small", str(small), -1, Call())
-    made.upload("segments/large", str(large), -1, Call())
-    made.put("manifest/x", b"x", None, False, Call())
-    made.put("owner", b"x", None, True, Call())
+    store.upload("segments/small", str(small), -1, Call())
+    store.upload("segments/large", str(large), -1, Call())
+    store.put("manifest/x", b"x", None, False, Call())
+    store.put("owner", b"x", None, True, Call())
     classes = {
         (method, path.split("?")[0].rsplit("/", 1)[1], "uploads" in path): headers.get(
             "x-amz-storage-class"
@@ -296,8 +296,8 @@ def test_failed_multipart_upload_is_aborted(
 
 def test_encryption_and_checksums_are_requested(stub: Stub) -> None:
     always(stub, Reply(200, b"", {"ETag": '"e"'}))
-    made = provider(stub, "&sse=aws:kms&sse_kms_key_id=k1")
-    made.put("k", b"x", '"e"', False, Call())
+    store = provider(stub, "&sse=aws:kms&sse_kms_key_id=k1")
+    store.put("k", b"x", '"e"', False, Call())
     (_, _, headers) = stub.asked[-1]
     assert headers["x-amz-server-side-encryption"] == "aws:kms"
     assert headers["x-amz-server-side-encryption-aws-kms-key-id"] == "k1"
@@ -307,27 +307,27 @@ def test_encryption_and_checksums_are_requested(stub: Stub) -> None:
 
 @pytest.mark.slow
 def test_bucket_is_checked_once(stub: Stub) -> None:
-    made = provider(stub, seen=False)
+    store = provider(stub, seen=False)
     always(stub, Reply(200, b"", {"ETag": '"e"'}))
     for _ in range(3):
-        made.put("k", b"x", None, False, Call())
+        store.put("k", b"x", None, False, Call())
     assert [method for method, _, _ in stub.asked] == ["HEAD", "PUT", "PUT", "PUT"]
 
 
 def test_bucket_is_usable_without_permission_to_check_it(stub: Stub) -> None:
-    made = provider(stub, seen=False)
+    store = provider(stub, seen=False)
     ok = Reply(200, b"", {"ETag": '"e"'})
     stub.answer = lambda method, path, headers: error(403, "x") if method == "HEAD" else ok
-    made.put("k", b"x", None, False, Call())
-    made.put("k", b"x", None, False, Call())
+    store.put("k", b"x", None, False, Call())
+    store.put("k", b"x", None, False, Call())
     assert [method for method, _, _ in stub.asked] == ["HEAD", "PUT", "PUT"]
 
 
 def test_region_is_sent_when_bucket_is_created(stub: Stub) -> None:
-    made = provider(stub, "&region=eu-central-1", seen=False)
+    store = provider(stub, "&region=eu-central-1", seen=False)
     ok = Reply(200, b"", {"ETag": '"e"'})
     stub.answer = lambda method, path, headers: error(404, "x") if method == "HEAD" else ok
-    made.put("k", b"x", None, False, Call())
+    store.put("k", b"x", None, False, Call())
     assert [(method, path) for method, path, _ in stub.asked][1:] == [
         ("PUT", "/bucket"), ("PUT", "/bucket/p/k"),
     ]  # fmt: skip

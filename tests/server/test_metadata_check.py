@@ -48,7 +48,7 @@ def reports(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.name == metadata_check.__name__]
 
 
-async def made(data: Path) -> Path:
+async def stopped_metadata(data: Path) -> Path:
     """The metadata of a broker that had a topic and was stopped."""
     async with running(data) as server:
         client = await Client.connect(port_of(server))
@@ -62,7 +62,7 @@ async def test_damage_not_read_at_start_is_found_while_serving(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(metadata_check, "FIRST_S", 0.0)
-    file = await made(tmp_path)
+    file = await stopped_metadata(tmp_path)
     flip(file, UNREAD)
     async with watched(tmp_path) as (server, port):
         check = server.metadata_check

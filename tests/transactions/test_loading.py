@@ -17,7 +17,7 @@ from kafkawire.transactions.machine.states import COMPLETE_COMMIT, EMPTY, ONGOIN
 from kafkawire.transactions.machine.transaction import Transaction
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import World, batch
-from tests.kit.log.recovery import spoil
+from tests.kit.log.recovery import flip_bit
 from tests.kit.transactions.bench import TransactionBench
 from tests.kit.transactions.desk import T0, T1, TransactionSettings, some
 
@@ -235,7 +235,7 @@ class DamagedLog:
         self.other.append(batch(b"x"), EPOCH_MS)
         await world.log.commit_log.committed()
         for position in positions:
-            spoil(world, position)
+            flip_bit(world, position)
         await world.crash()
         partition = world.find(TOPIC)
         loaded = loading.TransactionLoader(

@@ -101,7 +101,7 @@ def report(
             time_ms("--until", until),
         )
         with bars() as progress:
-            made = _made(name, request, master, progress)
+            made = _make_report(name, request, master, progress)
         files = made.write(place)
     except (SourceError, OptionError) as error:
         fail(error, 2)
@@ -112,9 +112,9 @@ def report(
         raise SystemExit(1)
 
 
-def _made(name: str, request: Request, master: str, progress: Progress) -> Report:
+def _make_report(name: str, request: Request, master: str, progress: Progress) -> Report:
     """Make the report; Spark is started only after the arguments are checked."""
-    from kafkawire.spark.reports.jobs import made, nothing, prepared
+    from kafkawire.spark.reports.jobs import nothing, prepared, run_report
     from kafkawire.spark.session import open_session
 
     scope = prepared(name, request, progress)
@@ -123,7 +123,7 @@ def _made(name: str, request: Request, master: str, progress: Progress) -> Repor
             return nothing(name, scope)
         spark = open_session(master, app_name=f"kafkawire report {name}")
         try:
-            return made(spark, name, scope)
+            return run_report(spark, name, scope)
         finally:
             spark.stop()
     finally:

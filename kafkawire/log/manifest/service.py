@@ -166,10 +166,10 @@ class LocalManifest:
     def _wake(self) -> None:
         if self._marked:  # something changed after the marked end
             self._marked = False
-            self._spoil()
+            self._remove_end_marker()
         self._woken.set()
 
-    def _spoil(self) -> None:
+    def _remove_end_marker(self) -> None:
         with contextlib.suppress(OSError):
             self.env.fs.remove(os.path.join(self.log.folder, ENDED))
 
@@ -220,4 +220,4 @@ class LocalManifest:
         self._marked = True
         await maintained.mark()
         if not self._marked:
-            self._spoil()
+            self._remove_end_marker()

@@ -32,7 +32,7 @@ def report(spark: SparkSession, name: str, request: Request, progress: Progress 
     one sentence."""
     scope = prepared(name, request, progress)
     try:
-        return made(spark, name, scope) if scope.offsets else nothing(name, scope)
+        return run_report(spark, name, scope) if scope.offsets else nothing(name, scope)
     finally:
         scope.close()
 
@@ -54,7 +54,7 @@ def prepared(name: str, request: Request, progress: Progress = silent) -> Report
         raise
 
 
-def made(spark: SparkSession, name: str, scope: ReportScope) -> Report:
+def run_report(spark: SparkSession, name: str, scope: ReportScope) -> Report:
     """Make the report of a scope that is not empty."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

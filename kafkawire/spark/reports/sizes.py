@@ -41,10 +41,10 @@ def run(spark: SparkSession, scope: ReportScope) -> Report:
     found = scope.scan(spark, tasks, tally.tally, tally.FOUND_DDL)
     whole = merge(found, tally.merged, tally.TOPIC_DDL)
     topics = rows_of(scope.watch(spark, "ranges read", tasks, whole.toArrow))
-    return made(sorted(topics, key=lambda row: row["topic"]), scope)
+    return sizes_report(sorted(topics, key=lambda row: row["topic"]), scope)
 
 
-def made(found: Sequence[Row], scope: ReportScope) -> Report:
+def sizes_report(found: Sequence[Row], scope: ReportScope) -> Report:
     """Make the report from rows of topics (tally.TOPIC_DDL), in their order."""
     report = Report("sizes")
     rows = _with_stored(found, scope)

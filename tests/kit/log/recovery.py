@@ -23,7 +23,7 @@ async def start(*values: bytes, **settings: Any) -> tuple[World, Partition]:
     return world, partition
 
 
-def spoil(world: World, log_position: int, *, bit: int = 1) -> None:
+def flip_bit(world: World, log_position: int, *, bit: int = 1) -> None:
     """Flip one bit at a position of a file."""
     node = world.fs.files[f"{JOURNALS}/{journal_name(log_position >> 32)}"]
     node.data[log_position & POSITION_MASK] ^= bit

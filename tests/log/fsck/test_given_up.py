@@ -28,7 +28,7 @@ from tests.kit.env import EPOCH_MS
 from tests.kit.log.cutting import expected, fill, started
 from tests.kit.log.fsck import scanned
 from tests.kit.log.logs import FOLDER, World, read_all
-from tests.kit.log.recovery import JOURNALS, spoil
+from tests.kit.log.recovery import JOURNALS, flip_bit
 from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryMetadata
 from tests.kit.waiting import settle
@@ -87,7 +87,7 @@ async def test_cut_skips_discarded_offsets(clean: bool) -> None:
         await fill(world.find("t1"), 10)
     log_position, base = world.find("t0").rows.log_position[12], world.find("t0").rows.base[12]
     await world.log.close()
-    spoil(world, log_position + 100)
+    flip_bit(world, log_position + 100)
     if not clean:
         world.fs.remove(f"{JOURNALS}/{log_position >> 32:010d}.index")
         world.fs.crash()
@@ -177,9 +177,9 @@ async def read_some(partition: Partition) -> list[int]:
 async def test_later_damage_is_not_discarded() -> None:
     world = await stopped(cut_first=False)
     rows = world.find("t0").rows
-    spoil(world, rows.log_position[3] + 100)
+    flip_bit(world, rows.log_position[3] + 100)
     await give_up(world)
-    spoil(world, rows.log_position[9] + 100)
+    flip_bit(world, rows.log_position[9] + 100)
     report = await scanned(world)
     assert not report.clean
     assert "t0-0: offsets 9-9 are in no segment and no journal" in texts(report)
@@ -195,7 +195,7 @@ async def test_damaged_account_discards_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await stopped(cut_first=False)
-    spoil(world, world.find("t0").rows.log_position[3] + 100)
+    flip_bit(world, world.find("t0").rows.log_position[3] + 100)
     await give_up(world)
     node = world.fs.files[f"{FOLDER}/{NAME}"]
     node.data[20] ^= 1
@@ -243,7 +243,7 @@ def test_parts_of_ranges() -> None:
 async def test_account_of_deleted_topic_is_ignored() -> None:
     """Partitions of deleted topics in the account are ignored."""
     world = await stopped(cut_first=False)
-    spoil(world, world.find("t0").rows.log_position[3] + 100)
+    flip_bit(world, world.find("t0").rows.log_position[3] + 100)
     await give_up(world)
     metadata = MemoryMetadata(world.database)
     await metadata.open()
@@ -266,7 +266,7 @@ async def test_cut_of_compacted_topic_skips_discarded_offsets() -> None:
     await settle()
     log_position = partition.rows.log_position[12]
     await world.log.close()
-    spoil(world, log_position + 100)
+    flip_bit(world, log_position + 100)
     await give_up(world)
     await world.start()
     await cut_all(world)

@@ -113,9 +113,9 @@ async def test_any_flipped_bit_is_detected() -> None:
     assert head.batches == 3
     end = start + journal_format.HEAD_BYTES + head.length
     for at in range(start, end):
-        spoiled = bytearray(data)
-        spoiled[at] ^= 0x10
-        found = scan(memoryview(spoiled), 1, HEADER_BYTES, len(data), 0)
+        damaged = bytearray(data)
+        damaged[at] ^= 0x10
+        found = scan(memoryview(damaged), 1, HEADER_BYTES, len(data), 0)
         assert len(found.gaps) == 1, at
         assert found.gaps[0].start == start
         assert sum(len(rows) for rows in found.rows.values()) == len(starts) - 1
@@ -166,11 +166,11 @@ async def test_scan_collects_replay_data_of_valid_frames_only() -> None:
         await log.commit_log.committed()
     active = log.journals.active
     assert active.view is not None
-    for spoiled in (None, 2):
+    for damaged in (None, 2):
         data = bytearray(active.view[: active.end])
-        if spoiled is not None:
-            data[(one.rows.log_position[spoiled] & 0xFFFFFFFF) + BATCH_HEAD] ^= 1
+        if damaged is not None:
+            data[(one.rows.log_position[damaged] & 0xFFFFFFFF) + BATCH_HEAD] ^= 1
         found = scan(memoryview(data), 1, HEADER_BYTES, len(data), 0)
         noted = [(fields[0], fields[2]) for _, fields, _ in found.facts[one.number]]
-        assert noted == [(0, 3), (2 if spoiled is None else 3, 4), (4, 4), (5, 4)]
-        assert [gap.first for gap in found.gaps] == ([] if spoiled is None else [spoiled])
+        assert noted == [(0, 3), (2 if damaged is None else 3, 4), (4, 4), (5, 4)]
+        assert [gap.first for gap in found.gaps] == ([] if damaged is None else [damaged])

@@ -19,7 +19,7 @@ from kafkawire.log.journal.verification import is_bad
 from kafkawire.log.partition.read_plan import HotRead
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import World, batch, read_all
-from tests.kit.log.recovery import roll, spoil, start
+from tests.kit.log.recovery import flip_bit, roll, start
 from tests.kit.waiting import settle
 
 
@@ -37,7 +37,7 @@ async def test_damage_in_an_indexed_journal_is_refused(
 ) -> None:
     """In a byte of a frame header, of a base offset, of a record."""
     world = await closed(hot_bytes=hot_bytes)
-    spoil(world, world.find("t").rows.log_position[1] + at)
+    flip_bit(world, world.find("t").rows.log_position[1] + at)
     await world.start()
     partition = world.find("t")
     assert [value for _, value in await read_all_until(world, 1)] == [b"a"]

@@ -16,7 +16,7 @@ from kafkawire.log.journal.format import HEAD_BYTES
 from kafkawire.log.partition.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import FOLDER, World, batch, read_all
-from tests.kit.log.recovery import spoil
+from tests.kit.log.recovery import flip_bit
 from tests.kit.memory_metadata import MemoryMetadata
 
 SETTINGS: dict[str, Any] = {"log_flush_offset_checkpoint_interval_ms": 1 << 40}
@@ -61,7 +61,7 @@ async def test_flipped_byte_in_last_frame_of_partition(
     size = HEAD_BYTES + rows.length[-1]
     for at in range(part, size, 4):
         world, partitions = await three()
-        spoil(world, partitions[0].rows.log_position[-1] - HEAD_BYTES + at, bit=1 << at % 8)
+        flip_bit(world, partitions[0].rows.log_position[-1] - HEAD_BYTES + at, bit=1 << at % 8)
         caplog.clear()
         await world.crash()
         assert "offsets 2-6 of t-0" in caplog.text, at
@@ -88,7 +88,7 @@ async def test_unreadable_frames_are_bounded_by_length(
     log_position = partitions[0].rows.log_position[-1] - HEAD_BYTES
     for at in range(min(count, HEAD_BYTES + partitions[0].rows.length[-1])):
         node = world.fs.files[f"{FOLDER}/journals/{log_position >> 32:010d}.journal"]
-        spoil(world, log_position + at, bit=node.data[(log_position & 0xFFFFFFFF) + at])
+        flip_bit(world, log_position + at, bit=node.data[(log_position & 0xFFFFFFFF) + at])
     await world.crash()
     first, *others = (world.find("t", index) for index in range(3))
     assert [partition.next_offset for partition in others] == [3, 3], "they have later frames"
@@ -102,7 +102,7 @@ async def test_unreadable_frames_are_bounded_by_length(
 
 async def test_fsck_reports_the_same_before_and_after_start() -> None:
     world, partitions = await three()
-    spoil(world, partitions[0].rows.log_position[-1] + 70)
+    flip_bit(world, partitions[0].rows.log_position[-1] + 70)
     await world.abandon()
     world.fs.crash()
     world.metadata = MemoryMetadata(world.database)

@@ -17,7 +17,7 @@ from kafkawire.log.manager import Log
 from kafkawire.log.partition.read_plan import HotRead
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import FOLDER, World, batch, read_all
-from tests.kit.log.recovery import JOURNALS, everything, spoil, start
+from tests.kit.log.recovery import JOURNALS, everything, flip_bit, start
 
 
 async def test_clean_end_needs_no_scan_and_keeps_epochs(
@@ -87,7 +87,7 @@ async def test_frames_after_torn_frame_are_dropped() -> None:
     for value in (b"torn", b"whole"):
         partition.append(batch(value), EPOCH_MS)
         await world.env.sleep(0)
-    spoil(world, partition.rows.log_position[1] + 70)
+    flip_bit(world, partition.rows.log_position[1] + 70)
     await world.crash(power=False)
     assert await everything(world) == [b"a"]
 
@@ -98,7 +98,7 @@ async def test_damage_to_acknowledged_data_is_quarantined(
 ) -> None:
     """A flipped bit in the magic, checksum, position, run, batch header or records of a frame."""
     world, partition = await start(b"a", b"rotten", b"c", b"d")
-    spoil(world, partition.rows.log_position[1] + at)
+    flip_bit(world, partition.rows.log_position[1] + at)
     with caplog.at_level(logging.CRITICAL):
         await world.crash()
     assert "is damaged in bytes" in caplog.text
@@ -124,7 +124,7 @@ async def test_damage_at_end_of_checkpointed_data_is_reported(
 ) -> None:
     world, partition = await start(b"a", b"b")
     await world.log.checkpoint()
-    spoil(world, partition.rows.log_position[1] + 65)
+    flip_bit(world, partition.rows.log_position[1] + 65)
     with caplog.at_level(logging.CRITICAL):
         await world.crash()
     assert "is damaged in bytes" in caplog.text
@@ -143,7 +143,7 @@ async def test_truncated_frames_of_older_run_are_never_read() -> None:
     for value in (b"torn", b"stale"):
         partition.append(batch(value), EPOCH_MS)
         await world.env.sleep(0)
-    spoil(world, partition.rows.log_position[1] + 70)
+    flip_bit(world, partition.rows.log_position[1] + 70)
     await world.crash(power=False)
     partition = world.find("t")
     partition.append(batch(b"new!"), EPOCH_MS)  # ends exactly where the stale frame begins

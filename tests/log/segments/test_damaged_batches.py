@@ -91,11 +91,11 @@ def test_only_sound_batches_are_found_after_any_damage() -> None:
 # -- read by a broker
 
 
-def spoil_file(world: ColdWorld, segment: Segment, at: int) -> None:
+def damage_file(world: ColdWorld, segment: Segment, at: int) -> None:
     world.fs.files[segment.path].data[at] ^= 1
 
 
-def spoil_object(world: ColdWorld, segment: Segment, at: int) -> None:
+def damage_object(world: ColdWorld, segment: Segment, at: int) -> None:
     key = segment_key(segment.row.object)
     data = bytearray(world.bucket.objects[key])
     data[at] ^= 1
@@ -137,9 +137,9 @@ def test_exactly_the_offsets_of_a_damaged_batch_are_refused(where: str) -> None:
         if where == "file":
             segment = world.segments()[0]
         if where != "object":
-            spoil_file(world, segment, at)
+            damage_file(world, segment, at)
         if where != "file":
-            spoil_object(world, segment, at)
+            damage_object(world, segment, at)
         got, failed = await readable(world)
         assert len(failed) == 1
         with pytest.raises(DamagedOffsets) as caught:
@@ -162,8 +162,8 @@ def test_sound_copy_is_read_and_damaged_one_reported(level: str, copy: Copy) -> 
         world.find("t").config.tier_level = TierLevel.of(level)
         world.open_tier()
         segment = world.segments()[1]
-        spoil = spoil_file if copy is Copy.FILE else spoil_object
-        spoil(world, segment, 3000)
+        damage = damage_file if copy is Copy.FILE else damage_object
+        damage(world, segment, 3000)
         world.log.segments.store._close(segment.row.id)
         assert await whole(world) == batches
         used = {"not-in-disk": [Copy.FILE], "force": [Copy.OBJECT]}.get(level, list(Copy))

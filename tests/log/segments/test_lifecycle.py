@@ -273,7 +273,7 @@ async def test_damaged_partition_is_excluded_from_rewrite(
     assert len(await rows(world)) == 2, "it is not tried again at once"
 
 
-def made(number: int, segment_id: int, start: int, end: int) -> SegmentRange:
+def segment_range(number: int, segment_id: int, start: int, end: int) -> SegmentRange:
     return SegmentRange(number, segment_id, start, end, 64, 10, 0, 0, 0, -1, 1, 1)
 
 
@@ -288,9 +288,14 @@ def test_only_contiguous_segments_are_merged() -> None:
     *_, plan = plan_rewrite(
         inputs,
         [
-            *(made(1, 3, 0, 5), made(1, 1, 5, 9), made(1, 7, 9, 10), made(1, 8, 10, 12)),
-            *(made(2, 3, 0, 5), made(2, 7, 5, 9)),
-            *(made(3, 3, 0, 5), made(3, 1, 6, 9), made(3, 7, 9, 10)),
+            *(
+                segment_range(1, 3, 0, 5),
+                segment_range(1, 1, 5, 9),
+                segment_range(1, 7, 9, 10),
+                segment_range(1, 8, 10, 12),
+            ),
+            *(segment_range(2, 3, 0, 5), segment_range(2, 7, 5, 9)),
+            *(segment_range(3, 3, 0, 5), segment_range(3, 1, 6, 9), segment_range(3, 7, 9, 10)),
         ],
     )
     assert plan is not None
@@ -302,14 +307,16 @@ def test_only_contiguous_segments_are_merged() -> None:
 
 def test_merge_inputs_are_ordered_by_offset() -> None:
     inputs = [segment_row(at) for at in (4, 9, 5)]
-    *_, plan = plan_rewrite(inputs, [made(1, 9, 0, 5), made(1, 4, 5, 6), made(1, 5, 6, 7)])
+    *_, plan = plan_rewrite(
+        inputs, [segment_range(1, 9, 0, 5), segment_range(1, 4, 5, 6), segment_range(1, 5, 6, 7)]
+    )
     assert plan is not None
     assert [row.id for row in plan.inputs] == [9, 4, 5]
 
 
 def test_bytes_of_partition_in_merge_are_bounded() -> None:
     inputs = [segment_row(at) for at in range(6)]
-    rows = [made(1, at, at, at + 1) for at in range(6)]  # of 10 bytes
+    rows = [segment_range(1, at, at, at + 1) for at in range(6)]  # of 10 bytes
     *_, plan = plan_rewrite(inputs, rows, lambda _: 35)
     assert plan is not None
     assert [row.id for row in plan.inputs] == [0, 1, 2]

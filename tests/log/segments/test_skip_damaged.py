@@ -52,7 +52,7 @@ def skip(fs: MemFileSystem, path: str, sound: bytes, name: int = 9) -> tuple[str
     return result.made.path, list(unpack_all(result.lost))
 
 
-def spoil(fs: MemFileSystem, path: str, *log_positions: int) -> bytes:
+def flip_bits(fs: MemFileSystem, path: str, *log_positions: int) -> bytes:
     """Flip bits; return the bytes before."""
     sound = read(fs, path)
     data = bytearray(sound)
@@ -66,7 +66,7 @@ def test_only_damaged_batches_are_skipped(fs: MemFileSystem) -> None:
     batches = [batch(at * 2, 2, size=300) for at in range(60)]
     path = put(fs, 1, [Part(3, batches), Part(4, [batch(7)], base=7)])
     size = len(batches[0])
-    sound = spoil(fs, path, 64 + size * 22 + 100, 64 + size * 23 + 100, 64 + size * 45 + 100)
+    sound = flip_bits(fs, path, 64 + size * 22 + 100, 64 + size * 23 + 100, 64 + size * 45 + 100)
     made, lost = skip(fs, path, sound)
     assert lost == [Lost(3, "t3", 2, 44, 48), Lost(3, "t3", 2, 90, 92)]
     whole = everything(read(fs, made))
@@ -83,7 +83,7 @@ def test_damage_outside_batches_skips_no_batch(fs: MemFileSystem, what: str) -> 
     path = put(fs, 1, [Part(3, [batch(at) for at in range(9)], state=state)])
     trailer = everything(read(fs, path)).trailer
     starts = {section.name: section.body_start for section in trailer.sections}
-    sound = spoil(fs, path, starts.get(what, len(read(fs, path)) - 20) + 10)
+    sound = flip_bits(fs, path, starts.get(what, len(read(fs, path)) - 20) + 10)
     made, lost = skip(fs, path, sound)
     assert lost == []
     whole = everything(read(fs, made))
@@ -124,7 +124,7 @@ def test_without_its_state_no_aborted_record_is_served(fs: MemFileSystem) -> Non
     path = put(fs, 1, [Part(3, batches, state=state)])
     trailer = everything(read(fs, path)).trailer
     (start,) = (each.body_start for each in trailer.sections if each.name == "state")
-    made, lost = skip(fs, path, spoil(fs, path, start + 10))
+    made, lost = skip(fs, path, flip_bits(fs, path, start + 10))
     assert lost == [Lost(3, "t3", 2, 7, 8)]
     whole = everything(read(fs, made))
     assert whole.batches == [[*batches[:7], bytes(empty_batches(7, 8)), batches[8]]]

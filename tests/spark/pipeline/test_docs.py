@@ -214,7 +214,7 @@ class Round:
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
         self.output[line] = done.stdout
 
-    def said(self, *words: str) -> str:
+    def output_of(self, *words: str) -> str:
         """The output of the one line with these words."""
         (found,) = [out for line, out in self.output.items() if all(w in line for w in words)]
         return found
@@ -241,15 +241,15 @@ def test_commands_of_page_run_in_order(tmp_path: Path) -> None:
 
 def check(page: Round) -> None:
     """Check the documented output of its commands."""
-    assert re.search(r"20000\D+4\b", page.said("pipeline query"))
-    assert "20000 records" in page.said("read.py")
-    assert re.search(r"^20000 records, in \d+ batches", page.said("stream.py"), re.MULTILINE)
-    assert "40000 records copied" in page.said("copy_topic.py")
-    assert "19996 orders" in page.said("table.py")
-    assert "4 dead letters" in page.said("table.py")
-    assert "every offset once" in page.said("pipeline audit")
-    again = re.findall(r"^ *\d+ +0 +(\d+) ", page.said("offsets describe"), re.MULTILINE)
+    assert re.search(r"20000\D+4\b", page.output_of("pipeline query"))
+    assert "20000 records" in page.output_of("read.py")
+    assert re.search(r"^20000 records, in \d+ batches", page.output_of("stream.py"), re.MULTILINE)
+    assert "40000 records copied" in page.output_of("copy_topic.py")
+    assert "19996 orders" in page.output_of("table.py")
+    assert "4 dead letters" in page.output_of("table.py")
+    assert "every offset once" in page.output_of("pipeline audit")
+    again = re.findall(r"^ *\d+ +0 +(\d+) ", page.output_of("offsets describe"), re.MULTILINE)
     assert sum(map(int, again)) == 40_000
     pictures = {path.name for path in (page.folder / "reports").glob("*.png")}
     assert pictures == {"continuity.png", "sizes.png", "late.png"}  # no client committed
-    assert "No group has committed" in page.said("report lag")
+    assert "No group has committed" in page.output_of("report lag")

@@ -253,24 +253,25 @@ def late_rows(**more: Any) -> list[dict[str, Any]]:
 
 
 def test_lateness_in_sentences() -> None:
-    def said(**more: Any) -> str:
+    def sentences(**more: Any) -> str:
         report = Report("late")
         latetables.fill(report, late_rows(**more), known=False)
         return " ".join(report.sentences)
 
     orderly = [100, *[0] * (CLASSES - 1)]
-    assert "0 of 100 records (0 %) are late" in said(counts=orderly)
-    assert "99 % are in order, the latest by 5 ms, in t-0." in said(
+    assert "0 of 100 records (0 %) are late" in sentences(counts=orderly)
+    assert "99 % are in order, the latest by 5 ms, in t-0." in sentences(
         counts=[999, 1, *orderly[2:]], latest=5
     )
-    assert "99 % are late by 10 ms at most" in said(counts=[9, 1, *orderly[2:]], latest=5)
-    assert "99 % are late by over 7 d, the latest by 9 d" in said(
+    assert "99 % are late by 10 ms at most" in sentences(counts=[9, 1, *orderly[2:]], latest=5)
+    assert "99 % are late by over 7 d, the latest by 9 d" in sentences(
         counts=[*[0] * (CLASSES - 1), 3], latest=9 * DAY_MS
     )
-    assert "Dated in the future, and left out, since all that follow would be late: 2." in said(
-        counts=orderly, future=2
+    assert (
+        "Dated in the future, and left out, since all that follow would be late: 2."
+        in sentences(counts=orderly, future=2)
     )
-    nothing = said(timeless=7)
+    nothing = sentences(timeless=7)
     assert nothing.startswith("No record has a timestamp that says when")
     assert "Without a timestamp, and left out: 7." in nothing
 

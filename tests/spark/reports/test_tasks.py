@@ -114,7 +114,7 @@ def test_report_lists_unusual_records_and_plots_others(
 ) -> None:
     monkeypatch.setattr(plots, "DPI", 40)
     found = list(tally.merged(iter(sorted(done(scope, tally.tally), key=lambda r: r["topic"]))))
-    report = sizes.made(found, scope)
+    report = sizes.sizes_report(found, scope)
     (rates,) = [table.data.to_pylist() for table in report.tables if table.name == "sizes-rates"]
     timeless = sum(record[3] == NO_TIME for record in records)
     assert sum(row["records"] for row in rates) == len(records) - timeless
@@ -130,7 +130,7 @@ def test_records_without_timestamp_only(tmp_path: Path, monkeypatch: pytest.Monk
     tier(url, [("a", 0, offset, NO_TIME, None, b"v") for offset in range(3)])
     scope = prepared("sizes", Request(Source(url)))
     tasks = plan_tasks(scope.parts)
-    report = sizes.made(list(tally.merged(iter(done(scope, tally.tally, tasks)))), scope)
+    report = sizes.sizes_report(list(tally.merged(iter(done(scope, tally.tally, tasks)))), scope)
     assert report.write(open_place(str(tmp_path / "out")))[-1] == "sizes.png"
     assert [table.name for table in report.tables] == ["sizes", "sizes-partitions"]
     rows = late.by_partition(done(scope, late.counter(T0, {}), tasks))

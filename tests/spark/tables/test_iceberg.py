@@ -121,12 +121,12 @@ def test_concurrent_drivers_commit_each_run_once(table: IcebergTable, tmp_path: 
         for attempt in ("aa", "bb", "cc")
     ]
 
-    def made() -> IcebergTable:
+    def open_table() -> IcebergTable:
         mine = IcebergTable(job(tmp_path / "t", "iceberg"), open_place(str(tmp_path / "t")))
         mine.prepare(SCHEMA, ())
         return mine
 
-    drive_at_once(made, runs)
+    drive_at_once(open_table, runs)
     assert offsets(tmp_path / "t") == [1, 2]
 
 

@@ -53,7 +53,7 @@ async def read(partition: Partition) -> list[Aborted]:
     return found
 
 
-def spoiled(world: ColdWorld, segment: Segment) -> bytes:
+def damaged_object(world: ColdWorld, segment: Segment) -> bytes:
     """The bytes of a segment with one wrong byte in its state."""
     file = SegmentFile(world.fs, segment.path)
     at = file.trailer.section(STATE).body_start
@@ -79,7 +79,7 @@ async def test_the_state_of_an_object_is_read_once() -> None:
 async def test_a_damaged_state_of_an_object() -> None:
     world = await world_with("t", "plain")
     (segment,) = world.segments()
-    data = spoiled(world, segment)
+    data = damaged_object(world, segment)
     await world.remote([segment])
     world.bucket.store(segment_key(segment.row.object), data)
     world.open_tier()
@@ -94,7 +94,7 @@ async def test_a_damaged_state_of_an_object() -> None:
 async def test_a_damaged_state_of_a_file_is_read_from_the_object() -> None:
     world = await world_with("t", "plain")
     (segment,) = world.segments()
-    data = spoiled(world, segment)
+    data = damaged_object(world, segment)
     await world.remote([segment], local=True)
     world.log.segments.store._close(segment.row.id)
     file = world.fs.open(segment.path)

@@ -51,11 +51,11 @@ def forget(life: Life, segment: Segment) -> None:
     life.tiering.cold._tiers.clear()
 
 
-def spoil_file(life: Life, segment: Segment) -> None:
+def damage_file(life: Life, segment: Segment) -> None:
     life.world.fs.files[segment.path].data[150] ^= 16
 
 
-def spoil_object(life: Life, segment: Segment) -> None:
+def damage_object(life: Life, segment: Segment) -> None:
     bucket, key = life.world.bucket, segment_key(segment.row.object)
     data = bytearray(bucket.data(key))
     data[150] ^= 16
@@ -75,7 +75,7 @@ def test_damaged_file_is_replaced_by_its_object(harm: str) -> None:
         sound = bytes(fs.files[segment.path].data)
         forget(life, segment)
         if harm == "flipped":
-            spoil_file(life, segment)
+            damage_file(life, segment)
         elif harm == "short":
             fs.files[segment.path].resize(300)
         else:
@@ -95,7 +95,7 @@ def test_damaged_object_is_replaced_by_file() -> None:
         before = await read_partition(partition, 0)
         old = segment.row.object
         forget(life, segment)
-        spoil_object(life, segment)
+        damage_object(life, segment)
         partition.config.tier_level = TierLevel.FORCE
         assert await read_partition(partition, 0) == before
         await repaired(life)
@@ -110,8 +110,8 @@ def test_damaged_object_is_replaced_by_file() -> None:
 def test_nothing_is_replaced_if_both_copies_are_damaged(caplog: pytest.LogCaptureFixture) -> None:
     async def act(life: Life, partition: Partition, segment: Segment) -> None:
         forget(life, segment)
-        spoil_file(life, segment)
-        spoil_object(life, segment)
+        damage_file(life, segment)
+        damage_object(life, segment)
         with pytest.raises(KafkaError):
             await read_partition(partition, 0)
         await life.env.sleep(10)
@@ -124,7 +124,7 @@ def test_nothing_is_replaced_if_both_copies_are_damaged(caplog: pytest.LogCaptur
 def test_damage_found_by_upload_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     async def act(life: Life, partition: Partition, segment: Segment) -> None:
         old = segment.row.object
-        spoil_file(life, segment)
+        damage_file(life, segment)
         rows = await life.storage.objects_by_uuid([old])
         await discard_remote_copy(life.tiering.site(), rows[0].uuid)
         while segment.row.object in (old, b""):

@@ -53,7 +53,7 @@ async def alone(life: Life, row: ObjectRow) -> None:
     life.log.segments.warm.indexes.__init__()  # type: ignore[misc]
 
 
-def spoil(life: Life, row: ObjectRow, at: int = 150) -> None:
+def damage_object(life: Life, row: ObjectRow, at: int = 150) -> None:
     bucket, key = life.world.bucket, segment_key(row.uuid)
     data = bytearray(bucket.data(key))
     data[at] ^= 16
@@ -81,7 +81,7 @@ def test_damaged_batch_is_listed_and_skipped() -> None:
         (partition,) = await life.partitions()
         before = await offsets(partition, partition.log_start)
         await alone(life, row)
-        spoil(life, row)
+        damage_object(life, row)
         with pytest.raises(KafkaError) as caught:
             await offsets(partition, before[0])
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
@@ -146,7 +146,7 @@ def test_damaged_section_loses_no_record() -> None:
         await alone(life, row)
         mapping = partition.segments.mapping(partition.number, 0)
         assert mapping.segment_id == row.segment_id
-        spoil(life, row, mapping.index_start + 3)
+        damage_object(life, row, mapping.index_start + 3)
         assert len(await scrub(life)) == 1
         (done,) = await scrub(life, repair=True, skip_lost=True)
         assert done.action == "written again without 0 offsets"
@@ -157,7 +157,7 @@ def test_damaged_section_loses_no_record() -> None:
 
 def test_damaged_file_does_not_replace_object() -> None:
     async def act(life: Life, row: ObjectRow) -> None:
-        spoil(life, row)
+        damage_object(life, row)
         segment = life.log.segments.store.by_id[row.segment_id]
         fs = life.world.fs
         fs.files[segment.path].data[150] ^= 16
