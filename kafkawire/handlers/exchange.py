@@ -13,6 +13,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
+from kafkawire.codec.produce import Topic
 from kafkawire.codec.types import Buffer
 
 if TYPE_CHECKING:
@@ -57,14 +58,18 @@ class Repeating(Protocol):
     def start(self, block: Pinned, buf: memoryview, pos: int, end: int) -> int: ...
 
 
+RepeatCandidate = tuple[int, int, Topic]
+"""Version, acks and topic of a Produce of one batch."""
+
+
 class Peer(Protocol):
     """The connection as seen by an exchange.
 
     `exchanges`: the unanswered ones in request order; the handler that starts one appends it.
     `more`: additional requests they represent. `frame_at`: position of the current request in its
-    buffer, with its size. `memo`: state of hot handlers between requests of one connection;
-    `repeat`: their first choice for the next request. `fetching`: a Fetch is unanswered; `fetched`
-    ends that. `held_bytes`: those of `answers` in responses that are not sent.
+    buffer, with its size. `repeat_candidate`: the last Produce of one batch; `repeat`: once two in
+    a row were alike, the first choice for the next request. `fetching`: a Fetch is unanswered;
+    `fetched` ends that. `held_bytes`: those of `answers` in responses that are not sent.
     """
 
     client_id: str | None
@@ -72,7 +77,7 @@ class Peer(Protocol):
     listener: str
     closed: bool
     frame_at: int
-    memo: object
+    repeat_candidate: RepeatCandidate | None
     repeat: Repeating | None
     exchanges: deque[Exchange]
     more: int

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.produce import skip_tags
 from kafkawire.codec.types import Buffer
-from kafkawire.handlers.exchange import MAX_REPEATED, Exchange, Repeating
+from kafkawire.handlers.exchange import MAX_REPEATED, Exchange, RepeatCandidate, Repeating
 from kafkawire.server.memory import Block
 from kafkawire.server.ports import ReceivingHost, Wire
 from kafkawire.server.receiving import Receiver
@@ -86,8 +86,9 @@ class Connection(Receiver):
 
     __slots__ = (
         "answers", "applying_bytes", "client_host", "client_id", "exchanges", "fetching",
-        "flush_due", "frame_at", "held_bytes", "last_key", "listener", "memo", "more", "pins",
-        "repeat", "sampled", "sampled_at", "sampled_key", "sampled_tick", "serving", "unsent",
+        "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more", "pins",
+        "repeat", "repeat_candidate", "sampled", "sampled_at", "sampled_key", "sampled_tick",
+        "serving", "unsent",
     )  # fmt: skip
 
     host: ConnectionHost
@@ -106,7 +107,7 @@ class Connection(Receiver):
         self.pins: list[Callable[[], None]] = []
         self.flush_due = False
         self.serving: Exchange | None = None  # the cold request of BUSY
-        self.memo: object = None  # of the hot handlers, like `repeat`
+        self.repeat_candidate: RepeatCandidate | None = None
         self.repeat: Repeating | None = None
         self.frame_at = 0
         self.last_key = -1  # the API of the last request

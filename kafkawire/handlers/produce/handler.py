@@ -265,9 +265,9 @@ class Produce:
     ) -> None:
         """Cache the shape of the second such request in a row; the first only sets the candidate.
         `guard`: the one of its batches."""
-        target = (version, acks, item[0])
-        if peer.memo != target:
-            peer.memo = target
+        candidate = (version, acks, item[0])
+        if peer.repeat_candidate != candidate:
+            peer.repeat_candidate = candidate
             return
         partition = self.table.find(item[0], item[1])
         shape = None
