@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkawire.progress import Progress, phase, silent
 from kafkawire.spark import register
 from kafkawire.spark.java_output import without_incubator_warning
 from kafkawire.spark.model.source import SourceError
@@ -27,6 +28,7 @@ from kafkawire.spark.model.source import SourceError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+STARTING = "starting Spark"
 JAVA_MIN = 17
 JAVA_ANSWERS_WITHIN_S = 60.0  # a cold disk under load; usually 0.1
 _INSTALL = (
@@ -57,6 +59,7 @@ def open_session(
     *,
     conf: Mapping[str, str] | None = None,
     app_name: str = "kafkawire",
+    progress: Progress = silent,
 ) -> SparkSession:
     """Return the active session unchanged, or a new one, with `format("kafkawire")` registered.
 
@@ -70,7 +73,10 @@ def open_session(
         warnings.filterwarnings("ignore", "PySpark does not yet fully support", FutureWarning)
         from pyspark.sql import SparkSession
 
-        session = SparkSession.getActiveSession() or _start(master, app_name, dict(conf or {}))
+        session = SparkSession.getActiveSession()
+        if session is None:
+            with phase(progress, STARTING):
+                session = _start(master, app_name, dict(conf or {}))
     register(session)
     return session
 

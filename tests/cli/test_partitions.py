@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import nullcontext
 from typing import Any
 
@@ -12,6 +13,7 @@ from kafkawire.cli.app import app
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.tier import commands as tier
 from kafkawire.cli.tier import jobs as tier_jobs
+from kafkawire.progress import phase
 from tests.kit.cli import run
 
 
@@ -29,6 +31,25 @@ def test_progress_without_total(capsys: pytest.CaptureFixture[str]) -> None:
         progress("read", 5, 10)
     lines = capsys.readouterr().err.splitlines()
     assert lines == ["compared: 1", "compared: 3", "compared: 1000", "read: 5 of 10"]
+
+
+def test_phases_are_lines_without_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    with bars() as progress:
+        for what in ("starting Spark", "planning", "planning"):
+            with phase(progress, what):
+                pass
+    assert capsys.readouterr().err == "starting Spark\nplanning\n"
+
+
+def test_phases_are_bars_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with bars() as progress, phase(progress, "starting Spark"):
+        pass
+    shown = capsys.readouterr().err
+    assert "starting Spark" in shown
+    assert "100%" in shown
 
 
 def test_possible_orphan_objects_are_mentioned(capsys: pytest.CaptureFixture[str]) -> None:

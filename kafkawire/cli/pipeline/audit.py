@@ -64,7 +64,7 @@ def audit(
     try:
         against = source_of(source, server, isolation) if source or server else None
         with bars() as progress:
-            spark = open_session(master, app_name="kafkawire audit")
+            spark = open_session(master, app_name="kafkawire audit", progress=progress)
             try:
                 report, _ = job.audit(table, through_spark(spark, progress), against, progress)
             finally:

@@ -18,6 +18,7 @@ import typer
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json_line
 from kafkawire.cli.shared.parameters import COMMITTED, LOCAL, Isolation, TailServer, Wide
+from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.units import count
 
@@ -77,7 +78,8 @@ def query(
     form = "json" if as_json else form
     try:
         asked = source_of(source or ("" if server else LOCAL), server, isolation)
-        spark = open_session(master, app_name="kafkawire query")
+        with bars() as progress:
+            spark = open_session(master, app_name="kafkawire query", progress=progress)
     except SourceError as error:
         fail(error, 2)
     try:

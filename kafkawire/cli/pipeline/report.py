@@ -121,7 +121,7 @@ def _make_report(name: str, request: Request, master: str, progress: Progress) -
     try:
         if not scope.offsets:
             return nothing(name, scope)
-        spark = open_session(master, app_name=f"kafkawire report {name}")
+        spark = open_session(master, app_name=f"kafkawire report {name}", progress=progress)
         try:
             return run_report(spark, name, scope)
         finally:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kafkawire.progress import Progress
+from kafkawire.progress import PHASE, Progress
 
 if TYPE_CHECKING:
     from rich import progress as rich_progress
@@ -28,7 +28,8 @@ def bars() -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True)) as shown:
+    # Forced: Spark is started with a pipe as standard error, which is copied to the terminal.
+    with Progress(console=Console(stderr=True, force_terminal=True)) as shown:
         yield _Bars(shown)
 
 
@@ -38,9 +39,10 @@ class _Bars:
         self._tasks: dict[str, rich_progress.TaskID] = {}
 
     def __call__(self, what: str, done: int, of: int) -> None:
+        total = done or None if of == PHASE else of or None
         if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(what, total=of or None)
-        self._progress.update(self._tasks[what], completed=done, total=of or None)
+            self._tasks[what] = self._progress.add_task(what, total=total)
+        self._progress.update(self._tasks[what], completed=done, total=total)
 
 
 class _Lines:
@@ -48,6 +50,11 @@ class _Lines:
         self._reported: dict[str, int] = {}
 
     def __call__(self, what: str, done: int, of: int) -> None:
+        if of == PHASE:
+            if what not in self._reported:
+                self._reported[what] = PARTS
+                print(what, file=sys.stderr)
+            return
         # Without a total a line is printed whenever the count has doubled.
         part = PARTS * done // of if of else done.bit_length()
         if self._reported.get(what, 0) < part:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from kafkawire.progress import Progress, silent
+from kafkawire.progress import Progress, phase, silent
 from kafkawire.spark.model.source import DataLoss, PartitionRange, SourceError, Task, TaskPart
 from kafkawire.spark.pipeline import planning
 from kafkawire.spark.pipeline.compaction import compact, finish_compactions, remove_unfinished
@@ -43,6 +43,7 @@ from kafkawire.spark.source.catalog import SourceCatalog, ids_of, open_catalog, 
 from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.open import open_place
 
+PLANNING, COMMITTING = "planning", "committing"
 TIDY_EVERY = 100
 """Runs between two expirations of a table's old states: commits must not become slower with each
 one, and the search for old states takes as long as a run."""
@@ -81,22 +82,30 @@ class Engine:
     def run(self) -> RunOutcome:
         """Execute one run, a new one or an interrupted one. Raises SourceError."""
         begun = time.monotonic()
-        own(self.state, self.job, None)
-        last = self.settle()
-        catalog = self._opened()
-        run = self.state.run(last + 1)
-        resumed, less = run is not None, False
+        with phase(self._progress, PLANNING):
+            catalog, last, run, resumed, less = self._next()
         if run is None:
-            planned, less = self._plan(catalog, last)
-            if planned is None:
-                return RunOutcome(None, lags=self._lags(last))
-            self._own(planned)
-            run = self.state.intend(planned)
-            resumed = run != planned
+            return RunOutcome(None, lags=self._lags(last))
         record = self._finish(catalog, run, resumed, begun)
         if run.number % TIDY_EVERY == 0:
             self.table.tidy()
         return RunOutcome(record, resumed, less, self._lags(run.number))
+
+    def _next(self) -> tuple[SourceCatalog, int, Run | None, bool, bool]:
+        """Return the catalog, the last run, the next one (None if there is nothing new), whether it
+        was begun before, and whether a limit left offsets out."""
+        own(self.state, self.job, None)
+        last = self.settle()
+        catalog = self._opened()
+        run = self.state.run(last + 1)
+        if run is not None:
+            return catalog, last, run, True, False
+        planned, less = self._plan(catalog, last)
+        if planned is None:
+            return catalog, last, None, False, False
+        self._own(planned)
+        run = self.state.intend(planned)
+        return catalog, last, run, run != planned, less
 
     def close(self) -> None:
         """Close the connections to brokers."""
@@ -198,7 +207,8 @@ class Engine:
         if self._is_committed(run):  # by another driver meanwhile
             self._settle_run(run.number)
         else:
-            self._commit(run, list(done.values()), resumed, begun)
+            with phase(self._progress, COMMITTING):
+                self._commit(run, list(done.values()), resumed, begun)
         self.state.settled(self.state.hint()._replace(run=run.number))
         record = self.state.record(run.number)
         assert record is not None

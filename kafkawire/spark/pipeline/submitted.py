@@ -41,7 +41,10 @@ def engine_of(job: Job, master: str, progress: Progress) -> Iterator[Engine]:
     given = SparkSession.getActiveSession()
     conf = dict(job.running.spark or {})
     spark = open_session(
-        master or job.running.master or LOCAL, conf=conf, app_name=f"kafkawire {job.name}"
+        master or job.running.master or LOCAL,
+        conf=conf,
+        app_name=f"kafkawire {job.name}",
+        progress=progress,
     )
     engine = Engine(job, OnSpark(spark), progress=progress)
     try:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from kafkawire.progress import PHASE
 from kafkawire.spark.model.source import SourceError
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import OnSpark
@@ -71,10 +72,19 @@ def test_runs_partitioned_by_day(spark: SparkSession, tier: Tier, tmp_path: Path
     table = {"partition_by": ["date(timestamp)"], "compression": "snappy"}
     job = parse(job_text(tier.files.place.url, tmp_path / "table", table=table))
     calls: list[tuple[int, int]] = []
-    engine = Engine(job, OnSpark(spark), progress=lambda what, done, of: calls.append((done, of)))
+    phases: list[str] = []
+
+    def progress(what: str, done: int, of: int) -> None:
+        if of == PHASE:
+            phases.append(f"{what} {done}")
+        else:
+            calls.append((done, of))
+
+    engine = Engine(job, OnSpark(spark), progress=progress)
     record = engine.run().record
     assert record is not None
     assert record.rows == 7500
+    assert phases == ["planning 0", "planning 1", "committing 0", "committing 1"]
     assert calls[0] == (0, calls[-1][1])
     tier.grow(100)
     engine.run()
