@@ -32,6 +32,7 @@ ENV PIP_CACHE_DIR=/var/cache/pip
 WORKDIR /src
 COPY pyproject.toml MANIFEST.in LICENSE README.md ./
 COPY kafkawire kafkawire
+COPY pyspark_kafkawire pyspark_kafkawire
 RUN --mount=type=cache,target=/var/cache/pip \
     pip wheel --no-deps --wheel-dir /wheel .
 
