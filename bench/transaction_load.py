@@ -2,10 +2,11 @@
 
 Each producer has a connection and a partition of its own and one request in flight: a Produce of
 one batch (version 12, which adds the partition to the transaction), then EndTxn (version 5); in the
-mode `plain` only Produces, of an idempotent producer; in the mode `fetch` the topic is read again
-and again; in the mode `open` each id opens a transaction and leaves it open. Requests are prepared
-once and patched, so that the broker is measured and not this client. The options are the fields of
-Load; it prints the fields of Outcome as a JSON line. Called by bench.transactions.
+mode `plain` only Produces, of an idempotent producer; in the mode `pairs` each of these is followed
+by an EndTxn that is refused: two requests without a transaction; in the mode `fetch` the topic is
+read again and again; in the mode `open` each id opens a transaction and leaves it open. Requests
+are prepared once and patched, so that the broker is measured and not this client. The options are
+the fields of Load; it prints the fields of Outcome as a JSON line. Called by bench.transactions.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class LoadFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One run. `mode`: transactions, plain, fetch or open; `isolation`: of fetches, 1: committed;
-    `ids`: transactional ids of each producer in the mode open."""
+    """One run. `mode`: transactions, plain, pairs, fetch or open; `isolation`: of fetches, 1:
+    committed; `ids`: transactional ids of each producer in the mode open."""
 
     port: int
     topic: str
@@ -119,6 +120,8 @@ class Producer:
             if transactional:
                 yield from self._end()
                 sequence = 0
+            elif load.mode == "pairs":
+                yield from self._refused_end()
             self.all_rounds += 1
             if started >= measured_from:
                 self.spent_s.append(time.monotonic() - started)
@@ -233,6 +236,13 @@ class Producer:
             if code not in WAITING:
                 raise LoadFailed(f"EndTxn: error {code}")
             self.repeated += 1
+
+    def _refused_end(self) -> Steps:
+        """End a transaction of an id that has none."""
+        request = EndTxnRequest(self.name, *self.producer, True)
+        answer = yield framed(END, END_VERSION, encode(request, END_VERSION))
+        if not int.from_bytes(answer[9:11], "big", signed=True):
+            raise LoadFailed("EndTxn: an id without a transaction was not refused")
 
 
 def framed(key: int, version: int, body: bytes) -> bytes:

@@ -4,7 +4,9 @@ Raw producers and readers (bench.transaction_load) on one core, the broker on th
 and Kafka alternate in each round, so that what else the machine does affects both. Measured:
 transactions of 100 records and of one record, the same load without transactions, Fetches of
 committed and of all records, with acks from the page cache, as Kafka's are, and for kafkawire with
-an fsync, too; what open transactional ids cost in memory, and how long their coordinator loads.
+an fsync, too; Produces followed by a request that does nothing, which bounds what transactions
+can reach, as each is a Produce and an EndTxn; what open transactional ids cost in memory, and how
+long their coordinator loads.
 """
 
 from __future__ import annotations
@@ -46,8 +48,9 @@ PRODUCERS = 8
 LIST_TRANSACTIONS = 66
 OPEN_IDS = 10_000
 RUN_LIMIT_S = 180
-PLAIN, MANY, ONE, ONE_PLAIN = (
+PLAIN, PAIRS, MANY, ONE, ONE_PLAIN = (
     "100 records a request",
+    "100 records in every second request",
     "100 records a transaction",
     "one record a transaction",
     "one record a request",
@@ -55,6 +58,7 @@ PLAIN, MANY, ONE, ONE_PLAIN = (
 ALL, COMMITTED = "fetch all records", "fetch committed records"
 LOADS: dict[str, dict[str, Any]] = {
     PLAIN: {"mode": "plain"},
+    PAIRS: {"mode": "pairs"},
     MANY: {"mode": "transactions"},
     ONE_PLAIN: {"mode": "plain", "records": 1},
     ONE: {"mode": "transactions", "records": 1},
@@ -197,7 +201,7 @@ class Course:
         """The part of a load that it reaches with transactions, median of the rounds."""
         return [
             [f"{load} / {base}", *(self._share(load, base, name) for name in SHARE_HEAD[1:])]
-            for load, base in ((MANY, PLAIN), (ONE, ONE_PLAIN), (COMMITTED, ALL))
+            for load, base in ((PAIRS, PLAIN), (MANY, PLAIN), (ONE, ONE_PLAIN), (COMMITTED, ALL))
         ]
 
     def _share(self, load: str, base: str, name: str) -> str:
