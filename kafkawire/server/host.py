@@ -104,12 +104,12 @@ class Host:
         logger.exception("%s: %s", self.last_request(connection), what)
 
     def log_closed(self, connection: Connection, reason: str) -> None:
-        """Log why a connection is closed, at a bounded rate: clients connect again at once."""
+        """Log why a connection is closed, at a bounded rate: clients connect again at once. The
+        level DEBUG has a line for each."""
         omitted = self._closed_lines.admit()
-        if omitted is None:
-            return
-        more = f" (reasons of {omitted} more since the last line are not logged)" if omitted else ""
-        logger.info("closing the connection %s: %s%s", _sender(connection), reason, more)
+        level = logging.DEBUG if omitted is None else logging.INFO
+        more = f" ({omitted} more since the last line are logged at DEBUG only)" if omitted else ""
+        logger.log(level, "closing the connection %s: %s%s", _sender(connection), reason, more)
 
     def serve(
         self, connection: Connection, exchange: Exchange, api: Api, block: Pinned, body: Buffer

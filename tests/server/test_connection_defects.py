@@ -3,15 +3,19 @@ continue."""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from struct import pack
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.counts import Counts
 from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.produce.pending import PendingProduces, Waiting
+from kafkawire.server.host import CLOSED_BURST, Host
 from tests.kit.connections import COLD, ECHO, Client, FakeHost, frame
 
 
@@ -50,6 +54,24 @@ def test_exception_in_handler_closes_one_connection(
     other.feed(frame(ECHO, 1, b"y"))
     assert other.answers() == [(1, b"y")]
     assert host.memory.taken_bytes == 0
+
+
+async def test_reasons_of_closed_connections_are_bounded_except_for_debug(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now_s = 1000.0
+    broker = MagicMock(config=BrokerConfig(), counts=Counts())
+    broker.env.clock.monotonic = lambda: now_s
+    host = Host(broker)
+    caplog.set_level(logging.DEBUG)
+    for _ in range(3 * CLOSED_BURST):
+        host.log_closed(MagicMock(), "a malformed request")
+    levels = [record.levelno for record in caplog.records]
+    assert levels == [logging.INFO] * CLOSED_BURST + [logging.DEBUG] * 2 * CLOSED_BURST
+    now_s += 1.0
+    host.log_closed(MagicMock(), "the last one")
+    assert caplog.records[-1].levelno == logging.INFO
+    assert f"the last one ({2 * CLOSED_BURST} more" in caplog.text
 
 
 def test_response_is_released_although_other_release_fails() -> None:

@@ -21,13 +21,13 @@ for part in sys.argv[1:]:
 
 def written(capfd: pytest.CaptureFixture[str], *parts: str) -> str:
     """Return what reaches the standard error of this process when a child writes these parts."""
+    others = set(threading.enumerate())  # as of a session that other tests use: it ends with them
     with without_incubator_warning():
         child = subprocess.Popen([sys.executable, "-c", CHILD, *parts])
     print("own", file=sys.stderr)
     assert child.wait(30) == 0
-    for thread in threading.enumerate():
-        if thread.name == "output of Java":
-            thread.join(30)
+    for thread in set(threading.enumerate()) - others:
+        thread.join(30)
     return capfd.readouterr().err
 
 

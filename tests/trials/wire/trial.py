@@ -142,7 +142,7 @@ async def round_(context: Context) -> None:
     await asyncio.to_thread(
         stretches.run, context, begun + third, SHORT_STRETCHES if short else many
     )
-    victim = Victim(context.folder / "data", SETTINGS)
+    victim = Victim(context.folder / "data", SETTINGS, ("--log-level", "debug"))
     try:
         await victim.start()
         round_ = Round(context, victim)
