@@ -48,7 +48,8 @@ def run(
 
     An interrupted run is finished first. With --json each run prints one line of JSON. Exit code 0:
     done, or stopped by SIGINT or SIGTERM in continuous mode; 1: failed and can be retried; 2: the
-    job file is invalid, or its topics, broker or table are not there, checked before Spark starts.
+    job file is invalid, or its topics or table are not there, checked before Spark starts. In
+    continuous mode a broker that cannot be reached is tried again.
 
     Examples:
       kafkawire pipeline run orders.toml
@@ -59,10 +60,10 @@ def run(
     from kafkawire.spark.pipeline.preflight import check_job
     from kafkawire.spark.pipeline.submitted import run_batch, run_continuous
 
-    _check(lambda: check_job(planned))
-
+    forever = continuous or planned.running.mode == CONTINUOUS
+    _check(lambda: check_job(planned), forever)
     try:
-        if continuous or planned.running.mode == CONTINUOUS:
+        if forever:
             run_continuous(planned, master, lambda outcome: _notify(outcome, as_json), _failed)
             return
         outcomes: list[RunOutcome] = []
@@ -127,13 +128,18 @@ def read_job(path: str) -> Job:
         fail(problem, 2)
 
 
-def _check(check: Callable[[], object]) -> None:
+def _check(check: Callable[[], object], retried: bool = False) -> None:
     """Check a job before Spark is started; ends the command with exit code 2 if it cannot run, and
-    with 1 for lost data."""
+    with 1 for lost data, and for a service that cannot be reached unless that is `retried`."""
     from kafkawire.spark.model.source import DataLoss
+    from kafkawire.spark.pipeline.preflight import Unreachable
 
     try:
         check()
+    except Unreachable as problem:
+        if not retried:
+            fail(problem)
+        print(f"kafkawire: {problem}; retrying when Spark has started", file=sys.stderr)
     except DataLoss as problem:
         fail(problem)
     except SourceError as problem:

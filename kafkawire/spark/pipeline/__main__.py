@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
     from kafkawire.spark.model.source import DataLoss, SourceError
     from kafkawire.spark.pipeline.engine import RunOutcome
     from kafkawire.spark.pipeline.jobs.job import CONTINUOUS
-    from kafkawire.spark.pipeline.preflight import check_job
+    from kafkawire.spark.pipeline.preflight import Unreachable, check_job
     from kafkawire.spark.pipeline.submitted import read_job, run_batch, run_continuous
     from kafkawire.spark.pipeline.summary import sentence
 
@@ -24,7 +24,10 @@ def main(arguments: list[str]) -> int:
         check_job(job)
     except SourceError as problem:
         print(f"kafkawire: {problem}", file=sys.stderr)
-        return 1 if isinstance(problem, DataLoss) else 2
+        if not isinstance(problem, Unreachable):
+            return 1 if isinstance(problem, DataLoss) else 2
+        if job.running.mode != CONTINUOUS:
+            return 1
 
     def report(outcome: RunOutcome) -> None:
         print(sentence(outcome), flush=True)

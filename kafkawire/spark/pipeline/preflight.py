@@ -1,8 +1,8 @@
 """Checks of a job before Spark is started: the table, its catalog, the source and its topics.
 
 Starting Spark takes ten seconds; a mistake in the job is reported sooner. The checks read what a
-run reads first, and change nothing. An address that cannot be reached fails at once: the retries of
-a run are for services that fail while it runs.
+run reads first, and change nothing. An address that cannot be reached is reported at once, with an
+error of its own: the job may be right, so a batch can be run again and a continuous job waits.
 """
 
 from __future__ import annotations
@@ -28,9 +28,13 @@ CONNECTS_WITHIN_S = 1.5
 _PORTS = {"http": 80, "https": 443}
 
 
+class Unreachable(SourceError):
+    """A broker or a catalog that does not accept connections now."""
+
+
 def check_job(job: Job) -> None:
-    """Raise SourceError, in one sentence, if the job cannot run. Raises DataLoss for a topic that
-    was read before and does not exist any more."""
+    """Raise SourceError, in one sentence, if the job cannot run: Unreachable if it may later,
+    DataLoss for a topic that was read before and does not exist any more."""
     source = job.reading.source
     if source.bootstrap:
         _reach_brokers(source.bootstrap)
@@ -46,8 +50,8 @@ def check_job(job: Job) -> None:
 
 
 def check_table(job: Job) -> Table:
-    """Return the job's table, whose catalog was reached. Raises SourceError, JobError if the table
-    is another job's."""
+    """Return the job's table, whose catalog was reached. Raises Unreachable, SourceError, JobError
+    if the table is another job's."""
     if job.table.format == ICEBERG:
         _reach_catalog(job)
     table = open_table(job)
@@ -65,18 +69,18 @@ def _known(state: TableState, last: int) -> Positions:
 
 
 def _reach_brokers(bootstrap: str) -> None:
-    """Connect to one of the brokers. Raises SourceError."""
+    """Connect to one of the brokers. Raises Unreachable."""
     try:
         _reach(parse_servers(BOOTSTRAP, bootstrap))
     except ClientError as wrong:
         raise JobError(f"[source] bootstrap: {wrong}") from None
     except OSError as error:
         reason = error.strerror or str(error)
-        raise SourceError(f"cannot connect to the broker at {bootstrap}: {reason}") from None
+        raise Unreachable(f"cannot connect to the broker at {bootstrap}: {reason}") from None
 
 
 def _reach_catalog(job: Job) -> None:
-    """Connect to a REST catalog. Raises SourceError."""
+    """Connect to a REST catalog. Raises Unreachable."""
     from kafkawire.spark.pipeline.tables.iceberg_catalog import resolved
 
     uri = str(resolved(job.table.catalog or {}).get("uri", ""))
@@ -91,7 +95,7 @@ def _reach_catalog(job: Job) -> None:
         _reach([(parts.hostname, port)])
     except OSError as error:
         reason = error.strerror or str(error)
-        raise SourceError(
+        raise Unreachable(
             f"cannot connect to the Iceberg catalog at {parts.hostname}:{port}: {reason}"
         ) from None
 

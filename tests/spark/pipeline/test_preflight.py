@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from kafkawire.cli.pipeline.run import run
 from kafkawire.spark.model.source import DataLoss, SourceError
+from kafkawire.spark.pipeline import submitted
 from kafkawire.spark.pipeline.jobs.job import parse
-from kafkawire.spark.pipeline.preflight import check_job
+from kafkawire.spark.pipeline.preflight import Unreachable, check_job
 from kafkawire.spark.source.files.open import open_place
 from tests.kit.spark.pipeline_topics import Tier, job_text
 
@@ -60,7 +62,7 @@ def test_missing_source_is_named(tier: Tier, tmp_path: Path) -> None:
 
 def test_unreachable_broker_is_named(tier: Tier, tmp_path: Path, closed_port: int) -> None:
     address = f"127.0.0.1:{closed_port}"
-    with pytest.raises(SourceError, match=f"broker at {address}: Connection refused"):
+    with pytest.raises(Unreachable, match=f"broker at {address}: Connection refused"):
         check(tier, tmp_path, source={"bootstrap": address})
 
 
@@ -68,8 +70,29 @@ def test_unreachable_catalog_is_named(tier: Tier, tmp_path: Path, closed_port: i
     catalog = {"type": "rest", "uri": f"http://127.0.0.1:{closed_port}/catalog"}
     text = job_text(tier.files.place.url, tmp_path / "table", table={"format": "iceberg"})
     text += f'\n[table.catalog]\ntype = "{catalog["type"]}"\nuri = "{catalog["uri"]}"\n'
-    with pytest.raises(SourceError, match=f"catalog at 127.0.0.1:{closed_port}: Connection refu"):
+    with pytest.raises(Unreachable, match=f"catalog at 127.0.0.1:{closed_port}: Connection refu"):
         check_job(parse(text))
+
+
+def test_batch_ends_with_1_and_continuous_job_starts_if_the_broker_is_away(
+    tier: Tier,
+    tmp_path: Path,
+    closed_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(submitted, "run_batch", lambda *_: started.append("batch"))
+    monkeypatch.setattr(submitted, "run_continuous", lambda *_: started.append("continuous"))
+    file = tmp_path / "job.toml"
+    source = {"bootstrap": f"127.0.0.1:{closed_port}"}
+    file.write_text(job_text(tier.files.place.url, tmp_path / "table", source=source))
+    with pytest.raises(SystemExit) as ended:
+        run(str(file))
+    assert (ended.value.code, started) == (1, [])
+    run(str(file), continuous=True)
+    assert started == ["continuous"]
+    assert capsys.readouterr().err.count("Connection refused") == 2
 
 
 @pytest.mark.slow
