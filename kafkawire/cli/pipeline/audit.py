@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,10 +60,13 @@ def audit(
     from kafkawire.spark.audit import job
     from kafkawire.spark.audit.through import through_spark
     from kafkawire.spark.model.source import SourceError
+    from kafkawire.spark.pipeline.preflight import check_source
     from kafkawire.spark.session import open_session
 
     try:
         against = source_of(source, server, isolation) if source or server else None
+        if against is not None:
+            check_source(replace(against, fail_on_data_loss=False))
         with bars() as progress:
             spark = open_session(master, app_name="kafkawire audit", progress=progress)
             try:

@@ -71,6 +71,7 @@ def query(
       kafkawire pipeline query --source s3://bucket/prefix "SELECT * FROM orders LIMIT 10"
     """
     from kafkawire.spark.model.source import SourceError
+    from kafkawire.spark.pipeline.preflight import Unreachable, check_source
     from kafkawire.spark.session import open_session
 
     if form not in FORMATS:
@@ -78,8 +79,11 @@ def query(
     form = "json" if as_json else form
     try:
         asked = source_of(source or ("" if server else LOCAL), server, isolation)
+        check_source(asked)
         with bars() as progress:
             spark = open_session(master, app_name="kafkawire query", progress=progress)
+    except Unreachable as error:
+        fail(error)
     except SourceError as error:
         fail(error, 2)
     try:

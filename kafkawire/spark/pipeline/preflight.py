@@ -1,4 +1,4 @@
-"""Checks of a job before Spark is started: the table, its catalog, the source and its topics.
+"""Checks before Spark is started: of a job's table, catalog, source and topics, or of a source.
 
 Starting Spark takes ten seconds; a mistake in the job is reported sooner. The checks read what a
 run reads first, and change nothing. An address that cannot be reached is reported at once, with an
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from kafkawire.client.address import parse_servers
 from kafkawire.client.errors import ClientError
 from kafkawire.spark.brokers.queries import BOOTSTRAP
-from kafkawire.spark.model.source import SourceError
+from kafkawire.spark.model.source import Source, SourceError
 from kafkawire.spark.pipeline import planning
 from kafkawire.spark.pipeline.jobs.job import ICEBERG, Job
 from kafkawire.spark.pipeline.jobs.runs import Positions
@@ -47,6 +47,14 @@ def check_job(job: Job) -> None:
             planning.partitions(catalog, job.reading, _known(state, last), ())
     finally:
         catalog.close()
+
+
+def check_source(source: Source) -> None:
+    """Raise SourceError, in one sentence, if a source cannot be read: Unreachable if its broker
+    may be reached later."""
+    if source.bootstrap:
+        _reach_brokers(source.bootstrap)
+    open_catalog(source).close()
 
 
 def check_table(job: Job) -> Table:

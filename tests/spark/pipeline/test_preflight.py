@@ -1,6 +1,7 @@
 """A job is checked before Spark is started: exit code 2, one sentence, and no Java.
 
-Covers: kafkawire.spark.pipeline.preflight, kafkawire.cli.pipeline.run.
+Covers: kafkawire.spark.pipeline.preflight, kafkawire.cli.pipeline.run,
+kafkawire.cli.pipeline.query, kafkawire.cli.pipeline.audit.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from kafkawire.cli.app import app
 from kafkawire.cli.pipeline.run import run
+from kafkawire.spark import session
 from kafkawire.spark.model.source import DataLoss, SourceError
 from kafkawire.spark.pipeline import submitted
 from kafkawire.spark.pipeline.jobs.job import parse
@@ -93,6 +97,18 @@ def test_batch_ends_with_1_and_continuous_job_starts_if_the_broker_is_away(
     run(str(file), continuous=True)
     assert started == ["continuous"]
     assert capsys.readouterr().err.count("Connection refused") == 2
+
+
+@pytest.mark.parametrize(("command", "code"), [(("query", "SELECT 1"), 1), (("audit", "lake"), 2)])
+def test_unreachable_source_is_reported_before_spark_is_started(
+    command: tuple[str, ...], code: int, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "open_session", None)  # is not called
+    result = CliRunner().invoke(app, ["pipeline", *command, "--server", f"127.0.0.1:{closed_port}"])
+    assert (result.exit_code, result.stdout) == (code, "")
+    address = f"127.0.0.1:{closed_port}"
+    sentence = f"kafkawire: cannot connect to the broker at {address}: Connection refused\n"
+    assert result.stderr == sentence
 
 
 @pytest.mark.slow
