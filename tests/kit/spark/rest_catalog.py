@@ -3,6 +3,7 @@ Iceberg's own server (tests.kit.spark.java_catalog) or before pyiceberg's catalo
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import ssl
@@ -92,7 +93,9 @@ class Front:
         request.send_header("Content-Length", str(len(text)))
         request.end_headers()
         if request.command != "HEAD":
-            request.wfile.write(text)
+            # Clients that are killed do not read their answers.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                request.wfile.write(text)
 
     def _answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answer | None:
         """The response; None: the connection ends without one."""

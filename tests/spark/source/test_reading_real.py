@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafkawire.spark.model.columns import Selection
-from kafkawire.spark.model.source import Account, PartitionRange, Source
+from kafkawire.spark.model.source import Account, PartitionRange, Source, SourceError
 from kafkawire.spark.source.catalog import SourceCatalog, open_catalog
 from kafkawire.spark.source.files.manifests import open_holdings
 from kafkawire.spark.source.plan import plan_tasks
@@ -129,7 +129,10 @@ def test_data_folder_is_read_with_what_is_only_in_its_bucket(topics: tuple[Topic
 
 def _is_cold(data: str) -> bool:
     """Return True if a manifest of the folder has the topic, and no local file of it."""
-    [holding] = open_holdings(data)
+    try:
+        [holding] = open_holdings(data)
+    except SourceError:
+        return False  # the manifest of the tier may be written before the one of the folder
     facts = holding.manifest.topics.get("cold")
     row = holding.manifest.partition(facts.partitions[0]) if facts else None
     return row is not None and row.end == 2000 and not len(holding.sheet.spans(row.number, 0).bases)
