@@ -236,8 +236,19 @@ def test_references(fake: FakeRegistry) -> None:
         resolve(Format("protobuf", registry=fake.url), ["u"])
 
 
+def test_registry_that_returns_compiled_schemas_only_by_id(fake: FakeRegistry) -> None:
+    """As Karapace does."""
+    fake.serialized = ("schemas",)
+    fake.register("t-value", shop().SerializeToString())
+    newest = fake.register("t-value", newer().SerializeToString())
+    form = resolve(Format("protobuf", registry=fake.url, message="shop.Order"), ["t"])
+    payload = message_class(newer(), "shop.Order")(id=2, more="m").SerializeToString()
+    rows, bad = rows_of(form, [framed(newest, b"\x02\x02", payload)])
+    assert (rows[0]["id"], rows[0]["more"], bad) == (2, "m", {})
+
+
 def test_registry_with_text_schemas_only(fake: FakeRegistry) -> None:
-    fake.serialized = False
+    fake.serialized = ()
     fake.register("t-value", shop().SerializeToString())
     with pytest.raises(ValueFormatError, match="gives Protobuf schemas as text only"):
         resolve(Format("protobuf", registry=fake.url), ["t"])

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from kafkawire.spark.pipeline.values import registry as module
-from kafkawire.spark.pipeline.values.registry import Registry, RegistryError
+from kafkawire.spark.pipeline.values.registry import Registry, RegistryError, RegistryUnavailable
 from tests.kit.spark.registry import FakeRegistry
 
 TEXT = '"string"'
@@ -32,6 +32,8 @@ def test_schema_by_subject_and_version(fake: FakeRegistry) -> None:
     assert fake.requests[0] == "/subjects/a%2Fb%20c/versions/latest"
     with pytest.raises(RegistryError, match=r"has no version 3 of the subject 'a/b c'"):
         client.version("a/b c", 3)
+    with pytest.raises(RegistryError, match="has no subject 'none': set subject if the schema is"):
+        client.version("none")
 
 
 def test_references_over_levels(fake: FakeRegistry) -> None:
@@ -56,7 +58,10 @@ def test_circular_references_are_refused(fake: FakeRegistry) -> None:
 def test_user_and_password(fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.register("s", TEXT)
     fake.password = "me:se cret"
-    with pytest.raises(RegistryError, match="answers 401"):
+    with pytest.raises(RegistryError, match=f"answers 401: set {module.USER_INFO}=USER:PASSWORD"):
+        Registry(fake.url).version("s")
+    monkeypatch.setenv(module.USER_INFO, "me:wrong cret")
+    with pytest.raises(RegistryError, match=r"answers 401: the user or the password .* is wrong"):
         Registry(fake.url).version("s")
     monkeypatch.setenv(module.USER_INFO, "me:se cret")
     assert Registry(fake.url).version("s").text == TEXT
@@ -74,13 +79,35 @@ def test_transient_errors_are_retried(fake: FakeRegistry) -> None:
     assert Registry(fake.url).version("s").text == TEXT
     assert len(fake.requests) == 4
     fake.failures = [500] * 10
-    with pytest.raises(RegistryError, match=r"/subjects/s/versions/latest answers 500"):
+    with pytest.raises(RegistryUnavailable, match=r"/subjects/s/versions/latest answers 500"):
         Registry(fake.url).version("s")
     assert len(fake.requests) == 4 + module.TRIES
     fake.failures = [403]
     with pytest.raises(RegistryError, match="answers 403"):
         Registry(fake.url).version("s")
     assert len(fake.requests) == 5 + module.TRIES
+
+
+def test_not_found_of_a_proxy_is_not_an_unknown_schema(fake: FakeRegistry) -> None:
+    """A record must not become a dead letter because the registry's proxy knows no such path."""
+    fake.register("s", TEXT, number=7)
+    fake.failures = [404]
+    client = Registry(fake.url)
+    with pytest.raises(RegistryError, match="answers 404, but not as a registry does"):
+        client.schema(7)
+    assert client.schema(7) == ("AVRO", TEXT, ())
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://[::1]:8081/path/", "http://[::1]:8081/path"),
+        ("https://me:secret@[::1]", "https://[::1]"),
+        ("http://Host:80", "http://Host:80"),
+    ],
+)
+def test_addresses_are_kept_without_the_login(url: str, address: str) -> None:
+    assert Registry(url).url == address
 
 
 @pytest.mark.parametrize(
@@ -121,7 +148,7 @@ def test_unreachable_registry_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with pytest.raises(
-        RegistryError, match=rf"127\.0\.0\.1:{port}/schemas/ids/1 cannot be reached"
+        RegistryUnavailable, match=rf"127\.0\.0\.1:{port}/schemas/ids/1 cannot be reached"
     ):
         Registry(f"http://127.0.0.1:{port}").schema(1)
 

@@ -16,7 +16,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from functools import cache
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from kafkawire.spark.model.source import SourceError
 
@@ -25,6 +25,7 @@ TIMEOUT_S = 10.0
 TRIES = 5  # 0.2 + 0.4 + 0.8 + 1.6 s of waiting; Spark retries the task after that
 FIRST_WAIT_S = 0.2
 ANSWER_BYTES_MAX = 16 << 20  # a schema of generated code is 1 MiB at most
+ERROR_BYTES_MAX = 1 << 16  # a registry's errors are a line of JSON
 REFERENCES_MAX = 1000  # referenced by one schema, over all levels
 UNKNOWN_MAX = 1000  # unknown ids that are remembered; a topic of garbage has millions
 AVRO, PROTOBUF = "AVRO", "PROTOBUF"
@@ -32,6 +33,10 @@ AVRO, PROTOBUF = "AVRO", "PROTOBUF"
 
 class RegistryError(SourceError):
     """The registry cannot be reached, or its response is invalid; one sentence."""
+
+
+class RegistryUnavailable(RegistryError):
+    """The registry cannot be reached now, or answers that it cannot serve the request now."""
 
 
 class Reference(NamedTuple):
@@ -57,9 +62,10 @@ class Registry:
         """`url`: http(s)://[USER:PASSWORD@]HOST[:PORT][/PATH]. Raises RegistryError."""
         parts = urllib.parse.urlsplit(url)
         try:
-            host = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
+            _ = parts.port
+            host = parts.netloc.rpartition("@")[2] if parts.hostname else ""
         except ValueError:  # of the port
-            host = None
+            host = ""
         if parts.scheme not in ("http", "https") or not host:
             raise RegistryError("the registry's URL must be like http://HOST:8081")
         self.url = f"{parts.scheme}://{host}{parts.path}".rstrip("/")
@@ -67,6 +73,7 @@ class Registry:
         user = os.environ.get(USER_INFO, "")
         if parts.username:
             user = ":".join(map(urllib.parse.unquote, (parts.username, parts.password or "")))
+        self._sends_user = bool(user)
         if user:
             self._headers["Authorization"] = "Basic " + base64.b64encode(user.encode()).decode()
         self._by_number: dict[int, Schema | None] = {}
@@ -86,9 +93,18 @@ class Registry:
         """Return a version of a subject's schema. Raises RegistryError, also if there is none."""
         name = urllib.parse.quote(subject, safe="")
         answer = self._get(f"/subjects/{name}/versions/{version}")
+        if answer is None and version == "latest":
+            raise RegistryError(
+                f"{self.url} has no subject {subject!r}: set subject if the schema is registered "
+                "under another name"
+            )
         if answer is None:
             raise RegistryError(f"{self.url} has no version {version} of the subject {subject!r}")
-        return _schema(answer)
+        schema, number = _schema(answer), answer.get("id")
+        if schema.type == PROTOBUF and isinstance(number, int):
+            # Karapace returns the compiled form only by id.
+            return self.schema(number) or schema
+        return schema
 
     def needed(self, schema: Schema) -> dict[str, Schema]:
         """Return all schemas that this one references, over all levels, by import name; each after
@@ -120,17 +136,41 @@ class Registry:
                 with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
                     return _decoded(response.read(ANSWER_BYTES_MAX + 1), request.full_url)
             except urllib.error.HTTPError as error:
-                error.close()
-                if error.code == 404:
-                    return None
-                if not left or (error.code < 500 and error.code != 429):
-                    raise RegistryError(f"{self.url}{path} answers {error.code}") from None
+                with error:
+                    if error.code == 404 and _has_error_code(error):
+                        return None
+                if error.code < 500 and error.code != 429:
+                    raise RegistryError(f"{self.url}{path} {self._refusal(error.code)}") from None
+                if not left:
+                    raise RegistryUnavailable(f"{self.url}{path} answers {error.code}") from None
             except (OSError, http.client.HTTPException) as error:
                 if not left:
                     reason = getattr(error, "reason", None) or error or type(error).__name__
-                    raise RegistryError(f"{self.url}{path} cannot be reached: {reason}") from None
+                    raise RegistryUnavailable(
+                        f"{self.url}{path} cannot be reached: {reason}"
+                    ) from None
             time.sleep(FIRST_WAIT_S * 2 ** (TRIES - 1 - left))
         raise AssertionError  # the last attempt returns or raises
+
+    def _refusal(self, status: int) -> str:
+        """Return the end of a sentence about a request that is not worth another attempt."""
+        if status == 401 and self._sends_user:
+            return f"answers 401: the user or the password (of {USER_INFO} or the URL) is wrong"
+        if status == 401:
+            return f"answers 401: set {USER_INFO}=USER:PASSWORD in the environment"
+        if status == 404:
+            return "answers 404, but not as a registry does: check the path of the URL"
+        return f"answers {status}"
+
+
+def _has_error_code(response: IO[bytes]) -> bool:
+    """Return True if a registry wrote the response: that of a proxy in front of a registry that is
+    away says nothing about the schema."""
+    try:
+        answer = json.loads(response.read(ERROR_BYTES_MAX))
+    except (ValueError, OSError, http.client.HTTPException):
+        return False
+    return isinstance(answer, dict) and "error_code" in answer
 
 
 def _decoded(body: bytes, url: str) -> dict[str, Any]:
