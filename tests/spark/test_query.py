@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,15 +124,18 @@ def test_rows_are_printed_as_a_table(capsys: pytest.CaptureFixture[str]) -> None
     assert unique(["a", "a", "b", "a"]) == ["a", "a (2)", "b", "a (3)"]
 
 
-def test_source_is_url_or_brokers() -> None:
-    assert source_of("/data", "", "read_uncommitted").isolation == "read_uncommitted"
+def test_source_is_folder_url_or_brokers(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    assert source_of(folder, "", "read_uncommitted").isolation == "read_uncommitted"
     with pytest.raises(SourceError, match="--isolation-level=dirty: it must be read_committed or"):
-        source_of("/data", "", "dirty")
+        source_of(folder, "", "dirty")
     assert source_of("localhost:9092,other:9093", "") == Source(
         bootstrap="localhost:9092,other:9093"
     )
-    assert source_of("/data", "localhost:9092") == Source("/data", "localhost:9092")
+    assert source_of(folder, "localhost:9092") == Source(folder, "localhost:9092")
     assert source_of("s3://bucket/prefix?endpoint=http://h:9000", "").url.startswith("s3://")
+    with pytest.raises(SourceError, match="--source=nowhere: it must be HOST:PORT of a broker, a"):
+        source_of("nowhere", "")
 
 
 class FakeSpark:

@@ -13,7 +13,7 @@ import typer
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected, fail_unless, print_results
 from kafkawire.cli.shared.output import fail
-from kafkawire.cli.shared.parameters import LOCAL, BrokerOrFolder, Json, Server, Wide
+from kafkawire.cli.shared.parameters import LOCAL, BrokerOrFolder, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.partitions import parse_partitions, select
 from kafkawire.cli.shared.source import folder_or_server
 from kafkawire.cli.shared.tables import TableColumn
@@ -57,7 +57,8 @@ PROBLEMS_SHOWN = 20
 def describe(
     topic: Partitions,
     group: Annotated[
-        str | None, typer.Option(help="Also show committed offsets and lag of this group.")
+        str | None,
+        typer.Option(callback=not_empty, help="Also show committed offsets and lag of this group."),
     ] = None,
     server: Server = LOCAL,
     as_json: Json = False,

@@ -14,7 +14,9 @@ from kafkawire.cli.shared.parameters import (
     EachPartition,
     Isolation,
     Json,
+    SparkMaster,
     TailServer,
+    not_empty,
 )
 from kafkawire.cli.shared.tables import print_table
 
@@ -35,11 +37,12 @@ def audit(
         str,
         typer.Option(
             metavar="HOST:PORT|DIR|URL",
+            callback=not_empty,
             help="Origin of the records, to explain gaps and to compare record counts.",
         ),
     ] = "",
     server: TailServer = "",
-    master: Annotated[str, typer.Option(metavar="URL", help="Spark master URL.")] = "local[*]",
+    master: SparkMaster = "local[*]",
     isolation: Isolation = COMMITTED,
     verbose: EachPartition = False,
     as_json: Json = False,

@@ -17,8 +17,18 @@ import typer
 
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json_line
-from kafkawire.cli.shared.parameters import COMMITTED, LOCAL, Isolation, TailServer, Wide
+from kafkawire.cli.shared.parameters import (
+    COMMITTED,
+    INT32,
+    LOCAL,
+    Isolation,
+    SparkMaster,
+    TailServer,
+    Wide,
+    not_empty,
+)
 from kafkawire.cli.shared.progress import bars
+from kafkawire.cli.shared.source import parse_source
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.units import count
 
@@ -29,6 +39,8 @@ if TYPE_CHECKING:
 FORMATS = ("table", "csv", "json")
 HISTORY_LINES = 1000
 CANCEL_EVERY_S = 0.5
+MAX_LIMIT = INT32 - 1
+"""Spark limits rows by an int, and one row more is read, to see whether there are more."""
 CELL_CHARACTERS = 200
 """Maximum characters of a value in a table; csv and json are not truncated."""
 HELP = "End each statement with a semicolon. Every topic is a table:\
@@ -39,13 +51,17 @@ def query(
     sql: Annotated[
         str,
         typer.Argument(
-            metavar="[SQL]", help="SQL statement. [default: open a prompt]", show_default=False
+            metavar="[SQL]",
+            callback=not_empty,
+            help="SQL statement. [default: open a prompt]",
+            show_default=False,
         ),
     ] = "",
     source: Annotated[
         str,
         typer.Option(
             metavar="HOST:PORT|DIR|URL",
+            callback=not_empty,
             help=f"Broker, data folder or remote tier. [default: --server, or {LOCAL}]",
         ),
     ] = "",
@@ -53,8 +69,11 @@ def query(
     form: Annotated[
         str, typer.Option("--format", help="table, csv or json (one object per line).")
     ] = "table",
-    limit: Annotated[int, typer.Option(min=0, help="Maximum number of rows; 0: no limit.")] = 1000,
-    master: Annotated[str, typer.Option(metavar="URL", help="Spark master URL.")] = "local[*]",
+    limit: Annotated[
+        int,
+        typer.Option(min=0, max=MAX_LIMIT, help="Maximum number of rows; 0: no limit."),
+    ] = 1000,
+    master: SparkMaster = "local[*]",
     isolation: Isolation = COMMITTED,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per row, as --format json.")
@@ -108,6 +127,11 @@ def source_of(text: str, bootstrap: str, isolation: str = COMMITTED) -> Source:
         )
     if text and all(split_address(each) for each in text.split(",")):
         text, bootstrap = "", text
+    if text and "://" not in text:
+        try:
+            parse_source("--source", text)
+        except OptionError as error:
+            raise SourceError(str(error)) from None
     return Source(url=text, bootstrap=bootstrap, isolation=isolation)
 
 

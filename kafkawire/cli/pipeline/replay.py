@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import LOCAL, Json
+from kafkawire.cli.shared.parameters import LOCAL, Json, not_empty
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.times import parse_time, time_text
+
+if TYPE_CHECKING:
+    from kafkawire.spark.replay.job import Summary
 
 Since = Annotated[
     str,
     typer.Option(
         "--from",
         metavar="PLACE",
+        callback=not_empty,
         help="First record: an offset, PARTITION:OFFSET,... or a time: ISO 8601, -1h or "
         "@MILLISECONDS.",
     ),
 ]
-Until = Annotated[str, typer.Option(metavar="PLACE", help="End, exclusive; same form as --from.")]
+Until = Annotated[
+    str,
+    typer.Option(metavar="PLACE", callback=not_empty, help="End, exclusive; same form as --from."),
+]
 Broker = Annotated[
     str,
     typer.Option(
@@ -48,13 +55,17 @@ def replay(
     table: Annotated[
         str, typer.Argument(metavar="TABLE", help="Table to read: a path or s3://BUCKET/PREFIX.")
     ],
-    to: Annotated[str, typer.Option(metavar="TOPIC", help="Target topic.")],
+    to: Annotated[str, typer.Option(metavar="TOPIC", callback=not_empty, help="Target topic.")],
     server: Broker = LOCAL,
     partitions: Partitions = "same",
     since: Since = "",
     until: Until = "",
-    topic: Annotated[str, typer.Option(help="Source topic, if the table has several.")] = "",
-    name: Annotated[str, typer.Option(help="Replay name. [default: the target topic]")] = "",
+    topic: Annotated[
+        str, typer.Option(callback=not_empty, help="Source topic, if the table has several.")
+    ] = "",
+    name: Annotated[
+        str, typer.Option(callback=not_empty, help="Replay name. [default: the target topic]")
+    ] = "",
     create: Annotated[
         bool,
         typer.Option("--create", help="Create a missing target topic, with unlimited retention."),
@@ -75,10 +86,12 @@ def replay(
     from kafkawire.cli.shared.progress import bars
 
     need(("pyarrow", "numba"))
+    from kafkawire.client.address import parse_servers
+    from kafkawire.client.errors import ClientError
     from kafkawire.spark.model.source import SourceError
     from kafkawire.spark.replay import job
     from kafkawire.spark.replay.choice import parse_bound, parse_partitions
-    from kafkawire.spark.replay.job import ReplayRequest, plain
+    from kafkawire.spark.replay.job import ReplayRequest
 
     try:
         wish = ReplayRequest(
@@ -92,16 +105,24 @@ def replay(
             parse_partitions(partitions),
             create,
         )
-    except (SourceError, OptionError) as error:
+        parse_servers("--server", server)
+        opened = job.open_table(wish)
+    except (SourceError, OptionError, ClientError) as error:
         fail(error, 2)
     begun = time.monotonic()
     try:
         with bars() as progress:
-            done = job.replay(wish, progress)
+            done = job.replay(wish, opened, progress)
     except SourceError as error:
         fail(error)
     except KeyboardInterrupt:
         fail("interrupted; run the same command again to continue", 130)
+    _show(done, time.monotonic() - begun, as_json)
+
+
+def _show(done: Summary, seconds: float, as_json: bool) -> None:
+    from kafkawire.spark.replay.job import plain
+
     rows = plain(done)
     if as_json:
         print_json(rows)
@@ -109,5 +130,5 @@ def replay(
     print_table(rows, list(rows[0]) if rows else [], f"replay {done.replay.name}")
     for note in done.notes:
         print(f"Note: {note}.")
-    written, seconds = sum(lane.written for lane in done.lanes), time.monotonic() - begun
+    written = sum(lane.written for lane in done.lanes)
     print(f"{written:,} rows written in {seconds:.1f} s ({written / max(seconds, 1e-9):,.0f}/s)")

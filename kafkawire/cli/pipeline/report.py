@@ -18,7 +18,9 @@ from kafkawire.cli.shared.parameters import (
     EachPartition,
     Isolation,
     Json,
+    SparkMaster,
     TailServer,
+    not_empty,
 )
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
@@ -43,6 +45,7 @@ ReportedTopics = Annotated[
     typer.Option(
         "--topic",
         metavar="TOPIC",
+        callback=not_empty,
         help="Topic to include; may be repeated. [default: all but internal ones]",
     ),
 ]
@@ -55,22 +58,30 @@ def report(
     source: Annotated[
         str,
         typer.Option(
-            metavar="HOST:PORT|DIR|URL", help="Source: s3://BUCKET/PREFIX, a folder or a broker."
+            metavar="HOST:PORT|DIR|URL",
+            callback=not_empty,
+            help="Source: s3://BUCKET/PREFIX, a folder or a broker.",
         ),
     ],
-    out: Annotated[str, typer.Option(metavar="DIR", help="Output folder or s3:// URL.")],
+    out: Annotated[
+        str, typer.Option(metavar="DIR", callback=not_empty, help="Output folder or s3:// URL.")
+    ],
     topics: ReportedTopics = [],  # noqa: B006
     since: Annotated[
         str,
         typer.Option(
-            "--from", metavar="TIME", help="First record time: ISO 8601, -1h or @MILLISECONDS."
+            "--from",
+            metavar="TIME",
+            callback=not_empty,
+            help="First record time: ISO 8601, -1h or @MILLISECONDS.",
         ),
     ] = "",
     until: Annotated[
-        str, typer.Option(metavar="TIME", help="End of the record time, exclusive.")
+        str,
+        typer.Option(metavar="TIME", callback=not_empty, help="End of the record time, exclusive."),
     ] = "",
     server: TailServer = "",
-    master: Annotated[str, typer.Option(metavar="URL", help="Spark master URL.")] = "local[*]",
+    master: SparkMaster = "local[*]",
     isolation: Isolation = COMMITTED,
     verbose: EachPartition = False,
     as_json: Json = False,

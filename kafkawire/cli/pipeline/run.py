@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kafkawire.cli.shared.output import fail, print_json, print_json_line
-from kafkawire.cli.shared.parameters import Json
+from kafkawire.cli.shared.parameters import Json, not_empty
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.units import count
@@ -31,6 +31,7 @@ Master = Annotated[
     typer.Option(
         "--master",
         metavar="URL",
+        callback=not_empty,
         help="spark://HOST:PORT, yarn, k8s://... [default: from the job, or local]",
     ),
 ]

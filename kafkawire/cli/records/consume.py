@@ -23,7 +23,7 @@ from kafkawire.cli.records.text import FORMAT_HELP, RecordError, as_json, format
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json_line
-from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Server
+from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Server, not_empty
 from kafkawire.cli.shared.partitions import parse_partitions, select
 from kafkawire.cli.shared.times import TIMES, parse_time
 from kafkawire.client.cluster import Cluster
@@ -120,7 +120,10 @@ Tail = Annotated[
     typer.Option(min=0, max=MAX_TAIL, metavar="N", help="Read only the last N records."),
 ]
 CommitFor = Annotated[
-    str, typer.Option(help="Commit offsets for this group; --from resume starts there.")
+    str,
+    typer.Option(
+        callback=not_empty, help="Commit offsets for this group; --from resume starts there."
+    ),
 ]
 OnlyPartition = Annotated[
     int | None, typer.Option(min=0, max=INT32, help="Read only this partition.")
@@ -158,7 +161,10 @@ JsonLines = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON object per record, with offset, key and headers."),
 ]
-Template = Annotated[str | None, typer.Option("--format", metavar="FORMAT", help=FORMAT_HELP + ".")]
+Template = Annotated[
+    str | None,
+    typer.Option("--format", metavar="FORMAT", callback=not_empty, help=FORMAT_HELP + "."),
+]
 
 
 def consume(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO
 
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.client.errors import ClientError
 
 MAX_LINE_BYTES = 64 << 20
@@ -36,6 +37,18 @@ def lines_of(
                     yield f"{prefix} {number}", line
             except OSError as error:
                 raise ClientError(f"{name} cannot be read: {error.strerror}") from None
+
+
+def check_files(files: Sequence[str]) -> None:
+    """Check, before the first line is read, that every file can be read: a wrong second name must
+    not be found after the records of the first file are stored. Opens none, as a pipe can be opened
+    only once. Raises OptionError."""
+    for name in files:
+        if name == STANDARD:
+            continue
+        readable = bool(name) and "\0" not in name and os.access(name, os.R_OK)
+        if not readable or os.path.isdir(name):
+            raise OptionError("FILE", name, "a file that can be read, or - for standard input")
 
 
 @contextmanager

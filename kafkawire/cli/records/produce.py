@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.records.lines import lines_of
+from kafkawire.cli.records.lines import check_files, lines_of
 from kafkawire.cli.records.text import Parsed, RecordError, encoded, record_of
 from kafkawire.cli.shared.options import OptionError, parse_choice, split_pair
 from kafkawire.cli.shared.outcomes import connected, fail_unless
@@ -162,6 +162,7 @@ def produce(
     try:
         codec, level = parse_codec(compression), parse_acks(acks)
         parse = _parser(key, key_separator, header, as_lines, empty_as_null)
+        check_files(files or [])
     except OptionError as error:
         fail(error, 2)
 

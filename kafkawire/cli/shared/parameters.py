@@ -16,6 +16,22 @@ INT16, INT32, INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 """Maxima of integer fields of a request."""
 
 LOCAL = "127.0.0.1:9092"
+
+
+def not_empty(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
+    """Return the value; ends the command with exit code 2 if a name in it is empty. The empty text
+    that an option has as its default is accepted if the option is not given: an empty shell
+    variable must not be taken for that."""
+    source = context.get_parameter_source(str(parameter.name))
+    if source is not None and source.name == "DEFAULT":
+        return value
+    if value == "" or (isinstance(value, list) and "" in value):
+        name = str(parameter.metavar or parameter.name).strip("[]").removesuffix("...")
+        option = parameter.opts[0] if parameter.param_type_name == "option" else name
+        fail(OptionError(option, "", "a name that is not empty"), 2)
+    return value
+
+
 Server = Annotated[
     str,
     typer.Option(
@@ -35,6 +51,7 @@ TailServer = Annotated[
     typer.Option(
         "--server",
         metavar="HOST:PORT",
+        callback=not_empty,
         help="Broker, for records of the source that are in no segment yet.",
     ),
 ]
@@ -45,6 +62,9 @@ BrokerOrFolder = Annotated[
         metavar="HOST:PORT|DIR",
         help="Broker to ask, or data folder to read. [default: the broker of --server]",
     ),
+]
+SparkMaster = Annotated[
+    str, typer.Option("--master", metavar="URL", callback=not_empty, help="Spark master URL.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Wide = Annotated[
@@ -64,15 +84,6 @@ Isolation = Annotated[
 ]
 
 
-def not_empty(parameter: typer.CallbackParam, value: Any) -> Any:
-    """Return the value; ends the command with exit code 2 if a name in it is empty."""
-    if value == "" or (isinstance(value, list) and "" in value):
-        name = str(parameter.metavar or parameter.name).strip("[]").removesuffix("...")
-        option = parameter.opts[0] if parameter.param_type_name == "option" else name
-        fail(OptionError(option, "", "a name that is not empty"), 2)
-    return value
-
-
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", callback=not_empty)]
 Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", callback=not_empty)]
 Group = Annotated[str, typer.Argument(metavar="GROUP", callback=not_empty)]
@@ -83,6 +94,7 @@ Metadata = Annotated[
         "--metadata",
         envvar="KAFKAWIRE_METADATA",
         metavar="URL",
+        callback=not_empty,
         help="Metadata database, if outside the data folder.",
     ),
 ]

@@ -12,7 +12,7 @@ import typer
 
 from kafkawire.cli.shared.outcomes import connected, fail_unless
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import LOCAL, Json, Server
+from kafkawire.cli.shared.parameters import LOCAL, Json, Server, not_empty
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.units import count, duration_ms, size
@@ -100,7 +100,13 @@ def _show_young(report: dict[str, Any]) -> None:
 
 def move(
     to: Annotated[
-        str, typer.Option("--to", metavar="URL", help="New tier: s3://BUCKET/PREFIX or a folder.")
+        str,
+        typer.Option(
+            "--to",
+            metavar="URL",
+            callback=not_empty,
+            help="New tier: s3://BUCKET/PREFIX or a folder.",
+        ),
     ] = "",
     skip_lost: Annotated[
         bool, typer.Option("--skip-lost", help="Skip batches of which no copy is left.")

@@ -21,7 +21,7 @@ import typer
 from kafkawire.cli.backup.backup import METADATA, sync
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
-from kafkawire.cli.shared.parameters import Json
+from kafkawire.cli.shared.parameters import Json, not_empty
 from kafkawire.cli.shared.paths import check_metadata_url, refuse_full
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import TableColumn, print_table
@@ -72,7 +72,12 @@ def restore(
         bool, typer.Option("--deep", help="First read every object and verify its checksums.")
     ] = False,
     metadata: Annotated[
-        str, typer.Option(metavar="URL", help="Metadata database. [default: SQLite in the folder]")
+        str,
+        typer.Option(
+            metavar="URL",
+            callback=not_empty,
+            help="Metadata database. [default: SQLite in the folder]",
+        ),
     ] = "",
     as_json: Json = False,
 ) -> None:

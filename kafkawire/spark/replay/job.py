@@ -86,10 +86,16 @@ class Summary:
     notes: list[str]
 
 
-def replay(wish: ReplayRequest, progress: Progress) -> Summary:
-    """Start or continue a replay. Raises SourceError."""
+def open_table(wish: ReplayRequest) -> Opened:
+    """Return the table of a request. Raises SourceError if the request cannot be carried out,
+    whatever the target."""
+    record.key_of(wish.name or wish.to)
+    return open_rows(wish.table, wish.topic)
+
+
+def replay(wish: ReplayRequest, opened: Opened, progress: Progress) -> Summary:
+    """Start or continue a replay of the table that `open_table` returned. Raises SourceError."""
     key = record.key_of(wish.name or wish.to)
-    opened = open_rows(wish.table, wish.topic)
     target = WireTarget(wish.bootstrap, wish.to)
     try:
         fixed = _fixed(wish, opened, target, key)

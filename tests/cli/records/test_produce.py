@@ -155,7 +155,7 @@ def test_failed_records_are_counted(server: str) -> None:
         (("--key", "k", "--key-separator", ":"), 2, "without --key-separator"),
         (("--key-separator", ""), 2, "at least one character"),
         (("--partition", "9"), 1, "has no partition 9"),
-        (("no-such-file",), 1, "no-such-file cannot be read"),
+        (("-", "no-such-file"), 2, "FILE=no-such-file: it must be a file that can be read"),
     ],
 )
 def test_wrong_options(server: str, words: tuple[str, ...], code: int, said: str) -> None:

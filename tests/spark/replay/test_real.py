@@ -21,7 +21,7 @@ from kafkawire.progress import silent
 from kafkawire.spark.model.source import PartitionRange
 from kafkawire.spark.pipeline.jobs.runs import FileFacts, RunRecord, Share
 from kafkawire.spark.replay.choice import Bound
-from kafkawire.spark.replay.job import ReplayRequest, replay
+from kafkawire.spark.replay.job import ReplayRequest, Summary, open_table, replay
 from kafkawire.spark.replay.lane import ComparedRow
 from kafkawire.spark.replay.record import ReplayError
 from kafkawire.testing.process import BrokerProcess
@@ -54,6 +54,10 @@ def read_back(bootstrap: str, topic: str, partition: int, count: int) -> list[Co
         consumer.close()
 
 
+def replayed(wish: ReplayRequest) -> Summary:
+    return replay(wish, open_table(wish), silent)
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> MadeTable:
     made = MadeTable(tmp_path / "table")
@@ -69,20 +73,20 @@ def test_replayed_rows_equal_original(
     bootstrap = kafkawire_session_broker.bootstrap
     wish = ReplayRequest(str(table.folder), "again", bootstrap)
     with pytest.raises(ReplayError, match="--create"):
-        replay(wish, silent)
+        replayed(wish)
     wish = ReplayRequest(str(table.folder), "again", bootstrap, create=True)
-    assert [lane.written for lane in replay(wish, silent).lanes] == [190, 30]
-    assert [lane.written for lane in replay(wish, silent).lanes] == [0, 0]
+    assert [lane.written for lane in replayed(wish).lanes] == [190, 30]
+    assert [lane.written for lane in replayed(wish).lanes] == [0, 0]
     offsets = [*range(40), *range(60, 210)]
     assert read_back(bootstrap, "again", 0, 190) == expected(offsets)
     assert read_back(bootstrap, "again", 1, 30) == expected(range(30), 1)
     with pytest.raises(ReplayError, match="another --name"):
-        replay(ReplayRequest(str(table.folder), "again", bootstrap, since=Bound(offset=3)), silent)
+        replayed(ReplayRequest(str(table.folder), "again", bootstrap, since=Bound(offset=3)))
     part = ReplayRequest(
         str(table.folder), "again", bootstrap, "part", since=Bound(offset=3),
         until=Bound(time_ms=1_700_000_000_010), partitions={0: 1},
     )  # fmt: skip
-    (lane,) = replay(part, silent).lanes
+    (lane,) = replayed(part).lanes
     assert (lane.written, lane.begin, lane.end) == (7, 30, 37)
     rows = read_back(bootstrap, "again", 1, 37)
     assert rows[30:] == expected(range(3, 10))
@@ -93,16 +97,14 @@ def test_records_of_other_producers_end_replay(
 ) -> None:
     bootstrap = kafkawire_session_broker.bootstrap
     wish = ReplayRequest(str(table.folder), "shared", bootstrap, create=True, partitions={0: 0})
-    replay(wish, silent)
+    replayed(wish)
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce("shared", b"x", partition=0)
     producer.flush(20)
     with pytest.raises(ReplayError, match="another producer wrote"):
-        replay(wish, silent)
+        replayed(wish)
     with pytest.raises(ReplayError, match="no partition 7"):
-        replay(
-            ReplayRequest(str(table.folder), "shared", bootstrap, "b", partitions={0: 7}), silent
-        )
+        replayed(ReplayRequest(str(table.folder), "shared", bootstrap, "b", partitions={0: 7}))
 
 
 def big_table(folder: Path, partitions: int, rows: int, size: int) -> MadeTable:

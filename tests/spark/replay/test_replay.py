@@ -302,9 +302,10 @@ def test_ctrl_c_ends_after_current_batches_and_replay_continues(
 def test_interrupted_command_prints_how_to_continue(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(wish: job.ReplayRequest, progress: Progress) -> None:
+    def interrupted(wish: job.ReplayRequest, opened: object, progress: Progress) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(job, "open_table", lambda wish: None)
     monkeypatch.setattr(job, "replay", interrupted)
     with pytest.raises(SystemExit, match="130"):
         pipeline_replay.replay("/table", "out")
