@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kafkawire.spark.mapping import map_in_arrow
 from kafkawire.spark.pipeline.executors import DONE, OnSpark, TaskProgress, result_batch
+from kafkawire.spark.pipeline.jobs.job import Job
 from kafkawire.spark.pipeline.jobs.runs import Done, Run
 from kafkawire.spark.pipeline.tasks import NOTE, Work
 from kafkawire.spark.pipeline.values.converters import Converter, converter
@@ -20,12 +21,15 @@ if TYPE_CHECKING:
     from kafkawire.spark.pipeline.values.json import JsonConverter
 
 
-def converters(run: Run) -> tuple[Converter | None, Converter | None]:
-    """Return converters of the run's keys and values; None for raw bytes. Raises FormatError."""
-    return _converter(run.key, key=True), _converter(run.value, key=False)
+def converters(run: Run, job: Job) -> tuple[Converter | None, Converter | None]:
+    """Return converters of the run's keys and values; None for raw bytes. `job`: has the login of
+    a registry, which is not stored with the run. Raises ValueFormatError."""
+    key, value = run.key.with_login_of(job.key), run.value.with_login_of(job.value)
+    return converter_of(key, key=True), converter_of(value, key=False)
 
 
-def _converter(form: Format, *, key: bool) -> Converter | None:
+def converter_of(form: Format, *, key: bool) -> Converter | None:
+    """Return the converter of a resolved format, None for raw bytes. Raises ValueFormatError."""
     if form.format == BYTES:
         return None
     if form.format == JSON:

@@ -173,13 +173,14 @@ class Engine:
         parts = [catalog.part(one) for one in found]
         tasks = planning.tasks_of(parts, size, self._executor.parallelism)
         topics = sorted({one.topic for one in found})
-        value, key = resolve(job.value, topics), resolve(job.key, topics, key=True)
+        value = resolve(job.value, topics).without_login()
+        key = resolve(job.key, topics, key=True).without_login()
         ids = {**ids_of(catalog, ends), **ids}
         return Run(job.name, last + 1, tuple(tasks), ends, value, key, ids), less
 
     def _own(self, run: Run) -> Layout:
         """Check the table's columns against the run's; create the table if there is none."""
-        key, value = converters(run)
+        key, value = converters(run, self.job)
         layout = Layout.of(
             self.job,
             key.fields() if key else [pa.field("_key", pa.binary())],
@@ -223,7 +224,7 @@ class Engine:
             ("key", self.job.key, run.key),
         ):
             try:
-                if resolve(now, topics, key=name == "key") == begun:
+                if resolve(now, topics, key=name == "key").without_login() == begun:
                     continue
             except SourceError:
                 pass
@@ -248,7 +249,7 @@ class Engine:
             run.number, self.table.place, self._dead, self.job.name, layout, self.encoding(),
             self.table.hides,
         )  # fmt: skip
-        key, value = converters(run)
+        key, value = converters(run, self.job)
         keep = self.job.running.on_damage == DEAD_LETTER
         source = self.job.reading.source
         work = Work(target, source, tuple(catalog.places), tasks, key, value, keep)

@@ -1,4 +1,5 @@
-"""Checks before Spark is started: of a job's table, catalog, source and topics, or of a source.
+"""Checks before Spark is started: of a job's table, catalog, source, topics and schemas, or of a
+source.
 
 Starting Spark takes ten seconds; a mistake in the job is reported sooner. The checks read what a
 run reads first, and change nothing. An address that cannot be reached is reported at once, with an
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import socket
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from kafkawire.client.address import parse_servers
 from kafkawire.client.errors import ClientError
@@ -21,7 +23,7 @@ from kafkawire.spark.pipeline.jobs.section import JobError
 from kafkawire.spark.pipeline.jobs.state import TableState
 from kafkawire.spark.pipeline.tables.ownership import own
 from kafkawire.spark.pipeline.tables.port import Table, open_table
-from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.spark.source.catalog import SourceCatalog, open_catalog
 
 CONNECTS_WITHIN_S = 1.5
 """Limit for all addresses of a service together: a round trip to another continent is 0.3 s."""
@@ -44,7 +46,9 @@ def check_job(job: Job) -> None:
     catalog = open_catalog(source)
     try:
         if state.run(last + 1) is None:  # else that run is finished first, as it was planned
-            planning.partitions(catalog, job.reading, _known(state, last), ())
+            known = _known(state, last)
+            keys = planning.partitions(catalog, job.reading, known, ())
+            _check_formats(job, _with_records(catalog, job, keys, known if last else None))
     finally:
         catalog.close()
 
@@ -76,6 +80,35 @@ def _known(state: TableState, last: int) -> Positions:
     return found.ends if found is not None else {}
 
 
+def _with_records(
+    catalog: SourceCatalog, job: Job, keys: list[planning.Key], known: Positions | None
+) -> list[str]:
+    """Return the topics that have records to read: the schemas of an empty topic may come with its
+    first producer."""
+    begin = planning.starts(catalog, job.reading, keys, known)
+    return sorted({key[0] for key in keys if catalog.bounds(*key).end > begin[key]})
+
+
+def _check_formats(job: Job, topics: list[str]) -> None:
+    """Read the schemas of values and keys, and check that they can be columns; those of JSON are
+    checked by Spark. Raises Unreachable, SourceError."""
+    if not topics:
+        return
+    from kafkawire.spark.pipeline.converting import converter_of
+    from kafkawire.spark.pipeline.values.converters import resolve
+    from kafkawire.spark.pipeline.values.registry import RegistryUnavailable
+    from kafkawire.spark.pipeline.values.spec import JSON
+
+    for form, key in ((job.value, False), (job.key, True)):
+        try:
+            _reach_url("the schema registry", form.registry)
+            resolved = resolve(form, topics, key=key)
+            if form.format != JSON:
+                converter_of(resolved, key=key)
+        except RegistryUnavailable as error:
+            raise Unreachable(str(error)) from None
+
+
 def _reach_brokers(bootstrap: str) -> None:
     """Connect to one of the brokers. Raises Unreachable."""
     try:
@@ -91,20 +124,26 @@ def _reach_catalog(job: Job) -> None:
     """Connect to a REST catalog. Raises Unreachable."""
     from kafkawire.spark.pipeline.tables.iceberg_catalog import resolved
 
-    uri = str(resolved(job.table.catalog or {}).get("uri", ""))
+    _reach_url("the Iceberg catalog", str(resolved(job.table.catalog or {}).get("uri", "")))
+
+
+def _reach_url(what: str, url: str) -> None:
+    """Connect to the host of an HTTP URL; another one is not checked. Raises Unreachable."""
     try:
-        parts = urlsplit(uri)
+        parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme)
     except ValueError:
-        raise JobError("[table] catalog uri is not a URL") from None
+        raise JobError(f"the address of {what} is not a URL") from None
     if parts.scheme not in _PORTS or not parts.hostname or not port:
-        return  # a database, or a catalog of pyiceberg's configuration
+        return  # none, or of a catalog a database, or one of pyiceberg's configuration
+    if parts.scheme in getproxies() and not proxy_bypass(parts.hostname):
+        return
     try:
         _reach([(parts.hostname, port)])
     except OSError as error:
         reason = error.strerror or str(error)
         raise Unreachable(
-            f"cannot connect to the Iceberg catalog at {parts.hostname}:{port}: {reason}"
+            f"cannot connect to {what} at {parts.hostname}:{port}: {reason}"
         ) from None
 
 

@@ -153,7 +153,9 @@ def test_unreachable_registry_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
         Registry(f"http://127.0.0.1:{port}").schema(1)
 
 
-@pytest.mark.parametrize("url", ["", "localhost:8081", "ftp://x", "http://", "http://x:y"])
+@pytest.mark.parametrize(
+    "url", ["", "localhost:8081", "ftp://x", "http://", "http://x:y", "http://[1"]
+)
 def test_invalid_urls_are_refused(url: str) -> None:
     with pytest.raises(RegistryError, match="must be like http://HOST:8081"):
         Registry(url)

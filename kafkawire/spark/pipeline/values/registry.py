@@ -60,14 +60,14 @@ class Registry:
 
     def __init__(self, url: str) -> None:
         """`url`: http(s)://[USER:PASSWORD@]HOST[:PORT][/PATH]. Raises RegistryError."""
-        parts = urllib.parse.urlsplit(url)
         try:
-            _ = parts.port
-            host = parts.netloc.rpartition("@")[2] if parts.hostname else ""
-        except ValueError:  # of the port
-            host = ""
-        if parts.scheme not in ("http", "https") or not host:
+            parts = urllib.parse.urlsplit(url)
+            _ = parts.port  # raises ValueError if it is no number
+        except ValueError:
+            parts = urllib.parse.urlsplit("")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
             raise RegistryError("the registry's URL must be like http://HOST:8081")
+        host = parts.netloc.rpartition("@")[2]
         self.url = f"{parts.scheme}://{host}{parts.path}".rstrip("/")
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         user = os.environ.get(USER_INFO, "")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from urllib.parse import urlsplit, urlunsplit
 
 from kafkawire.spark.model.source import SourceError
 
@@ -65,6 +66,16 @@ class Format:
         self._check_schema(where)
         return self
 
+    def without_login(self) -> Format:
+        """Return the format without user and password in the registry's URL, to be stored."""
+        return replace(self, registry=_without_login(self.registry))
+
+    def with_login_of(self, job: Format) -> Format:
+        """Return a stored format with user and password of the job's URL of the same registry."""
+        if _without_login(job.registry) != _without_login(self.registry):
+            return self
+        return replace(self, registry=job.registry)
+
     def _check_schema(self, where: str) -> None:
         if self.schema and self.schema_file:
             raise ValueFormatError(
@@ -86,6 +97,12 @@ class Format:
             raise ValueFormatError(
                 f"{where}.message is missing: which one of the descriptor's is it"
             )
+
+
+def _without_login(url: str) -> str:
+    """Return the URL without USER:PASSWORD@."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def checked_columns(names: list[str], where: str) -> None:

@@ -1,0 +1,151 @@
+"""Jobs with a schema registry, without Spark: checks before the start, logins, dead letters.
+
+Covers: kafkawire.spark.pipeline.preflight, kafkawire.spark.pipeline.values.registry.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow.parquet as pq
+import pytest
+
+from kafkawire.codec.batches import build
+from kafkawire.spark.model.source import SourceError
+from kafkawire.spark.pipeline.engine import Engine
+from kafkawire.spark.pipeline.jobs.job import Job, parse
+from kafkawire.spark.pipeline.preflight import Unreachable, check_job
+from kafkawire.spark.pipeline.tables.port import open_table
+from kafkawire.spark.pipeline.values import registry as client
+from kafkawire.spark.source.files.open import open_place
+from tests.kit.spark.files import START_MS, Files, Share
+from tests.kit.spark.inline import Inline
+from tests.kit.spark.pipeline_topics import job_text
+from tests.kit.spark.pipelines import Killed
+from tests.kit.spark.registry import FakeRegistry, running
+
+ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+SECRET = "c0rrect"
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
+    monkeypatch.setattr(client, "FIRST_WAIT_S", 0.0)
+    monkeypatch.delenv(client.USER_INFO, raising=False)
+    client.registry.cache_clear()
+    with running() as registry:
+        yield registry
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> Files:
+    """The topics `orders`, with Avro of schema 1, garbage and a null, and `empty`."""
+    files = Files(open_place(str(tmp_path / "tier")))
+    [number] = files.topic("orders")
+    files.topic("empty")
+    payloads = [*(framed(1, number) for number in range(5)), None, framed(9, 6), b"garbage"]
+    pairs = [(b"k", payload) for payload in payloads]
+    files.put(1, Share(number, [bytes(build(pairs, base_offset=0, timestamp_ms=START_MS))]))
+    files.publish()
+    return files
+
+
+def framed(schema: int, number: int) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, ORDER, {"id": number})
+    return b"\0" + schema.to_bytes(4, "big") + out.getvalue()
+
+
+def avro_job(tier: Files, tmp_path: Path, registry: str, **source: Any) -> Job:
+    text = job_text(
+        tier.place.url,
+        tmp_path / "table",
+        source=source,
+        value={"format": "avro", "registry": registry},
+        dead_letter={"path": str(tmp_path / "dead")},
+    )
+    return parse(text)
+
+
+def test_job_with_its_schema_passes(fake: FakeRegistry, tier: Files, tmp_path: Path) -> None:
+    fake.register("orders-value", json.dumps(ORDER))
+    check_job(avro_job(tier, tmp_path, fake.url))
+    assert not (tmp_path / "table").exists()
+
+
+def test_missing_subject_is_named(fake: FakeRegistry, tier: Files, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="has no subject 'orders-value'") as raised:
+        check_job(avro_job(tier, tmp_path, fake.url))
+    assert not isinstance(raised.value, Unreachable)
+
+
+def test_topic_without_records_needs_no_schema(
+    fake: FakeRegistry, tier: Files, tmp_path: Path
+) -> None:
+    check_job(avro_job(tier, tmp_path, fake.url, subscribe="empty"))
+    assert fake.requests == []
+
+
+def test_wrong_password_is_reported(fake: FakeRegistry, tier: Files, tmp_path: Path) -> None:
+    fake.password = f"me:{SECRET}"
+    with pytest.raises(SourceError, match=r"answers 401: the user or the password .* is wrong"):
+        check_job(avro_job(tier, tmp_path, fake.url.replace("//", "//me:other@")))
+
+
+def test_unavailable_registry_can_be_tried_again(
+    fake: FakeRegistry, tier: Files, tmp_path: Path
+) -> None:
+    fake.failures = [503] * client.TRIES
+    with pytest.raises(Unreachable, match="/subjects/orders-value/versions/latest answers 503"):
+        check_job(avro_job(tier, tmp_path, fake.url))
+
+
+def test_unreachable_registry_is_named(tier: Files, tmp_path: Path) -> None:
+    with running() as gone:
+        address = gone.url.removeprefix("http://")
+    with pytest.raises(Unreachable, match=f"the schema registry at {address}: Connection refused"):
+        check_job(avro_job(tier, tmp_path, f"http://{address}"))
+
+
+def test_reserved_columns_are_found(fake: FakeRegistry, tier: Files, tmp_path: Path) -> None:
+    fields = [{"name": "_offset", "type": "long"}]
+    fake.register("orders-value", json.dumps({**ORDER, "fields": fields}))
+    with pytest.raises(SourceError, match="has a field '_offset': that is reserved"):
+        check_job(avro_job(tier, tmp_path, fake.url))
+
+
+class Ends(Inline):
+    """Tasks of which none is run, as in a driver that is killed."""
+
+    def run(self, *_: Any) -> Any:
+        raise Killed
+
+
+@pytest.mark.slow
+def test_password_of_the_url_is_used_and_not_stored(
+    fake: FakeRegistry, tier: Files, tmp_path: Path
+) -> None:
+    fake.register("orders-value", json.dumps(ORDER))
+    fake.password = f"me:{SECRET}"
+    job = avro_job(tier, tmp_path, fake.url.replace("//", f"//me:{SECRET}@"))
+    with pytest.raises(Killed):
+        Engine(job, Ends()).run()
+    outcome = Engine(job, Inline()).run()
+    assert outcome.resumed
+    assert outcome.record is not None
+    found = [pq.read_table(tmp_path / "table" / file.path) for file in open_table(job).files()]
+    assert [one["id"].to_pylist() for one in found] == [[*range(5), None]]
+    [dead] = outcome.record.dead
+    reasons = pq.read_table(tmp_path / "dead" / dead.path)["_reason"].to_pylist()
+    assert reasons == [
+        "value: the registry has no schema 9",
+        "value: begins with byte 103, not with 0 and the number of a schema",
+    ]
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("_kafkawire" in path.parts for path in files)
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
