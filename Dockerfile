@@ -37,8 +37,8 @@ RUN --mount=type=cache,target=/var/cache/pip \
     pip wheel --no-deps --wheel-dir /wheel .
 
 FROM ${PYTHON} AS base
-RUN groupadd --system --gid 10001 kafkawire \
- && useradd --system --uid 10001 --gid kafkawire --home-dir /data --no-create-home kafkawire \
+RUN groupadd --gid 10001 kafkawire \
+ && useradd --uid 10001 --gid kafkawire --home-dir /data --no-create-home kafkawire \
  && install --directory --owner=kafkawire --group=kafkawire /data
 COPY --chmod=755 deploy/docker/health /usr/local/bin/kafkawire-health
 ENV PATH=/opt/kafkawire/bin:$PATH \
