@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -40,10 +40,7 @@ class LazyGroup(TyperGroup):
         if cmd_name not in self.places:
             return super().get_command(ctx, cmd_name)
         module, _, function = self.places[cmd_name].partition(":")
-        single = typer.Typer(add_completion=False, **PLAIN)
-        run = getattr(import_module(f"kafkawire.cli.{module}"), function)
-        single.command(cmd_name, cls=Command)(run)
-        return typer.main.get_command(single)
+        return _command(cmd_name, getattr(import_module(f"kafkawire.cli.{module}"), function))
 
     def summary(self, name: str) -> str:
         """Return the first sentence of the help of a command or group."""
@@ -72,6 +69,15 @@ class LazyGroup(TyperGroup):
         except typer.Abort:
             fail("aborted")
         raise SystemExit(code if isinstance(code, int) else 0)
+
+
+@cache
+def _command(name: str, run: Callable[..., Any]) -> Any:
+    """Return the command that calls a function. It keeps no state of its runs, and Typer takes ten
+    times as long to build one as to parse its arguments, so one is built for each function."""
+    single = typer.Typer(add_completion=False, **PLAIN)
+    single.command(name, cls=Command)(run)
+    return typer.main.get_command(single)
 
 
 @cache
