@@ -29,12 +29,12 @@ class WaitingStore:
         return getattr(self._store, name)
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> Any:
-        """See ObjectStore."""
+        """Get an object, or a range of it, after the wait."""
         await asyncio.sleep(self._wait_s)
         return await self._store.get(key, start, length)
 
     async def read(self, key: str, parts: Sequence[ObjectPart]) -> None:
-        """See ObjectStore."""
+        """Read ranges of an object into memory after the wait."""
         await asyncio.sleep(self._wait_s)
         await self._store.read(key, parts)
 

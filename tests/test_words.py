@@ -56,7 +56,7 @@ _WORDS = (
     r"|soil(?:s|ed)?|thrice"
     r"|(?-i:[A-Z_]+_AT_MOST)|turns? of the (?:loop|log)|loop turns?|lets? go of)\b"
 )
-_OPENINGS = r"(?:What|See the module)\b"
+_OPENINGS = r"(?:What|See)\b"
 REFUSED_IN_CODE = re.compile(rf"{_WORDS}|^{_OPENINGS}", re.IGNORECASE)
 REFUSED_IN_FILE = re.compile(rf'{_WORDS}|"\s*{_OPENINGS}', re.IGNORECASE)
 """The same anywhere in a file: one without a match is not parsed, which takes longer."""
@@ -64,8 +64,10 @@ LOGS = {"debug", "info", "warning", "error", "critical", "exception", "log"}
 
 
 def _docstring(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        return [ast.get_docstring(node) or ""]
+    """Return the docstring of a module, class, function or attribute: a statement of its own."""
+    match node:
+        case ast.Expr(ast.Constant(str(text))):
+            return [text.strip()]
     return []
 
 
@@ -119,6 +121,7 @@ def test_test_names_use_plain_words() -> None:
 def test_private_words_in_code_are_refused() -> None:
     for line in (
         '"""What is told."""',
+        'LIMIT = 1\n"""See the module."""',
         'def f():\n    """Whoever reads."""',
         'logger.warning("%s is behind", name)',
         'Option(help="Mend it.")',

@@ -27,7 +27,7 @@ BATCH_RECORDS = 10_000
 BUFFERED_BYTES = 16 << 20
 """Bytes of records of all partitions together, before compression."""
 RECORD_OVERHEAD_BYTES = 100
-"""What a small record takes in memory besides its bytes."""
+"""Memory that a small record takes in addition to its bytes."""
 RETRY_S, RETRY_FOR_S = 0.2, 30.0
 """Interval and time limit of retries, as long as a request may take."""
 SEQUENCES = 1 << 31

@@ -144,7 +144,7 @@ def _check_version(cls: type, version: int) -> bool:
 
 
 _GARBAGE = (struct.error, IndexError, UnicodeDecodeError)
-"""What generated code raises for bytes that are no message, in addition to DecodeError."""
+"""Errors that generated code raises for bytes that are no message, in addition to DecodeError."""
 
 
 def _decoder_body(cls: type, version: int, *, views: bool, sliced: bool) -> Any:

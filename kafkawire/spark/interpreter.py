@@ -24,7 +24,7 @@ PYTHON = "PYSPARK_PYTHON"
 SETTING = "spark.pyspark.python"
 SPARKS_DEFAULT = "python3"
 PACKAGES = ("numba", "numpy", "pyarrow")
-"""What tasks import and `addPyFile` cannot provide, because it is compiled."""
+"""Packages that tasks import and `addPyFile` cannot provide, because they are compiled."""
 STARTS_WITHIN_S = 60.0  # a cold disk under load; usually 0.03
 _QUERY = (
     "import importlib.util, json, sys; print(json.dumps(["

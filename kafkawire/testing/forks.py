@@ -136,7 +136,7 @@ class Forked:
         self._server = server
         self.pid = pid
         self.output = output
-        """What it writes to standard output and standard error."""
+        """The pipe from its standard output and standard error."""
         self.returncode: int | None = None
 
     def poll(self) -> int | None:

@@ -203,7 +203,7 @@ WRONG_VALUES = [
     "yes please", "1e9x", "0x10", "1_000", "\u0661", "1;2", "\0", "-", "+", "." * 50, "9" * 400,
     "NaN", "inf", "null", "[]", "{}", "1 2", "--1", "1.0.0", "é" * 40,
 ]  # fmt: skip
-"""What no setting accepts but those that are any text."""
+"""Values that only settings of any text accept."""
 CHECKED = [r for r in ROWS if r.type not in (ConfigType.STRING, ConfigType.CLASS) or r.choices]
 
 

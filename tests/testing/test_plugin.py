@@ -215,7 +215,7 @@ def test_each_worker_of_xdist_has_its_broker(tmp_path: Path) -> None:
 
 
 def test_pytest_does_not_rewrite_the_broker() -> None:
-    """See tests/conftest.py: threads of a broker's start may import at the same time."""
+    """Threads of a broker's start may import at the same time (tests/conftest.py)."""
     found = import_module("kafkawire.handlers.produce.handler").__spec__
     assert found is not None
     assert type(found.loader) is SourceFileLoader

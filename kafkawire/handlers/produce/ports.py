@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ProduceHandler(Protocol):
-    """See the methods of kafkawire.handlers.produce.handler.Produce."""
+    """The methods of kafkawire.handlers.produce.handler.Produce that its parts call."""
 
     env: Env
     table: PartitionTable

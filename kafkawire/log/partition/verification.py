@@ -27,8 +27,8 @@ class Guard:
         self.created_ms = created_ms
         self.adds = adds
 
-    def ask(self, epoch: int, sequence: int) -> None:
-        """Note that another batch waits for the same answer."""
+    def add_batch(self, epoch: int, sequence: int) -> None:
+        """Record that another batch waits for the same answer of the coordinator."""
         if epoch > self.epoch:
             self.epoch, self.lowest_sequence = epoch, sequence
         elif epoch == self.epoch and sequence < self.lowest_sequence:
@@ -66,7 +66,7 @@ class Guards:
             if len(self._by_id) > MAX_GUARDS:
                 del self._by_id[next(iter(self._by_id))]
         else:
-            guard.ask(epoch, sequence)
+            guard.add_batch(epoch, sequence)
         return guard
 
     def find(self, producer_id: int) -> Guard | None:

@@ -19,7 +19,7 @@ class Inline:
     parallelism = 1
 
     def run(self, tasks: Tasks, indexes: Sequence[int], progress: TaskProgress) -> list[Done]:
-        """See Executor."""
+        """Execute these tasks; return their results."""
         found = []
         for count, index in enumerate(indexes, 1):
             done = tasks.do(index)

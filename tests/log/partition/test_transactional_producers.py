@@ -275,9 +275,9 @@ def test_a_refused_guard_is_dropped(bench: Bench) -> None:
 
 def test_a_newer_epoch_sets_the_lowest_sequence() -> None:
     guard = Guard(1, 5, NOW_MS, adds=False)
-    guard.ask(0, 1)
+    guard.add_batch(0, 1)
     assert (guard.epoch, guard.lowest_sequence) == (1, 5)
-    guard.ask(2, 9)
+    guard.add_batch(2, 9)
     assert (guard.epoch, guard.lowest_sequence) == (2, 9)
 
 

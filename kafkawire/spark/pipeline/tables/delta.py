@@ -54,7 +54,7 @@ class DeltaTable:
         self._opened: deltalake.DeltaTable | None = None
 
     def prepare(self, schema: pa.Schema, partition_columns: Sequence[str]) -> None:
-        """See Table. Raises CommitError."""
+        """Create the table if absent, and add new columns. Raises CommitError."""
 
         def attempt() -> None:
             table = self._open()
@@ -88,7 +88,7 @@ class DeltaTable:
         return self._version(self._open(), self._compactions)
 
     def commit(self, record: RunRecord) -> None:
-        """See Table. Raises CommitError."""
+        """Make the files of a run visible in one version of the table. Raises CommitError."""
 
         def attempt() -> None:
             table = self._needed()
@@ -100,8 +100,9 @@ class DeltaTable:
         until_settled(attempt, f"run {record.run}", self._where)
 
     def replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:
-        """Replace files, see Table. If another writer has removed an old file meanwhile nothing is
-        replaced, because its rows are in other files now. Raises CommitError."""
+        """Replace files by others with the same rows. If another writer has removed an old file
+        meanwhile nothing is replaced, because its rows are in other files now. Raises
+        CommitError."""
 
         def attempt() -> None:
             table = self._needed()
@@ -119,8 +120,9 @@ class DeltaTable:
         until_settled(attempt, f"compaction {number}", self._where)
 
     def tidy(self) -> int:
-        """See Table. The library removes the log's own files by delta.logRetentionDuration when it
-        writes a checkpoint, but never the versions of applications. Raises CommitError."""
+        """Delete the files that only expired versions had. The library removes the log's own files
+        by delta.logRetentionDuration when it writes a checkpoint, but never the versions of
+        applications. Raises CommitError."""
         hours = math.ceil(self._history_s / 3600) or None  # None: by the table's properties
 
         def attempt() -> int:

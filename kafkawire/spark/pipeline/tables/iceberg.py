@@ -83,7 +83,7 @@ class IcebergTable:
         self._with_ids: dict[pa.Schema, pa.Schema] = {}
 
     def prepare(self, schema: pa.Schema, partition_columns: Sequence[str]) -> None:
-        """See Table. Raises CommitError."""
+        """Create the table if absent, and add new columns. Raises CommitError."""
         if self._prepared is not None and self._prepared.equals(schema):
             return
         until_settled(lambda: self._prepare(schema), "the table's schema", self._name)
@@ -122,7 +122,7 @@ class IcebergTable:
             self._check_location(change.table_metadata.location)
 
     def file_schema(self, schema: pa.Schema) -> pa.Schema:
-        """See Table. Raises CommitError."""
+        """Return `schema` with the ids of the table's fields. Raises CommitError."""
 
         def attempt() -> pa.Schema:
             with self._catalog() as catalog:
@@ -134,11 +134,11 @@ class IcebergTable:
         return self._with_ids[schema]
 
     def committed(self) -> int:
-        """See Table. Raises CommitError."""
+        """Return the last run that the table has, 0 if there is none. Raises CommitError."""
         return self._number(self._runs, "kafkawire.run")
 
     def compacted(self) -> int:
-        """See Table. Raises CommitError."""
+        """Return the last replacement that the table has, 0 if none. Raises CommitError."""
         return self._number(self._compactions, "kafkawire.compaction")
 
     def _number(self, name: str, said: str) -> int:
@@ -149,7 +149,7 @@ class IcebergTable:
         return until_settled(attempt, "its last run", self._name)
 
     def commit(self, record: RunRecord) -> None:
-        """See Table. Raises CommitError."""
+        """Make the files of a run visible as one snapshot. Raises CommitError."""
         until_settled(lambda: self._commit(record), f"run {record.run}", self._name)
 
     def _commit(self, record: RunRecord) -> None:
@@ -165,8 +165,9 @@ class IcebergTable:
                         append.append_data_file(data_file(file, _root(table), table.metadata))
 
     def replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:
-        """Replace files, see Table. If another writer has removed an old file meanwhile nothing is
-        replaced, because its rows are in other files now. Raises CommitError."""
+        """Replace files by others with the same rows. If another writer has removed an old file
+        meanwhile nothing is replaced, because its rows are in other files now. Raises
+        CommitError."""
         until_settled(lambda: self._replace(old, new, number), f"compaction {number}", self._name)
 
     def _replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:
@@ -193,7 +194,7 @@ class IcebergTable:
                         overwrite.append_data_file(data_file(made, _root(table), table.metadata))
 
     def tidy(self) -> int:
-        """See Table. Raises CommitError."""
+        """Expire old snapshots, and delete the files that only they had. Raises CommitError."""
         state = TableState(self.place)
         left = self._sweep(state)  # by an interrupted one
         until_settled(lambda: self._expire(state), "the end of old snapshots", self._name)
