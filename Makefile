@@ -98,7 +98,7 @@ clean:
 	$(BIN)/python -m pip install --quiet --editable '.[dev,bench]'
 	@touch $@
 
-# What pip does not have: kcat, PostgreSQL and a Java, from Debian, where this may be done.
+# What pip does not have: kcat, zsh, fish, PostgreSQL and a Java, from Debian, where this may be done.
 .venv/.system: .ci/system.sh | .venv/bin/python
 	@echo "Installing programs of Debian that tests use, once"
 	@sh .ci/system.sh

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Installs the programs that tests run and pip does not have: kcat, PostgreSQL's server, and a Java
-# with its compiler for Spark and tests/java (the first of those new enough that this system has).
+# Installs the programs that tests run and pip does not have: kcat, the shells zsh and fish,
+# PostgreSQL's server, and a Java with its compiler for Spark and tests/java (the first of those new enough that this system has).
 # Where that cannot be done it says which tests will be skipped and goes on.
 set -eu
 missing=""
-command -v kcat >/dev/null || missing="$missing kcat"
+for program in kcat zsh fish; do
+  command -v "$program" >/dev/null || missing="$missing $program"
+done
 if ! command -v pg_ctl >/dev/null && ! ls /usr/lib/postgresql/*/bin/pg_ctl >/dev/null 2>&1; then
   missing="$missing postgresql"
 fi

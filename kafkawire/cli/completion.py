@@ -58,15 +58,23 @@ def command_names(command: Any, path: tuple[str, ...] = ()) -> Iterator[CommandN
         yield from command_names(command.get_command(None, name), (*path, name))
 
 
+def _words(each: CommandNames) -> tuple[str, str]:
+    """Return the commands and the options of a command, separated by spaces."""
+    options = [name for name, _ in each.names if name.startswith("-")]
+    below = [name for name, _ in each.names if not name.startswith("-")]
+    return " ".join(below), " ".join(options)
+
+
 def _bash(commands: list[CommandNames]) -> str:
     cases = "\n".join(
-        f'        "{" ".join(each.path)}") names="{" ".join(name for name, _ in each.names)}" ;;'
+        f'        "{" ".join(each.path)}") below="{below}" options="{options}" ;;'
         for each in commands
+        for below, options in (_words(each),)
     )
     paths = " ".join(f'"{" ".join(each.path)}"' for each in commands if each.path)
     return f"""# bash completion of {PROGRAM}
 _{PROGRAM}() {{
-    local current="${{COMP_WORDS[COMP_CWORD]}}" path="" names="" word known
+    local current="${{COMP_WORDS[COMP_CWORD]}}" path="" below="" options="" word known
     for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
         for known in {paths}; do
             if [[ "${{path:+$path }}$word" == "$known" ]]; then path="$known"; break; fi
@@ -75,7 +83,8 @@ _{PROGRAM}() {{
     case "$path" in
 {cases}
     esac
-    COMPREPLY=( $(compgen -W "$names" -- "$current") )
+    if [[ "$current" == -* ]]; then below="$options"; fi
+    COMPREPLY=( $(compgen -W "$below" -- "$current") )
 }}
 complete -o default -F _{PROGRAM} {PROGRAM}"""
 
@@ -100,7 +109,13 @@ _{PROGRAM}() {{
     case "$at" in
 {cases}
     esac
-    _describe -t names {PROGRAM} names || _files
+    if [[ "$words[CURRENT]" == -* ]]; then
+        names=("${{(@M)names:#-*}}")
+        _describe -o -t options option names
+    else
+        names=("${{(@)names:#-*}}")
+        if (( $#names )); then _describe -t commands command names; else _files; fi
+    fi
 }}
 if [[ "$funcstack[1]" == _{PROGRAM} ]]; then
     _{PROGRAM} "$@"
@@ -114,19 +129,30 @@ def _zsh_name(name: str) -> str:
 
 
 def _fish(commands: list[CommandNames]) -> str:
-    lines = [f"# fish completion of {PROGRAM}"]
+    paths = " ".join(_quoted(" ".join(each.path)) for each in commands if each.path)
+    lines = [
+        f"""# fish completion of {PROGRAM}
+function __{PROGRAM}_at
+    set -l at ""
+    for word in (commandline -opc)[2..-1]
+        set -l longer (string trim -- "$at $word")
+        if contains -- $longer {paths}
+            set at $longer
+        end
+    end
+    test "$at" = "$argv"
+end"""
+    ]
     for each in commands:
-        below = " ".join(name for name, _ in each.names if not name.startswith("-"))
-        at = " and ".join(f"__fish_seen_subcommand_from {word}" for word in each.path)
-        at = at.replace(" and ", "; and ") or "__fish_use_subcommand"
-        if each.path and below:
-            at += f"; and not __fish_seen_subcommand_from {below}"
+        at = _quoted(f"__{PROGRAM}_at {' '.join(each.path)}".rstrip())
+        if not _words(each)[0]:
+            lines.append(f"complete -c {PROGRAM} -n {at} -F")
         for name, text in each.names:
             if name.startswith("--"):
                 word = f"-l {name[2:]}"
             else:
                 word = f"-s {name[1:]}" if name.startswith("-") else f"-f -a {name}"
-            lines.append(f"complete -c {PROGRAM} -n {_quoted(at)} {word} -d {_quoted(text)}")
+            lines.append(f"complete -c {PROGRAM} -n {at} {word} -d {_quoted(text)}")
     return "\n".join(lines)
 
 

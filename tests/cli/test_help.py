@@ -1,7 +1,6 @@
-"""Help, usage errors and completion of every command.
+"""Help and usage errors of every command.
 
-Covers: kafkawire.cli.command, kafkawire.cli.lazy_group, kafkawire.cli.completion,
-kafkawire.cli.version.
+Covers: kafkawire.cli.command, kafkawire.cli.lazy_group, kafkawire.cli.version.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import typer.main
 
 from kafkawire.cli.app import app
 from kafkawire.cli.command import Command
-from kafkawire.cli.completion import command_names
 from kafkawire.cli.lazy_group import first_sentence
 from tests.cli.test_documented import test_documented_command_exists
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
@@ -124,36 +122,3 @@ def test_old_name_of_an_option_is_accepted_but_not_shown(monkeypatch: pytest.Mon
     assert run(made, ["--", "--old"]).exit_code == 0
     assert seen == ["x", "", "x", "", "x", "", "", "--old"]
     assert "--old" not in run(made, ["--help"]).stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [
-        (["kafkawire", "gro"], {"groups"}),
-        (["kafkawire", "groups", "des"], {"describe"}),
-        (["kafkawire", "groups", "describe", "g", "--js"], {"--json"}),
-        (["kafkawire", "--json", "consume", "--foll"], {"--follow"}),
-    ],
-)
-def test_bash_completes_commands_and_options(words: list[str], completed: set[str]) -> None:
-    script = run(app, ["completion", "bash"]).stdout
-    listed = " ".join(f"'{word}'" for word in words)
-    script += f"\nCOMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}\n_kafkawire\n"
-    script += 'printf "%s\\n" "${COMPREPLY[@]}"'
-    shown = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-    assert set(shown.stdout.split()) == completed
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_get_every_command(shell: str) -> None:
-    script = run(app, ["completion", shell]).stdout
-    for each in command_names(ROOT):
-        for name, text in each.names:
-            assert name.lstrip("-") in script
-            assert text.replace("'", "'\\''") in script
-
-
-def test_unknown_shell_is_refused() -> None:
-    result = run(app, ["completion", "tcsh"])
-    assert result.exit_code == 2
-    assert result.stderr == "kafkawire: SHELL=tcsh: it must be one of bash, zsh, fish\n"
