@@ -5,6 +5,7 @@
 #   make sim     the simulation, SEEDS=500      make docs    what is generated in docs/ and README
 #   make trials  hostile trials of whole brokers, MINUTES=30 SEED=<random>
 #   make dist    a wheel and an sdist in dist/
+#   make test-spark SPARK=4.3    tests of the pipeline with another version of Spark
 #
 # An install step runs again only when its inputs have changed: each leaves a stamp in .venv.
 
@@ -13,6 +14,7 @@ BIN := .venv/bin
 SEEDS ?= 500
 MINUTES ?= 30
 SEED ?=
+SPARK ?= 4.3
 ARGS ?=
 
 # Images of containers often forbid bytecode; every worker and every child process of the tests
@@ -20,7 +22,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := run
-.PHONY: run test check trials bench bench-peers bench-clients bench-guard sim docs dist clean java minio \
+.PHONY: run test test-spark check trials bench bench-peers bench-clients bench-guard sim docs dist clean java minio \
   programs
 
 run: .venv/.installed
@@ -28,6 +30,12 @@ run: .venv/.installed
 
 test: .venv/.dev .venv/.system java minio programs .venv/spark-classes.jsa
 	$(BIN)/python -m pytest -q -n auto --dist worksteal --durations=20 $(ARGS)
+
+# Tests that start Spark, with another version of it, without those of Delta's and Iceberg's jars,
+# which exist for 4.2. Not part of `make test`: it downloads 450 MB and takes as long as a third of it.
+test-spark: .venv/spark-$(SPARK)/spark-classes.jsa
+	.venv/spark-$(SPARK)/bin/python -m pytest -q -n auto --dist worksteal -m "real and not java" \
+	  tests/spark --ignore tests/spark/tables $(ARGS)
 
 check: .venv/.dev
 	$(BIN)/ruff check .
@@ -116,6 +124,15 @@ java: | .venv/bin/python
 # The classes of Spark in a form that a JVM loads at half of the cost, where there is a Java.
 .venv/spark-classes.jsa: .venv/.dev tests/kit/spark/class_archive.py
 	@$(BIN)/python -m tests.kit.spark.class_archive
+
+# The environment of `make test-spark`: a version of Spark, all other packages from .venv.
+.venv/spark-$(SPARK)/.installed: .ci/spark.sh .venv/.dev
+	@echo "Installing Spark $(SPARK) into $(@D), once: one to three minutes"
+	@sh .ci/spark.sh $(BIN)/python $(SPARK) $(@D)
+	@touch $@
+
+.venv/spark-$(SPARK)/spark-classes.jsa: .venv/spark-$(SPARK)/.installed tests/kit/spark/class_archive.py
+	@$(@D)/bin/python -m tests.kit.spark.class_archive
 
 # An object storage: from docker, from PATH, or built once with Go. The file says how.
 minio: .venv/.dev

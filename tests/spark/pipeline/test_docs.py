@@ -57,7 +57,7 @@ def files() -> dict[str, str]:
 
 
 def section(title: str) -> str:
-    found = re.search(rf"^## {title}\n(.*?)(?=^## )", TEXT, re.DOTALL | re.MULTILINE)
+    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.MULTILINE)
     assert found is not None, title
     return found[1]
 
@@ -163,6 +163,16 @@ def test_documented_packages_are_an_extra() -> None:
     extras = project["optional-dependencies"]
     (extra,) = re.findall(r"kafkawire\[(\w+)\]", line)
     assert any(word.startswith("pyspark") for word in extras[extra])
+
+
+def test_documented_versions_of_spark_are_those_tested() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (default,) = re.findall(r'"pyspark==([\d.]+)\.\*"', project)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (other,) = re.findall(r"^SPARK \?= (\S+)$", makefile, re.MULTILINE)
+    assert f'"pyspark>={default}"' in project
+    assert f"Spark {default} and {other} are tested" in section("Limits")
+    assert f"`make test-spark SPARK={other}`" in section("Limits")
 
 
 def test_links_have_targets() -> None:
