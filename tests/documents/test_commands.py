@@ -29,6 +29,7 @@ from tests.kit.waiting import wait_until
 ELSEWHERE = {
     "docs/getting-started.md": "tests/documents/test_sessions.py",
     "docs/pipeline.md": "tests/spark/pipeline/test_docs.py",
+    "docs/schema-registry.md": "tests/spark/pipeline/test_schema_registry.py",
     "README.md#Try it in 60 seconds": "tests/documents/test_sessions.py",
 }
 """Pages and sections whose lines another test runs."""

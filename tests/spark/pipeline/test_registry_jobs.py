@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +150,58 @@ def test_password_of_the_url_is_used_and_not_stored(
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any("_kafkawire" in path.parts for path in files)
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.slow
+def test_without_dead_letters_the_first_bad_value_ends_the_run(
+    fake: FakeRegistry, tier: Files, tmp_path: Path
+) -> None:
+    fake.register("orders-value", json.dumps(ORDER))
+    job = replace(avro_job(tier, tmp_path, fake.url), dead_letters="")
+    with pytest.raises(SourceError, match=r"offset 6 of orders-0 .* no schema 9; .*dead_letter"):
+        Engine(job, Inline()).run()
+
+
+def grown(tier: Files, tmp_path: Path, fake: FakeRegistry, schema: object) -> Job:
+    """A job whose table has the first version, before a run with the second."""
+    fake.register("orders-value", json.dumps(ORDER))
+    job = avro_job(tier, tmp_path, fake.url)
+    Engine(job, Inline()).run()
+    fake.register("orders-value", json.dumps(schema))
+    pairs = [(b"k", framed(1, 10))]
+    batch = bytes(build(pairs, base_offset=8, timestamp_ms=START_MS))
+    tier.put(2, Share(1, [batch]))
+    tier.publish()
+    return job
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        (
+            [{"name": "no", "type": ["null", "long"], "default": None}],
+            "the table has a column id .*, which the job does not",
+        ),
+        ([{"name": "id", "type": "string"}], "column id is int64, the job makes it string"),
+    ],
+)
+def test_version_that_the_table_cannot_have_is_reported(
+    fields: list[Any], sentence: str, fake: FakeRegistry, tier: Files, tmp_path: Path
+) -> None:
+    job = grown(tier, tmp_path, fake, {**ORDER, "fields": fields})
+    with pytest.raises(SourceError, match=sentence):
+        Engine(job, Inline()).run()
+
+
+@pytest.mark.slow
+def test_first_version_is_read_with_the_second(
+    fake: FakeRegistry, tier: Files, tmp_path: Path
+) -> None:
+    fields = [*ORDER["fields"], {"name": "note", "type": "string", "default": "none"}]
+    job = grown(tier, tmp_path, fake, {**ORDER, "fields": fields})
+    record = Engine(job, Inline()).run().record
+    assert record is not None
+    [file] = record.files
+    row = pq.read_table(tmp_path / "table" / file.path).to_pylist()[0]
+    assert (row["id"], row["note"]) == (10, "none")

@@ -247,6 +247,26 @@ def test_registry_that_returns_compiled_schemas_only_by_id(fake: FakeRegistry) -
     assert (rows[0]["id"], rows[0]["more"], bad) == (2, "m", {})
 
 
+def test_optional_fields_without_their_oneof(fake: FakeRegistry) -> None:
+    """As Karapace compiles them."""
+    file = FileDescriptorProto(name="default", syntax="proto3")
+    message = file.message_type.add(name="M")
+    field(message, "x", INT32, proto3_optional=True)
+    field(message, "_x", INT32)
+    field(message.nested_type.add(name="Inner"), "y", INT32, proto3_optional=True)
+    field(message, "inner", MESSAGE, of="M.Inner")
+    number = fake.register("t-value", file.SerializeToString())
+    form = resolve(Format("protobuf", registry=fake.url), ["t"])
+    rows, bad = rows_of(
+        form, [framed(number, b"\0", b""), framed(number, b"\0", b"\x1a\x02\x08\0")]
+    )
+    assert rows == [
+        {"x": None, "_x": 0, "inner": None},
+        {"x": None, "_x": 0, "inner": {"y": 0}},
+    ]
+    assert not bad
+
+
 def test_registry_with_text_schemas_only(fake: FakeRegistry) -> None:
     fake.serialized = ()
     fake.register("t-value", shop().SerializeToString())

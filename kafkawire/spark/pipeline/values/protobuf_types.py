@@ -15,7 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 from google.protobuf import descriptor_pool
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FileDescriptorProto,
+    FileDescriptorSet,
+)
 from google.protobuf.message import DecodeError
 
 from kafkawire.spark.pipeline.values import shred
@@ -44,7 +48,25 @@ def file_of(data: bytes, name: str = "") -> FileDescriptorProto:
         ) from None
     if name:
         file.name = name
+    for message in file.message_type:
+        _add_oneofs(message)
     return file
+
+
+def _add_oneofs(message: DescriptorProto) -> None:
+    """Give each `optional` field of proto3 the oneof of its own that protoc writes and the library
+    requires. Karapace leaves it out."""
+    taken = {one.name for one in (*message.field, *message.oneof_decl)}
+    for field in message.field:
+        if field.proto3_optional and not field.HasField("oneof_index"):
+            name = f"_{field.name}"
+            while name in taken:
+                name = f"X{name}"
+            taken.add(name)
+            field.oneof_index = len(message.oneof_decl)
+            message.oneof_decl.add(name=name)
+    for nested in message.nested_type:
+        _add_oneofs(nested)
 
 
 def set_of(data: bytes, name: str) -> list[FileDescriptorProto]:
