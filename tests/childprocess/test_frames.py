@@ -29,7 +29,7 @@ def test_frames_round_trip_through_pipe() -> None:
     found = [pickle.loads(read_frame(source) or b"") for _ in messages]
     assert found == messages
     assert read_frame(source) is None
-    writer.join(20)
+    writer.join(60)
     os.close(source)
 
 

@@ -218,7 +218,7 @@ def check(server: str) -> None:
     assert before >= 10
     assert [row["log_start"] for row in rows] == [10, 3], "records must not be in the backup"
     producer = KafkaProducer(bootstrap_servers=server, acks="all")
-    sent = producer.send("b", b"after", partition=0).get(30)
+    sent = producer.send("b", b"after", partition=0).get(90)
     producer.close()
     assert sent.offset == before, "an offset was assigned twice or skipped"
     lines = Typed(server, "consume", "b", "--json").lines

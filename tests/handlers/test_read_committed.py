@@ -127,7 +127,7 @@ async def test_a_fetch_above_the_last_stable_offset_is_answered_at_once(
     client: Client, partition: Partition
 ) -> None:
     await filled(partition)
-    row = await asyncio.wait_for(fetch(client, 6, wait_ms=60_000), 20)
+    row = await asyncio.wait_for(fetch(client, 6, wait_ms=60_000), 50)
     assert (row.error_code, bytes(row.records or b"")) == (0, b"")
     row = await fetch(client, 8, wait_ms=60_000)
     assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -141,7 +141,7 @@ async def test_a_parked_fetch_is_woken_by_the_marker(client: Client, partition: 
     await partition.log.committed()
     assert not waiting.done(), "the transaction is still open"
     Producer(3).end(partition, commit=True)
-    row = await asyncio.wait_for(waiting, 20)
+    row = await asyncio.wait_for(waiting, 50)
     assert read(row, 5) == [(5, b"open"), (6, b"plain"), (7, b"more")]
 
 

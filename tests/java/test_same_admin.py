@@ -99,7 +99,7 @@ def test_elect_leaders_requests_match(twins: Twins, topic: str, version: int) ->
 
 def ask_until_same(twins: Twins, asked: DescribeConfigsRequest) -> None:
     """Compare settings of a broker: Kafka applies a change some time after its response."""
-    for _ in range(100):
+    for _ in range(600):
         try:
             twins.ask("DescribeConfigs", asked, 4, but=("synonyms",))
             return

@@ -20,7 +20,7 @@ def fill(bootstrap: str, topic: str, count: int, partitions: int = 1) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for i in range(count):
         producer.produce(topic, b"%d" % i, partition=i % partitions, timestamp=START_MS + i)
-    assert producer.flush(20) == 0
+    assert producer.flush(90) == 0
 
 
 def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:

@@ -64,5 +64,5 @@ def produce(server: str, topic: str, counts: dict[int, int]) -> None:
         for partition, count in counts.items()
         for number in range(count)
     ]
-    assert all(future.get(30) for future in sent)
+    assert all(future.get(90) for future in sent)
     producer.close()

@@ -200,7 +200,7 @@ async def test_cancelled_write_completes_before_next(tmp_path: Path) -> None:
 
     def first(*_: Any) -> None:
         started.set()
-        go_on.wait(30)
+        go_on.wait(90)
         order.append("first")
 
     pytest.importorskip("rocksdict")

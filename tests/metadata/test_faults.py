@@ -119,7 +119,7 @@ def test_a_refused_file_leaves_no_thread_to_a_closed_loop(
             asyncio.run(open_metadata("", str(tmp_path)).open())
         for thread in threading.enumerate():
             if "_connection_worker" in thread.name:
-                thread.join(30)
+                thread.join(90)
     finally:
         threading.excepthook = hook
         log.setLevel(level)

@@ -78,8 +78,8 @@ def test_produce_with_each_codec_and_acks(
     config = {"acks": acks, "enable_idempotence": False, "compression_type": codec, "linger_ms": 5}
     with closing(KafkaProducer(bootstrap_servers=bootstrap, **config)) as producer:
         futures = [producer.send(topic, b"value %d" % i * 20, key=b"%d" % i) for i in range(100)]
-        producer.flush(20)
-        offsets = [future.get(20).offset for future in futures]
+        producer.flush(90)
+        offsets = [future.get(90).offset for future in futures]
     if acks != 0:  # no answer, no offsets
         assert offsets == list(range(100))
     records = read(make_consumer(topic), 100)
@@ -95,7 +95,7 @@ def test_headers_nulls_and_timestamps_round_trip(
     producer.send(topic, None, key=b"tombstone", timestamp_ms=now - 5)
     producer.send(topic, b"", key=None, headers=[("a", b"1"), ("a", b""), ("\u00fc", b"\xff")])
     producer.send(topic, b"x", key=b"", timestamp_ms=now - 3)
-    producer.flush(20)
+    producer.flush(90)
     first, second, third = read(make_consumer(topic), 3)
     assert (first.key, first.value, first.timestamp) == (b"tombstone", None, now - 5)
     assert (second.key, second.value) == (None, b"")
@@ -107,7 +107,7 @@ def test_log_append_time(
     producer: KafkaProducer, make_topic: MakeTopic, make_consumer: Any
 ) -> None:
     topic = make_topic(message_timestamp_type="LogAppendTime")
-    metadata = producer.send(topic, b"x", timestamp_ms=1000).get(20)
+    metadata = producer.send(topic, b"x", timestamp_ms=1000).get(90)
     assert metadata.timestamp > START_MS
     (record,) = read(make_consumer(topic), 1)
     assert (record.timestamp, record.timestamp_type) == (metadata.timestamp, 1)
@@ -119,7 +119,7 @@ def test_topic_compression_type_applies_to_produced_batches(
     topic = make_topic(compression_type="zstd")
     for i in range(20):
         producer.send(topic, b"compressed by the broker" * 50, key=b"%d" % i)
-    producer.flush(20)
+    producer.flush(90)
     records = read(make_consumer(topic), 20)
     assert {r.value for r in records} == {b"compressed by the broker" * 50}
 
@@ -130,10 +130,10 @@ def test_large_messages(bootstrap: str, make_topic: MakeTopic, make_consumer: An
     with closing(
         KafkaProducer(bootstrap_servers=bootstrap, max_request_size=10_000_000)
     ) as producer:
-        assert producer.send(topic, big).get(30).offset == 0
+        assert producer.send(topic, big).get(90).offset == 0
         with pytest.raises(MessageSizeTooLargeError):
-            producer.send(topic, big * 2).get(30)
-        assert producer.send(topic, b"after").get(30).offset == 1
+            producer.send(topic, big * 2).get(90)
+        assert producer.send(topic, b"after").get(90).offset == 1
     first, second = read(make_consumer(topic), 2)
     assert (first.value, second.value) == (big, b"after")
 
@@ -141,7 +141,7 @@ def test_large_messages(bootstrap: str, make_topic: MakeTopic, make_consumer: An
 def test_producer_auto_creates_topic(
     producer: KafkaProducer, name: str, make_consumer: Any
 ) -> None:
-    assert producer.send(name, b"x").get(30).offset == 0
+    assert producer.send(name, b"x").get(90).offset == 0
     assert read(make_consumer(name), 1)[0].value == b"x"
 
 
@@ -154,8 +154,8 @@ def test_seek_and_list_offsets_by_time(
     for i in range(50):
         producer.send(topic, b"%d" % i, timestamp_ms=start + i * 1000)
         if i % 7 == 0:
-            producer.flush(20)
-    producer.flush(20)
+            producer.flush(90)
+    producer.flush(90)
     consumer = make_consumer()
     consumer.assign([at])
     assert consumer.beginning_offsets([at]) == {at: 0}
@@ -178,7 +178,7 @@ def test_commit_and_resume(
     topic = make_topic(3)
     for i in range(30):
         producer.send(topic, b"%d" % i, partition=i % 3)
-    producer.flush(20)
+    producer.flush(90)
     first = make_consumer(topic, group_id=name, max_poll_records=5)
     seen = read(first, 10)
     offsets = {}
@@ -236,7 +236,7 @@ def test_recreated_topic_is_empty_without_offsets(
     with closing(KafkaProducer(bootstrap_servers=bootstrap)) as producer:
         for _ in range(5):
             producer.send(name, b"old")
-        producer.flush(20)
+        producer.flush(90)
     first = make_consumer(name, group_id=name)
     read(first, 5)
     first.commit()
@@ -245,7 +245,7 @@ def test_recreated_topic_is_empty_without_offsets(
     wait_for(lambda: name not in py_admin.list_topics())
     py_admin.create_topics([NewTopic(name, 1, 1)])
     with closing(KafkaProducer(bootstrap_servers=bootstrap)) as producer:
-        assert producer.send(name, b"new").get(20).offset == 0
+        assert producer.send(name, b"new").get(90).offset == 0
     again = make_consumer(name, group_id=name)
     (record,) = read(again, 1)
     assert (record.offset, record.value) == (0, b"new")
@@ -261,7 +261,7 @@ def test_admin_groups(
     topic = make_topic(2)
     for p in range(2):
         producer.send(topic, b"x", partition=p)
-    producer.flush(20)
+    producer.flush(90)
     member = make_consumer(topic, group_id=name, client_id="the-member")
     read(member, 2)
     member.commit()
@@ -305,7 +305,7 @@ def test_delete_records_moves_log_start(
     topic = make_topic()
     at = TopicPartition(topic, 0)
     for i in range(10):
-        producer.send(topic, b"%d" % i).get(20)
+        producer.send(topic, b"%d" % i).get(90)
     py_admin.delete_records({at: 4})
     consumer = make_consumer()
     consumer.assign([at])
@@ -314,4 +314,4 @@ def test_delete_records_moves_log_start(
     assert [r.offset for r in read(consumer, 6)] == list(range(4, 10))
     py_admin.delete_records({at: -1})
     assert consumer.beginning_offsets([at]) == {at: 10}
-    assert producer.send(topic, b"next").get(20).offset == 10
+    assert producer.send(topic, b"next").get(90).offset == 10

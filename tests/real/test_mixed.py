@@ -52,7 +52,7 @@ def test_two_clients_share_one_group(bootstrap: str, make_topic: MakeTopic, name
     producer = KafkaProducer(bootstrap_servers=bootstrap)
     for i in range(60):
         producer.send(topic, b"x", partition=i % 6)
-    producer.flush(20)
+    producer.flush(90)
     wait_for(lambda: sum(len(member.records) for member in members) >= 60)
     read = sorted(place for member in members for place in member.records)
     assert read == [(p, o) for p in range(6) for o in range(10)]
@@ -71,12 +71,12 @@ async def test_records_of_one_client_are_read_by_others(
     one = KafkaProducer(bootstrap_servers=bootstrap, compression_type=codec)
     for i in range(20):
         one.send(topic, b"value %d" % i * 30, key=b"k", headers=headers)
-    one.flush(20)
+    one.flush(90)
     one.close()
     two = Producer({"bootstrap.servers": bootstrap, "compression.type": codec or "none"})
     for i in range(20, 40):
         two.produce(topic, b"value %d" % i * 30, key=b"k", headers=headers)
-    assert two.flush(20) == 0
+    assert two.flush(90) == 0
     expected = [(i, b"k", b"value %d" % i * 30, headers) for i in range(40)]
     assert read_by_librdkafka(bootstrap, topic, name) == expected
     assert read_by_kafka_python(bootstrap, topic) == expected

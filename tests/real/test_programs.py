@@ -62,9 +62,9 @@ class Copying:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(90)
         for reader in self._readers:
-            reader.join(30)
+            reader.join(90)
         for pipe in (self.process.stdout, self.process.stderr):
             assert pipe is not None
             pipe.close()

@@ -51,7 +51,7 @@ def send(connection: ClientConnection, topic: str, records: Any, **options: int)
         timeout_ms=10_000,
         topic_data=[TopicProduceData(name=topic, partition_data=[partition])],
     )
-    for _ in range(50):  # in Kafka the leader of a new topic receives it a little later
+    for _ in range(600):  # in Kafka the leader of a new topic receives it a little later
         answer = connection.request(PRODUCE, request, at_most=options.get("version", 12))
         found = answer.responses[0].partition_responses[0]
         if options.get("known") or found.error_code not in NOT_YET:

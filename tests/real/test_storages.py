@@ -29,7 +29,7 @@ def produce(server: str, count: int) -> int:
     producer = KafkaProducer(bootstrap_servers=server, acks="all")
     sent = [producer.send("cut", VALUE, partition=0) for _ in range(count)]
     producer.flush()
-    last = max(future.get(30).offset for future in sent)
+    last = max(future.get(90).offset for future in sent)
     producer.close()
     return int(last)
 

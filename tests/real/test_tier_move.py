@@ -26,7 +26,7 @@ def produce(address: str, topic: str) -> None:
 
 
 def consume(address: str, topic: str) -> list[bytes]:
-    consumer = KafkaConsumer(bootstrap_servers=address, consumer_timeout_ms=20_000)
+    consumer = KafkaConsumer(bootstrap_servers=address, consumer_timeout_ms=90_000)
     partition = TopicPartition(topic, 0)
     consumer.assign([partition])
     consumer.seek_to_beginning(partition)

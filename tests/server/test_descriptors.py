@@ -100,14 +100,14 @@ def test_connections_beyond_descriptor_limit_are_closed(tmp_path: Path) -> None:
         line = broker.stdout.readline().decode()
         port = int(line.split("listens on 127.0.0.1:")[1].split(";")[0])
         address = "127.0.0.1", port
-        clients = [socket.create_connection(address, timeout=30) for _ in range(100)]
+        clients = [socket.create_connection(address, timeout=90) for _ in range(100)]
         served = [client for client in clients if answered(client)]
         assert len(served) == 64
         assert "the most that the file descriptor limit allows" in log.read_text()
         for client in served[:10]:
             client.close()
         for _ in range(100):  # until the broker has seen them leave
-            late = socket.create_connection(address, timeout=30)
+            late = socket.create_connection(address, timeout=90)
             clients.append(late)
             if answered(late):
                 break
@@ -118,6 +118,6 @@ def test_connections_beyond_descriptor_limit_are_closed(tmp_path: Path) -> None:
         for client in clients:
             client.close()
         broker.terminate()
-        broker.wait(timeout=30)
+        broker.wait(timeout=90)
         if broker.stdout is not None:
             broker.stdout.close()

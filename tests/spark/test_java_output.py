@@ -25,9 +25,9 @@ def written(capfd: pytest.CaptureFixture[str], *parts: str) -> str:
     with without_incubator_warning():
         child = subprocess.Popen([sys.executable, "-c", CHILD, *parts])
     print("own", file=sys.stderr)
-    assert child.wait(30) == 0
+    assert child.wait(90) == 0
     for thread in set(threading.enumerate()) - others:
-        thread.join(30)
+        thread.join(90)
     return capfd.readouterr().err
 
 

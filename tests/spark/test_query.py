@@ -157,7 +157,7 @@ class FakeShell:
             raise QueryError("it is bad")
         if statement == "long":
             os.kill(os.getpid(), signal.SIGINT)
-            assert self.spark.cancelled.wait(30)
+            assert self.spark.cancelled.wait(90)
             raise QueryError("cancelled")
         return Result(["s"], [(statement,)])
 

@@ -52,7 +52,7 @@ def test_result_is_returned_and_progress_reported(context: Any) -> None:
     seen: list[str] = []
 
     def work() -> int:
-        assert context.ended.wait(20)
+        assert context.ended.wait(60)
         return 7
 
     def scan(group: str) -> None:
@@ -88,5 +88,5 @@ def test_interruption_cancels_job_and_waits_for_tasks(
 
     monkeypatch.setattr(watch, "time", SimpleNamespace(sleep=one_poll))
     with pytest.raises(KeyboardInterrupt):
-        watching(context, lambda: context.ended.wait(20), interrupted)
+        watching(context, lambda: context.ended.wait(60), interrupted)
     assert polls == [context.group]

@@ -50,14 +50,14 @@ def nothing_left() -> Iterator[None]:
     yield
     gc.collect()
     assert set(threading.enumerate()) <= threads
-    assert descriptors() == before
+    assert descriptors().items() <= before.items()  # those of earlier tests may close meanwhile
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
     assert set(Path(tempfile.gettempdir()).iterdir()) == folders
 
 
 def use(bootstrap: str) -> None:
     producer = KafkaProducer(bootstrap_servers=bootstrap, acks="all")
-    assert producer.send("t", b"hello").get(timeout=20).offset == 0
+    assert producer.send("t", b"hello").get(timeout=90).offset == 0
     producer.close()
     consumer = KafkaConsumer(
         "t", bootstrap_servers=bootstrap, group_id="g", auto_offset_reset="earliest"

@@ -22,7 +22,7 @@ seen = []
 @pytest.mark.filterwarnings("ignore")
 def test_produce_and_consume(kafkawire_broker):
     producer = KafkaProducer(bootstrap_servers=kafkawire_broker.bootstrap, acks="all")
-    assert producer.send("t", b"hello").get(timeout=20).offset == 0
+    assert producer.send("t", b"hello").get(timeout=90).offset == 0
     producer.close()
     consumer = KafkaConsumer(
         "t", bootstrap_servers=kafkawire_broker.bootstrap, auto_offset_reset="earliest"

@@ -230,7 +230,7 @@ def ended(pid: int) -> bool:
     """Whether there is no such process, or it waits for its parent to notice its end."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends while it is read
         return True
 
 

@@ -99,7 +99,7 @@ def test_aborted_records_are_not_read(
     for value in (b"dropped", b"kept"):
         producer.begin_transaction()
         producer.produce(kafkawire_topic, value)
-        producer.flush(30)
+        producer.flush(90)
         (producer.commit_transaction if value == b"kept" else producer.abort_transaction)(30)
     assert [row.value for row in kafkawire_consumer.read(kafkawire_topic, 1)] == [b"kept"]
 
@@ -129,7 +129,7 @@ def test_key_chooses_the_partition(
     for key in (b"a", b"b", b"c", b"customer-7"):
         kafkawire_producer.send(topic, b"", key=key)
         other.produce(topic, b"", key)
-    assert other.flush(30) == 0
+    assert other.flush(90) == 0
     found = kafkawire_consumer.read(topic, 8)
     partitions: dict[bytes | None, set[int]] = {}
     for row in found:

@@ -24,6 +24,7 @@ from kafkawire.transactions.service import STATE_TOPIC, TransactionService
 from tests.kit.groups.log import fake_env
 from tests.kit.transactions.bench import FakeCluster, StatePartition, TransactionLog
 from tests.kit.transactions.desk import T0, TransactionSettings
+from tests.kit.waiting import until
 
 PARTITIONS, ELSEWHERE = 4, 2
 
@@ -210,11 +211,7 @@ async def test_tasks_abort_and_expire() -> None:
             for at in each.shard.transactions.values()
         }
 
-    for _ in range(200):
-        if states() == {"CompleteAbort"}:
-            break
-        await asyncio.sleep(0.005)
-    assert states() == {"CompleteAbort"}  # and the other one has expired
+    await until(lambda: states() == {"CompleteAbort"}, "aborted, and the other one has expired")
     await place.service.close()
 
 
@@ -229,10 +226,7 @@ async def test_a_defect_does_not_end_the_tasks(
         raise ZeroDivisionError
 
     monkeypatch.setattr(TransactionCoordinator, "abort_overdue", broken)
-    for _ in range(200):
-        if len(calls) >= 6:
-            break
-        await asyncio.sleep(0.005)
+    await until(lambda: len(calls) >= 6, "the second round")
     assert calls[:6] == [0, 1, 3, 0, 1, 3]
     assert "aborting overdue transactions failed" in caplog.text
 

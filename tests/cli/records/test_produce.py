@@ -176,7 +176,7 @@ def test_other_clients_read_what_was_produced(server: str) -> None:
     assert produced(server, "other", "k\tv\n", "--key-separator", "\t",
                     "--compression", "snappy", "--header", "a=b").exit_code == 0  # fmt: skip
     consumer = KafkaConsumer(
-        "other", bootstrap_servers=server, auto_offset_reset="earliest", consumer_timeout_ms=20_000
+        "other", bootstrap_servers=server, auto_offset_reset="earliest", consumer_timeout_ms=90_000
     )
     record = next(iter(consumer))
     consumer.close()

@@ -137,12 +137,12 @@ class Cluster:
     def kill(self, index: int) -> None:
         """Kill a worker, its executors, and their Python processes, without a clean shutdown."""
         _kill(self.workers[index])
-        self.workers[index].wait(30)
+        self.workers[index].wait(90)
 
     def close(self) -> None:
         for _, child in self._named():
             _kill(child)
-            child.wait(30)
+            child.wait(90)
 
 
 def _kill(child: psutil.Process) -> None:
@@ -162,7 +162,7 @@ def result(driver: subprocess.Popen[str], within_s: float = 540.0) -> Any:
     finally:
         if driver.poll() is None:
             _kill(psutil.Process(driver.pid))
-            driver.wait(30)
+            driver.wait(90)
     assert driver.returncode == 0, f"the driver ended with {driver.returncode}:\n{errors[-6000:]}"
     return json.loads(output.strip().rsplit("\n", 1)[-1])
 

@@ -111,7 +111,7 @@ def drive_at_once(make: Callable[[], Table], runs: Sequence[Sequence[RunRecord]]
     def drive(records: Sequence[RunRecord]) -> None:
         mine = make()
         for one in records:
-            barrier.wait(30)
+            barrier.wait(90)
             mine.commit(one)
 
     at_once([partial(drive, records) for records in runs])

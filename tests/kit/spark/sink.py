@@ -173,7 +173,7 @@ def read_committed(bootstrap: str, topic: str, count: int) -> list[tuple[int, by
         consumer.assign([TopicPartition(topic, index, 0) for index in partitions])
         found: list[tuple[int, bytes, bytes]] = []
         ended: set[int] = set()
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while (len(found) < count or len(ended) < len(partitions)) and time.monotonic() < until:
             message = consumer.poll(0.2)
             if message is None:

@@ -26,12 +26,12 @@ def produce(broker: BrokerProcess, topic: str, count: int) -> None:
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all", linger_ms=5)
     sent = [producer.send(topic, b"%d:" % at + bytes(300), partition=0) for at in range(count)]
     for each in sent:
-        each.get(30)
+        each.get(90)
     producer.close()
 
 
 def consume(broker: BrokerProcess, topic: str, count: int) -> list[int]:
-    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, consumer_timeout_ms=20_000)
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, consumer_timeout_ms=90_000)
     consumer.assign([TopicPartition(topic, 0)])
     consumer.seek_to_beginning()
     found: list[int] = []

@@ -38,7 +38,7 @@ def read_back(bootstrap: str, topic: str, partition: int, count: int) -> list[Co
     )
     place = TopicPartition(topic, partition, 0)
     try:
-        assert consumer.get_watermark_offsets(place, timeout=20)[1] == count
+        assert consumer.get_watermark_offsets(place, timeout=60)[1] == count
         consumer.assign([place])
         found: list[ComparedRow] = []
         end = time.monotonic() + 60
@@ -100,7 +100,7 @@ def test_records_of_other_producers_end_replay(
     replayed(wish)
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce("shared", b"x", partition=0)
-    producer.flush(20)
+    producer.flush(60)
     with pytest.raises(ReplayError, match="another producer wrote"):
         replayed(wish)
     with pytest.raises(ReplayError, match="no partition 7"):

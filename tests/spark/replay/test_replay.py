@@ -274,14 +274,14 @@ def test_ctrl_c_ends_after_current_batches_and_replay_continues(
 
     def waits() -> None:
         begun.set()
-        in_time.append(stopped.wait(30))
+        in_time.append(stopped.wait(60))
 
     def stops(progress: job._LaneProgress) -> None:
         stop(progress)
         stopped.set()
 
     def interrupted(futures: object) -> None:
-        assert begun.wait(30)
+        assert begun.wait(60)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -22,7 +22,7 @@ from kafkawire.spark.source.files.open import open_place
 from kafkawire.spark.source.files.spans import Sheet
 from tests.kit.spark.files import Files, Share, batch
 
-WITHIN_S = 30.0
+WITHIN_S = 90.0
 LISTED = "list"
 
 

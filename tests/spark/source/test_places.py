@@ -78,7 +78,7 @@ def one_wins(place: Place) -> None:
     start = threading.Barrier(8)
 
     def attempt(data: bytes) -> None:
-        start.wait(20)
+        start.wait(60)
         try:
             place.put("lock", data, if_absent=True)
             outcomes.append(data)
@@ -201,7 +201,7 @@ def test_request_without_response_is_tried_six_times() -> None:
                 place.get_range("a", 0, 10)
         finally:
             listener.shutdown(socket.SHUT_RDWR)
-            thread.join(20)
+            thread.join(60)
     assert len(closed) == 6
 
 

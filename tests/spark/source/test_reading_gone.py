@@ -137,7 +137,7 @@ def test_reader_stopping_early_leaves_no_thread(files: Files) -> None:
     deadline = time.monotonic() + 60
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # a thread of an earlier test may end meanwhile
 
 
 def test_failure_of_read_ahead_is_raised_when_consumed(files: Files) -> None:

@@ -18,7 +18,7 @@ from kafkawire.spark.source.files.locations import FolderPlace, PlaceError
 from kafkawire.spark.source.files.open import open_place
 from tests.kit.spark.files import START_MS, Files, Share, batch, batches, marker
 
-WITHIN_S = 30.0
+WITHIN_S = 90.0
 
 
 class Together(FolderPlace):
