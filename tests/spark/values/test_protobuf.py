@@ -312,3 +312,21 @@ def test_resolved_format_is_text(descriptor: str) -> None:
     form = resolve(Format("protobuf", descriptor=descriptor, message="shop.Order"), ["t"])
     files = FileDescriptorSet.FromString(base64.b64decode(form.schema)).file
     assert [file.name for file in files] == ["google/protobuf/timestamp.proto", "shop.proto"]
+
+
+def test_descriptor_for_the_columns_of_a_registry(fake: FakeRegistry, descriptor: str) -> None:
+    """Karapace makes a map a repeated message: the descriptor knows better."""
+    file = shop()
+    for entry in file.message_type[0].nested_type:
+        entry.options.map_entry = False
+    number = fake.register("orders-value", file.SerializeToString())
+    payload = message_class(shop(), "shop.Order")(stock={"x": 5}).SerializeToString()
+    for form, column in (
+        (Format("protobuf", registry=fake.url), [{"key": "x", "value": 5}]),
+        (
+            Format("protobuf", registry=fake.url, message="shop.Order", descriptor=descriptor),
+            [("x", 5)],
+        ),
+    ):
+        [row], bad = rows_of(resolve(form, ["orders"]), [framed(number, b"\0", payload)])
+        assert (row["stock"], bad) == (column, {})

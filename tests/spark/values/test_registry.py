@@ -143,6 +143,19 @@ def test_lookups_of_unknown_ids_are_bounded(
     assert len(fake.requests) == 3
 
 
+def test_unknown_ids_are_looked_up_again_later(
+    fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "UNKNOWN_MAX", 1)
+    client = Registry(fake.url)
+    assert client.schema(8) is None
+    for number in (8, 9):
+        fake.register("s", TEXT, number=number)
+        assert client.schema(number) is None
+    monkeypatch.setattr(module, "UNKNOWN_S", 0.0)
+    assert [client.schema(number) for number in (8, 9)] == [("AVRO", TEXT, ())] * 2
+
+
 def test_unreachable_registry_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST_WAIT_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as probe:

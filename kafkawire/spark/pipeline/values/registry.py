@@ -27,7 +27,8 @@ FIRST_WAIT_S = 0.2
 ANSWER_BYTES_MAX = 16 << 20  # a schema of generated code is 1 MiB at most
 ERROR_BYTES_MAX = 1 << 16  # a registry's errors are a line of JSON
 REFERENCES_MAX = 1000  # referenced by one schema, over all levels
-UNKNOWN_MAX = 1000  # unknown ids that are remembered; a topic of garbage has millions
+UNKNOWN_MAX = 1000  # unknown ids that are looked up in UNKNOWN_S; a topic of garbage has millions
+UNKNOWN_S = 60.0  # a schema may be registered later, and workers of Spark live for days
 AVRO, PROTOBUF = "AVRO", "PROTOBUF"
 
 
@@ -56,7 +57,8 @@ class Schema(NamedTuple):
 
 
 class Registry:
-    """One registry; each schema is requested once. Not thread-safe."""
+    """One registry; each schema is requested once, an unknown id once in UNKNOWN_S. Not
+    thread-safe."""
 
     def __init__(self, url: str) -> None:
         """`url`: http(s)://[USER:PASSWORD@]HOST[:PORT][/PATH]. Raises RegistryError."""
@@ -76,18 +78,25 @@ class Registry:
         self._sends_user = bool(user)
         if user:
             self._headers["Authorization"] = "Basic " + base64.b64encode(user.encode()).decode()
-        self._by_number: dict[int, Schema | None] = {}
-        self._unknown = 0
+        self._by_number: dict[int, Schema] = {}
+        self._unknown: set[int] = set()
+        self._unknown_since = time.monotonic()
 
     def schema(self, number: int) -> Schema | None:
         """Return the schema of this id; None if there is none. Raises RegistryError."""
-        if number not in self._by_number:
-            if self._unknown >= UNKNOWN_MAX:
-                return None
-            answer = self._get(f"/schemas/ids/{number}")
-            self._unknown += answer is None
-            self._by_number[number] = None if answer is None else _schema(answer)
-        return self._by_number[number]
+        found = self._by_number.get(number)
+        if found is not None:
+            return found
+        if time.monotonic() - self._unknown_since >= UNKNOWN_S:
+            self._unknown.clear()
+            self._unknown_since = time.monotonic()
+        if number in self._unknown or len(self._unknown) >= UNKNOWN_MAX:
+            return None
+        answer = self._get(f"/schemas/ids/{number}")
+        if answer is None:
+            self._unknown.add(number)
+            return None
+        return self._by_number.setdefault(number, _schema(answer))
 
     def version(self, subject: str, version: str | int = "latest") -> Schema:
         """Return a version of a subject's schema. Raises RegistryError, also if there is none."""
