@@ -55,6 +55,13 @@ class Cluster:
         with contextlib.suppress(ClientError):
             self.first = _connect(self._servers)
 
+    def reset(self) -> None:
+        """Close every connection, and connect to the first reachable broker again if there is
+        one."""
+        for node_id in list(self._by_node):
+            self.disconnect(node_id)
+        self.reconnect()
+
     def separate(self, node_id: int) -> ClientConnection:
         """Return a connection to the broker `node_id` that the caller closes: for requests of which
         a broker may close the connection."""

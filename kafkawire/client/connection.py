@@ -7,7 +7,7 @@ import socket
 import struct
 from typing import Any
 
-from kafkawire.client.errors import ClientError, Closed, check
+from kafkawire.client.errors import ClientError, Closed, NoAnswer, check
 from kafkawire.codec.compile import decode, decoder, encode
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import DecodeError
@@ -30,11 +30,12 @@ class ClientConnection:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
+        self._has_own = False  # has answered a request of kafkawire's own
         try:
             self._socket = socket.create_connection((host, port), connect_timeout_s)
         except OSError as error:
             reason = error.strerror or str(error)
-            raise ClientError(f"cannot connect to {self.address}: {reason}") from None
+            raise NoAnswer(f"cannot connect to {self.address}: {reason}") from None
         try:
             self._learn_versions()
         except ClientError:
@@ -75,12 +76,16 @@ class ClientConnection:
         """Send a request of kafkawire's own API, which ApiVersions does not list: any other broker
         closes the connection."""
         try:
-            return self._exchange(key, OWN[key].max_version, message)
+            answer = self._exchange(key, OWN[key].max_version, message)
         except Closed:
+            if self._has_own:
+                raise
             raise ClientError(
                 f"the broker at {self.address} closed the connection instead of answering "
                 f"{OWN[key].name}: it is not kafkawire, or an older version"
             ) from None
+        self._has_own = True
+        return answer
 
     def _learn_versions(self) -> None:
         from kafkawire.messages.api_versions import ApiVersionsRequest
@@ -103,7 +108,7 @@ class ClientConnection:
             self._socket.sendall(struct.pack(">i", len(body)) + body)
         except TimeoutError:
             limit = f"{self._socket.gettimeout():g} s"
-            raise ClientError(f"{self.address} did not take {spec.name} in {limit}") from None
+            raise NoAnswer(f"{self.address} did not take {spec.name} in {limit}") from None
         except OSError as error:
             raise Closed(f"the connection to {self.address} failed: {error}") from None
 
@@ -114,7 +119,7 @@ class ClientConnection:
             frame = self._receive(struct.unpack(">i", self._receive(4))[0])
         except TimeoutError:
             limit = f"{self._socket.gettimeout():g} s"
-            raise ClientError(f"{self.address} did not answer {name} in {limit}") from None
+            raise NoAnswer(f"{self.address} did not answer {name} in {limit}") from None
         except OSError as error:
             raise Closed(f"the connection to {self.address} failed: {error}") from None
         try:

@@ -13,6 +13,10 @@ class Closed(ClientError):
     """The connection failed, or the broker closed it instead of answering."""
 
 
+class NoAnswer(ClientError):
+    """The broker did not accept a connection, or did not answer in time."""
+
+
 class BrokerError(ClientError):
     """The broker answered with an error code."""
 

@@ -11,12 +11,14 @@ import heapq
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import ClientError
+from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.fetching import PART_BYTES, fetch, sound_records
-from kafkawire.client.offsets import READ_UNCOMMITTED, Partition
+from kafkawire.client.offsets import READ_UNCOMMITTED, Partition, leaders
 from kafkawire.codec.batches import Record
+from kafkawire.codec.errors import ErrorCode
 
 BUFFERED_BYTES = 64 << 20
 """Fetched bytes of all partitions together; a batch that is larger than its share comes whole."""
@@ -41,6 +43,17 @@ class OffsetSpan:
 
 
 Item = tuple[Partition, Record]
+NO_LEADER = -1
+
+
+class OutagePolicy(Protocol):
+    """Waits for a broker that does not answer; implemented by kafkawire.cli.shared.outage."""
+
+    def failed(self, error: ClientError) -> None:
+        """Wait and connect again. Raises the error if it will not pass."""
+
+    def succeeded(self) -> None:
+        """The broker has answered."""
 
 
 class MergedReader:
@@ -74,20 +87,61 @@ class MergedReader:
             if span.end is not None:
                 span.position = max(span.position, span.end)
 
-    def follow(self) -> Iterator[Item]:
-        """Yield records without end; merges what arrives in one round over the partitions."""
+    def read_through(self, outage: OutagePolicy) -> Iterator[Item]:
+        """Yield the records as `read` does, and continue after an outage."""
+        while True:
+            try:
+                for item in self.read():
+                    yield item
+                    outage.succeeded()
+                return
+            except ClientError as error:
+                self._outlast(outage, error)
+
+    def follow(self, outage: OutagePolicy | None = None) -> Iterator[Item]:
+        """Yield records without end; merges what arrives in one round over the partitions. After
+        an outage it continues at the next offset; without `outage` it raises ClientError."""
         while True:
             started = time.monotonic()
-            wait_ms = max(1, WAIT_MS // max(1, len(self.spans)))
-            arrived: list[list[Item]] = []
-            for partition, span in sorted(self.spans.items()):
-                found, after = self._once(partition, span.position, wait_ms)
-                arrived.append(found)
-                if not found:
-                    span.position = after
+            try:
+                arrived = self._round()
+            except ClientError as error:
+                if outage is None:
+                    raise
+                self._outlast(outage, error)
+                continue
+            if outage is not None:
+                outage.succeeded()
             yield from self._emitted(arrived)
             if not any(arrived) and time.monotonic() - started < WAIT_MS / 2000:
                 time.sleep(WAIT_MS / 1000)  # nothing but errors or empty answers without waiting
+
+    def _round(self) -> list[list[Item]]:
+        """Fetch once from each partition. The position of one with records moves when they are
+        emitted, so a round that fails loses none."""
+        wait_ms = max(1, WAIT_MS // max(1, len(self.spans)))
+        arrived: list[list[Item]] = []
+        for partition, span in sorted(self.spans.items()):
+            found, after = self._once(partition, span.position, wait_ms)
+            arrived.append(found)
+            if not found:
+                span.position = after
+        return arrived
+
+    def _outlast(self, outage: OutagePolicy, error: ClientError) -> None:
+        """Wait until the leaders of all partitions are known again."""
+        while True:
+            outage.failed(error)
+            try:
+                led_by = leaders(self._cluster, {topic for topic, _ in self.spans})
+                for partition, span in self.spans.items():
+                    span.node = led_by.get(partition, NO_LEADER)
+                    if span.node == NO_LEADER:
+                        where = f"{partition[0]}:{partition[1]}"
+                        raise BrokerError(where, ErrorCode.LEADER_NOT_AVAILABLE)
+                return
+            except ClientError as again:
+                error = again
 
     def _emitted(self, arrived: list[list[Item]]) -> Iterator[Item]:
         for item in heapq.merge(*arrived, key=lambda item: (item[1].timestamp, item[0])):

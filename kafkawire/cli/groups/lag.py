@@ -11,13 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.outage import Outage
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json, print_json_line
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.units import ago, count, parse_duration
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import BrokerError
+from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.groups import list_groups
 from kafkawire.client.lag import GroupLag, PartitionLag, lag_of, total
 from kafkawire.codec.errors import ErrorCode
@@ -69,8 +70,16 @@ def lag(
         fail(error, 2)
     with connected(server) as cluster, suppress(KeyboardInterrupt):
         before: tuple[float, Lags] | None = None
+        outage = Outage(cluster)
         while True:
-            found = _read(cluster, groups or [])
+            try:
+                found = _read(cluster, groups or [])
+            except ClientError as error:
+                if not watch:
+                    raise
+                outage.failed(error)
+                continue
+            outage.succeeded()
             at, lags = time.monotonic(), {_name(each): each.totals().lag for each in found}
             changes = None if before is None else _changes(lags, before[1], at - before[0])
             if as_json:

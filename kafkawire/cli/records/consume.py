@@ -21,6 +21,7 @@ from kafkawire.cli.records.filters import Filter, filters_of
 from kafkawire.cli.records.tail import MAX_TAIL, narrow
 from kafkawire.cli.records.text import FORMAT_HELP, RecordError, as_json, format_of
 from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.outage import Outage
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json_line
 from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Server, not_empty
@@ -186,8 +187,9 @@ def consume(
 ) -> None:
     """Print the values of a topic's records, merged by timestamp over partitions.
 
-    Ends at the log end offsets of the start, unless --follow is given. Several filters must all
-    match; --tail counts records before they are filtered.
+    Ends at the log end offsets of the start, unless --follow is given, which also continues at the
+    next offset after a restart of the broker. Several filters must all match; --tail counts records
+    before they are filtered.
 
     Examples:
 
@@ -211,8 +213,9 @@ def consume(
         if chosen.tail is not None:
             narrow(cluster, spans, chosen.tail, chosen.isolation)
         reader = MergedReader(cluster, spans, isolation=chosen.isolation)
+        outage = Outage(cluster) if follow else None
         try:
-            _print_all(_items(reader, follow), filters, at_most, show, flush=follow)
+            _print_all(_items(reader, outage), filters, at_most, show, flush=follow)
         except KeyboardInterrupt:  # the usual way out of --follow
             pass
         except BrokenPipeError:  # `| head` has closed the pipe
@@ -291,10 +294,13 @@ def _print_value(place: Partition, record: Record) -> None:
     print("" if value is None else bytes(value).decode("utf-8", "replace"))
 
 
-def _items(reader: MergedReader, follow: bool) -> Iterator[Item]:
-    yield from reader.read()
-    if follow:
-        yield from reader.follow()
+def _items(reader: MergedReader, outage: Outage | None) -> Iterator[Item]:
+    """Yield the records up to the ends; with `outage` also those that arrive later."""
+    if outage is None:
+        yield from reader.read()
+    else:
+        yield from reader.read_through(outage)
+        yield from reader.follow(outage)
 
 
 def _print_all(

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kafkawire.cli.shared.outage import Outage
 from kafkawire.cli.shared.outcomes import connected, fail_unless
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, not_empty
@@ -17,6 +18,7 @@ from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.units import count, duration_ms, size
 from kafkawire.cli.tier.commands import send_command
+from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.objectstore.url import parse_tier
 
@@ -51,12 +53,12 @@ def scrub(
         fail("--skip-lost changes data: use it together with --repair", 2)
     with connected(server) as cluster:
         answer = send_command(cluster, "scrub", repair=repair, deep=deep, skip_lost=skip_lost)
+        outage = Outage(cluster)
         with bars() as progress:
             while answer["state"] == "scrubbing":
                 if answer["what"]:
                     progress(answer["what"], answer["done"], answer["of"])
-                time.sleep(WATCH_S)
-                answer = send_command(cluster, "scrub", watch=True)
+                answer = _next(cluster, outage, "scrub")
         if answer["state"] != "done":
             raise ClientError(
                 f"tier scrub: {answer.get('error', 'the broker was restarted; run it again')}"
@@ -67,6 +69,19 @@ def scrub(
             _show_scrub(answer)
         findings = answer["findings"]
         fail_unless(all(each["action"] for each in findings) and (repair or not findings))
+
+
+def _next(cluster: Cluster, outage: Outage, job: str) -> dict[str, Any]:
+    """Return the state of a job after a while, also if the broker is restarted meanwhile."""
+    time.sleep(WATCH_S)
+    while True:
+        try:
+            answer = send_command(cluster, job, watch=True)
+        except ClientError as error:
+            outage.failed(error)
+        else:
+            outage.succeeded()
+            return answer
 
 
 def _show_scrub(report: dict[str, Any]) -> None:
@@ -129,12 +144,12 @@ def move(
 
     with connected(server) as cluster:
         answer = send_command(cluster, "move", to=to, skip_lost=skip_lost)
+        outage = Outage(cluster)
         with bars() as progress:
             while answer["state"] == "copying":
                 total = answer["bytes"] + answer["left_bytes"]
                 progress(f"bytes to {answer['to']}", answer["bytes"], total)
-                time.sleep(WATCH_S)
-                answer = send_command(cluster, "move", watch=True)
+                answer = _next(cluster, outage, "move")
         if as_json:
             print_json(answer)
         else:
