@@ -21,6 +21,8 @@ from kafkawire.cli.shared.parameters import (
 from kafkawire.cli.shared.tables import print_table
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from kafkawire.spark.audit.verdict import PartitionReport, TableReport
 
 NOTED_PLACES = 3
@@ -31,7 +33,12 @@ PROBLEMS_PRINTED = 50
 
 def audit(
     table: Annotated[
-        str, typer.Argument(metavar="TABLE", help="Table to audit: a path or s3://BUCKET/PREFIX.")
+        str,
+        typer.Argument(
+            metavar="TABLE",
+            callback=not_empty,
+            help="Table to audit: a path or s3://BUCKET/PREFIX.",
+        ),
     ],
     source: Annotated[
         str,
@@ -61,7 +68,7 @@ def audit(
     """
     from kafkawire.cli.shared.progress import bars
     from kafkawire.spark.audit import job
-    from kafkawire.spark.audit.through import through_spark
+    from kafkawire.spark.audit.through import through_new_spark
     from kafkawire.spark.model.source import SourceError
     from kafkawire.spark.pipeline.preflight import check_source
     from kafkawire.spark.session import open_session
@@ -71,11 +78,11 @@ def audit(
         if against is not None:
             check_source(replace(against, fail_on_data_loss=False))
         with bars() as progress:
-            spark = open_session(master, app_name="kafkawire audit", progress=progress)
-            try:
-                report, _ = job.audit(table, through_spark(spark, progress), against, progress)
-            finally:
-                spark.stop()
+
+            def opening() -> SparkSession:
+                return open_session(master, app_name="kafkawire audit", progress=progress)
+
+            report, _ = job.audit(table, through_new_spark(opening, progress), against, progress)
     except SourceError as error:
         fail(error, 2)
     except KeyboardInterrupt:

@@ -65,6 +65,20 @@ def through_spark(spark: SparkSession, progress: Progress = silent) -> Through:
     return through
 
 
+def through_new_spark(opening: Callable[[], SparkSession], progress: Progress = silent) -> Through:
+    """Run as a Spark job of a new session, which is opened once the files are listed and stopped
+    afterwards: a table that cannot be audited is reported before that. Raises SourceError."""
+
+    def through(listed: ListedTable) -> Iterable[tuple[Any, ...]]:
+        spark = opening()
+        try:
+            return list(through_spark(spark, progress)(listed))
+        finally:
+            spark.stop()
+
+    return through
+
+
 def _judged(spark: SparkSession, listed: ListedTable, done: Callable[[int], None]) -> DataFrame:
     """Yield findings on files, and a judgement for each partition with rows."""
     cores = max(1, spark.sparkContext.defaultParallelism)

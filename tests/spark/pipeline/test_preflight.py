@@ -111,6 +111,30 @@ def test_unreachable_source_is_reported_before_spark_is_started(
     assert result.stderr == sentence
 
 
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ("nowhere", "nowhere: there is no table, or it has no Parquet file"),
+        ("empty", "empty: there is no table, or it has no Parquet file"),
+        ("file", "file: there is no table, or it has no Parquet file"),
+        ("s3://", "'' in 's3://' is no bucket"),
+        ("gs://bucket/table", "'gs://bucket/table'"),
+        ("", "TABLE"),
+    ],
+)
+def test_audit_of_a_missing_table_is_reported_before_spark_is_started(
+    table: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "open_session", None)  # is not called
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    result = CliRunner().invoke(app, ["pipeline", "audit", table])
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert sentence in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "sentence"),
