@@ -21,16 +21,9 @@ from tempfile import mkdtemp
 import psutil
 
 from tests.kit.jvm import SHORT_LIVED
+from tests.kit.ports import free_ports
 
 START_LIMIT_S = 120.0
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(s.getsockname()[1]) for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 def write_properties(folder: Path) -> tuple[Path, str]:

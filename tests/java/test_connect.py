@@ -11,11 +11,11 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from tests.java.apache import free_ports
 from tests.java.brokers import OwnBroker, create_topics
 from tests.java.children import JavaChild
 from tests.java.committed import CommittedReader, read_all
 from tests.java.conftest import Program
+from tests.kit.ports import free_port
 from tests.real.members import wait_for
 
 TASKS = 2
@@ -25,7 +25,7 @@ class Worker:
     """One worker of a Connect cluster, with its REST interface."""
 
     def __init__(self, program: Program, folder: Path, bootstrap: str, group: str) -> None:
-        (port,) = free_ports(1)
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         settings = folder / f"worker-{port}.properties"
         settings.write_text("".join(f"{k}={v}\n" for k, v in self._settings(bootstrap, group)))

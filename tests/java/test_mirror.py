@@ -16,10 +16,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from tests.java.apache import free_ports
 from tests.java.brokers import OwnBroker, create_topics, run_broker
 from tests.java.committed import CommittedReader, read_all
 from tests.java.conftest import Program
+from tests.kit.ports import free_port
 from tests.real.conftest import OTHER_BROKER
 from tests.real.members import wait_for
 
@@ -38,7 +38,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[OwnBroker, OwnBroker]]:
 
 
 def write_properties(folder: Path, source: str, target: str, topic: str) -> Path:
-    (port,) = free_ports(1)
+    port = free_port()
     settings = {
         "clusters": "source, target",
         "source.bootstrap.servers": source,

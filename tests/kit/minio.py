@@ -15,7 +15,6 @@ import fcntl
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -28,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.kit.ports import free_port
 
 MODULE = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
 IMAGE = "minio/minio"
@@ -185,7 +186,7 @@ def _container() -> Iterator[Minio]:
 def _process(program: str, folder: Path) -> Iterator[Minio]:
     folder.mkdir(parents=True, exist_ok=True)
     for _ in range(3):  # another process may take the port in between
-        endpoint = f"127.0.0.1:{_free_port()}"
+        endpoint = f"127.0.0.1:{free_port()}"
         with (folder / "server.log").open("wb") as log:
             child = subprocess.Popen(
                 [program, "server", "--quiet", "--address", endpoint,
@@ -211,11 +212,6 @@ def _die_with_parent() -> None:
     import ctypes
 
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def _answers_in_time(endpoint: str, child: subprocess.Popen[bytes] | None = None) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.kit.ports import free_port
 
 _databases = itertools.count()
 
@@ -36,12 +37,6 @@ def _as_server(command: list[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def postgres() -> Iterator[str]:
     """The URL of a running server, without the name of a database."""
@@ -54,7 +49,7 @@ def postgres() -> Iterator[str]:
     folder = tempfile.mkdtemp(prefix="kafkawire-pg-")
     if os.geteuid() == 0:
         shutil.chown(folder, "postgres")
-    data, port = f"{folder}/data", _free_port()
+    data, port = f"{folder}/data", free_port()
     ctl = [str(programs / "pg_ctl"), "-D", data, "-w"]
     # fsync=off: these tests check statements, not the server's durability.
     options = f"-p {port} -c listen_addresses=127.0.0.1 -k {folder} -c fsync=off"

@@ -18,6 +18,7 @@ from kafkawire.server.connection import Connection
 from kafkawire.server.host import Host
 from kafkawire.server.listener import ClientProtocol
 from kafkawire.server.slow import Sweeper
+from tests.kit.ports import free_port
 from tests.trials.context import Context
 from tests.trials.kill.world import Topic
 from tests.trials.starve import groups, limit, storms, trial
@@ -142,7 +143,7 @@ async def test_lost_commits_are_reported(context: Context) -> None:
 @asynccontextmanager
 async def at_limit(context: Context) -> AsyncIterator[AtLimit]:
     """Run the checks of `max.connections` against a broker in this process."""
-    monitor = limit.free_port()
+    monitor = free_port()
     settings = {"max_connections": str(OPEN), "metrics_listener": f"127.0.0.1:{monitor}"}
     async with in_process(context.folder / "data", **settings) as victim:
         yield AtLimit(context, victim, monitor, OPEN)

@@ -26,7 +26,8 @@ from typing import Any
 import psutil
 
 from tests.kit.jvm import spark_options
-from tests.kit.minio import _die_with_parent, _free_port
+from tests.kit.minio import _die_with_parent
+from tests.kit.ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent.parent
 READY_WITHIN_S = 180.0
@@ -50,8 +51,8 @@ class Cluster:
 
     folder: Path
     environ: Mapping[str, str]
-    port: int = field(default_factory=_free_port)
-    web_port: int = field(default_factory=_free_port)
+    port: int = field(default_factory=free_port)
+    web_port: int = field(default_factory=free_port)
     master: psutil.Popen | None = None
     workers: list[psutil.Popen] = field(default_factory=list)
 

@@ -16,7 +16,8 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from tests.kit.jars import catalog_jars, table_jars
 from tests.kit.jvm import SHORT_LIVED
-from tests.kit.minio import SECRET, USER, _die_with_parent, _free_port
+from tests.kit.minio import SECRET, USER, _die_with_parent
+from tests.kit.ports import free_port
 
 MAIN = "org.apache.iceberg.rest.RESTCatalogServer"
 READY_WITHIN_S = 60.0
@@ -39,7 +40,7 @@ def s3_properties(endpoint: str) -> dict[str, str]:
 @contextlib.contextmanager
 def rest_catalog(folder: Path, endpoint: str) -> Iterator[str]:
     """Run a server over SQLite in `folder`, with the MinIO at `endpoint`; yield its URI."""
-    port = _free_port()
+    port = free_port()
     said = {
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
         "uri": f"jdbc:sqlite:{folder}/catalog.db",

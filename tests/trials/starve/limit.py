@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 from kafkawire.messages.metadata import MetadataRequest
 from tests.kit.hostile import HalfOpen
+from tests.kit.ports import free_port
 from tests.trials.context import Context
 from tests.trials.link import LOST, Link, Unanswered
 from tests.trials.process import Victim, report_log
@@ -27,12 +27,6 @@ LIMIT, BEYOND, LEAVING = 40, 15, 5
 CLOSED_WITHIN_S = 10.0
 TAKEN_WITHIN_S = 40.0
 """A connection without a request may be closed after 10 s; a loaded machine is slower."""
-
-
-def free_port() -> int:
-    """A port of this machine that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 async def metric(port: int, name: str) -> float:
