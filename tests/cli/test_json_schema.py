@@ -1,0 +1,154 @@
+"""The JSON of every command: one document, or a line for each item of a stream; one schema.
+
+Covers: kafkawire.cli.shared.output.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from kafkawire.cli.app import app
+from kafkawire.testing.process import BrokerProcess
+from tests.cli.test_wrong_arguments import COMMANDS
+from tests.kit.cli import no_environment, produce, run  # noqa: F401  (a fixture, by name)
+
+CASES: dict[str, str] = {
+    "topics create": "made",
+    "topics add-partitions": "made --total 2",
+    "topics list": "",
+    "topics describe": "t",
+    "topics copy": "t copied",
+    "topics delete-records": "copied --before-offset 1 --yes",
+    "topics delete": "made",
+    "configs set": "retention.ms=86400000 --topic t",
+    "configs describe": "--topic t",
+    "configs unset": "retention.ms --topic t",
+    "cluster describe": "",
+    "consume": "t --group g",
+    "groups list": "",
+    "groups describe": "g",
+    "groups lag": "--partitions",
+    "groups why": "g --observe 0s",
+    "groups reset-offsets": "g --topic t --to-earliest",
+    "offsets describe": "t --group g",
+    "offsets validate": "t",
+    "offsets stats": "t",
+    "offsets delete": "g --topic t:0",
+    "groups delete": "g",
+    "transactions list": "",
+    "transactions describe": "x",
+    "transactions hanging": "--broker 1",
+    "transactions abort": "t:0 --start-offset 7",
+    "tier pause": "",
+    "tier resume": "",
+    "tier status": "--all",
+    "tier why": "--all",
+    "tier cost": "",
+    "tier estimate": "--rate 1000",
+    "tier scrub": "",
+    "tier move": "--to {folder}/other",
+    "backup": "{folder}/saved --data {data}",
+    "version": "",
+}
+"""Arguments of each command, in an order in which each succeeds, while a broker runs."""
+STOPPED = {
+    "metadata version": "--data {data}",
+    "offsets metrics": "--source {data}",
+    "fsck": "--data {data}",
+    "offsets convert": "--data {data} --to sql",
+    "dump": "{journal}",
+    "restore": "{folder}/saved --data {folder}/restored",
+}
+"""Those that read the folder of a stopped broker."""
+INPUT = {"produce"}
+"""Commands whose --json is the form of their input."""
+SPARK = {f"pipeline {name}" for name in ("audit", "compact", "query", "replay", "report", "run")}
+"""Commands that start Spark: tests/spark reads their JSON."""
+ELSEWHERE = {"tier restore"}
+"""Needs a manifest in the tier, which is written later: tests/tiering/restore reads its JSON."""
+STREAMS = {"consume", "dump"}
+FAILING = {"groups delete", "tier scrub"}
+"""Commands that report something wrong here, in JSON and by exit code 1."""
+NAMED = {"files", "configs", "requests", "errors"}
+"""Objects whose keys are names of files, settings, HTTP methods and errors of a service."""
+KEY = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+NUMBER = re.compile(r"(.*_)?(ms|bytes|offset|offsets|records|lag)|log_start|log_end")
+"""Names of what is a number, exact to the unit; null if it is not known."""
+
+
+def with_json() -> set[str]:
+    return {
+        " ".join(path)
+        for path, command in COMMANDS.items()
+        if any("--json" in parameter.opts for parameter in command.params)
+    }
+
+
+def test_every_command_with_json_has_a_case() -> None:
+    assert {*CASES, *STOPPED, *INPUT, *SPARK, *ELSEWHERE} == with_json()
+
+
+def wrong(value: Any, where: str = "") -> Iterator[str]:
+    """Yield what is not of the schema: keys that are not snake_case, numbers as text."""
+    if isinstance(value, list):
+        for each in value:
+            yield from wrong(each, where)
+    if isinstance(value, dict):
+        for key, below in value.items():
+            at = f"{where}.{key}"
+            if not KEY.fullmatch(key) and where.rpartition(".")[2] not in NAMED:
+                yield f"{at} is not snake_case"
+            if NUMBER.fullmatch(key) and isinstance(below, str):
+                yield f"{at} is {below!r}"
+            yield from wrong(below, at)
+
+
+def documents(name: str, words: str, server: str | None) -> list[Any]:
+    line = [*name.split(), *words.split(), "--json"]
+    if server is not None and any(p.name == "server" for p in COMMANDS[tuple(name.split())].params):
+        line += ["--server", server]
+    result = run(app, line)
+    about = f"{line}: {result.stdout}{result.stderr}{result.exception!r}"
+    assert result.exit_code in ((0, 1) if name in FAILING else (0,)), about
+    if name in STREAMS:
+        return [json.loads(each) for each in result.stdout.splitlines()]
+    return [json.loads(result.stdout)]
+
+
+@pytest.mark.real
+def test_json_has_one_schema(tmp_path: Path) -> None:
+    found: dict[str, list[str]] = {}
+    data = tmp_path / "data"
+    names = {"folder": str(tmp_path), "data": str(data)}
+    settings = {
+        "group.initial.rebalance.delay.ms": "0",
+        "tier.url": f"{tmp_path}/tier",
+        "journal.roll.ms": "100",
+    }
+    with BrokerProcess(data, settings=settings) as broker:
+        produce(broker.bootstrap, "t", {0: 5})
+        transaction = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "x"})
+        transaction.init_transactions(30)
+        transaction.begin_transaction()
+        transaction.produce("t", b"v", partition=0)
+        transaction.commit_transaction(30)
+        transaction.begin_transaction()
+        transaction.produce("t", b"open", partition=0)
+        transaction.flush(30)
+        for name, words in CASES.items():
+            made = documents(name, words.format(**names), broker.bootstrap)
+            assert made, name
+            found[name] = list(wrong(made))
+    names["journal"] = str(min((data / "brokers" / "1" / "journals").glob("*.journal")))
+    for name, words in STOPPED.items():
+        made = documents(name, words.format(**names), None)
+        assert made, name
+        found[name] = list(wrong(made))
+    assert {name: each for name, each in found.items() if each} == {}
