@@ -70,7 +70,7 @@ STOPPED = {
 INPUT = {"produce"}
 """Commands whose --json is the form of their input."""
 SPARK = {f"pipeline {name}" for name in ("audit", "compact", "query", "replay", "report", "run")}
-"""Commands that start Spark: tests/spark reads their JSON."""
+"""Commands about tables: tests/spark and tests/cli/test_pipeline_report.py read some of it."""
 ELSEWHERE = {"tier restore"}
 """Needs a manifest in the tier, which is written later: tests/tiering/restore reads its JSON."""
 STREAMS = {"consume", "dump"}

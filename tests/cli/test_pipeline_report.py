@@ -110,6 +110,7 @@ def test_long_tables_are_truncated_and_times_formatted(capsys: pytest.CaptureFix
         0,
         ROWS_PRINTED,
     )
+    assert reported["tables"]["lag"][0] == {"group_id": "g0", "deleted_ms": 0}
 
 
 def test_lines_for_each_partition_are_shown_on_request(

@@ -174,7 +174,7 @@ def show(made: Report, files: list[str], out: str, as_json: bool, verbose: bool 
                 "problems": made.problems,
                 "sentences": made.sentences,
                 "files": files,
-                "tables": {table.name: _rows(table) for table in tables},
+                "tables": {table.name: _exact_rows(table) for table in tables},
             }
         )
         return
@@ -203,9 +203,15 @@ def without_empty_internal(data: pa.Table) -> pa.Table:
     return data.filter(pc.invert(pc.and_(internal, pc.equal(data["records"], 0))))
 
 
-def _rows(table: ReportTable) -> list[dict[str, Any]]:
-    """Rows to show, limited in number, with times as text."""
+def _exact_rows(table: ReportTable) -> list[dict[str, Any]]:
+    """Return the rows to show, limited in number."""
     rows: list[dict[str, Any]] = table.data.slice(0, ROWS_PRINTED).select(table.shown).to_pylist()
+    return rows
+
+
+def _rows(table: ReportTable) -> list[dict[str, Any]]:
+    """Return the rows to show, with times as text."""
+    rows = _exact_rows(table)
     for row in rows:
         for name, value in row.items():
             if name.endswith("_ms") and name != "max_late_ms" and value is not None:
