@@ -19,7 +19,7 @@ from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Json, Wide
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import TableColumn, print_table
-from kafkawire.cli.shared.units import count, size
+from kafkawire.cli.shared.units import size
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.fsck.check import check
 from kafkawire.log.fsck.report import FsckReport
@@ -37,6 +37,7 @@ from kafkawire.metadata import pairing
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.offsets.storage.open import ROCKSDB, SQL, holds_rocks, open_storage
+from kafkawire.plural import count
 from kafkawire.progress import Progress
 
 

@@ -54,6 +54,7 @@ from kafkawire.log.segments.store.warm_reader import WarmReader
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 from kafkawire.metadata.store import Metadata
 from kafkawire.offsets.catalog.port import SegmentCatalog
+from kafkawire.plural import count
 
 logger = logging.getLogger(__name__)
 
@@ -299,7 +300,7 @@ class Log:
             numbers = set(self.partitions)
         elif numbers:
             logger.warning(
-                "unclean shutdown: raising the leader epoch of %d partitions", len(numbers)
+                "unclean shutdown: raising the leader epoch of %s", count(len(numbers), "partition")
             )
             await self._metadata.bump_leader_epochs(sorted(numbers))
         for number in numbers:

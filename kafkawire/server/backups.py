@@ -21,6 +21,7 @@ from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import StoreError
+from kafkawire.plural import count
 from kafkawire.tiering.backups import read_index, store_backup
 from kafkawire.tiering.store.port import ObjectStore
 
@@ -103,7 +104,10 @@ class ScheduledBackups:
             await submit("files", _remove, folder)
         self.last_ms = created_ms
         logger.info(
-            "backup %s stored in %s: %d files", made.name, self._config.backup_url, len(made.files)
+            "backup %s stored in %s: %s",
+            made.name,
+            self._config.backup_url,
+            count(len(made.files), "file"),
         )
 
     def _failed(self, failure: Exception) -> float:

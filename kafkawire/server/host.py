@@ -25,6 +25,7 @@ from kafkawire.handlers.table import Api, Handler, serve_all
 from kafkawire.log.io.disk import untouched_memory
 from kafkawire.log_lines import LineLimit
 from kafkawire.messages.registry import request_class, response_class
+from kafkawire.plural import count
 from kafkawire.server.memory import Memory
 from kafkawire.server.slow import Sweeper
 
@@ -283,10 +284,10 @@ class Host:
         wanted = self.broker.config.max_connections
         few = self._descriptors < wanted
         logger.warning(
-            "%d connections are open, %s: closed %d new connections; %s",
+            "%d connections are open, %s: closed %s; %s",
             len(self.connections),
             "the most that the file descriptor limit allows" if few else "max.connections",
-            self._refused,
+            count(self._refused, "new connection"),
             "raise the limit (ulimit -n)"
             if few
             else "raise it, or find the client that opens so many",

@@ -25,6 +25,7 @@ from typing import Protocol
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.ports import Env
 from kafkawire.objectstore.backoff import wait_s
+from kafkawire.plural import count
 from kafkawire.transactions.machine.decision import SendMarkers
 from kafkawire.transactions.machine.transaction import TopicPartition
 
@@ -161,9 +162,9 @@ class MarkerSender:
             self._wake(leader.broker)
         if gone:
             logger.warning(
-                "transactional id %s: %d partitions of its transaction are gone, no markers are "
-                "written to them: %s",
-                work.transactional_id, len(gone), sorted(gone)[:5],
+                "transactional id %s: no markers are written to %s of its transaction, deleted "
+                "meanwhile: %s",
+                work.transactional_id, count(len(gone), "partition"), sorted(gone)[:5],
             )  # fmt: skip
             report(work, gone)
 
@@ -209,8 +210,8 @@ class MarkerSender:
         except (KafkaError, OSError) as error:
             self._failures[broker] = self._failures.get(broker, 0) + 1
             logger.warning(
-                "broker %d did not answer %d transaction markers, they are sent again: %s",
-                broker, len(sent), error,
+                "broker %d did not answer %s, sending again: %s",
+                broker, count(len(sent), "transaction marker"), error,
             )  # fmt: skip
             results = [{} for _ in sent]
         else:

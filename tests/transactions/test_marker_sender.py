@@ -123,7 +123,7 @@ async def test_a_partition_that_is_gone_is_reported(
     cluster.leaders = {T1: None}
     sender.send(work(T0, T1), reports.take)
     assert reports.got == [("T", {T1: None})]
-    assert "1 partitions of its transaction are gone" in caplog.text
+    assert "written to 1 partition of its transaction" in caplog.text
     await spin()
     assert reports.got[1:] == [("T", {T0: OK})]
 

@@ -30,7 +30,6 @@ from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Data, Json, Metadata, Server
 from kafkawire.cli.shared.paths import check_metadata_url
-from kafkawire.cli.shared.units import count
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch
@@ -40,6 +39,7 @@ from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.metadata import copying, schema
 from kafkawire.metadata.store import MetadataError
+from kafkawire.plural import count
 
 FORMAT = 1
 MANIFEST = "manifest.json"

@@ -25,13 +25,13 @@ from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Data, Json, Metadata
 from kafkawire.cli.shared.paths import check_metadata_url, refuse_full
-from kafkawire.cli.shared.units import count
 from kafkawire.client.errors import ClientError
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.metadata import copying
 from kafkawire.metadata.store import MetadataError
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.url import parse_tier
+from kafkawire.plural import count
 from kafkawire.tiering.backups import fetch_backup, read_index
 from kafkawire.tiering.store.process import StoreProcess
 

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 from kafkawire.cli.shared.data_folder import check_sqlite, node_ids
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.progress import bars
-from kafkawire.cli.shared.units import count
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import real_env
@@ -54,6 +53,7 @@ from kafkawire.offsets.storage.open import (
     rocks_damaged,
     rocks_folder,
 )
+from kafkawire.plural import count
 from kafkawire.progress import Progress
 
 if TYPE_CHECKING:

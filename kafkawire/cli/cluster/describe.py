@@ -13,8 +13,9 @@ from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, BrokerOrFolder, Json, Server, Wide
 from kafkawire.cli.shared.source import folder_or_server
 from kafkawire.cli.shared.tables import TableColumn, print_table
-from kafkawire.cli.shared.units import count, size
+from kafkawire.cli.shared.units import size
 from kafkawire.client.errors import ClientError
+from kafkawire.plural import count
 
 LIVE = 1
 STORED = (

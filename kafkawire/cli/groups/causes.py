@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kafkawire.cli.shared.partitions import partition_text, partitions_text
-from kafkawire.cli.shared.units import ago, count, duration_ms
+from kafkawire.cli.shared.units import ago, duration_ms
 from kafkawire.client.lag import GroupLag, LagTotals, PartitionLag
 from kafkawire.client.offsets import Partition
+from kafkawire.plural import count
 
 IDLE_MS = 60_000
 """Commits this much older than the observation, with records left to read, are reported: consumers

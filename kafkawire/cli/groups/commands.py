@@ -15,12 +15,12 @@ from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Groups, Json, Server, Wide
 from kafkawire.cli.shared.partitions import partitions_text
 from kafkawire.cli.shared.tables import TableColumn, print_table
-from kafkawire.cli.shared.units import count
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.groups import describe_group
 from kafkawire.client.groups import list_groups as groups_of
 from kafkawire.client.offsets import LATEST, Partition, committed, leaders, list_offsets
+from kafkawire.plural import count
 
 STATES = (
     "Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Assigning", "Reconciling",

@@ -24,12 +24,12 @@ from kafkawire.cli.shared.outcomes import connected, error_text, report
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT64, LOCAL, Json, Server, Wide
 from kafkawire.cli.shared.partitions import parse_partitions, select
-from kafkawire.cli.shared.units import count
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.groups import describe_group
 from kafkawire.client.offsets import Partition, commit, committed
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.plural import count
 
 INACTIVE = ("Empty", "Dead")
 """States of a group whose offsets can be committed without being a member."""

@@ -30,7 +30,7 @@ from kafkawire.cli.shared.parameters import (
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.source import parse_source
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.cli.shared.units import count
+from kafkawire.plural import count
 
 if TYPE_CHECKING:
     from kafkawire.spark.model.source import Source

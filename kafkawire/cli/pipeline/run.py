@@ -16,7 +16,7 @@ from kafkawire.cli.shared.output import fail, print_json, print_json_line
 from kafkawire.cli.shared.parameters import Json, not_empty
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.cli.shared.units import count
+from kafkawire.plural import count
 from kafkawire.spark.model.source import SourceError
 
 if TYPE_CHECKING:

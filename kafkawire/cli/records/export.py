@@ -25,10 +25,10 @@ from kafkawire.cli.shared.parameters import COMMITTED, LOCAL, Isolation, Server
 from kafkawire.cli.shared.partitions import parse_partitions
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.times import parse_time
-from kafkawire.cli.shared.units import count
 from kafkawire.client.errors import ClientError
 from kafkawire.client.merging import MergedReader
 from kafkawire.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
+from kafkawire.plural import count
 from kafkawire.progress import Progress
 
 ISOLATION_LEVELS = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}

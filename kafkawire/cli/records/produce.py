@@ -17,13 +17,13 @@ from kafkawire.cli.shared.options import OptionError, parse_choice, split_pair
 from kafkawire.cli.shared.outcomes import connected, fail_unless
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Server, not_empty
-from kafkawire.cli.shared.units import count
 from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import Partition, leaders
 from kafkawire.client.producer import Failure, Producer
 from kafkawire.codec.batches import Record
 from kafkawire.codec.compression import CODEC_NAMES
 from kafkawire.codec.murmur2 import key_partition
+from kafkawire.plural import count
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 MAX_SHOWN = 10

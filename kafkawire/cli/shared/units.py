@@ -72,11 +72,6 @@ def ago(at_ms: int | None, now_ms: int) -> str:
     return "never" if not at_ms else f"{duration_ms(now_ms - at_ms)} ago"
 
 
-def count(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun: "1 group", "2 groups", "1,000 entries" (plural given)."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
 def parse_duration(option: str, text: str) -> int:
     """Parse `30s`, `1h30m`, `500ms`, `2d` or ISO 8601 `P1DT2H` into milliseconds. OptionError."""
     value = text.strip()

@@ -14,10 +14,11 @@ from kafkawire.cli.shared.outcomes import connected, fail_unless
 from kafkawire.cli.shared.output import print_json
 from kafkawire.cli.shared.parameters import LOCAL, EachPartition, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import TableColumn, print_table
-from kafkawire.cli.shared.units import ago, count, duration, size
+from kafkawire.cli.shared.units import ago, duration, size
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.messages.registry import TIER
+from kafkawire.plural import count
 
 STATUS = (
     "topic",

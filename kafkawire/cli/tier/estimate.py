@@ -16,8 +16,9 @@ from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.cli.shared.units import count, size
+from kafkawire.cli.shared.units import size
 from kafkawire.cli.tier.commands import Topic, money, send_command
+from kafkawire.plural import count
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([kKMGT]?)(i?)B?(?:/s)?")
 MAX_RATE = 1 << 50

@@ -25,7 +25,7 @@ from kafkawire.cli.shared.parameters import Json, not_empty
 from kafkawire.cli.shared.paths import check_metadata_url, refuse_full
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import TableColumn, print_table
-from kafkawire.cli.shared.units import count, size
+from kafkawire.cli.shared.units import size
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import DiskFileSystem, real_env
@@ -35,6 +35,7 @@ from kafkawire.metadata.sqlite_device import end_wal
 from kafkawire.metadata.store import MetadataError, SqlStore
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.url import TierUrl, parse_tier
+from kafkawire.plural import count
 from kafkawire.progress import Progress
 from kafkawire.tiering.restore.damage import find_damage
 from kafkawire.tiering.restore.evidence import gather

@@ -15,11 +15,11 @@ from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server, T
 from kafkawire.cli.shared.partitions import parse_partitions, partition_text, select
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.times import parse_time
-from kafkawire.cli.shared.units import count
 from kafkawire.client.admin import create_partitions, delete_records
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import EARLIEST, LATEST, Partition, leaders, list_offsets
+from kafkawire.plural import count
 
 PLAN = ("topic", "partition", "log_start", "new_log_start", "records")
 """`records` counts offsets: those of transaction markers and of compacted records have none."""

@@ -14,12 +14,12 @@ from kafkawire.cli.shared.outcomes import connected, error_text, print_results, 
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT16, INT32, LOCAL, Json, Server, Topics, Wide
 from kafkawire.cli.shared.tables import TableColumn, print_table
-from kafkawire.cli.shared.units import count
 from kafkawire.client.admin import topic_settings
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import check
 from kafkawire.client.offsets import EARLIEST, LATEST, list_offsets
 from kafkawire.codec.types import uuid_text
+from kafkawire.plural import count
 
 PARTITIONS = (
     "partition",

@@ -15,7 +15,6 @@ from kafkawire.cli.shared.parameters import LOCAL, Json, Server, not_empty
 from kafkawire.cli.shared.partitions import partition_text, partitions_text
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.cli.shared.units import count
 from kafkawire.client.address import parse_servers
 from kafkawire.client.admin import create_topic, topic_settings
 from kafkawire.client.cluster import Cluster
@@ -32,6 +31,7 @@ from kafkawire.client.offsets import (
     list_offsets,
 )
 from kafkawire.client.producer import Failure, Producer
+from kafkawire.plural import count
 
 ISOLATION_LEVELS = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
 TIMESTAMP_TYPE = "message.timestamp.type"

@@ -17,7 +17,7 @@ from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server, W
 from kafkawire.cli.shared.partitions import parse_partition, partition_text, partitions_text
 from kafkawire.cli.shared.tables import TableColumn
 from kafkawire.cli.shared.times import time_text
-from kafkawire.cli.shared.units import count, duration_ms
+from kafkawire.cli.shared.units import duration_ms
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.offsets import Partition, leaders
@@ -29,6 +29,7 @@ from kafkawire.client.transaction_admin import (
 )
 from kafkawire.client.transaction_admin import list_transactions as list_of
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.plural import count
 
 STATES = (
     "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort",

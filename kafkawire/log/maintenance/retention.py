@@ -23,6 +23,7 @@ from kafkawire.log.journal.file import Journal, index_name
 from kafkawire.log.maintenance.checkpoints import Checkpoints
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.recovery.quarantine import Quarantine
+from kafkawire.plural import count
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +108,9 @@ class Retention:
             if at % SLICE == SLICE - 1:
                 await env.slices.pause()
         if starts:
-            logger.info("retention: moving the log start offset of %d partitions", len(starts))
+            logger.info(
+                "retention: moving the log start offset of %s", count(len(starts), "partition")
+            )
             self.touched |= starts.keys()  # checked again if this fails, and more may be due
             await self._checkpoints.move_log_starts(starts)
         await self.reclaim()

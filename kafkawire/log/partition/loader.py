@@ -26,6 +26,7 @@ from kafkawire.log.partition.stored_rows import fill
 from kafkawire.log.partition.topic_configs import TopicConfigs
 from kafkawire.metadata.catalog import Catalog, Location
 from kafkawire.offsets.catalog.port import PartitionRow, SegmentCatalog
+from kafkawire.plural import count
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
@@ -174,8 +175,8 @@ class Loader:
             except Exception as failure:
                 if not isinstance(failure, KafkaError | OSError):  # a defect, or the database
                     logger.exception(
-                        "loading %d partitions failed, the next request for them retries",
-                        len(one.numbers),
+                        "loading %s failed, the next request retries",
+                        count(len(one.numbers), "partition"),
                     )
                 self._refuse(one.numbers, failure)
                 one.done.set_exception(failure)

@@ -17,6 +17,7 @@ from kafkawire.log.maintenance.retention import due
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.store.swap import Swapper, due_ms
 from kafkawire.offsets.catalog.port import EVERYTHING, NEVER, SegmentCatalog
+from kafkawire.plural import count
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +109,9 @@ class Lifecycle:
                 if start > partition.log_start:
                     starts[number] = start
         if starts:
-            logger.info("retention: moving the log start offset of %d partitions", len(starts))
+            logger.info(
+                "retention: moving the log start offset of %s", count(len(starts), "partition")
+            )
             await self._commit_log.save_log_starts(starts)
         await self._remove_trimmed()
         scans: dict[int, list[int]] = {}

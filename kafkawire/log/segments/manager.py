@@ -33,6 +33,7 @@ from kafkawire.log.segments.store.unfinished import Known, describe, held_in_mem
 from kafkawire.log.segments.store.warm_reader import WarmReader
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED, SegmentCatalog, SegmentRow
+from kafkawire.plural import count
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +154,7 @@ class Segments:
         left = [row for row in away if row.object and row.state == LIVE]
         if left:
             logger.info(
-                "removing local files of %d segments that are in the remote tier", len(left)
+                "removing local files of %s in the remote tier", count(len(left), "segment")
             )
             remove(fs, self.folder, [segment_path(self.folder, row.uuid) for row in left])
         return [row.id for row in away if row.state == LIVE and not row.object]

@@ -28,6 +28,7 @@ from kafkawire.metadata.catalog import Catalog, TopicInfo
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
 from kafkawire.offsets.catalog.port import SegmentCatalog
+from kafkawire.plural import count
 from kafkawire.tiering.manifest.bucket import BucketState, DamagedManifest
 from kafkawire.tiering.manifest.compactor import Folding
 from kafkawire.tiering.manifest.owner import OwnedByOther, Owner
@@ -342,7 +343,7 @@ class Rounds:
 
     async def _publish_missing(self, uuids: list[bytes]) -> None:
         """Publish slice by slice, each once the one before it is in the bucket."""
-        logger.warning("the manifest lacks %d objects, adding them again", len(uuids))
+        logger.warning("the manifest lacks %s, publishing again", count(len(uuids), "object"))
         for start in range(0, len(uuids), OBJECTS_AT_ONCE):
             part = uuids[start : start + OBJECTS_AT_ONCE]
             while self.owned and not self._closed:

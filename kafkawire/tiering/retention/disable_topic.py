@@ -14,6 +14,7 @@ from kafkawire.log.manager import Log
 from kafkawire.log.segments.store.remote_port import local_log_start
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog
+from kafkawire.plural import count
 from kafkawire.tiering.upload.scheduler import Dispatcher
 
 logger = logging.getLogger(__name__)
@@ -94,9 +95,9 @@ class TopicDisabler:
         }
         if starts:
             logger.info(
-                "topic %s is no longer tiered: moving the log start offset of %d partitions",
+                "topic %s is no longer tiered: moving the log start offset of %s",
                 topic,
-                len(starts),
+                count(len(starts), "partition"),
             )
             await self._log.commit_log.save_log_starts(starts)
         ids = {segment for partition in partitions for segment in partition.segments.segment}

@@ -23,6 +23,7 @@ from kafkawire.log.segments.store.segment_store import Segment
 from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
 from kafkawire.offsets.catalog.port import LIVE
+from kafkawire.plural import count
 from kafkawire.tiering.cost.merge_cost import pays
 from kafkawire.tiering.cost.prices import parse_prices
 from kafkawire.tiering.retention.local_plan import ConfigOf
@@ -227,7 +228,8 @@ class LocalFiles:
                 self.removed += len(gone)
         if alone:
             logger.error(
-                "the objects of %d segments are missing: keeping the local files", len(alone)
+                "no objects in the remote tier for %s: keeping the local files",
+                count(len(alone), "segment"),
             )
             storage = self._segments.storage
             await swapper.update(lambda: storage.set_local(alone, True))

@@ -19,6 +19,7 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.manager import Segments
 from kafkawire.log.segments.store.segment_store import Segment
 from kafkawire.offsets.catalog.port import LIVE, NEVER, SegmentCatalog, SegmentRange
+from kafkawire.plural import count
 from kafkawire.tiering.retention.local_files import LocalFiles
 from kafkawire.tiering.retention.local_plan import (
     ConfigOf,
@@ -202,6 +203,6 @@ class LocalTier:
         gone = sum(not row.local for row in rows)
         self.evicted += gone
         logger.info(
-            "local retention: removed the local files of %d segments that are in the remote tier",
-            gone,
+            "local retention: removed the local files of %s in the remote tier",
+            count(gone, "segment"),
         )

@@ -26,6 +26,7 @@ from kafkawire.log.segments.store.segment_store import SegmentStore
 from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.offsets.catalog.port import DELETE_STARTED, ObjectRow, SegmentCatalog, unpack_ranges
+from kafkawire.plural import count
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.warnings import Warnings
 from kafkawire.tiering.upload.candidates import ConfigOf
@@ -155,7 +156,7 @@ class Remover:
                 self.wake()
                 after_ms = self._env.clock.now_ms() + max(1, self._grace_ms())
                 await self._storage.delete_objects(covered, after_ms)
-                logger.info("%d objects are no longer needed, deleting them", len(covered))
+                logger.info("deleting %s, no longer needed", count(len(covered), "object"))
             page = len(unneeded)
             after = unneeded[-1].uuid if unneeded else b""
 

@@ -22,7 +22,8 @@ from kafkawire.cli.shared.times import (
     parse_time,
     time_text,
 )
-from kafkawire.cli.shared.units import ago, count, duration, parse_duration, size
+from kafkawire.cli.shared.units import ago, duration, parse_duration, size
+from kafkawire.plural import count
 
 NOW_MS = 1_767_225_600_000
 HOUR_MS = 3_600_000

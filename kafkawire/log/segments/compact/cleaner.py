@@ -41,6 +41,7 @@ from kafkawire.log.segments.store.remote_tier import RemoteTier
 from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
 from kafkawire.log.segments.store.swap import Swapper
 from kafkawire.offsets.catalog.port import EVERYTHING, LIVE, SegmentCatalog, SegmentRow, StaleSwap
+from kafkawire.plural import count
 
 logger = logging.getLogger(__name__)
 
@@ -262,8 +263,8 @@ class SegmentCleaner:
             # that is not attached yet (at a start) or cannot be reached.
             foreseen = isinstance(failure, OSError | WorkerError | KafkaError)
             logger.warning(
-                "cleaning %d partitions failed, retrying later: %s",
-                len(batch),
+                "cleaning %s failed, retrying later: %s",
+                count(len(batch), "partition"),
                 failure,
                 exc_info=not foreseen,
             )
@@ -363,8 +364,8 @@ class SegmentCleaner:
                 )  # fmt: skip
         total = [share.stats for share in result.cleaned]
         logger.info(
-            "cleaned %d partitions in %.1f s: kept %d of %d records and %d of %d bytes",
-            len(result.cleaned), took_s,
+            "cleaned %s in %.1f s: kept %d of %d records and %d of %d bytes",
+            count(len(result.cleaned), "partition"), took_s,
             sum(stats.kept for stats in total), sum(stats.read for stats in total),
             sum(stats.bytes_kept for stats in total), sum(stats.bytes_read for stats in total),
         )  # fmt: skip

@@ -39,6 +39,7 @@ from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
 from kafkawire.log.segments.store.swap import Swapper
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
 from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRange, SegmentRow
+from kafkawire.plural import count
 
 logger = logging.getLogger(__name__)
 
@@ -218,7 +219,9 @@ class Cutter:
         done = {row.id for row, _ in finished}
         await self._give_up([row for row in rows if row.id not in done])
         self._taken.update(share.partition.number for share in shares)
-        logger.info("cut %d partitions into %d segments", len(shares), len(finished))
+        logger.info(
+            "cut %s into %s", count(len(shares), "partition"), count(len(finished), "segment")
+        )
 
     async def _pack(
         self, shares: list[CutShare], pins: Pins

@@ -18,6 +18,7 @@ from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.store.localizer_port import Localizer
 from kafkawire.log.segments.store.remote_tier import RemoteTier
 from kafkawire.log.segments.store.segment_store import Segment
+from kafkawire.plural import count
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,8 @@ class Fetcher:
         try:
             await localizer.localize(self._segments)
         except (KafkaError, OSError) as failure:
-            logger.warning("cannot fetch %d segments for a merge: %s", len(self._segments), failure)
+            number = count(len(self._segments), "segment")
+            logger.warning("cannot fetch %s for a merge: %s", number, failure)
             self._failed += [segment.row.id for segment in self._segments]
             self.release()
 

@@ -44,6 +44,7 @@ from kafkawire.log.segments.store.result_rows import mappings_of
 from kafkawire.log.segments.store.segment_store import Segment, SegmentStore, payload_bytes
 from kafkawire.log.segments.store.swap import Swapper
 from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog, SegmentRange, SegmentRow, StaleSwap
+from kafkawire.plural import count
 
 logger = logging.getLogger(__name__)
 
@@ -321,7 +322,7 @@ class Rewriter:
         if len(pinned) > 1:
             self.merges += 1
             self.merged_bytes += sum(mapping.length for _, some in finished for mapping in some)
-        logger.info("merged %d segments into segment %s", len(pinned), output.name)
+        logger.info("merged %s into segment %s", count(len(pinned), "segment"), output.name)
 
     async def _inputs(self, rewrite: Rewrite) -> list[Input]:
         keeps: dict[int, list[Keep]] = {row.id: [] for row in rewrite.inputs}
