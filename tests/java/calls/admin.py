@@ -102,12 +102,12 @@ class AdminCalls(Wire):
 
     def finalize(self, level: int) -> None:
         """Change the level of transaction.version, and wait until it is in force."""
-        kind = UPGRADE if level >= (self.transaction_version() or 0) else SAFE_DOWNGRADE
-        self.update_features((TRANSACTION_VERSION, level, kind))
 
-        def in_force() -> bool:
+        def current() -> int:
             found = self.transaction_version()
-            self.transcript.pop()
-            return (found or 0) == level
+            self.transcript.pop()  # a change before may not be in force yet
+            return found or 0
 
-        wait_until(in_force, f"transaction.version {level}")
+        kind = UPGRADE if level >= current() else SAFE_DOWNGRADE
+        self.update_features((TRANSACTION_VERSION, level, kind))
+        wait_until(lambda: current() == level, f"transaction.version {level}")
