@@ -212,7 +212,7 @@ class Round:
     def run(self, line: str) -> None:
         here = self.here(line)
         python = shlex.quote(sys.executable)
-        here = re.sub(r"(^|; |\|\| |KILL \d+ )kafkawire ", rf"\1{python} -m kafkawire ", here)
+        here = re.sub(r"(^|; |\|\| )kafkawire ", rf"\1{python} -m kafkawire ", here)
         here = re.sub(r"^python ", f"{python} ", here)
         if re.search(r" kafkawire (topics|offsets) ", here):
             assert self.broker is not None
@@ -257,6 +257,8 @@ def check(page: Round) -> None:
     assert "40000 records copied" in page.output_of("copy_topic.py")
     assert "19996 orders" in page.output_of("table.py")
     assert "4 dead letters" in page.output_of("table.py")
+    assert "killed: run 2 is planned, and not committed" in page.output_of("kill.py")
+    assert "run 2, begun before: 19,996 rows" in page.output["kafkawire pipeline run orders.toml"]
     assert "every offset once" in page.output_of("pipeline audit")
     again = re.findall(r"^ *\d+ +0 +(\d+) ", page.output_of("offsets describe"), re.MULTILINE)
     assert sum(map(int, again)) == 40_000
