@@ -9,7 +9,7 @@ from typing import Any
 
 from kafkawire.client.address import parse_servers
 from kafkawire.client.connection import ClientConnection
-from kafkawire.client.errors import ClientError, check
+from kafkawire.client.errors import ClientError, UnknownBroker, check
 
 GROUP, TRANSACTION = 0, 1
 """Kinds of coordinators (FindCoordinator's key type)."""
@@ -33,12 +33,13 @@ class Cluster:
         return self.first.request(key, message, at_most=at_most)
 
     def node(self, node_id: int) -> ClientConnection:
-        """Return a connection to the broker `node_id`, by the address the cluster advertises."""
+        """Return a connection to the broker `node_id`, by the address the cluster advertises.
+        Raises UnknownBroker if the cluster's metadata does not list it."""
         if node_id not in self._by_node:
             if node_id not in self._addresses:
                 self.metadata([])
             if node_id not in self._addresses:
-                raise ClientError(f"broker {node_id} is not in the cluster's metadata")
+                raise UnknownBroker(f"broker {node_id} is not in the cluster's metadata")
             self._by_node[node_id] = ClientConnection(*self._addresses[node_id])
         return self._by_node[node_id]
 
@@ -56,10 +57,11 @@ class Cluster:
             self.first = _connect(self._servers)
 
     def reset(self) -> None:
-        """Close every connection, and connect to the first reachable broker again if there is
-        one."""
+        """Close every connection, and connect to the first reachable broker again if there is one.
+        Addresses are read again from the metadata when they are needed."""
         for node_id in list(self._by_node):
             self.disconnect(node_id)
+        self._addresses.clear()
         self.reconnect()
 
     def separate(self, node_id: int) -> ClientConnection:

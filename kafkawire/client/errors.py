@@ -17,6 +17,11 @@ class NoAnswer(ClientError):
     """The broker did not accept a connection, or did not answer in time."""
 
 
+class UnknownBroker(ClientError):
+    """The cluster's metadata names a broker, as a leader for example, that it does not list now:
+    the broker is restarting, or the metadata is stale."""
+
+
 class BrokerError(ClientError):
     """The broker answered with an error code."""
 

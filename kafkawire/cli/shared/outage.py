@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import BrokerError, ClientError, Closed, NoAnswer
+from kafkawire.client.errors import BrokerError, ClientError, Closed, NoAnswer, UnknownBroker
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.objectstore.backoff import wait_s
 
@@ -47,4 +47,4 @@ def may_pass(error: ClientError) -> bool:
         unknown = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # the topic was deleted
         known = error.code in set(ErrorCode)
         return known and ErrorCode(error.code).retriable and not unknown
-    return isinstance(error, Closed | NoAnswer)
+    return isinstance(error, Closed | NoAnswer | UnknownBroker)

@@ -18,10 +18,15 @@ import pytest
 
 from kafkawire.cli.shared.outage import MAX_WAIT_S, Outage, may_pass
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import BrokerError, ClientError, Closed, NoAnswer
+from kafkawire.client.errors import BrokerError, ClientError, Closed, NoAnswer, UnknownBroker
 from kafkawire.client.merging import MergedReader, OffsetSpan
 from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed, produce
 from tests.kit.fake_kafka import CLOSE, FETCH, METADATA, NODE, Log, serving
@@ -34,6 +39,7 @@ SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
     [
         (Closed("closed"), True),
         (NoAnswer("cannot connect"), True),
+        (UnknownBroker("broker 2 is not in the cluster's metadata"), True),
         (BrokerError("t", ErrorCode.NOT_LEADER_OR_FOLLOWER), True),
         (BrokerError("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), False),
         (BrokerError("t", ErrorCode.OFFSET_OUT_OF_RANGE), False),
@@ -73,6 +79,34 @@ def test_reader_continues_where_it_was(capsys: pytest.CaptureFixture[str]) -> No
             next(arriving)
         assert max(waits) <= MAX_WAIT_S
         assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_follower_waits_for_a_leader_that_is_not_in_the_metadata(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A restarted cluster names the former leader before it lists its brokers again."""
+    batches = [bytes(pack([Record(n, n, None, b"%d" % n, [])])) for n in range(2)]
+    waits: list[float] = []
+
+    with serving({("t", 0): Log(batches, 0, 2)}) as kafka, Cluster(kafka.address) as cluster:
+        stale = 5
+
+        def answer(key: int, request: Any) -> Any:
+            nonlocal stale
+            if key != METADATA or not stale:
+                return None
+            stale -= 1
+            row = MetadataResponsePartition(partition_index=0, leader_id=NODE + 1)
+            topic = MetadataResponseTopic(name="t", partitions=[row])
+            return MetadataResponse(brokers=[], topics=[topic] if request.topics else [])
+
+        kafka.trouble = answer
+        reader = MergedReader(cluster, {("t", 0): OffsetSpan(NODE + 1, 0, None)})
+        arriving = reader.follow(Outage(cluster, waits.append))
+        assert [next(arriving)[1].offset for _ in range(2)] == [0, 1]
+    assert len(waits) == 3
+    notified = "broker 2 is not in the cluster's metadata; trying again until the broker answers\n"
+    assert capsys.readouterr().err == f"kafkawire: {notified}"
 
 
 @contextmanager
