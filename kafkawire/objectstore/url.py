@@ -70,14 +70,15 @@ class TierUrl:
         return ("" if self.is_s3 else "file://") + place.rstrip("/") + (f"?{said}" if said else "")
 
 
-def parse_tier(url: str, base: str = "") -> TierUrl:
-    """Parse the URL of a tier. Raises ValueError with one sentence that names what is allowed.
+def parse_tier(url: str, base: str = "", what: str = "tier") -> TierUrl:
+    """Parse the URL of a tier, or of another location that is named in errors by `what`. Raises
+    ValueError with one sentence that names what is allowed.
 
     A relative folder is relative to `base` (the working folder).
     """
     if not url or len(url) > MAX_URL_CHARS or not url.isprintable():
         raise ValueError(
-            f"a tier's URL of {len(url)} characters is none: 1 to {MAX_URL_CHARS} printable "
+            f"a {what}'s URL of {len(url)} characters is none: 1 to {MAX_URL_CHARS} printable "
             "ones are allowed, as s3://BUCKET/PREFIX or a folder"
         )
     parts = urlsplit(url)
@@ -93,7 +94,7 @@ def parse_tier(url: str, base: str = "") -> TierUrl:
         return TierUrl(folder=folder, create=_flag(url, options, "create") is not False)
     if parts.scheme or "://" in url:
         raise ValueError(
-            f"{_harmless(url)!r} is no tier that is known: s3://BUCKET/PREFIX, file:///FOLDER or "
+            f"{_harmless(url)!r} is no {what} that is known: s3://BUCKET/PREFIX, file:///FOLDER or "
             "a folder's path are allowed"
         )
     return TierUrl(folder=os.path.normpath(os.path.join(base or os.getcwd(), url)))

@@ -181,6 +181,13 @@ def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, 
         yield base / "saved", made.json
 
 
+def test_invalid_location_of_a_backup_is_wrong_input(tmp_path: Path) -> None:
+    refused = Typed("", "restore", "ftp://x", "--data", str(tmp_path / "new"))
+    assert (refused.code, refused.out) == (2, "")
+    assert "SRC: 'ftp://x' is no backup location that is known: s3://BUCKET" in refused.err
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.real
 def test_manifest_of_backup_lists_its_content(backed_up: tuple[Path, dict[str, Any]]) -> None:
     folder, manifest = backed_up

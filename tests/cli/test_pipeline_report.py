@@ -43,6 +43,7 @@ def test_times_are_utc_unless_they_say_otherwise() -> None:
         (["lags", "--source", "/d", "--out", "o"], "NAME=lags: it must be one of continuity, lag"),
         (["lag", "--source", "/d", "--out", "o", "--since", "x"], "--from=x: it must be a time"),
         (["lag", "--source", "ftp://x", "--out", "o"], "ftp://x"),
+        (["lag", "--source", "/d", "--out", "gs://x"], "'gs://x' is no report location that is"),
         (["lag", "--source", "h:1", "--bootstrap", "h:2", "--out", "o"], "two brokers'"),
     ],
 )

@@ -196,7 +196,7 @@ async def test_failures_are_retried_and_become_errors(
     [
         (["backup.url=data/b"], "outside the data folder"),
         (["backup.url=tier/b", "tier.url=tier"], "outside tier.url"),
-        (["backup.url=ftp://x"], "no tier that is known"),
+        (["backup.url=ftp://x"], "no backup location that is known"),
         (["backup.interval.ms=1"], "at least 60000"),
         (["backup.keep=0"], "from 1 to 1000"),
     ],

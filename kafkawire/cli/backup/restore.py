@@ -110,12 +110,19 @@ def _check(source: str, metadata: str, tier: str) -> None:
         check_metadata_url("--metadata", metadata)
         if source and "://" not in source and not os.path.isdir(source):
             raise OptionError("SRC", source, "the folder of a backup, or a backup.url")
+        if "://" in source:
+            _check_url("SRC", source, "backup location")
         if tier:
-            parse_tier(tier)
+            _check_url("--tier", tier, "tier")
     except OptionError as error:
         fail(error, 2)
+
+
+def _check_url(option: str, url: str, what: str) -> None:
+    try:
+        parse_tier(url, what=what)
     except ValueError as error:
-        fail(f"--tier: {error}", 2)
+        fail(f"{option}: {error}", 2)
 
 
 @contextmanager

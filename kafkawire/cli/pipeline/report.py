@@ -104,7 +104,7 @@ def report(
     try:
         if name not in REPORTS:
             raise OptionError("NAME", name, "one of " + ", ".join(REPORTS))
-        place = open_place(whole_path(out))
+        place = open_place(whole_path(out), "report location")
         request = Request(
             where(source, server, isolation),
             tuple(name.strip() for text in topics for name in text.split(",") if name.strip()),

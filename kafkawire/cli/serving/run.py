@@ -90,7 +90,7 @@ def _check_backups(sources: Sources) -> None:
     from kafkawire.objectstore.url import parse_tier
 
     try:
-        url = parse_tier(given.text.strip()).url
+        url = parse_tier(given.text.strip(), what="backup location").url
     except ValueError as error:
         raise ConfigError("backup.url", None, f"{error} ({given.source})") from None
     check_tier_apart("backup.url", url, sources.options["data"].text)

@@ -15,11 +15,12 @@ from kafkawire.spark.audit.judging import Boundaries, Where
 from kafkawire.spark.audit.scanning import ScanFile
 from kafkawire.spark.audit.verdict import AuditProblem, TableReport
 from kafkawire.spark.model.source import SourceError
+from kafkawire.spark.pipeline.dead_letters import open_dead_letters
 from kafkawire.spark.pipeline.jobs.job import DELTA, ICEBERG, PARQUET
 from kafkawire.spark.pipeline.jobs.naming import written_by
 from kafkawire.spark.pipeline.jobs.runs import FileFacts, Share
 from kafkawire.spark.pipeline.jobs.state import FOLDER, TableState
-from kafkawire.spark.pipeline.tables.port import Table, open_table_at
+from kafkawire.spark.pipeline.tables.port import LOCATION, Table, open_table_at
 from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.open import open_place
 
@@ -53,7 +54,7 @@ class ListedTable:
 
 def scan(url: str) -> ListedTable:
     """List the files to audit at a table's path or URL. Raises SourceError."""
-    place = open_place(url)
+    place = open_place(url, LOCATION)
     kind = format_of(place)
     state = TableState(place)
     if state.table() is not None:
@@ -91,7 +92,7 @@ def _ours(place: Place, kind: str, state: TableState) -> ListedTable:
         report.problems.append(AuditProblem(SKIPPED, text))
     places = [place]
     for url in sorted({record.dead_letters for record in records if record.dead}):
-        places.append(open_place(url))
+        places.append(open_dead_letters(url))
         files += [
             scan_of(len(places) - 1, file, dead=True)
             for record in records

@@ -30,6 +30,14 @@ def folder_of(job: str) -> str:
     return f"job={escape(job)}/"
 
 
+def open_dead_letters(url: str) -> Place:
+    """Return the location of dead letters without reading anything. Raises PlaceError for an
+    invalid URL."""
+    from kafkawire.spark.source.files.open import open_place
+
+    return open_place(url, "dead letter location")
+
+
 class DeadLetters:
     """The dead letters of one task. `records`: number by topic and partition, damaged ranges not
     counted."""

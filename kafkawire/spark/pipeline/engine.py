@@ -25,7 +25,7 @@ from kafkawire.spark.model.source import DataLoss, PartitionRange, SourceError, 
 from kafkawire.spark.pipeline import planning
 from kafkawire.spark.pipeline.compaction import compact, finish_compactions, remove_unfinished
 from kafkawire.spark.pipeline.converting import JsonWork, converters
-from kafkawire.spark.pipeline.dead_letters import folder_of
+from kafkawire.spark.pipeline.dead_letters import folder_of, open_dead_letters
 from kafkawire.spark.pipeline.executors import Executor, OnSpark
 from kafkawire.spark.pipeline.jobs.job import DEAD_LETTER, ICEBERG, Job
 from kafkawire.spark.pipeline.jobs.layout import Layout
@@ -41,7 +41,6 @@ from kafkawire.spark.pipeline.values.converters import resolve
 from kafkawire.spark.pipeline.writing import WriteTarget
 from kafkawire.spark.source.catalog import SourceCatalog, ids_of, open_catalog, remade
 from kafkawire.spark.source.files.locations import Place
-from kafkawire.spark.source.files.open import open_place
 
 PLANNING, COMMITTING = "planning", "committing"
 TIDY_EVERY = 100
@@ -70,7 +69,7 @@ class Engine:
         executor: Executor,
         *,
         progress: Progress = silent,
-        place_of: Callable[[str], Place] = open_place,
+        place_of: Callable[[str], Place] = open_dead_letters,
         table: Table | None = None,
     ) -> None:
         self.job, self._executor, self._progress = job, executor, progress

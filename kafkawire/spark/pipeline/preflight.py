@@ -17,6 +17,7 @@ from kafkawire.client.errors import ClientError
 from kafkawire.spark.brokers.queries import BOOTSTRAP
 from kafkawire.spark.model.source import Source, SourceError
 from kafkawire.spark.pipeline import planning
+from kafkawire.spark.pipeline.dead_letters import open_dead_letters
 from kafkawire.spark.pipeline.jobs.job import ICEBERG, Job
 from kafkawire.spark.pipeline.jobs.runs import Positions
 from kafkawire.spark.pipeline.jobs.section import JobError
@@ -63,11 +64,13 @@ def check_source(source: Source) -> None:
 
 def check_table(job: Job) -> Table:
     """Return the job's table, whose catalog was reached. Raises Unreachable, SourceError, JobError
-    if the table is another job's."""
+    if the table is another job's, PlaceError if the URL of the dead letters is invalid."""
     if job.table.format == ICEBERG:
         _reach_catalog(job)
     table = open_table(job)
     own(TableState(table.place), job, None)
+    if job.dead_letters:
+        open_dead_letters(job.dead_letters)
     return table
 
 

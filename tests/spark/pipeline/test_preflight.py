@@ -64,6 +64,14 @@ def test_missing_source_is_named(tier: Tier, tmp_path: Path) -> None:
     assert not isinstance(missing.value, DataLoss)
 
 
+@pytest.mark.parametrize(
+    ("section", "what"), [("table", "table location"), ("dead_letter", "dead letter location")]
+)
+def test_invalid_location_is_named(tier: Tier, tmp_path: Path, section: str, what: str) -> None:
+    with pytest.raises(SourceError, match=f"'gs://bucket/x' is no {what} that is known: s3://"):
+        check(tier, tmp_path, **{section: {"path": "gs://bucket/x"}})
+
+
 def test_unreachable_broker_is_named(tier: Tier, tmp_path: Path, closed_port: int) -> None:
     address = f"127.0.0.1:{closed_port}"
     with pytest.raises(Unreachable, match=f"broker at {address}: Connection refused"):
@@ -118,7 +126,7 @@ def test_unreachable_source_is_reported_before_spark_is_started(
         ("empty", "empty: there is no table, or it has no Parquet file"),
         ("file", "file: there is no table, or it has no Parquet file"),
         ("s3://", "'' in 's3://' is no bucket"),
-        ("gs://bucket/table", "'gs://bucket/table'"),
+        ("gs://bucket/table", "'gs://bucket/table' is no table location that is known:"),
         ("", "TABLE"),
     ],
 )

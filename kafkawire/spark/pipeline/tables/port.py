@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from kafkawire.spark.source.files.locations import Place
 
+LOCATION = "table location"
+"""Name of the URL of a table in errors."""
+
 
 class Table(Protocol):
     """A table of one job. Every method may be repeated after an interruption at any point, also
@@ -68,7 +71,7 @@ def open_table_at(url: str) -> Table:
     none."""
     from kafkawire.spark.source.files.open import open_place
 
-    known = TableState(open_place(url)).table()
+    known = TableState(open_place(url, LOCATION)).table()
     if known is None:
         raise JobError(f"{url} is no table of a pipeline: it has no _kafkawire/table.json")
     return open_table(described_job(url, known))
@@ -81,11 +84,11 @@ def open_table(job: Job) -> Table:
     if job.table.format == DELTA:
         from kafkawire.spark.pipeline.tables.delta import DeltaTable
 
-        return DeltaTable(job, open_place(job.table.path))
+        return DeltaTable(job, open_place(job.table.path, LOCATION))
     if job.table.format == ICEBERG:
         from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
 
-        return IcebergTable(job, open_place(job.table.path))
+        return IcebergTable(job, open_place(job.table.path, LOCATION))
     from kafkawire.spark.pipeline.tables.parquet import ParquetTable
 
-    return ParquetTable(job, open_place(job.table.path))
+    return ParquetTable(job, open_place(job.table.path, LOCATION))

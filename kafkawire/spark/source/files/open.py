@@ -6,10 +6,11 @@ from kafkawire.objectstore.url import parse_tier
 from kafkawire.spark.source.files.locations import FolderPlace, Place, PlaceError
 
 
-def open_place(url: str) -> Place:
-    """Return the place of a URL without reading anything. Raises PlaceError for an invalid URL."""
+def open_place(url: str, what: str = "tier") -> Place:
+    """Return the place of a URL without reading anything. Raises PlaceError for an invalid URL,
+    which names the location by `what`."""
     try:
-        tier = parse_tier(url)
+        tier = parse_tier(url, what=what)
     except ValueError as problem:
         raise PlaceError(str(problem)) from None
     if tier.is_s3:
