@@ -21,6 +21,7 @@ from tests.kit.cpu_time import (  # noqa: F401  (hooks, by name)
     pytest_terminal_summary,
     pytest_testnodedown,
 )
+from tests.kit.failures import print_failures
 from tests.kit.jvm import shorten_spark
 from tests.kit.minio import minio, tier_url  # noqa: F401  (fixtures, by name)
 from tests.kit.postgres import postgres_url  # noqa: F401  (likewise)
@@ -60,6 +61,7 @@ end."""
 OURS = {"kafkawire", "log", "offsets", "groups", "tiering"}
 
 
+@pytest.hookimpl(trylast=True)  # after pytest has made its reporter
 def pytest_configure(config: pytest.Config) -> None:
     """Import our own modules without pytest's rewriting of assertions.
 
@@ -72,6 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
     marked -= {name for name in marked if name.partition(".")[0] in OURS}
     getattr(hook, "_marked_for_rewrite_cache", {}).clear()
     gc.set_threshold(*GC_THRESHOLDS)
+    print_failures(config)
     _take_interrupts()
     # Typer builds all commands again for each run, 25 ms. They keep no state: once is enough.
     setattr(typer.testing, "_get_command", cache(get_command))  # noqa: B010  (not exported)
