@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -217,7 +218,8 @@ def is_blank(text: str) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Return a value for JSON: bytes as text if they are UTF-8, else hexadecimal after 0x."""
+    """Return a value for JSON: bytes as text if they are UTF-8, else hexadecimal after 0x; NaN and
+    infinities, which JSON does not have, as text (as Spark's to_json)."""
     if isinstance(value, (bytes, bytearray)):
         try:
             return bytes(value).decode()
@@ -229,6 +231,8 @@ def plain(value: Any) -> Any:
         return {str(plain(name)): plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value).replace("nan", "NaN").replace("inf", "Infinity")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, datetime):

@@ -1,15 +1,14 @@
 """The JSON of every command: one document, or a line for each item of a stream; one schema.
 
+Commands that need a broker or its folder are run here. A test fails if a command with --json is
+neither among them nor named with the test that checks it (PIPELINE, ELSEWHERE).
+
 Covers: kafkawire.cli.shared.output.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -18,6 +17,7 @@ from kafkawire.cli.app import app
 from kafkawire.testing.process import BrokerProcess
 from tests.cli.test_wrong_arguments import COMMANDS
 from tests.kit.cli import no_environment, produce, run  # noqa: F401  (a fixture, by name)
+from tests.kit.json_schema import check_document, check_lines
 
 CASES: dict[str, str] = {
     "topics create": "made",
@@ -69,18 +69,13 @@ STOPPED = {
 """Those that read the folder of a stopped broker."""
 INPUT = {"produce"}
 """Commands whose --json is the form of their input."""
-SPARK = {f"pipeline {name}" for name in ("audit", "compact", "query", "replay", "report", "run")}
-"""Commands about tables: tests/spark and tests/cli/test_pipeline_report.py read some of it."""
+PIPELINE = {f"pipeline {name}" for name in ("audit", "compact", "query", "replay", "report", "run")}
+"""Checked in tests/cli/test_pipeline_json.py without Spark; some in tests/spark with it, too."""
 ELSEWHERE = {"tier restore"}
-"""Needs a manifest in the tier, which is written later: tests/tiering/restore reads its JSON."""
+"""Needs a manifest in the tier, which is written later: checked in tests/tiering/restore."""
 STREAMS = {"consume", "dump"}
 FAILING = {"groups delete", "tier scrub"}
 """Commands that report something wrong here, in JSON and by exit code 1."""
-NAMED = {"files", "configs", "requests", "errors"}
-"""Objects whose keys are names of files, settings, HTTP methods and errors of a service."""
-KEY = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
-NUMBER = re.compile(r"(.*_)?(ms|bytes|offset|offsets|records|lag)|log_start|log_end")
-"""Names of what is a number, exact to the unit; null if it is not known."""
 
 
 def with_json() -> set[str]:
@@ -92,25 +87,11 @@ def with_json() -> set[str]:
 
 
 def test_every_command_with_json_has_a_case() -> None:
-    assert {*CASES, *STOPPED, *INPUT, *SPARK, *ELSEWHERE} == with_json()
+    assert {*CASES, *STOPPED, *INPUT, *PIPELINE, *ELSEWHERE} == with_json()
 
 
-def wrong(value: Any, where: str = "") -> Iterator[str]:
-    """Yield what is not of the schema: keys that are not snake_case, numbers as text."""
-    if isinstance(value, list):
-        for each in value:
-            yield from wrong(each, where)
-    if isinstance(value, dict):
-        for key, below in value.items():
-            at = f"{where}.{key}"
-            if not KEY.fullmatch(key) and where.rpartition(".")[2] not in NAMED:
-                yield f"{at} is not snake_case"
-            if NUMBER.fullmatch(key) and isinstance(below, str):
-                yield f"{at} is {below!r}"
-            yield from wrong(below, at)
-
-
-def documents(name: str, words: str, server: str | None) -> list[Any]:
+def check(name: str, words: str, server: str | None) -> None:
+    """Run a command, and check its JSON."""
     line = [*name.split(), *words.split(), "--json"]
     if server is not None and any(p.name == "server" for p in COMMANDS[tuple(name.split())].params):
         line += ["--server", server]
@@ -118,13 +99,13 @@ def documents(name: str, words: str, server: str | None) -> list[Any]:
     about = f"{line}: {result.stdout}{result.stderr}{result.exception!r}"
     assert result.exit_code in ((0, 1) if name in FAILING else (0,)), about
     if name in STREAMS:
-        return [json.loads(each) for each in result.stdout.splitlines()]
-    return [json.loads(result.stdout)]
+        check_lines(result.stdout)
+    else:
+        check_document(result.stdout)
 
 
 @pytest.mark.real
 def test_json_has_one_schema(tmp_path: Path) -> None:
-    found: dict[str, list[str]] = {}
     data = tmp_path / "data"
     names = {"folder": str(tmp_path), "data": str(data)}
     settings = {
@@ -143,12 +124,7 @@ def test_json_has_one_schema(tmp_path: Path) -> None:
         transaction.produce("t", b"open", partition=0)
         transaction.flush(30)
         for name, words in CASES.items():
-            made = documents(name, words.format(**names), broker.bootstrap)
-            assert made, name
-            found[name] = list(wrong(made))
+            check(name, words.format(**names), broker.bootstrap)
     names["journal"] = str(min((data / "brokers" / "1" / "journals").glob("*.journal")))
     for name, words in STOPPED.items():
-        made = documents(name, words.format(**names), None)
-        assert made, name
-        found[name] = list(wrong(made))
-    assert {name: each for name, each in found.items() if each} == {}
+        check(name, words.format(**names), None)

@@ -26,16 +26,16 @@ def partitions(record: RunRecord, lags: dict[tuple[str, int], int]) -> list[dict
                 "from": base,
                 "to": end,
                 "rows": 0,
-                "dead letters": 0,
-                "no row": {},
+                "dead_letters": 0,
+                "no_row": {},
                 "lag": lags.get((topic, partition)),
             },
         )
         row["from"], row["to"] = min(row["from"], base), max(row["to"], end)
         row["rows"] += share.rows
-        row["dead letters"] += share.dead
+        row["dead_letters"] += share.dead
         for reason, count in share.counts.items():
-            row["no row"][reason] = row["no row"].get(reason, 0) + count
+            row["no_row"][reason] = row["no_row"].get(reason, 0) + count
     return [found[key] for key in sorted(found)]
 
 
@@ -77,10 +77,11 @@ def sentence(outcome: RunOutcome) -> str:
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of `partitions` as text."""
-    gone = row["no row"]
+    """Return a row of `partitions` as text, by PARTITION_COLUMNS."""
+    gone = row["no_row"]
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(gone.items())) or None
-    return {**row, "no row": reasons}
+    text = {name.replace("_", " "): value for name, value in row.items()}
+    return {**text, "no row": reasons}
 
 
 def _size(count: float) -> str:

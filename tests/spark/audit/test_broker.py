@@ -3,7 +3,6 @@ the table after the run, and the command line."""
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from kafkawire.spark.pipeline.jobs.job import from_dict
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.testing.plugin import Factory
 from kafkawire.testing.process import BrokerProcess
+from tests.kit.json_schema import check_document
 from tests.kit.spark.pipeline_tables import ROW, MadeTable, forge
 from tests.kit.spark.session import need_java
 from tests.kit.spark.topics import HASTY, START_MS, Row, Topics
@@ -157,7 +157,7 @@ def test_counts_allow_changes_of_topics_and_find_changes_of_table(
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 1, done.stderr
-    plain = json.loads(done.stdout)
+    plain = check_document(done.stdout)
     verdicts = {each["topic"]: each["counts"]["verdict"] for each in plain["partitions"]}
     assert verdicts["forged"] == "differ"
     assert verdicts["short"] == "equal, 100 offsets not compared"

@@ -6,7 +6,6 @@ Covers: kafkawire.spark.audit.rereading, kafkawire.cli.pipeline.audit.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,6 +35,7 @@ from kafkawire.spark.pipeline.jobs.job import from_dict
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.files.open import open_place
 from tests.kit.fake_kafka import FakeKafka, Log, serving
+from tests.kit.json_schema import check_document
 from tests.kit.spark.files import Files, Share, batch, batches, marker
 from tests.kit.spark.inline import Inline, in_process
 from tests.kit.spark.pipeline_tables import forge
@@ -375,7 +375,7 @@ def test_command_shows_counts(
     ]  # fmt: skip
     assert "partitions compared with the source: 1 of 1" in printed.err
     command(str(world.table), source=world.url, as_json=True)
-    plain = json.loads(capsys.readouterr().out)
+    plain = check_document(capsys.readouterr().out)
     assert plain["partitions"][0]["counts"] == {
         "verdict": "equal", "records": 120, "offsets": 120, "read": 0, "cleaned": 0,
         "trusted": 0, "confirmed": 0, "differ": False, "uncompared": [],

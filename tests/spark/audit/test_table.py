@@ -3,7 +3,6 @@ distributes the same functions over tasks."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from kafkawire.spark.audit.through import spread
 from kafkawire.spark.audit.verdict import TableReport
 from kafkawire.spark.model.source import ABORTED, COMPACTED, CONTROL, DAMAGED, PartitionRange
 from kafkawire.spark.source.files.locations import PlaceError
+from tests.kit.json_schema import check_document
 from tests.kit.spark.inline import in_process
 from tests.kit.spark.pipeline_tables import DEAD, ROW, MadeTable, rows_table
 
@@ -199,7 +199,7 @@ def test_report_of_clean_table(
     first = next(line.split() for line in printed.splitlines() if line.strip().startswith("t "))
     assert first == ["t", "0", "0", "29", "26", "2", "1", "1", "0", "ok"]
     command(str(table.folder), as_json=True)
-    assert json.loads(capsys.readouterr().out)["clean"] is True
+    assert check_document(capsys.readouterr().out)["clean"] is True
 
 
 def test_audit_with_findings_exits_with_1(
@@ -213,7 +213,7 @@ def test_audit_with_findings_exits_with_1(
     assert "t-0: 1 offset without a row or a reason: 0" in printed.err
     with pytest.raises(SystemExit, match="1"):
         command(str(table.folder), as_json=True)
-    plain = json.loads(capsys.readouterr().out)
+    plain = check_document(capsys.readouterr().out)
     assert plain["partitions"][0]["problems"][0]["ranges"] == [[0, 1]]
     with pytest.raises(SystemExit, match="2"):
         command(str(table.folder / "nothing"))

@@ -58,8 +58,8 @@ def test_run_report_as_rows_and_as_line() -> None:
     assert record is not None
     rows = summary.partitions(record, outcome().lags)
     assert rows[0] == {
-        "topic": "a", "partition": 10, "from": 0, "to": 8, "rows": 8, "dead letters": 0,
-        "no row": {}, "lag": 4,
+        "topic": "a", "partition": 10, "from": 0, "to": 8, "rows": 8, "dead_letters": 0,
+        "no_row": {}, "lag": 4,
     }  # fmt: skip
     assert summary.shown(rows[1])["no row"] == "1 lost"
     line = summary.sentence(outcome())

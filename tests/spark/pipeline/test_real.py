@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -26,6 +25,7 @@ from kafkawire.spark.pipeline.jobs.job import Job, parse
 from kafkawire.spark.pipeline.jobs.state import TableState
 from kafkawire.spark.pipeline.tables.port import open_table
 from kafkawire.spark.source.files.open import open_place
+from tests.kit.json_schema import check_document, check_lines
 from tests.kit.spark.pipeline_topics import BAD_EVERY, Tier, job_text
 from tests.kit.spark.session import need_java
 
@@ -238,7 +238,7 @@ def test_command_killed_and_repeated(tier: Tier, tmp_path: Path) -> None:
     done = subprocess.run(again, capture_output=True, text=True, timeout=WITHIN_S)
     kill(*orphans)
     assert done.returncode == 0, done.stderr
-    reported = json.loads(done.stdout.splitlines()[0])
+    reported = check_lines(done.stdout)[0]
     assert (reported["resumed"], reported["rows"]) == (True, 30_000)
     names = [file.path for file in open_table(job).files()]
     there = {str(path.relative_to(table)) for path in table.rglob("*.parquet")}
@@ -267,7 +267,7 @@ def test_continuous_runs_until_signal(tier: Tier, tmp_path: Path) -> None:
         output = child.stdout.read()
         child.wait(300)
     assert child.returncode == 0, output
-    lines = [json.loads(line) for line in output.splitlines() if line.startswith('{"run": ')]
+    lines = [check_document(line) for line in output.splitlines() if line.startswith('{"run": ')]
     assert [line["run"] for line in lines if line["run"]][:3] == [1, 2, 3]
     assert not leftovers(job)
     check_accounts(job, tier)

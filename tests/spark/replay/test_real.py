@@ -25,6 +25,7 @@ from kafkawire.spark.replay.job import ReplayRequest, Summary, open_table, repla
 from kafkawire.spark.replay.lane import ComparedRow
 from kafkawire.spark.replay.record import ReplayError
 from kafkawire.testing.process import BrokerProcess
+from tests.kit.json_schema import check_document
 from tests.kit.spark.pipeline_tables import ROW, MadeTable
 from tests.spark.replay.test_replay import expected
 
@@ -161,8 +162,10 @@ def test_killed_replay_continues(tmp_path: Path, kafkawire_session_broker: Broke
             assert (b"run the same command again" in said) == (sent == signal.SIGINT)
             assert b"rows of t counted: " in said
     assert interrupted
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    again = [*command, "--json"]
+    done = subprocess.run(again, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+    assert [lane["rows"] for lane in check_document(done.stdout)] == [rows, rows]
     for partition in range(2):
         stored = pq.read_table(made.folder / f"t-p{partition:05}-o{0:020}-{rows:020}-r1.parquet")
         values = [row.value for row in read_back(bootstrap, "killed", partition, rows)]

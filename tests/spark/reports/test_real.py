@@ -7,6 +7,7 @@ import io
 import json
 import time
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,12 +18,14 @@ from kafka.structs import OffsetAndMetadata
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
+from kafkawire.cli.pipeline.report import show
 from kafkawire.spark.model.source import Source, SourceError
-from kafkawire.spark.reports.jobs import report
+from kafkawire.spark.reports import jobs
 from kafkawire.spark.reports.report import Report, rows_of
 from kafkawire.spark.reports.scope import Request
 from kafkawire.spark.source.files.open import open_place
 from kafkawire.testing.process import BrokerProcess
+from tests.kit.json_schema import check_document
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +66,7 @@ def fill(broker: BrokerProcess) -> None:
     runner = CliRunner()
     for name, partitions in (("orders", 3), ("compacted", 1), ("empty", 2)):
         words = ["topics", "create", name, "--partitions", str(partitions)]
-        words += ["--server", broker.bootstrap]
+        words += ["--server", broker.bootstrap, "--config", "retention.ms=-1"]  # records are old
         assert runner.invoke(app, words).exit_code == 0
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all", linger_ms=5)
     for i in range(COUNT):
@@ -99,6 +102,15 @@ def wait_for_tier(broker: BrokerProcess) -> None:
             return
         assert time.monotonic() < end, rows
         time.sleep(0.2)
+
+
+def report(spark: SparkSession, name: str, request: Request) -> Report:
+    """A report, whose JSON is of the schema."""
+    made = jobs.report(spark, name, request)
+    with redirect_stdout(io.StringIO()) as printed:
+        show(made, [], "out", as_json=True)
+    assert check_document(printed.getvalue())["report"] == name
+    return made
 
 
 def table(made: Report, name: str) -> list[dict[str, Any]]:

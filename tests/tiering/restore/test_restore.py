@@ -6,7 +6,6 @@ Covers: kafkawire.tiering.restore.insert, kafkawire.tiering.store.retrying.
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from kafkawire.offsets.catalog.port import (
 )
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from kafkawire.tiering.restore.plan import EPOCH_MARGIN, NUMBER_MARGIN
+from tests.kit.json_schema import check_document
 from tests.kit.postgres import postgres
 from tests.kit.tier.buckets import CLUSTER, MADE_MS, Bucket, Share, Topic, uuid
 from tests.kit.tier.fake_bucket import FakeBucket
@@ -176,7 +176,7 @@ def test_dry_run_reports_everything_and_writes_nothing(tmp_path: Path) -> None:
     assert f"cluster {CLUSTER}, node 1: 2 topics, 3 segments" in output
     assert "Doubtful (2):" in output
     assert "1 objects are of cluster another-cluster" in output
-    document: dict[str, Any] = json.loads(run(tier, data, "--dry-run", "--json").stdout)
+    document: dict[str, Any] = check_document(run(tier, data, "--dry-run", "--json").stdout)
     orders = {row["topic"]: row for row in document["topics"]}["orders"]
     assert orders == {
         "topic": "orders", "partitions": 2, "offsets": 16, "records": 17, "bytes": orders["bytes"],
@@ -262,7 +262,7 @@ def test_wrong_tier_is_one_sentence(tmp_path: Path, tier: str, said: str) -> Non
 @pytest.mark.usefixtures("quick")
 def test_json_output_names_next_steps(tmp_path: Path) -> None:
     tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
-    document = json.loads(run(tier, data, "--yes", "--json").stdout)
+    document = check_document(run(tier, data, "--yes", "--json").stdout)
     assert document["next"] == f"kafkawire serve --data {data} --tier file://{tier}"
     assert document["doubts"] == []
 
