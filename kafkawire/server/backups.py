@@ -32,6 +32,9 @@ FIRST_S = 60.0
 MAX_RETRY_S = 600.0
 TIMEOUT_S = 3_600.0
 """Time limit of one child: a million partitions take minutes."""
+MADE = "made"
+"""The folder of a backup below the one that is deleted afterwards: a child that was killed leaves a
+temporary folder next to it."""
 MAX_OUTPUT_BYTES = 64 << 10
 """Maximum output read from a child."""
 
@@ -95,8 +98,9 @@ class ScheduledBackups:
         submit = self._env.offload.submit
         await submit("files", _remove, folder)
         try:
-            await self._make(folder)
-            files = await submit("files", _files, folder)
+            dest = os.path.join(folder, MADE)
+            await self._make(dest)
+            files = await submit("files", _files, dest)
             made = await store_backup(
                 self._store, self._cluster_id, created_ms, files, self._config.backup_keep
             )

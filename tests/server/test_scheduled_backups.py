@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -144,7 +145,7 @@ class World:
         if self.fails:
             self.fails -= 1
             raise BackupError("the broker does not answer")
-        Path(dest).mkdir()  # noqa: ASYNC240 (a test may block its loop)
+        Path(dest).mkdir(parents=True)  # noqa: ASYNC240 (a test may block its loop)
         (Path(dest) / "metadata.db").write_bytes(b"x")
         self.made.append(self.clock.ms - self.begun_ms)
 
@@ -189,6 +190,41 @@ async def test_failures_are_retried_and_become_errors(
     before = len(world.made)
     await world.run(1)
     assert len(world.made) > before
+
+
+class KilledChild(World):
+    """The child ends while it writes its temporary folder."""
+
+    async def make(self, dest: str) -> None:
+        (Path(f"{dest}.unfinished") / "groups").mkdir(parents=True)
+        raise BackupError("the backup process exited with code -9")
+
+
+class FullDisk(World):
+    """The disk of the broker is full."""
+
+    async def make(self, dest: str) -> None:
+        await super().make(dest)
+        raise OSError(28, "No space left on device")
+
+
+class BucketAway(World):
+    """The bucket is away from the second call of an upload on."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        super().__init__(folder, **settings)
+        self.store = Failing(FakeBucket())
+        self.store.left = 1
+
+
+@pytest.mark.parametrize("world_of", [KilledChild, FullDisk, BucketAway])
+async def test_failed_backup_leaves_no_local_file(
+    world_of: type[World], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = await world_of(tmp_path).run(0.02)
+    assert run.failures >= 1
+    assert caplog.messages[0].startswith("backup to s3://bucket/b failed, retrying in")
+    assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize(

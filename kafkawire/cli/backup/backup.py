@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.backup.group_records import LiveRecords
+from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json
@@ -100,23 +100,11 @@ def _build(
     cluster: Cluster, folder: Path, source: str, metadata_url: str
 ) -> tuple[dict[str, Any], int]:
     """Write the complete folder or nothing; return its manifest and the number of group records."""
-    building = folder.with_name(f"{folder.name}{UNFINISHED}")
-    missing = [each for each in building.parents if not each.exists()]  # the innermost first
     try:
-        if building.exists():  # left by a killed backup
-            shutil.rmtree(building)
-        building.mkdir(parents=True)
-        try:
+        with new_folder(folder, UNFINISHED) as building:
             pairs = _copy_groups(cluster, building)
             _copy_metadata(cluster, building, source, metadata_url)
             manifest = _write_manifest(building, pairs)
-            building.rename(folder)  # also replaces an empty folder
-            DiskFileSystem().sync_dir(str(folder.parent))
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
-            if not folder.exists():
-                for each in missing:
-                    each.rmdir()
     except (MetadataError, OSError) as error:
         raise ClientError(str(error)) from None
     return manifest, pairs

@@ -21,12 +21,12 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.backup.backup import FORMAT, MANIFEST, METADATA, describe, sync
+from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Data, Json, Metadata
 from kafkawire.cli.shared.paths import check_metadata_url, refuse_full
 from kafkawire.client.errors import ClientError
-from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.metadata import copying
 from kafkawire.metadata.store import MetadataError
 from kafkawire.objectstore.errors import StoreError
@@ -191,10 +191,7 @@ def verify(source: Path) -> dict[str, Any]:
 
 
 def _restore(source: Path, data: Path, metadata_url: str, manifest: dict[str, Any]) -> None:
-    building = data.absolute().with_name(f"{data.absolute().name}.restoring")
-    shutil.rmtree(building, ignore_errors=True)  # left by an interrupted restore
-    building.mkdir(parents=True)
-    try:
+    with new_folder(data, ".restoring") as building:
         target = building / METADATA
         shutil.copyfile(source / METADATA, target)
         copying.remove_records(str(target))
@@ -207,10 +204,3 @@ def _restore(source: Path, data: Path, metadata_url: str, manifest: dict[str, An
             copying.fill(metadata_url, str(target))
             target.unlink()
         sync(building)
-        if data.exists():
-            data.rmdir()
-        building.rename(data.absolute())
-        DiskFileSystem().sync_dir(str(data.absolute().parent))
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise

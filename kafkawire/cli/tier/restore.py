@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import sys
 import tempfile
 from dataclasses import replace
@@ -19,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.backup.backup import METADATA, sync
+from kafkawire.cli.shared.new_folder import new_folder
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Json, not_empty
@@ -28,7 +28,7 @@ from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.units import size
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.format_errors import FormatError
-from kafkawire.log.io.disk import DiskFileSystem, real_env
+from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env
 from kafkawire.metadata.open import open_metadata, sqlite_metadata
 from kafkawire.metadata.sqlite_device import end_wal
@@ -176,12 +176,9 @@ def _build(
     env: Env, data: Path, metadata_url: str, restored: Restored, url: str, progress: Progress
 ) -> None:
     """Build the complete folder, or none."""
-    target = data.absolute()
-    building = target.with_name(f"{target.name}.restoring")
-    shutil.rmtree(building, ignore_errors=True)  # left by an interrupted restore
-    home = building / "brokers" / str(restored.node_id)
-    home.mkdir(parents=True)
-    try:
+    with new_folder(data, ".restoring") as building:
+        home = building / "brokers" / str(restored.node_id)
+        home.mkdir(parents=True)
         path = building / METADATA
         elsewhere = metadata_url and not metadata_url.startswith("sqlite")
         metadata: SqlStore = (
@@ -191,13 +188,6 @@ def _build(
         if not elsewhere:
             end_wal(str(path))
         sync(building)
-        if target.exists():
-            target.rmdir()
-        building.rename(target)
-        DiskFileSystem().sync_dir(str(target.parent))
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
 
 
 async def _enter(
