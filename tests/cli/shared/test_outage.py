@@ -1,6 +1,6 @@
 """Commands that run until Ctrl-C continue after an outage of the broker.
 
-Covers: kafkawire.cli.shared.outage.
+Covers: kafkawire.cli.shared.outage, kafkawire.cli.tier.jobs.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from kafkawire.cli.shared.outage import MAX_WAIT_S, Outage, may_pass
+from kafkawire.cli.tier.commands import send_command
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError, Closed, NoAnswer, UnknownBroker
 from kafkawire.client.merging import MergedReader, OffsetSpan
@@ -30,7 +32,9 @@ from kafkawire.messages.metadata import (
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed, produce
 from tests.kit.fake_kafka import CLOSE, FETCH, METADATA, NODE, Log, serving
+from tests.kit.waiting import wait_until
 
+STORAGE = "kafkawire.tiering.store.process_main"
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 
 
@@ -165,3 +169,51 @@ def test_watched_lag_continues_after_restart(tmp_path: Path) -> None:
             watching.send_signal(signal.SIGINT)
             _, err = watching.communicate(timeout=30)
     assert (watching.returncode, err) == (0, "")
+
+
+@contextmanager
+def suspended_storage(broker: BrokerProcess) -> Iterator[psutil.Process]:
+    """Suspend the broker's child that reads and writes its tier."""
+
+    def found() -> list[psutil.Process]:
+        children = psutil.Process(broker.pid).children(recursive=True)
+        return [each for each in children if STORAGE in " ".join(each.cmdline())]
+
+    (child,) = wait_until(found, "a storage process")
+    child.suspend()
+    try:
+        yield child
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            child.resume()
+
+
+@contextmanager
+def watched_scrub(broker: BrokerProcess) -> Iterator[subprocess.Popen[str]]:
+    """A `tier scrub` that the broker has begun."""
+    with command("tier", "scrub", "--server", broker.bootstrap) as scrubbing:
+        with Cluster(broker.bootstrap) as cluster:
+
+            def begun() -> bool:
+                return bool(send_command(cluster, "scrub", watch=True)["state"] == "scrubbing")
+
+            wait_until(begun, "a scrub")
+        yield scrubbing
+
+
+@pytest.mark.real
+def test_watched_scrub_ends_with_a_sentence_after_restart(tmp_path: Path) -> None:
+    """A scrub does not survive the broker; one that is watched is not left waiting."""
+    settings = {**SETTINGS, "tier.url": f"{tmp_path}/tier", "journal.roll.ms": "100"}
+    with BrokerProcess(tmp_path / "data", settings=settings) as broker:
+        produce(broker.bootstrap, "t", {0: 3})
+        with suspended_storage(broker) as storage, watched_scrub(broker) as scrubbing:
+            psutil.Process(broker.pid).kill()
+            storage.resume()  # it has the broker's output, which is read to its end
+            broker.kill()
+            assert scrubbing.stderr is not None
+            assert "trying again until the broker answers" in scrubbing.stderr.readline()
+            broker.start()
+            out, err = scrubbing.communicate(timeout=60)
+    assert (scrubbing.returncode, out) == (1, "")
+    assert err == "kafkawire: tier scrub: the broker was restarted; run it again\n"
