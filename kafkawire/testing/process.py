@@ -37,6 +37,7 @@ from kafkawire.testing.forks import (
 
 TEST_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",  # the first consumer waits for no others
+    "log.retention.ms": "-1",  # records of fixed, old timestamps stay
     "journal.bytes": str(4 << 20),
     "recycle.bytes": "0",  # no journals in reserve
     "offsets.topic.num.partitions": "1",

@@ -118,6 +118,8 @@ class World:
         """Make topics, records, committed offsets and a finished transaction, where missing."""
         server = ("--server", self.broker.bootstrap)
         (self.folder / "lines.txt").write_text("key:value\n")
+        for folder in (".zfunc", ".config/fish/completions"):
+            (self.folder / folder).mkdir(parents=True, exist_ok=True)
         for topic in ("copy", "old-orders", "orders-copy"):
             run(app, ["topics", "create", topic, "--partitions", "6", *server])
         for topic in ("orders", "clicks"):
@@ -149,7 +151,7 @@ class World:
         return shlex.split(text)
 
     def run(self, line: Line) -> None:
-        if not line.command.startswith("kafkawire ") or " | " in line.command:
+        if not line.command.startswith("kafkawire ") or {"|", ">"} & set(line.command.split()):
             self.run_in_shell(line)
             return
         words = self.here(line.command)
@@ -175,9 +177,10 @@ class World:
             self.prepare()  # the lines after it name its records and groups
 
     def run_in_shell(self, line: Line) -> None:
-        """Run a line with pipes as it is; `kafkawire` is the one of this environment."""
+        """Run a line with pipes or files as it is; `kafkawire` is the one of this environment."""
         found = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        environ = os.environ | {"KAFKAWIRE_SERVER": self.broker.bootstrap, "PATH": found}
+        home = {"PATH": found, "HOME": str(self.folder)}
+        environ = os.environ | home | {"KAFKAWIRE_SERVER": self.broker.bootstrap}
         done = subprocess.run(
             ["sh", "-c", line.command],
             cwd=self.folder, env=environ, capture_output=True, text=True, timeout=120,

@@ -139,7 +139,7 @@ def change_levels(side: Side, version: int) -> None:
         assert side.update_features(row, version=version, validate_only=True) == (0, None)
         assert side.transaction_version() == before
         assert side.update_features(row, version=version) == (0, None)
-        side.finalize(level)
+        side.wait_for_level(level)
         for known_since in (3, 4):
             assert side.transaction_version(known_since) == (level or None)
         wrong = (tv, 2, SAFE_DOWNGRADE) if level < 2 else (tv, 1, UPGRADE)

@@ -67,7 +67,7 @@ async def test_refused_connections_are_reported_once_a_minute(
     assert not host.admit()
     assert [record.getMessage() for record in caplog.records] == [
         "3 connections are open, the most that the file descriptor limit allows: closed 1 new "
-        "connections; raise the limit (ulimit -n)",
+        "connection; raise the limit (ulimit -n)",
         "3 connections are open, the most that the file descriptor limit allows: closed 10 new "
         "connections; raise the limit (ulimit -n)",
     ]

@@ -102,12 +102,16 @@ class AdminCalls(Wire):
 
     def finalize(self, level: int) -> None:
         """Change the level of transaction.version, and wait until it is in force."""
-
-        def current() -> int:
-            found = self.transaction_version()
-            self.transcript.pop()  # a change before may not be in force yet
-            return found or 0
-
-        kind = UPGRADE if level >= current() else SAFE_DOWNGRADE
+        kind = UPGRADE if level >= (self.transaction_version() or 0) else SAFE_DOWNGRADE
         self.update_features((TRANSACTION_VERSION, level, kind))
-        wait_until(lambda: current() == level, f"transaction.version {level}")
+        self.wait_for_level(level)
+
+    def wait_for_level(self, level: int) -> None:
+        """Wait until a change of transaction.version is in force, a moment after its answer."""
+
+        def in_force() -> bool:
+            found = self.transaction_version()
+            self.transcript.pop()
+            return (found or 0) == level
+
+        wait_until(in_force, f"transaction.version {level}")

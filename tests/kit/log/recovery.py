@@ -7,14 +7,15 @@ from typing import Any
 from kafkawire.log.journal.file import POSITION_MASK, journal_name
 from kafkawire.log.partition.partition import Partition
 from tests.kit.env import EPOCH_MS
-from tests.kit.log.logs import FOLDER, World, batch, read_all
+from tests.kit.log.logs import FOLDER, NEVER_MS, World, batch, read_all
 
 JOURNALS = f"{FOLDER}/journals"
 
 
 async def start(*values: bytes, **settings: Any) -> tuple[World, Partition]:
-    """A log whose only partition holds these values, each committed by itself."""
-    world = World(**settings)
+    """A log whose only partition holds these values, each committed by itself. What is appended
+    later is not committed by a timer, however slow the machine is."""
+    world = World(**{"commit_delay_ms": NEVER_MS, **settings})
     await world.start()
     (partition,) = await world.topic("t")
     for value in values:

@@ -52,7 +52,7 @@ class World(NamedTuple):
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("reports")
     settings = {"tiering.max.lag.ms": "5000", "cut.interval.ms": "100", "num.partitions": "3",
-                "journal.roll.ms": "500"}  # fmt: skip
+                "journal.roll.ms": "500", "log.retention.ms": "-1"}  # fmt: skip
     arguments = ["--tier", str(folder / "tier")]
     broker = BrokerProcess(folder / "data", settings=settings, arguments=arguments)
     with broker:
