@@ -353,7 +353,8 @@ class Connection(Receiver):
         """The socket's buffer is empty again."""
         self.waits &= ~DRAINING
         self.tick = self.host.tick
-        self._unpin()
+        if not self.out:  # otherwise `pins` are of what is still to be written, too
+            self._unpin()
         self.flush()
         self._go_on()
 

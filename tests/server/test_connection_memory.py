@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import pytest
 
 from kafkawire.broker.answer_memory import LEAST_BYTES, AnswerMemory
-from kafkawire.handlers.exchange import HeldAnswerMemory
+from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory
 from kafkawire.server.memory import MEDIUM_BYTES, SMALL_BYTES
 from kafkawire.server.slow import STALLED_TICKS, UNUSED_TICKS, WINDOW_TICKS, Sweeper
 from tests.kit.connections import COLD, ECHO, Client, FakeHost, frame
@@ -34,6 +34,31 @@ def answer(client: Client, size: int) -> None:
     exchange.answer_parts([bytes(size)])
     connection.served(exchange)
     client.host.run()
+
+
+def test_pins_of_responses_that_follow_a_slow_one_stay_until_they_are_written() -> None:
+    """A response that came while the socket was full was once released when the socket had room
+    again, before it was written: its journal could be recycled under it."""
+    client = Client()
+    ours = client.connection
+    write = client.wire.write
+
+    def fill(parts: Any) -> None:
+        write(parts)
+        ours.pause_writing()
+
+    client.wire.write = fill  # type: ignore[method-assign]
+    released: list[int] = []
+    for number in (1, 2):
+        exchange = Exchange(ours, 1, number, False)
+        ours.exchanges.append(exchange)
+        exchange.answer_parts([b"x" * 10], partial(released.append, number))
+        client.host.run()
+    assert released == []
+    ours.resume_writing()  # the second is written, and the socket is full again
+    assert 2 not in released
+    ours.resume_writing()
+    assert released == [1, 2]
 
 
 def test_response_is_counted_until_sent() -> None:
