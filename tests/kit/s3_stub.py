@@ -81,7 +81,7 @@ def serving(answer: Answerer) -> Iterator[Stub]:
                 if reply.hold is not None:
                     reply.hold.wait(20)
                     self.wfile.write(reply.body[half:])
-            self.close_connection = self.close_connection or length != len(reply.body)
+                self.close_connection = self.close_connection or length != len(reply.body)
 
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = any
 
