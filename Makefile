@@ -32,7 +32,7 @@ test: .venv/.dev .venv/.system java minio programs .venv/spark-classes.jsa
 	$(BIN)/python -m pytest -q -n auto --dist worksteal --durations=20 $(ARGS)
 
 # Tests that start Spark, with another version of it, without those of Delta's and Iceberg's jars,
-# which exist for 4.2. Not part of `make test`: it downloads 450 MB and takes as long as a third of it.
+# which exist for 4.2. Not part of `make test`: it downloads 450 MB.
 test-spark: .venv/spark-$(SPARK)/spark-classes.jsa
 	.venv/spark-$(SPARK)/bin/python -m pytest -q -n auto --dist worksteal -m "real and not java" \
 	  tests/spark --ignore tests/spark/tables $(ARGS)
