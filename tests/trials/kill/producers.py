@@ -22,6 +22,7 @@ DUPLICATE_SEQUENCE_NUMBER = 46
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, KAFKA_STORAGE_ERROR = 3, 100, 56
 MAX_PAUSE_S = 0.02
 """Pause between two responses: everything that is written is read again after each start."""
+NO_TOPIC_PAUSE_S = 0.02
 IN_FLIGHT = 3
 """Kafka's brokers know a producer's last five batches; three leave room for the retries."""
 
@@ -63,8 +64,9 @@ class Producer:
             while len(self.pending) < IN_FLIGHT and (made := self._make()):
                 self.pending.append(made)
                 self._send(client, made)
-            if not self.pending:
-                return
+            if not self.pending:  # no topic; a new connection for each try would fill the queue
+                await asyncio.sleep(NO_TOPIC_PAUSE_S)
+                continue
             self._answered(await client.receive())
             await asyncio.sleep(self.world.rng.random() * MAX_PAUSE_S)
 

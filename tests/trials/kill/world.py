@@ -98,13 +98,16 @@ class World:
     async def keep(self, name: str, life: Callable[[Link], Awaitable[None]]) -> None:
         """Run `life` on a new connection whenever the broker serves, until the trial is over.
         Only a broker that was killed or is stopped may end a connection; a client that slept
-        meanwhile finds out when the next one serves."""
+        meanwhile finds out when the next one serves. A connection that was requested from one
+        broker and accepted by the next one is not used: the next one is verified first, and
+        records written meanwhile would look like lost ones."""
         while not self.over:
             await self.serving.wait()
             lives = self.lives
             try:
                 async with link(self.port, name) as client:
-                    await life(client)
+                    if self.lives == lives:
+                        await life(client)
             except Unanswered as why:
                 self.broken(f"{name}: {why}")
             except LOST as why:
