@@ -160,6 +160,7 @@ class Unhealthy(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
+@pytest.mark.slow
 def test_health_check_fails_when_the_broker_is_not_healthy() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Unhealthy) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

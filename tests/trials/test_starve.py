@@ -30,6 +30,7 @@ def context(folder: Path) -> Context:
     return Context("starve", 1, 0, folder, time.monotonic() + 30, short=True, say=print)
 
 
+@pytest.mark.slow
 async def test_unserved_client_is_reported(tmp_path: Path) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
