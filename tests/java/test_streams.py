@@ -18,6 +18,9 @@ from tests.java.conftest import Program
 WORDS = [f"word{i}" for i in range(20)]
 WORDS_PER_LINE = 4
 INTERNAL = ("words-repartition", "counts-changelog")
+TOO_LATE = "Caused by: org.apache.kafka.common.errors.InvalidTxnStateException"
+"""Fatal to Kafka Streams, and what Kafka's broker also answers to a commit that was delayed until
+its transaction had timed out: only of an instance that was paused just before it (KAFKA-19367)."""
 
 
 class Writer(threading.Thread):
@@ -85,7 +88,8 @@ def test_word_count_is_exact(
     counts.count(expected.total())
     for instance in (first, second):
         instance.stop()
-        assert "fatal" not in instance.output
+    assert "fatal" not in second.output
+    assert "fatal" not in first.output or TOO_LATE in first.output
     assert by_word(counts.to_end()) == sequences(expected)
     internal = {topic: read_all(bootstrap, f"{name}-{topic}") for topic in INTERNAL}
     assert by_word(internal["counts-changelog"]) == sequences(expected)
