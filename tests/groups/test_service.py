@@ -156,9 +156,11 @@ async def test_restart_loads_groups_in_background(house: House) -> None:
     await house.groups.close()
     assert (await house.ask(join_group, joining(), 9)).error_code == 15
     house.groups = house.service()
+    house.log.reads.clear()
     await house.groups.start()
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert (await house.ask(list_groups, ListGroupsRequest(), 5)).error_code == loading
+    house.log.reads.set()
     beat = HeartbeatRequest(group_id=HERE, member_id=member, generation_id=generation)
     await until(lambda: all(c.phase is CoordinatorPhase.ACTIVE for c in house.groups.led()))
     assert (await house.beat(beat)) == 0

@@ -9,6 +9,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.java_hash import partition_of
+from kafkawire.coordination.coordinator import CoordinatorPhase
 from kafkawire.metadata.catalog import BrokerInfo, Catalog, PartitionInfo, TopicInfo
 from kafkawire.transactions.coordinator import TransactionCoordinator
 from kafkawire.transactions.machine.request import (
@@ -170,13 +171,16 @@ async def test_a_restart_loads(place: Place) -> None:
     await transact(place)
     await place.service.close()
     place.service = place.start()
+    place.log.reads.clear()
     await place.service.start()
+    await spin()
     loading = await place.service.execute(InitProducer(HERE, 60_000))
     assert loading.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     with pytest.raises(KafkaError) as error:
         await place.service.find(ListFilter())
     assert error.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    await spin()
+    place.log.reads.set()
+    await until(lambda: all(c.phase is CoordinatorPhase.ACTIVE for c in place.service.led()))
     answer = await place.service.execute(InitProducer(HERE, 60_000))
     assert answer == Answer(ErrorCode.NONE, 1000, 2)
 

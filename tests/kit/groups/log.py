@@ -41,12 +41,14 @@ class FakePlan:
 
 
 class FakeCommitLog:
-    """Callbacks triggered by hand."""
+    """Callbacks triggered by hand. `reads` is clear while reads are held back."""
 
     def __init__(self) -> None:
         self.callbacks: list[Callback] = []
         self.partitions: list[FakePartition] = []
         self.by_itself = False  # commit at the end of each write batch, as a fast disk would
+        self.reads = asyncio.Event()
+        self.reads.set()
 
     def after_commit(self, fn: Callback) -> None:
         self.callbacks.append(fn)
@@ -69,6 +71,7 @@ class FakeCommitLog:
 
     async def read(self, plan: FakePlan) -> list[bytes]:
         await asyncio.sleep(0)
+        await self.reads.wait()
         found: list[bytes] = []
         size = 0
         for batch in plan.partition.batches:
