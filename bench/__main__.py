@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from bench import cells, client, plots, report
+from bench import cells, client, loads, plots, report
 from bench.admin import AdminError
-from bench.cell import Cell
+from bench.cell import MATRIX, Cell, scaled
 from bench.client import LoadError
 from bench.peer_recipes import PEERS, NotInstalled, installed
 from bench.report import Fact
@@ -25,10 +25,10 @@ from bench.server import Recipe, Server, ServerError, kafkawire
 
 START = "start to first connection"
 CEILING_JOBS = (
-    ("ceiling: small, 1 in flight", cells.produce(), "req/s"),
-    ("ceiling: small, 8 in flight", cells.produce(inflight=8), "req/s"),
-    ("ceiling: bulk 100 KB", cells.bulk(100), "MB/s"),
-    ("ceiling: fetch 1 MB", cells.fetch(connections=16), "MB/s"),
+    ("ceiling: small, 1 in flight", loads.produce(), "req/s"),
+    ("ceiling: small, 8 in flight", loads.produce(inflight=8), "req/s"),
+    ("ceiling: bulk 100 KB", loads.bulk(100), "MB/s"),
+    ("ceiling: fetch 1 MB", loads.fetch(connections=16), "MB/s"),
 )
 
 
@@ -37,6 +37,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m bench", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="only the cells with a target")
     parser.add_argument("--cells", default="", help="only cells whose name has one of these words")
+    report.add_rows_options(parser, MATRIX)
     parser.add_argument("--seconds", type=float, help="window of every cell")
     parser.add_argument("--server-core", type=int, default=0)
     parser.add_argument("--client-core", type=int, default=1)
@@ -91,7 +92,8 @@ class Bench:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.place = Place(options.server_core, options.client_core)
-        self.cells = cells.chosen(options.cells, options.quick)
+        chosen = cells.chosen(options.cells, options.quick, options.rows)
+        self.cells = [scaled(cell, options.scale) for cell in chosen]
         self.ran: list[Cell] = []
         self.results: list[CellResult] = []
         self.facts: list[Fact] = []
@@ -108,10 +110,8 @@ class Bench:
             self.facts += report.page_cache_facts(page_cache)
             if not self.options.no_ceiling:
                 self.facts += ceilings(self.place, 0.5)
-            for durable in (False, True):
-                todo = [cell for cell in self.cells if cell.durable == durable]
-                recipe = self._recipe(durable)
-                if todo and recipe:
+            for recipe, todo in self._brokers():
+                if todo:
                     self._serve(recipe, todo, step)
         self.facts += flatness(self.results)
 
@@ -120,11 +120,15 @@ class Bench:
         facts = [report.fact_row(fact) for fact in self.facts]
         return facts + [report.cell_row(found) for found in self.results]
 
-    def _recipe(self, durable: bool) -> Recipe | None:
-        if self.options.broker == "kafkawire":
-            return kafkawire(durable)
-        recipe = installed(self.options.broker)
-        return recipe if recipe.durable == durable else None
+    def _brokers(self) -> list[tuple[Recipe, list[Cell]]]:
+        """kafkawire with both settings of `flush`, or a peer, with the cells of each."""
+        if self.options.broker != "kafkawire":
+            recipe = installed(self.options.broker)
+            return [(recipe, [cell for cell in self.cells if recipe.runs(cell)])]
+        return [
+            (kafkawire(commits), [cell for cell in self.cells if cell.on_commit == commits])
+            for commits in (False, True)
+        ]
 
     def _serve(self, recipe: Recipe, todo: Sequence[Cell], step: report.Step) -> None:
         folder = self.options.data / ("durable" if recipe.durable else "cached")
@@ -135,7 +139,7 @@ class Bench:
                 server.start()
             else:
                 self.facts += start_facts(server, 3)
-            run_cell(server, cells.warm_up(recipe.durable), self.place)
+            run_cell(server, scaled(cells.warm_up(recipe.durable), self.options.scale), self.place)
             for cell in todo:
                 self._cell(server, cell, step)
             self.facts.append(

@@ -8,34 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench import reference
-from bench.cell import Cell, Metric
+from bench import long_cells, reference
+from bench.cell import ALL_ROWS, MATRIX, Cell, Metric
 from bench.client import Job
+from bench.loads import GB, MB, bulk, fetch, paced, produce, tail
 from bench.server import RECYCLED_BYTES
 
-GB = 1_000_000_000
-MB = 1_000_000
-# Rings hold this many unanswered requests a connection before the open loop must wait.
-OPEN_LOOP = 512
 # The most that a bulk row writes: less than a room of bench.warm holds.
 BULK_BYTES = 2 * GB
-
-
-def produce(**options: int | str) -> Job:
-    """One 100-byte record a request over 16 connections, unless other options are given."""
-    known: dict[str, int | str] = {"topic": "a", "connections": 16}
-    return Job("produce", known | options)
-
-
-def fetch(**options: int | str) -> Job:
-    """Responses of 1 MB, read repeatedly, with every batch's offset checked."""
-    known: dict[str, int | str] = {"topic": "a", "connections": 1}
-    return Job("fetch", known | options)
-
-
-def bulk(size: int, **options: int | str) -> Job:
-    """Batches of `size` KB in 1,000-byte records."""
-    return produce(**({"records": size, "record_bytes": 1000} | options))
 
 
 def small_cells() -> list[Cell]:
@@ -81,7 +61,7 @@ def durable_cells() -> list[Cell]:
         ),
         Cell(
             "paced fsynced 2000/s",
-            (produce(rate=2000, inflight=OPEN_LOOP, **all_acks),),
+            (paced(2000, **all_acks),),
             Metric.P99_US,
             durable=True,
             seconds=2.0,
@@ -154,7 +134,7 @@ def latency_cells() -> list[Cell]:
         cells.append(
             Cell(
                 f"paced {rate}/s",
-                (produce(rate=rate, inflight=OPEN_LOOP),),
+                (paced(rate),),
                 Metric.P99_US,
                 quick=rate in (2000, 5000),
                 alone=rate in (1000, 40_000),
@@ -164,12 +144,10 @@ def latency_cells() -> list[Cell]:
             )
         )
     for rate in (1000, 5000, 20_000):
-        job = produce(rate=rate, inflight=OPEN_LOOP, stamp=1, connections=4)
-        tail = Job("tail", {"topic": "a", "connections": 1})
         cells.append(
             Cell(
                 f"tail {rate}/s",
-                (job, tail),
+                tail(rate),
                 Metric.P99_US,
                 measured=1,
                 quick=rate == 1000,
@@ -229,7 +207,7 @@ def isolation_cells() -> list[Cell]:
         Cell(
             "isolation: 2000/s beside bulk and reads",
             (
-                produce(rate=2000, inflight=OPEN_LOOP),
+                paced(2000),
                 bulk(100, rate=3000, inflight=8, topic="bulk"),
                 fetch(connections=8, topic="old", rate=800),
             ),
@@ -251,6 +229,7 @@ CELLS: list[Cell] = [
         *scaling_cells(),
         *isolation_cells(),
         *durable_cells(),
+        *long_cells.cells(),
     )
 ]
 
@@ -275,12 +254,15 @@ def named(name: str) -> Cell:
     return next(cell for cell in CELLS if cell.name == name)
 
 
-def chosen(pattern: str, quick: bool) -> list[Cell]:
-    """Cells whose name contains one of the comma-separated words; `quick`: the small subset."""
+def chosen(pattern: str, quick: bool, rows: str = MATRIX) -> list[Cell]:
+    """Cells of these groups of rows whose name contains one of the comma-separated words; `quick`:
+    the small subset."""
     words = [word.strip().lower() for word in pattern.split(",") if word.strip()]
+    groups = set(long_cells.GROUPS) if rows == ALL_ROWS else set(rows.split(","))
     return [
         cell
         for cell in CELLS
-        if (cell.quick or not quick)
+        if cell.group in groups
+        and (cell.quick or not quick)
         and (not words or any(word in cell.name.lower() for word in words))
     ]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench import cells, report
-from bench.cell import Cell
+from bench.cell import Cell, scaled
 from bench.peer_recipes import NotInstalled, installed
 from bench.runner import CellResult, Place, run_cell
 from bench.server import Recipe, Server, kafkawire
@@ -40,9 +40,15 @@ class Fleet:
     """The brokers of one set, all started, all paused except the one that is measured."""
 
     def __init__(
-        self, chosen: Sequence[Recipe], folder: Path, cores: set[int], window: float = 1.0
+        self,
+        chosen: Sequence[Recipe],
+        folder: Path,
+        cores: set[int],
+        window: float = 1.0,
+        scale: float = 1.0,
     ) -> None:
         self.window = window  # of a cell's seconds
+        self.scale = scale  # of what is written before the first cell
         self.servers = [
             Server(r, folder / f"{r.name}{'-durable' * r.durable}".replace(" ", "-"), cores)
             for r in chosen
@@ -69,7 +75,7 @@ class Fleet:
         """Write files that are overwritten later; half of the time small requests, the rest bulk
         and fetches."""
         if not server.recipe.slow:
-            run_cell(server, cells.warm_up(server.recipe.durable), place)
+            run_cell(server, scaled(cells.warm_up(server.recipe.durable), self.scale), place)
         small, bulk, fetch = map(cells.named, WARM_CELLS)
         for cell, share in ((small, 2), (bulk, 1), (fetch, 1)):
             left = seconds * share / 4
@@ -89,7 +95,7 @@ class Fleet:
     def measure(self, server: Server, cell: Cell, place: Place) -> CellResult:
         """Run once while the others are paused."""
         with self.running(server):
-            factor = SLOW_FACTOR if server.recipe.slow else self.window
+            factor = SLOW_FACTOR if server.recipe.slow else 1.0 if cell.whole else self.window
             return run_cell(server, cell, place, cell.seconds * factor)
 
     def discard(self) -> None:

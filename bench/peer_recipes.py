@@ -1,8 +1,9 @@
-"""How each peer is installed and started, as Recipes: Apache Kafka, kfake, Nisshi.
+"""How each peer is installed and started, as Recipes: Apache Kafka, kfake, klite, Nisshi.
 
 Installing is a shell script per peer under peers/, into KAFKAWIRE_PEERS (~/.cache/kafkawire-peers);
-a peer that cannot be installed on this machine is skipped and named with the reason. Called by the
-comparison (bench.peers) and by `python -m bench --broker`.
+klite is not installed but found: $KLITE names its binary, else it is searched on PATH. A peer that
+is not available on this machine is left out and named with the reason. Called by the comparison
+(bench.peers) and by `python -m bench --broker`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import shutil
 import subprocess
 import uuid
 from collections.abc import Callable, Sequence
@@ -23,6 +25,10 @@ NOT_HERE = 3
 # A cold JVM on one core has a fifth of the throughput of a warm one. With an fsync for each append
 # the JVM has a smaller share of the time.
 KAFKA_WARM_S, KAFKA_FSYNC_WARM_S = 60.0, 30.0
+
+# Without S3 klite deletes its oldest data at this size, whether or not it has been read: more than
+# any cell writes (its default is 1 GiB).
+KLITE_LOG_BYTES = 4 << 30
 
 # The options of Kafka's own start script, the heap's first size excepted.
 JVM = (
@@ -92,12 +98,25 @@ def versions() -> dict[str, str]:
     go = (BENCH / "peers" / "kfake" / "go.mod").read_text()
     nisshi = (BENCH / "peers" / "nisshi" / "install.sh").read_text()
     jar = tools_jar()
+    klite_found = klite_binary()
     found = {
         "Apache Kafka": jar.stem.removeprefix("kafka-tools-") if jar else "",
         "kfake": re.findall(r"pkg/kfake (\S+)", go)[0],
+        "klite": version_of(klite_found) if klite_found else "",
         "Nisshi": re.findall(r"^version=(\S+)", nisshi, re.MULTILINE)[0],
     }
     return {name: version for name, version in found.items() if version}
+
+
+def version_of(binary: Path) -> str:
+    """The last word of what `--version` prints; a question mark where that says nothing."""
+    try:
+        done = subprocess.run(
+            [binary, "--version"], capture_output=True, text=True, check=False, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "?"
+    return (done.stdout.split() or ["?"])[-1]
 
 
 def kafka(fsync: bool = False) -> Recipe:
@@ -135,6 +154,30 @@ def kfake() -> Recipe:
     return Recipe("kfake", command, warm_s=2.0)
 
 
+def klite_binary() -> Path | None:
+    """The program that $KLITE names, else klite on PATH."""
+    found = shutil.which(os.environ.get("KLITE") or "klite")
+    return Path(found).absolute() if found else None
+
+
+def klite() -> Recipe:
+    """klite without S3, as it comes: one fsync every 2 ms, before every ack. NotInstalled where
+    there is no binary."""
+    binary = klite_binary()
+    if binary is None:
+        named = os.environ.get("KLITE")
+        raise NotInstalled(
+            f"KLITE is {named}, which is no program" if named
+            else "no klite on PATH, and KLITE names none"
+        )  # fmt: skip
+
+    def command(port: int, folder: Path) -> list[str]:
+        words = [str(binary), "--listen", f"127.0.0.1:{port}", "--data-dir", str(folder)]
+        return [*words, "--log-level", "warn", "--wal-max-disk-size", str(KLITE_LOG_BYTES)]
+
+    return Recipe("klite", command, durable=True, only_durable=True, warm_s=2.0)
+
+
 def nisshi() -> Recipe:
     """Nisshi on SQLite (WAL, synchronous=normal: no fsync before an ack)."""
 
@@ -149,15 +192,16 @@ def nisshi() -> Recipe:
     )
 
 
-# name on the command line -> (folder under peers/, recipe)
-PEERS: dict[str, tuple[str, Callable[[], Recipe]]] = {
+# name on the command line -> (folder under peers/, None where nothing is installed; recipe)
+PEERS: dict[str, tuple[str | None, Callable[[], Recipe]]] = {
     "kafka": ("kafka", kafka),
     "kafka-fsync": ("kafka", lambda: kafka(fsync=True)),
     "kfake": ("kfake", kfake),
+    "klite": (None, klite),
     "nisshi": ("nisshi", nisshi),
 }
-DEFAULT_PEERS = ("kafka", "kafka-fsync", "kfake", "nisshi")
-QUICK_PEERS = ("kafka", "kafka-fsync", "kfake")
+DEFAULT_PEERS = ("kafka", "kafka-fsync", "kfake", "klite", "nisshi")
+QUICK_PEERS = ("kafka", "kafka-fsync", "kfake", "klite")
 # Half an hour to build: only if requested by name.
 LONG_TO_BUILD = {"nisshi": Path("bin/nisshi")}
 
@@ -168,5 +212,6 @@ def installed(peer: str, asked: bool = True) -> Recipe:
     built = LONG_TO_BUILD.get(peer)
     if built and not asked and not (home() / built).exists():
         raise NotInstalled(f"it takes half an hour to build: --with {peer} does it")
-    install(folder)
+    if folder:
+        install(folder)
     return recipe()

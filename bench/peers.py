@@ -3,7 +3,9 @@
 Every broker is started once, pinned alike, warmed, and stopped (SIGSTOP) while another is measured;
 each round runs a cell on every broker before the next round, so that drift of the machine affects
 all alike. Cells acknowledged from the page cache compare brokers that do so; cells acknowledged
-after an fsync compare those that fsync. A second set runs with the server free to use both cores.
+after an fsync compare those that fsync (klite always does, and is in both). A second set runs with
+the server free to use both cores. The last table lists every
+figure in which a peer is better, worst first.
 Brokers that are not available here are estimated from a table: see bench.reference.
 """
 
@@ -12,67 +14,19 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
 from bench import cells, client, reference, report
 from bench.admin import AdminError
-from bench.cell import Cell, ratio
+from bench.cell import ALL_ROWS, Cell, scaled
 from bench.client import LoadError
+from bench.comparison import HEAD, LOSS_HEAD, Comparison, Loss, loss_rows, losses_of
 from bench.fleet import FACTS_HEAD, OURS, Fleet, recipes
 from bench.peer_recipes import DEFAULT_PEERS, PEERS, QUICK_PEERS, NotInstalled, versions
 from bench.runner import CellResult, Place, warmed
-from bench.server import Server, ServerError
+from bench.server import Recipe, Server, ServerError
 
-
-@dataclass(slots=True)
-class Comparison:
-    """One cell against one peer: a figure each and their ratio, per round."""
-
-    cell: Cell
-    peer: str
-    ours: list[CellResult] = field(default_factory=list)
-    theirs: list[CellResult] = field(default_factory=list)
-
-    @property
-    def ratios(self) -> list[float]:
-        """Sorted; at least 1 means we are as good (for p99 it is theirs over ours). A run without a
-        result is left out: its error is in the row."""
-        pairs = zip(self.ours, self.theirs, strict=True)
-        found = (ratio(self.cell.metric, a.value, b.value) for a, b in pairs)
-        return sorted(value for value in found if value)
-
-    def row(self) -> list[str]:
-        """A line of the table."""
-        us = median(r.value for r in self.ours)
-        them = median(r.value for r in self.theirs)
-        ratios = self.ratios or [0.0]
-        low, middle, high = ratios[0], median(ratios), ratios[-1]
-        cpu = [median(r.result.cpu_us for r in side) for side in (self.ours, self.theirs)]
-        errors = {text for run in [*self.ours, *self.theirs] for text in run.errors}
-        row = [self.cell.name, self.peer, self.cell.metric.value]
-        row += [
-            report.number(v) for v in (us, them, middle, low, high, *cpu, cpu[1] / (cpu[0] or 1e-9))
-        ]
-        return [*row, "; ".join(sorted(errors))]
-
-    def as_json(self) -> dict[str, object]:
-        """For the JSON file."""
-        return {
-            "cell": self.cell.name,
-            "peer": self.peer,
-            "unit": self.cell.metric.value,
-            "ratios": self.ratios,
-            "ours": [run.as_json() for run in self.ours],
-            "theirs": [run.as_json() for run in self.theirs],
-        }
-
-
-HEAD = (
-    "cell", "peer", "unit", "kafkawire", "peer's", "ratio", "min", "max",
-    "our cpu us", "its cpu us", "cpu ratio", "",
-)  # fmt: skip
 ESTIMATE_HEAD = ("cell", "peer", "ratio")
 ESTIMATE_NOTE = (
     "not measured here: their ratio to Kafka in a table of another day (bench/reference.py), "
@@ -80,6 +34,12 @@ ESTIMATE_NOTE = (
 )
 # Share of a cell's window in `python -m bench`: there are many brokers and rounds.
 WINDOW = 0.7
+
+
+def takes_part(recipe: Recipe, cell: Cell) -> bool:
+    """Whether this broker runs the cell: ours with the setting of `flush` it is about, a peer where
+    its ack means the same."""
+    return recipe.durable == cell.on_commit if recipe.name == OURS else recipe.runs(cell)
 
 
 class Tournament:
@@ -99,7 +59,7 @@ class Tournament:
             servers = [
                 s
                 for s in self.fleet.servers
-                if s.recipe.durable == cell.durable and (cell.quick or not s.recipe.slow)
+                if takes_part(s.recipe, cell) and (cell.quick or not s.recipe.slow)
             ]
             runs: dict[str, list[CellResult]] = {s.recipe.name: [] for s in servers}
             for number in range(self.rounds):
@@ -154,6 +114,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m bench.peers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cells", default="", help="only cells whose name has one of these words")
+    report.add_rows_options(parser, ALL_ROWS)
     parser.add_argument("--quick", action="store_true", help="only the small subset of cells")
     parser.add_argument("--with", dest="more", action="append", default=[], choices=[*PEERS])
     parser.add_argument("--only", action="append", default=[], choices=[*PEERS])
@@ -176,10 +137,13 @@ def one_set(
     step: report.Step,
 ) -> tuple[Tournament, dict[str, object]]:
     """Starts the fleet, runs the cells, shows and returns the tables."""
-    needed = {cell.durable for cell in todo}
     usual = QUICK_PEERS if options.quick or len(cores) > 1 else DEFAULT_PEERS
-    chosen = [r for r in recipes(options.only or usual, options.more) if r.durable in needed]
-    fleet = Fleet(chosen, options.data, cores, WINDOW)
+    chosen = [
+        recipe
+        for recipe in recipes(options.only or usual, options.more)
+        if any(takes_part(recipe, cell) for cell in todo)
+    ]
+    fleet = Fleet(chosen, options.data, cores, WINDOW, options.scale)
     tournament = Tournament(fleet, place, options.rounds)
     try:
         fleet.start(place, not options.cold, step)
@@ -206,10 +170,11 @@ def one_set(
 
 
 def sets_of(options: argparse.Namespace) -> list[tuple[list[Cell], set[int], str]]:
-    """The sets to run: title, cores and brokers of each."""
-    todo = cells.chosen(options.cells, options.quick)
+    """The sets to run: cells, cores and title of each."""
+    todo = cells.chosen(options.cells, options.quick, options.rows)
     if not options.cells:
         todo = [cell for cell in todo if not cell.alone]
+    todo = [scaled(cell, options.scale) for cell in todo]
     sets = [(todo, {options.server_core}, "one core for the server")]
     free = [cell for cell in todo if cell.both_cores]
     if free and not options.no_both and (options.both or not options.quick):
@@ -225,6 +190,8 @@ def run(options: argparse.Namespace) -> list[str]:
     place = Place(options.server_core, options.client_core)
     content: dict[str, object] = {"machine": report.machine(), "versions": versions()}
     contents, failed = [], []
+    losses: list[tuple[str, Loss]] = []
+    compared = 0
     with (
         report.progress(len(every)) as step,
         warmed(
@@ -239,9 +206,23 @@ def run(options: argparse.Namespace) -> list[str]:
             tournament, found = one_set(options, place, todo, cores, title, step)
             contents.append(found)
             failed += tournament.failed
+            losses += losses_of(tournament.comparisons, title)
+            compared += len(tournament.comparisons)
             path = report.write_json("peers.json", content | {"sets": contents})
+    if compared:
+        show_losses(losses)
+    else:
+        failed.append("no broker was compared with kafkawire")
     print(path)
     return failed
+
+
+def show_losses(losses: Sequence[tuple[str, Loss]]) -> None:
+    """Print the last table: every figure in which a peer is better, worst first."""
+    if losses:
+        report.show("slower or dearer than a peer, worst first", LOSS_HEAD, loss_rows(losses))
+    else:
+        print("\nno peer is faster or cheaper: every ratio's median is at least 1")
 
 
 def main(given: Sequence[str] | None = None) -> int:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from bench import cells, client, report
 from bench.admin import AdminError
-from bench.cell import Cell
+from bench.cell import ALL_ROWS, Cell
 from bench.client import BENCH, LoadError
 from bench.runner import CellResult, Place, run_cell
 from bench.server import Recipe, Server, ServerError, kafkawire
@@ -174,12 +174,12 @@ class Profiler:
     def run(self, cell: Cell) -> Breakdown:
         """Run plain (with perf in a second plain run, so that it does not affect the first), then
         under cProfile."""
-        recipe = kafkawire(cell.durable)
+        recipe = kafkawire(cell.on_commit)
         perf: list[list[str]] = []
         server = self._server(recipe)
         try:
             server.start()
-            run_cell(server, cells.warm_up(cell.durable), self.place)
+            run_cell(server, cells.warm_up(cell.on_commit), self.place)
             plain = run_cell(server, cell, self.place, self.seconds)
             if shutil.which("perf"):
                 perf = self._perf(server, cell, plain.result.cpu_us)
@@ -253,7 +253,11 @@ def main(given: Sequence[str] | None = None) -> int:
     profiler = Profiler(folder, Place(options.server_core, options.client_core), options.seconds)
     sections = []
     try:
-        chosen = cells.chosen(options.cells, False) if options.cells else map(cells.named, CELLS)
+        chosen = (
+            cells.chosen(options.cells, False, ALL_ROWS)
+            if options.cells
+            else map(cells.named, CELLS)
+        )
         for cell in chosen:
             breakdown = profiler.run(cell)
             sections.append(breakdown.markdown())

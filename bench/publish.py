@@ -16,6 +16,7 @@ from typing import Any
 
 from bench import peers, report
 from bench.client import BENCH, OUT
+from bench.comparison import LOSS_HEAD, Loss, loss_rows
 from bench.fleet import FACTS_HEAD
 
 DOCUMENT = BENCH.parent / "docs" / "performance.md"
@@ -97,21 +98,17 @@ def side_by_side(found: Found) -> str:
 
 
 def losses(found: Found) -> str:
-    """The section of out/peers.json that lists every row whose median ratio is below 1."""
-    rows = [
-        [c["cell"], c["peer"], one["title"], report.number(middle(c["ratios"]))]
+    """The section of out/peers.json that lists every figure whose median ratio is below 1, worst
+    first."""
+    found_losses = [
+        (one["title"], Loss(**each))
         for one in found["sets"]
-        for c in one["cells"]
-        if c["ratios"] and middle(c["ratios"]) < 1
+        for compared in one["cells"]
+        for each in compared["losses"]
     ]
-    if not rows:
+    if not found_losses:
         return "None: every ratio's median is at least 1."
-    return report.markdown(("cell", "slower than", "set", "ratio"), rows)
-
-
-def middle(values: Sequence[float]) -> float:
-    """The median of sorted values, the lower one of two."""
-    return values[(len(values) - 1) // 2]
+    return report.markdown(LOSS_HEAD, loss_rows(found_losses))
 
 
 def end_to_end(found: Found) -> str:

@@ -6,6 +6,7 @@ which also suits docs/performance.md. Called by the bench, the comparison and th
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -21,7 +22,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from bench.cell import ALL_ROWS
 from bench.client import BENCH, OUT
+from bench.long_cells import GROUPS
 from bench.runner import CellResult
 from bench.warm import PageCache
 
@@ -107,16 +110,37 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def rows_options(text: str) -> str:
+    """The value of --rows, checked."""
+    for name in text.split(",") if text != ALL_ROWS else ():
+        if name not in GROUPS:
+            known = ", ".join(GROUPS)
+            raise argparse.ArgumentTypeError(f"{name} is not one of {known}, {ALL_ROWS}")
+    return text
+
+
+def add_rows_options(parser: argparse.ArgumentParser, usual: str) -> None:
+    """Add --rows, which groups of rows to run, and --scale."""
+    groups = ", ".join(GROUPS)
+    parser.add_argument(
+        "--rows", type=rows_options, default=usual, metavar="GROUPS",
+        help=f"groups of rows, with commas between: {groups}; {ALL_ROWS}: every one ({usual})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--scale", type=float, default=1.0, metavar="SHARE",
+        help="of all bytes, windows and pauses, to try rows out: 0.1 is a tenth",
+    )  # fmt: skip
+
+
 CELL_HEAD = (
-    "cell", "reached", "unit", "target", "ratio", "p50 us", "p99 us", "cpu us/req", "client %",
-    "RSS MiB", "",
+    "cell", "reached", "unit", "target", "ratio", "p50 us", "p99 us", "p99.9 us", "cpu us", "per",
+    "client %", "RSS MiB", "",
 )  # fmt: skip
 
 
 def cell_row(found: CellResult) -> list[str]:
     """A cell's line of the table."""
     result = found.result
-    alone = not found.others
     timed = result.latency_us["count"] > 0
     return [
         found.cell,
@@ -126,7 +150,9 @@ def cell_row(found: CellResult) -> list[str]:
         optional(found.ratio),
         number(result.latency_us["p50"]) if timed else "",
         number(result.latency_us["p99"]) if timed else "",
-        number(result.cpu_us) if alone else "",
+        number(result.latency_us["p999"]) if timed else "",
+        optional(found.cost_us),
+        found.cost_unit if found.cost_us is not None else "",
         f"{result.client_busy * 100:.0f}" if found.unit != "p99 us" else "spins",
         number(found.rss_bytes / MIB),
         "; ".join(found.errors),

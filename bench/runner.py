@@ -17,7 +17,15 @@ from bench.admin import Admin
 from bench.cell import Cell, ratio
 from bench.client import Job, JobResult
 from bench.server import Server
-from bench.warm import PageCache, Report, Room, available_bytes, giving, page_cache
+from bench.warm import (
+    PageCache,
+    Report,
+    Room,
+    available_bytes,
+    giving,
+    page_cache,
+    resting,
+)
 
 # After a delete: how long to wait for the folder to shrink, for the first change, and for each
 # further one.
@@ -50,6 +58,8 @@ class CellResult:
     others: list[JobResult] = field(default_factory=list)
     rss_bytes: int = 0
     anon_bytes: int = 0
+    cost_us: float | None = None  # CPU of the broker per cost_unit
+    cost_unit: str = ""
 
     @property
     def errors(self) -> list[str]:
@@ -151,6 +161,8 @@ def run_cell(
         jobs,
         memory.rss_bytes,
         memory.anon_bytes,
+        cell.cost_us(main),
+        cell.cost_unit,
     )
 
 
@@ -175,10 +187,13 @@ def _load(
         wrong = [job.error for job in filled if job.error]
         if wrong:
             raise client.LoadError(f"{cell.name}: filling: {wrong[0]}")
+    if cell.pause_s:
+        time.sleep(cell.pause_s)
     thread = threading.Thread(target=companion) if companion else None
-    if thread:
-        thread.start()
-    jobs = client.run(_named(cell.jobs, names), options)
-    if thread:
-        thread.join()
+    with resting(place.room if cell.fill and not cell.load_writes_much else None):
+        if thread:
+            thread.start()
+        jobs = client.run(_named(cell.jobs, names), options)
+        if thread:
+            thread.join()
     return jobs

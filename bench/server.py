@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.cell import Cell
+
 READY_LIMIT_S = 90.0
 STOP_LIMIT_S = 30.0
 # The most that an fsynced bulk row writes. The broker that syncs is configured to keep this much of
@@ -43,6 +45,11 @@ class Recipe:
     warm_s: float = 0.0  # load before the first figure
     slow: bool = False  # by an order of magnitude: only the quick cells, in longer windows
     in_folder: bool = False  # runs with the data folder as its working directory
+    only_durable: bool = False  # syncs before every ack, so it is compared in page cache rows too
+
+    def runs(self, cell: Cell) -> bool:
+        """Whether a peer is compared in this cell: an ack means the same as the cell asks for."""
+        return self.durable == cell.durable or self.only_durable
 
 
 @dataclass(frozen=True, slots=True)

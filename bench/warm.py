@@ -127,6 +127,7 @@ class Room:
         self.given = self.size  # this many bytes from the beginning are not held: at first all
         self.remnants = Remnants(whole(available * REMNANTS_SHARE))
         self._free = free
+        self._rests = threading.Event()
         self._memory = anonymous(self.size, mmap.MADV_HUGEPAGE)
 
     def take(self, report: Report | None = None) -> None:
@@ -155,6 +156,16 @@ class Room:
             thread.join()
         self.take()
 
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Neither release nor take back in this context: the thread shares the core of the load
+        client, whose latencies it would delay."""
+        self._rests.set()
+        try:
+            yield
+        finally:
+            self._rests.clear()
+
     def close(self) -> None:
         """Release all of it."""
         self._memory.close()
@@ -164,6 +175,8 @@ class Room:
         if self.core is not None:
             os.sched_setaffinity(0, {self.core})  # this thread's: off the server's core
         while not over.wait(TICK_S):
+            if self._rests.is_set():
+                continue
             lack = wanted - self._free()
             if lack > 0:
                 self._give(lack)
@@ -185,6 +198,11 @@ class Room:
 def giving(room: Room | None) -> AbstractContextManager[None]:
     """The same for a room that may not exist."""
     return room.giving() if room else nullcontext()
+
+
+def resting(room: Room | None) -> AbstractContextManager[None]:
+    """The same for a room that may not exist."""
+    return room.resting() if room else nullcontext()
 
 
 def write_mb_s(path: Path, size: int) -> float:

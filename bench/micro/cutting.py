@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from bench import cells, client, report
+from bench import client, loads, report
 from bench.cell import Cell, Metric
 from bench.runner import Place, run_cell
 from bench.server import Server, kafkawire
@@ -95,7 +95,7 @@ def main() -> int:
     options = arguments()
     disk = disk_mb_s(options.data)
     wanted = disk * options.share
-    job = cells.bulk(16, rate=int(wanted * 1e6 / BATCH_BYTES), inflight=cells.OPEN_LOOP)
+    job = loads.bulk(16, rate=int(wanted * 1e6 / BATCH_BYTES), inflight=loads.OPEN_LOOP)
     cell = Cell("cutting", (job,), Metric.P99_US, seconds=options.seconds)
     runs: dict[str, list[Figures]] = {"cutting": [], "not cutting": []}
     errors: set[str] = set()

@@ -46,7 +46,7 @@ static const Option run_options[] = {
     {"port", R(port), LONG, "9092", ""},
     {"warmup", R(warmup), REAL, "0", "seconds before the window"},
     {"seconds", R(seconds), REAL, "2", "of the window, at most"},
-    {"server_pid", R(server_pid), LONG, "0", "whose CPU time to read"},
+    {"server_pid", R(server_pid), LONG, "0", "whose CPU time to read, with all its children"},
     {"spin", R(spin), LONG, "1", "paced: poll without sleeping (a core of its own)"},
     {"ceiling", R(ceiling), LONG, "0", "1: against a responder of our own, not a broker"},
     {"client_core", R(client_core), LONG, "-1", "pin to it"},

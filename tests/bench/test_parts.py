@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from bench import cells, client_kinds, peers, publish, reference, warm
+from bench import cells, client_kinds, comparison, publish, reference, warm
 from bench.__main__ import flatness
 from bench.cell import Cell
 from bench.client import JobResult
@@ -81,6 +82,28 @@ def test_room_releases_memory_for_writer_and_takes_it_back(
         machine.free = 0
         until(lambda: room.given == room.size)  # never more than there is
     assert room.given == 0
+
+
+class Ticks:
+    """An event that is set after some ticks."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def wait(self, seconds: float) -> bool:
+        self.count -= 1
+        return self.count < 0
+
+
+def test_resting_room_leaves_memory_as_it_is(room: warm.Room, machine: Machine) -> None:
+    room.take()
+    room.core = None
+    wanted = machine.now() + 20 * MIB
+    with room.resting():
+        room._follow(wanted, cast(threading.Event, Ticks(3)))
+    assert room.given == 0
+    room._follow(wanted, cast(threading.Event, Ticks(3)))
+    assert room.given >= 20 * MIB
 
 
 def test_remnants_are_taken_until_few_are_left() -> None:
@@ -215,9 +238,9 @@ def results(folder: Path) -> None:
     facts = [{"name": "page cache, new", "value": 400.0, "unit": "MB/s"}]
     small = cells.named("small acks=1 1 in flight")
     runs = [result(small, 100.0, 5.0)], [result(small, 200.0, 5.0)]
-    compared = peers.Comparison(small, "Kafka", *runs)
+    compared = comparison.Comparison(small, "Kafka", *runs)
     one = {
-        "title": "one core", "rounds": 3, "head": peers.HEAD, "rows": [compared.row()],
+        "title": "one core", "rounds": 3, "head": comparison.HEAD, "rows": [compared.row()],
         "cells": [compared.as_json()], "facts": [["Kafka", "1", "2", "3"]],
         "estimates": [["small", "klite *", "4"]], "failed": ["Kafka: it fell over"],
     }  # fmt: skip
@@ -234,7 +257,10 @@ def test_tables_are_published_between_markers(tmp_path: Path) -> None:
     assert "| x | 1 |" in text
     assert "Page cache, new: 400 MB/s" in text
     assert "- failed: Kafka: it fell over" in text
-    assert "| small acks=1 1 in flight | Kafka | one core | 0.50 |" in text
+    assert (
+        "| small acks=1 1 in flight | req/s | one core | 100 | Kafka | 200 | 0.50 | 1 of 1 |"
+        in text
+    )
     assert "klite *" in text
     assert any("left as it is" in line for line in said)
     assert publish.published(text, tmp_path, said.append) == text
