@@ -80,7 +80,7 @@ class Cell:
 
     @property
     def cost_unit(self) -> str:
-        """What the broker's CPU time is counted for: a MB of a rate in MB/s, a record of a tail,
+        """The unit of the broker's CPU time: a MB where the rate is in MB/s, a record of a tail,
         else a request."""
         if self.metric is Metric.MB_S:
             return "MB"

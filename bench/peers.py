@@ -4,9 +4,8 @@ Every broker is started once, pinned alike, warmed, and stopped (SIGSTOP) while 
 each round runs a cell on every broker before the next round, so that drift of the machine affects
 all alike. Cells acknowledged from the page cache compare brokers that do so; cells acknowledged
 after an fsync compare those that fsync (klite always does, and is in both). A second set runs with
-the server free to use both cores. The last table lists every
-figure in which a peer is better, worst first.
-Brokers that are not available here are estimated from a table: see bench.reference.
+the server free to use both cores. The last table lists every figure in which a peer is better,
+worst first. Brokers that are not available here are estimated from a table: see bench.reference.
 """
 
 from __future__ import annotations
