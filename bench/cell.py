@@ -51,6 +51,7 @@ class Cell:
     seconds: float = 1.2
     warmup_s: float = 0.3
     pause_s: float = 0.0  # without load, between the fill and the load
+    settles: bool = False  # the load begins when the broker has nothing left to do for the fill
     whole: bool = False  # its window is never shortened
     measured: int = 0
     target: float | None = None  # of the first version, see docs/performance.md

@@ -24,8 +24,6 @@ NEWER_BYTES = 512 * MB
 WARM_BYTES = 256 * MB
 # Read from the begin to the end: the newest part of it is hot, the rest is not.
 MIXED_BYTES = 512 * MB
-# Let every broker finish what the fill has left to do: reads alone are measured.
-SETTLE_S = 2.0
 
 BULK_BYTES = 900 * MB
 # As long as effects of the bulk load were seen.
@@ -61,7 +59,7 @@ def fetch_cells() -> list[Cell]:
             Metric.MB_S,
             topics=topics,
             fill=fill,
-            pause_s=SETTLE_S,
+            settles=True,  # reads alone are measured
             seconds=2.0,
             load=count,
             group=FETCH,

@@ -187,8 +187,9 @@ def _load(
         wrong = [job.error for job in filled if job.error]
         if wrong:
             raise client.LoadError(f"{cell.name}: filling: {wrong[0]}")
-    if cell.pause_s:
-        time.sleep(cell.pause_s)
+    if cell.settles:
+        server.settle()
+    time.sleep(cell.pause_s)
     thread = threading.Thread(target=companion) if companion else None
     with resting(place.room if cell.fill and not cell.load_writes_much else None):
         if thread:

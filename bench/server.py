@@ -24,6 +24,8 @@ from bench.cell import Cell
 
 READY_LIMIT_S = 90.0
 STOP_LIMIT_S = 30.0
+# After a fill: quiet is a broker that used less than this share of a core in so many steps.
+SETTLE_LIMIT_S, SETTLE_STEP_S, SETTLE_STEPS, SETTLE_SHARE = 15.0, 0.4, 2, 0.08
 # The most that an fsynced bulk row writes. The broker that syncs is configured to keep this much of
 # old journals, and a margin, so that these rows overwrite: its default is 512 MiB.
 RECYCLED_BYTES = 2_000_000_000
@@ -162,6 +164,29 @@ class Server:
         """User and system seconds so far, all threads."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def tree_cpu_s(self) -> float:
+        """User and system seconds so far of the process and its children, ended ones included."""
+        ticks, todo = 0, [self.pid]
+        while todo:
+            folder = Path(f"/proc/{todo.pop()}")
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                ticks += sum(map(int, fields[11:15]))
+                for children in folder.glob("task/*/children"):
+                    todo += map(int, children.read_text().split())
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def settle(self, limit_s: float = SETTLE_LIMIT_S) -> bool:
+        """Wait until it does next to nothing, but not longer than this; whether it has come to
+        that."""
+        limit, quiet, before = time.monotonic() + limit_s, 0, self.tree_cpu_s()
+        while quiet < SETTLE_STEPS and time.monotonic() < limit:
+            time.sleep(SETTLE_STEP_S)
+            now = self.tree_cpu_s()
+            quiet = quiet + 1 if now - before <= SETTLE_STEP_S * SETTLE_SHARE else 0
+            before = now
+        return quiet == SETTLE_STEPS
 
     def memory(self) -> Memory:
         """Resident memory now."""

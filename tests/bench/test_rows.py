@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import cells, client, comparison, long_cells, peer_recipes, report
+from bench import cells, client, comparison, long_cells, peer_recipes, report, server
 from bench.cell import ALL_ROWS, MATRIX, Cell, Metric, scaled
 from bench.client import JobResult
 from bench.comparison import Comparison, loss_rows, losses_of
@@ -18,7 +18,7 @@ from bench.loads import MB, bulk, paced, produce, tail
 from bench.peer_recipes import NotInstalled
 from bench.peers import takes_part
 from bench.runner import CellResult
-from bench.server import Recipe, kafkawire
+from bench.server import Recipe, Server, kafkawire
 from kafkawire.codec.configs.table import BROKER_CONFIGS
 from tests.bench.test_load_client import PRODUCE, needs_cc, running
 
@@ -177,9 +177,27 @@ time.sleep(60)
 """
 
 
+class Working(Server):
+    """A broker whose CPU time is given."""
+
+    def __init__(self, used: list[float]) -> None:
+        self.used = used
+
+    def tree_cpu_s(self) -> float:
+        return self.used.pop(0)
+
+
+def test_load_begins_when_the_broker_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "SETTLE_STEP_S", 0.01)
+    broker = Working([0.0, 0.5, 0.5, 1.0, 1.0, 1.0, 9.9])
+    assert broker.settle(60.0)
+    assert broker.used == [9.9]
+    assert not Working([0.0]).settle(0.0)
+
+
 @needs_cc
 @pytest.mark.slow
-def test_cpu_time_of_child_processes_counts() -> None:
+def test_cpu_time_of_child_processes_counts(tmp_path: Path) -> None:
     with (
         running({}) as port,
         subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE) as parent,
@@ -188,7 +206,11 @@ def test_cpu_time_of_child_processes_counts() -> None:
         child = int(parent.stdout.readline())
         try:
             found = client.run([PRODUCE], {"port": port, "seconds": 0.3, "server_pid": parent.pid})
+            broker = Server(kafkawire(), tmp_path, {0})
+            broker.process = parent
+            seconds = broker.tree_cpu_s()
         finally:
             os.kill(child, 9)
             parent.kill()
     assert found[0].server_cpu_s > 0.01
+    assert seconds > found[0].server_cpu_s / 2
