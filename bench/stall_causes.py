@@ -17,6 +17,9 @@ MB = 1e6
 # The share of a stall that names its cause.
 MOST = 0.5
 SLOT_S = 0.5
+LOOP_MODULES = ("asyncio.runners", "asyncio.base_events", "uvloop")
+# Samples of CPU time come a little later than what they are about.
+SAMPLE_S = 0.003
 
 STALL_HEAD = (
     "stall at s", "ms", "cpu ms", "no core ms", "waited ms", "what ran", "in the kernel",
@@ -104,7 +107,8 @@ class Task:
 @dataclass(slots=True)
 class Recording:
     """Everything about one run. `waits`: (when, thread, where in the kernel) of samples; `stacks`:
-    (when, functions, the innermost first) of the loop's thread; `names`: of the broker's threads;
+    (when, functions, the innermost first) of the loop's thread; `used`: (when, thread, seconds) of
+    CPU time of the broker's threads and children since the sample before; `names`: of its threads;
     `before` and `after`: all threads of the machine when the load began and ended; `load_at`: the
     end of the fill."""
 
@@ -115,6 +119,7 @@ class Recording:
     stacks: list[tuple[float, list[str]]] = field(default_factory=list)
     waits: list[tuple[float, int, str]] = field(default_factory=list)
     memory: list[Memory] = field(default_factory=list)
+    used: list[tuple[float, int, float]] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
     before: dict[int, Task] = field(default_factory=dict)
     after: dict[int, Task] = field(default_factory=dict)
@@ -152,13 +157,18 @@ def ran(run: Recording, stall: Stall) -> str:
     much = [call for share, call in covers if share > stall.length_s * MOST]
     if much:
         return min(much, key=lambda call: call.ended - call.began).what
-    stacks = [names for at, names in run.stacks if stall.began <= at <= stall.ended]
+    stacks = [names for at, names in run.stacks if stall.began <= at <= stall.ended and names]
     if stacks:
-        ours = [next((n for n in names if "kafkawire" in n), names[0]) for names in stacks if names]
-        if ours:
-            return Counter(ours).most_common(1)[0][0]
+        return Counter(map(innermost, stacks)).most_common(1)[0][0]
     seconds, longest = max(covers, key=lambda pair: pair[0], default=(0.0, None))
     return f"partly {longest.what}" if longest and seconds else "unknown"
+
+
+def innermost(names: Sequence[str]) -> str:
+    """The innermost function of ours in a stack, or the loop's own code where it calls none."""
+    if names[0].startswith(LOOP_MODULES):
+        return "the loop itself, no function"
+    return next((name for name in names if "kafkawire" in name), names[0])
 
 
 def kernel_wait(run: Recording, thread: int, began: float, ended: float) -> str:
@@ -186,16 +196,29 @@ def cause(run: Recording, stall: Stall) -> str:
 
 
 def others(run: Recording, stall: Stall) -> str:
-    """The job of another thread that covers most of a stall."""
+    """The other work meanwhile: the thread or child of the broker that used the most CPU time, and
+    the job of a thread that covers most of the stall."""
+    used: dict[int, float] = defaultdict(float)
+    for at, thread, seconds in run.used:
+        if thread != run.loop_thread and stall.began < at <= stall.ended + SAMPLE_S:
+            used[thread] += seconds
+    found = []
+    if used:
+        thread, seconds = max(used.items(), key=lambda pair: pair[1])
+        task = run.after.get(thread)
+        name = run.names.get(thread) or (task.process if task else f"thread {thread}")
+        found.append(f"{name} used {report.number(seconds * 1e3)} ms")
+    else:
+        found.append("no thread of the broker ran")
     jobs = [
         (min(stall.ended, job.ended) - max(stall.began, job.began), job)
         for job in run.jobs
         if job.ended > stall.began and job.began < stall.ended
     ]
-    if not jobs:
-        return "no job of the broker ran"
-    _, longest = max(jobs, key=lambda pair: pair[0])
-    return f"{longest.pool}: {longest.function} ran"
+    if jobs:
+        _, longest = max(jobs, key=lambda pair: pair[0])
+        found.append(f"{longest.pool}: {longest.function} was under way")
+    return ", ".join(found)
 
 
 def stall_rows(run: Recording, count: int) -> list[list[str]]:

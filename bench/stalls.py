@@ -36,6 +36,8 @@ from bench.stall_causes import Memory, Recording, Task
 
 CELLS = "after bulk: paced 2000/s flush="
 THREADS_S, MEMORY_S = 0.1, 0.02
+# CPU time between two samples that is worth a note.
+USED_S = 0.0002
 # Where threads wait that have nothing to do; for others than the loop's, locks as well.
 IDLE = ("0", "ep_poll", "do_epoll_wait")
 STACK_SYMBOLS = 3
@@ -100,8 +102,11 @@ class Sampler:
         self.every_s = every_s
         self.waits: list[tuple[float, int, str]] = []
         self.memory: list[Memory] = []
+        self.used: list[tuple[float, int, float]] = []
+        self._cpu_ns: dict[int, int] = {}
         self._over = threading.Event()
         self._threads: list[int] = []
+        self._children: list[int] = []
         self._thread = threading.Thread(target=self._run, name="bench-stalls")
 
     def __enter__(self) -> Sampler:
@@ -119,14 +124,31 @@ class Sampler:
             at = time.monotonic()
             if at - listed > THREADS_S:
                 listed = at
-                with contextlib.suppress(OSError):
-                    self._threads = [int(name) for name in os.listdir(f"/proc/{self.pid}/task")]
+                self._list()
             if at - measured > MEMORY_S:
                 measured = at
                 self.memory.append(memory_now(Path("/proc/meminfo").read_text(), at))
             for thread in self._threads:
                 with contextlib.suppress(OSError):
                     self._sample(thread)
+            for thread in [*self._threads, *self._children]:
+                with contextlib.suppress(OSError):
+                    self._sample_cpu(thread)
+
+    def _list(self) -> None:
+        """The broker's threads, and the main threads of its children."""
+        with contextlib.suppress(OSError):
+            folder = f"/proc/{self.pid}/task"
+            self._threads = [int(name) for name in os.listdir(folder)]
+            children = [read(f"{folder}/{thread}/children") for thread in self._threads]
+            self._children = [int(child) for row in children for child in row.split()]
+
+    def _sample_cpu(self, thread: int) -> None:
+        now = int(read(f"/proc/{thread}/schedstat").split()[0])
+        used_s = (now - self._cpu_ns.get(thread, now)) / 1e9
+        self._cpu_ns[thread] = now
+        if used_s >= USED_S:
+            self.used.append((time.monotonic(), thread, used_s))
 
     def _sample(self, thread: int) -> None:
         folder = f"/proc/{self.pid}/task/{thread}"
@@ -171,8 +193,8 @@ def traced(cell: Cell, place: Place, folder: Path, every_s: float) -> tuple[Cell
     tasks: list[dict[int, Task]] = []
 
     def companion() -> None:
-        tasks.append(tasks_now(server.pid))
         load_at.append(time.monotonic())
+        tasks.append(tasks_now(server.pid))
         time.sleep(cell.warmup_s + cell.seconds)
         tasks.append(tasks_now(server.pid))
 
@@ -185,7 +207,7 @@ def traced(cell: Cell, place: Place, folder: Path, every_s: float) -> tuple[Cell
     finally:
         server.discard()
         output.unlink(missing_ok=True)
-    run.waits, run.memory = sampler.waits, sampler.memory
+    run.waits, run.memory, run.used = sampler.waits, sampler.memory, sampler.used
     run.before, run.after = tasks
     run.began, run.load_at = began, load_at[0]
     run.ended = run.load_at + cell.warmup_s + cell.seconds

@@ -38,12 +38,14 @@ def recorded() -> Recording:
             (10.5, COMMITS, "folio_wait_writeback"),
         ],
         memory=[Memory(9.5, 10**6, 0), Memory(10.55, 600 * 10**6, 50 * 10**6)],
+        used=[(10.55, 13, 0.04), (10.6, 13, 0.02), (10.6, COMMITS, 0.01), (10.7, COMMITS, 0.1)],
         names={COMMITS: "kafkawire-commit_0"},
         before={LOOP: Task("the broker", "python", 0, 5.0)},
         after={
             LOOP: Task("the broker", "python", 0, 6.0),
             COMMITS: Task("the broker", "python", 0, 0.5),
             12: Task("load", "load", 1, 0.0),
+            13: Task("a child of the broker", "python", 0, 0.1),
         },
         began=9.0,
         load_at=10.0,
@@ -66,8 +68,8 @@ def test_stall_has_what_ran_where_it_waited_and_dirty_pages() -> None:
     ("cpu_s", "no_core_s", "wait", "words"),
     [
         (0.09, 0.0, "", "computed"),
-        (0.01, 0.08, "", "had the core: commit: sync_all ran"),
-        (0.01, 0.0, "futex_wait < do_futex", "interpreter lock: commit: sync_all ran"),
+        (0.01, 0.08, "", "had the core: a child of the broker used 60.0 ms, commit: sync_all was"),
+        (0.01, 0.0, "futex_wait < do_futex", "interpreter lock: a child of the broker used"),
         (0.01, 0.0, "", "no sample of where"),
     ],
 )
@@ -85,6 +87,8 @@ def test_what_ran_comes_from_stacks_if_no_call_covers_the_stall() -> None:
     assert stall_causes.ran(run, stall) == "unknown"
     run.stacks = [(11.05, ["threading.wait", "kafkawire.log.append.group_commit.synced", "uv"])]
     assert stall_causes.ran(run, stall) == "kafkawire.log.append.group_commit.synced"
+    run.stacks = [(11.05, ["asyncio.runners.Runner.run", "kafkawire.server.run._run"])]
+    assert stall_causes.ran(run, stall) == "the loop itself, no function"
     run.calls.append(Call("map", LOOP, 11.0, 11.01))
     run.stacks = []
     assert stall_causes.ran(run, stall) == "partly map"
@@ -100,6 +104,7 @@ def test_jobs_threads_and_times_have_their_tables() -> None:
     assert [row[:4] for row in stall_causes.cpu_rows(run, 5)] == [
         ["the broker", "python", "0", "1,000"],
         ["the broker", "kafkawire-commit_0", "0", "500"],
+        ["a child of the broker", "python", "0", "100"],
     ]
     summary = {row[0]: row[1:] for row in stall_causes.summary_rows(run)}
     assert summary["sync, in a thread"] == ["1", "500", "500", "500", "500"]
