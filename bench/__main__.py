@@ -182,7 +182,8 @@ def main(given: Sequence[str] | None = None) -> int:
     bench.facts.append(Fact("CPU stolen by other machines", quiet.stolen_percent(), "%"))
     rows = bench.rows()
     report.show(f"{options.broker} on one core", report.CELL_HEAD, rows)
-    path = report.write_json("bench.json", content(bench, time.monotonic() - began))
+    name = "bench.json" if options.rows == MATRIX else "bench-rows.json"  # not published
+    path = report.write_json(name, content(bench, time.monotonic() - began))
     print(f"\n{path}")
     picture = plots.draw(client.OUT, bench.ran, bench.results)
     print(picture or "no plots: pip install 'kafkawire[bench]' brings matplotlib")

@@ -61,7 +61,6 @@ def fetch_cells() -> list[Cell]:
             fill=fill,
             settles=True,  # reads alone are measured
             seconds=2.0,
-            load=count,
             group=FETCH,
         )
         for kind, topics, fill in kinds
