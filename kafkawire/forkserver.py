@@ -40,6 +40,7 @@ LATER = (
     "kafkawire.offsets.catalog.sql.storage",
     "kafkawire.log.manifest.service",
     "kafkawire.log.manifest.job",
+    "kafkawire.log.manifest.maintenance",
 )
 LATER_PACKAGES = ("messages", "broker", "coordination", "groups", "transactions", "handlers")
 """Imported while there are no requests. Optional parts (tier, RocksDB, PostgreSQL, metrics) are
