@@ -1,8 +1,8 @@
 """No request holds the event loop for more than 5 ms of CPU time, whatever is in it.
 
-Every API and version with arrays as long as they may be (tests.kit.codec.extremes). The fast
-selection takes each API's newest version, the slow one the oldest and the newest of
-each with the longest arrays: lengths of both encodings, where an API has both.
+Every API with arrays as long as they may be (tests.kit.codec.extremes): the newest version with
+many entries, and the oldest and the newest with the longest arrays: lengths of both encodings,
+where an API has both.
 
 CPU time depends on the machine and on its load: page faults, caches and memory bandwidth shared
 with other processes, a virtual processor that the host takes away. So a fixed computation of the
@@ -71,6 +71,7 @@ def check(broker: MeasuredBroker, row: ApiRow, version: int, count: int) -> None
     assert not any(found), "\n".join(filter(None, found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", NEWEST)
 def test_request_with_many_entries_in_newest_version(broker: MeasuredBroker, row: ApiRow) -> None:
     check(broker, row, row.max_version, 1500)

@@ -223,7 +223,9 @@ def test_ctrl_c_cancels_statement_but_not_prompt(
     tmp_path: Any,
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    threads = set(threading.enumerate())
     assert run_statements("", "long;\nselect 2;\n", True) == ["select 2"]
     assert capsys.readouterr().err == "stopped\n"
     with pytest.raises(KeyboardInterrupt):
         run_statements("long; select 2", "", False)
+    assert threads >= set(threading.enumerate())

@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "csv", "json")
 HISTORY_LINES = 1000
-CANCEL_EVERY_S = 0.5
+INTERRUPT_CHECK_S = 0.5
 MAX_LIMIT = INT32 - 1
 """Spark limits rows by an int, and one row more is read, to see whether there are more."""
 CELL_CHARACTERS = 200
@@ -167,15 +168,23 @@ def run(
 
 def _answer(shell: Shell, spark: Any, statement: str, limit: int) -> Result:
     """Run a statement in its own thread, because Ctrl-C inside a call to Spark's JVM causes long
-    tracebacks. After Ctrl-C its jobs are cancelled repeatedly, because planning may still start
-    one."""
-    with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(shell.run, statement, limit)
+    tracebacks. After Ctrl-C its jobs are cancelled until the thread has ended, because planning may
+    still start one."""
+    with ThreadPoolExecutor(1) as pool:
+        # The thread runs before the statement exists: a pool does not know a thread whose start
+        # Ctrl-C interrupted, and would not wait for its statement.
+        thread = pool.submit(threading.current_thread).result()
         try:
+            coming = pool.submit(shell.run, statement, limit)
+            # In steps: Ctrl-C just before a wait without a timeout is only handled when it ends.
+            while not wait([coming], INTERRUPT_CHECK_S).done:
+                pass
             return coming.result()
         except KeyboardInterrupt:
-            while not wait([coming], CANCEL_EVERY_S).done:
+            pool.shutdown(wait=False, cancel_futures=True)
+            while thread.is_alive():
                 spark.sparkContext.cancelAllJobs()
+                thread.join(INTERRUPT_CHECK_S)
             raise
 
 
