@@ -31,6 +31,7 @@ DEVICES = {
     "kafkawire/metadata/sqlite_device.py",
     "kafkawire/server/backups.py",
     "kafkawire/server/descriptors.py",
+    "kafkawire/server/file_sender.py",
     "kafkawire/server/listener.py",
     "kafkawire/log/io/disk.py",
     "kafkawire/log/io/worker_process.py",

@@ -15,8 +15,8 @@ from itertools import chain
 from struct import Struct, error, pack
 
 from kafkawire.codec.compile import DecodeError
+from kafkawire.codec.file_span import Part
 from kafkawire.codec.produce import ManyItems, Topic, skip_tags
-from kafkawire.codec.types import Buffer
 from kafkawire.codec.varint import put_uvarint, read_uvarint
 
 FLEXIBLE_FROM = 12  # as the declaration says, which is above this package: a test compares
@@ -57,7 +57,7 @@ class FetchResult:
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
-    records: list[Buffer] = field(default_factory=list)
+    records: list[Part] = field(default_factory=list)
     size_bytes: int = 0
     diverging: tuple[int, int] | None = None
     """(epoch, end offset) where the client's log left ours (KIP-595)."""
@@ -232,12 +232,13 @@ def write_response(
     read_committed: bool,
     error_code: int = 0,
     session_id: int = 0,
-) -> list[Buffer]:
-    """Encode the response body as buffers, records uncopied. Results of one topic are adjacent.
+) -> list[Part]:
+    """Encode the response body as buffers and spans of files, records uncopied. Results of one
+    topic are adjacent.
 
     Aborted transactions are null for read_uncommitted, as in Kafka's responses.
     """
-    parts: list[Buffer] = []
+    parts: list[Part] = []
     head = bytearray(_THROTTLE)
     if version >= 7:
         head += _SHORT.pack(error_code) + _INT.pack(session_id)

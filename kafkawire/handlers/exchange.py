@@ -9,12 +9,12 @@ their response is encoded by the host (`handlers.table`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
+from kafkawire.codec.file_span import Part
 from kafkawire.codec.produce import Topic
-from kafkawire.codec.types import Buffer
 
 if TYPE_CHECKING:
     from kafkawire.broker.answer_memory import AnswerMemory
@@ -69,7 +69,9 @@ class Peer(Protocol):
     `more`: additional requests they represent. `frame_at`: position of the current request in its
     buffer, with its size. `repeat_candidate`: the last Produce of one batch; `repeat`: once two in
     a row were alike, the first choice for the next request. `fetching`: a Fetch is unanswered;
-    `fetched` ends that. `held_bytes`: those of `answers` in responses that are not sent.
+    `fetched` ends that. `held_bytes`: those of `answers` in responses that are not sent;
+    `file_spans`: parts of such responses that are sent from files, if the socket can do that
+    (`sends_files`).
     """
 
     client_id: str | None
@@ -82,7 +84,9 @@ class Peer(Protocol):
     exchanges: deque[Exchange]
     more: int
     fetching: bool
+    file_spans: int
     held_bytes: int
+    sends_files: bool
     answers: AnswerMemory
 
     def begin(self, exchange: Exchange) -> None: ...
@@ -131,7 +135,7 @@ class Exchange:
         self.correlation_id = correlation_id
         self.flexible = flexible
         self.more = 0
-        self.parts: list[Buffer] | None = None
+        self.parts: list[Part] | None = None
         self.pins: Callable[[], None] | None = None
 
     def answer(self, body: bytes) -> None:
@@ -142,10 +146,15 @@ class Exchange:
         self.parts = [frame(self.correlation_id, body, self.flexible)]
         self.peer.answered(self)
 
-    def answer_parts(self, body: list[Buffer], release: Callable[[], None] | None = None) -> None:
-        """Answer with several buffers, sent without a copy; `release` is called when they were
+    def answer_parts(
+        self,
+        body: Sequence[Part],
+        release: Callable[[], None] | None = None,
+        file_spans: int = 0,
+    ) -> None:
+        """Answer with several parts, sent without a copy; `release` is called when they were
         sent, or immediately if the client has disconnected. Without it the buffers are counted as
-        memory of the response."""
+        memory of the response. `file_spans`: how many parts are FileSpan; `release` unpins them."""
         if self.peer.closed:
             if release is not None:
                 release()
@@ -159,6 +168,8 @@ class Exchange:
         else:
             head = _HEAD.pack(size + 4, self.correlation_id)
         self.parts = [head, *body]
+        if file_spans:
+            self.peer.file_spans += file_spans
         self.pins = release
         self.peer.answered(self)
 

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import islice, takewhile
 from struct import Struct
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from kafkawire.codec.compile import DecodeError
+from kafkawire.codec.file_span import FileSpan, Part
 from kafkawire.codec.produce import skip_tags
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import MAX_REPEATED, Exchange, RepeatCandidate, Repeating
@@ -86,9 +88,9 @@ class Connection(Receiver):
 
     __slots__ = (
         "answers", "applying_bytes", "client_host", "client_id", "exchanges", "fetching",
-        "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more", "pins",
+        "file_spans", "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more", "pins",
         "repeat", "repeat_candidate", "sampled", "sampled_at", "sampled_key", "sampled_tick",
-        "serving", "unsent",
+        "sends_files", "serving", "unsent",
     )  # fmt: skip
 
     host: ConnectionHost
@@ -102,6 +104,8 @@ class Connection(Receiver):
         self.answers = host.answers
         self.held_bytes = 0
         self.fetching = False
+        self.file_spans = 0  # in `exchanges` and `out`
+        self.sends_files = wire.sends_files
         self.unsent = 0  # bytes at the last call of `moves`
         self.more = 0  # additional requests they represent
         self.pins: list[Callable[[], None]] = []
@@ -319,11 +323,32 @@ class Connection(Receiver):
         if not out or self.waits & (DRAINING | CLOSED):
             return
         self.out = []
-        self.wire.write(out)
+        if self.file_spans:
+            self._write_parts(out)
+        else:
+            self.wire.write(cast("list[Buffer]", out))
         if self.sampled is not None and self.sampled.parts is not None:
             self._measure(self.sampled)
         if self.pins and not self.waits & DRAINING:
             self._unpin()
+
+    def _write_parts(self, parts: list[Part]) -> None:
+        """Write buffers and send spans of files in their order, until the client must read first;
+        `resume_writing` continues."""
+        at = 0
+        while at < len(parts) and not self.waits & (DRAINING | CLOSED):
+            part = parts[at]
+            if isinstance(part, FileSpan):
+                at += 1
+                self.file_spans -= 1
+                if not self.wire.send_file(part):
+                    self.waits |= DRAINING
+            else:
+                buffers = list(takewhile(_in_memory, islice(parts, at, None)))
+                at += len(buffers)
+                self.wire.write(cast("list[Buffer]", buffers))
+        if not self.closed:
+            self.out[:0] = parts[at:]
 
     def sample(self, begun: float, now: float) -> None:
         """Measure the latency of the last request in the bytes received at `begun`, if its API has
@@ -346,11 +371,11 @@ class Connection(Receiver):
             self.host.counts.took(self.sampled_key, self.host.now() - self.sampled_at)
 
     def pause_writing(self) -> None:
-        """The socket's buffer is full: start no further request."""
+        """The socket's buffer is full, or a file is being sent: start no further request."""
         self.waits |= DRAINING
 
     def resume_writing(self) -> None:
-        """The socket's buffer is empty again."""
+        """The socket's buffer is empty again, or the file was sent."""
         self.waits &= ~DRAINING
         self.tick = self.host.tick
         if not self.out:  # otherwise `pins` are of what is still to be written, too
@@ -387,3 +412,7 @@ class Connection(Receiver):
         self.exchanges.clear()
         self._unpin()
         self._drop_kept()
+
+
+def _in_memory(part: Part) -> bool:
+    return not isinstance(part, FileSpan)

@@ -2,7 +2,8 @@
 
 The protocol is an asyncio.BufferedProtocol, so bytes are received directly into the receive memory.
 The write buffer's limits are 0: either the kernel has taken everything, or the client is slow and
-no further request of it is started until it has read (`pause_writing`).
+no further request of it is started until it has read (`pause_writing`). Spans of files go around
+the transport, when its buffer is empty (`server.file_sender`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from contextlib import suppress
 from struct import pack
 from typing import TYPE_CHECKING, cast
 
+from kafkawire.codec.file_span import FileSpan
 from kafkawire.codec.types import Buffer
 from kafkawire.server.connection import Connection
+from kafkawire.server.file_sender import FileSender
 
 if TYPE_CHECKING:
     from kafkawire.server.host import Host
@@ -47,6 +50,8 @@ def _drop(_: object) -> None:
 class ClientProtocol(asyncio.BufferedProtocol):
     """A socket and its Connection; the Connection's methods are the callbacks."""
 
+    sends_files = True  # as long as there is no encryption
+
     def __init__(self, host: Host, listener: str) -> None:
         self.host = host
         self.connection = Connection(host, self, "", listener)
@@ -60,6 +65,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
             setattr(self, name, method)
         self.transport: asyncio.Transport | None = None
         self.write: Callable[[list[Buffer]], None] = _drop  # of connection.Wire
+        self._sender: FileSender | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept the connection, or close it if there are too many."""
@@ -80,6 +86,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release its resources."""
+        self._cancel_sender()
         self.host.connections.discard(self.connection)
         self.connection.lost()
         self.transport = None
@@ -112,8 +119,41 @@ class ClientProtocol(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def unsent_bytes(self) -> int:
-        """Bytes written that the kernel has not accepted yet."""
+        """Bytes written that the kernel has not accepted yet, or of a file that is being sent."""
+        if self._sender is not None:
+            return self._sender.unsent_bytes
         return self.transport.get_write_buffer_size() if self.transport is not None else 0
+
+    def send_file(self, span: FileSpan) -> bool:
+        """Send a span of a file; see `server.ports.Wire`."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return True  # `connection_lost` follows
+        assert not transport.get_write_buffer_size(), "responses would overtake each other"
+        sender = FileSender(self.host.broker.env.offload, span, self._file_sent)
+        try:
+            if sender.begin(transport.get_extra_info("socket").fileno()):
+                return True
+        except OSError as failure:
+            self._file_sent(failure)
+            return True
+        self._sender = sender
+        return False
+
+    def _file_sent(self, failure: OSError | None) -> None:
+        """A span has left, or cannot be sent: then its response cannot be completed."""
+        self._sender = None
+        if failure is None:
+            self.connection.resume_writing()
+        elif isinstance(failure, ConnectionError | TimeoutError):
+            self.connection.finish()  # the client has disconnected
+        else:
+            self.connection.abort(f"a response cannot be sent from its file: {failure}")
+
+    def _cancel_sender(self) -> None:
+        if self._sender is not None:
+            self._sender.cancel()
+            self._sender = None
 
     def close(self, reason: str | None) -> None:
         """Close the socket; a reason is logged."""
@@ -126,6 +166,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
                 # Its responses are cut off anyway; otherwise the kernel would retry for minutes to
                 # send data to a client that does not read.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self._cancel_sender()
             self.transport.abort()
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kafkawire.server.memory import POOLED_BYTES_MAX, READ_BYTES, SHORT_READ_BYTES, Block
 
 if TYPE_CHECKING:
-    from kafkawire.codec.types import Buffer
+    from kafkawire.codec.file_span import Part
     from kafkawire.server.ports import ReceivingHost, Wire
 
 KEPT_BYTES_MAX = 1 << 16
@@ -36,7 +36,7 @@ class Receiver:
         self.closed = False
         self.tick = host.tick
         self.waits = 0
-        self.out: list[Buffer] = []
+        self.out: list[Part] = []
         self.receiving = False  # `received` flushes when it returns
         self.reading = True
         self.kept: Block | None = None  # bytes [start_at, filled) that are not parsed yet

@@ -11,6 +11,7 @@ from typing import Any
 
 from kafkawire.broker.answer_memory import AnswerMemory
 from kafkawire.codec.counts import Counts
+from kafkawire.codec.file_span import FileSpan
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, Pinned
 from kafkawire.server.connection import Connection
@@ -117,7 +118,13 @@ class FakeHost:
 
 
 class FakeWire:
+    """A socket whose client reads at once; of files it takes `file_bytes`, then calls wait."""
+
+    sends_files = True
+
     def __init__(self) -> None:
+        self.file_bytes = 1 << 60
+        self.sending: tuple[FileSpan, int] | None = None
         self.sent = bytearray()
         self.unsent = 0
         self.writes = 0
@@ -129,6 +136,30 @@ class FakeWire:
         for part in parts:
             self.sent += part
 
+    def send_file(self, span: FileSpan) -> bool:
+        assert self.sending is None, "one span at a time"
+        taken = min(len(span), self.file_bytes)
+        self.sent += span.read(0, taken)
+        self.file_bytes -= taken
+        if taken == len(span):
+            return True
+        span.pin()
+        self.sending = span, taken
+        return False
+
+    def take(self, count: int) -> bool:
+        """Take more of the span that is being sent; return whether that was the rest."""
+        assert self.sending is not None
+        span, at = self.sending
+        data = span.read(at, count)
+        self.sent += data
+        self.sending = span, at + len(data)
+        if at + len(data) < len(span):
+            return False
+        self.sending = None
+        span.unpin()
+        return True
+
     def unsent_bytes(self) -> int:
         return self.unsent
 
@@ -139,6 +170,9 @@ class FakeWire:
         self.reading = True
 
     def close(self, reason: str | None) -> None:
+        if self.sending is not None:
+            self.sending[0].unpin()
+            self.sending = None
         self.closed.append(reason)
 
 

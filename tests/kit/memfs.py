@@ -9,7 +9,7 @@ syncs fail. tests/log/io/test_ports.py checks it against the contract of kafkawi
 from __future__ import annotations
 
 import errno
-import os.path
+import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -117,6 +117,10 @@ class MemFile:
     def cached(self, length: int, position: int) -> bool:
         self._check()
         return not self._fs.cold
+
+    def send(self, socket_fd: int, length: int, position: int) -> int:
+        data = self.pread(length, position)
+        return os.write(socket_fd, data) if data else 0
 
     def sync(self) -> None:
         node = self._check()

@@ -97,6 +97,22 @@ class SparseIndex:
             return self._start, 0
         return self._run(max(0, bisect_right(self._offsets, offset - self._base) - 1), max_bytes)
 
+    def whole_blocks(self, offset: int, end: int | None, max_bytes: int) -> tuple[int, int, int]:
+        """Return position, length and first offset of the whole blocks from the last that begins
+        at or before `offset` on: below `end` (None: to the end), at most `max_bytes`, perhaps
+        none."""
+        positions, offsets = self._positions, self._offsets
+        if not positions:
+            return self._start, 0, self._base
+        at = max(0, bisect_right(offsets, offset - self._base) - 1)
+        start = positions[at]
+        stop = self._length
+        if end is not None:
+            stop = positions[max(at, bisect_right(offsets, end - self._base) - 1)]
+        if stop - start > max_bytes:
+            stop = positions[max(at, bisect_right(positions, start + max_bytes) - 1)]
+        return self._start + start, stop - start, self._base + offsets[at]
+
     def runs(self, start: int, stop: int, max_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield (position, length) of runs of whole blocks that together hold the bytes [start,
         stop).

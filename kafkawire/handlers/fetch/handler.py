@@ -10,8 +10,9 @@ up to `remote.fetch.max.wait.ms`, for all partitions concurrently; a partition w
 arrived is answered empty, and the next Fetch finds it.
 
 Memory for data that is read or copied is reserved before (`broker.answer_memory`) and released when
-the response was sent; while others hold it a Fetch is answered with less, or waits. A connection
-has one Fetch at a time, as in Kafka: pipelined ones start one after another.
+the response was sent; long stretches of segment files are sent from there and need none. While
+others hold it a Fetch is answered with less, or waits. A connection has one Fetch at a time, as in
+Kafka: pipelined ones start one after another.
 
 Not done: sessions (session id 0 is always answered, so clients send full requests, which KIP-227
 allows), reading from a follower.
@@ -21,11 +22,13 @@ from __future__ import annotations
 
 import logging
 from asyncio import Future, get_running_loop
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.codec.fetch import FLEXIBLE_FROM, FetchResult, read_request, write_response
+from kafkawire.codec.file_span import Part
 from kafkawire.codec.produce import ManyItems
 from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
@@ -146,13 +149,18 @@ class Fetch:
         patience_s: float | None = None,
         *,
         committed: bool,
+        spans: bool = False,
     ) -> None:
         """Read the records of the plan, or set their error; for a reader of `committed` records
-        with the aborted transactions."""
+        with the aborted transactions. `spans`: long stretches of files are not read."""
         aborted: list[Aborted] | None = [] if committed else None
         try:
-            buffers = await self.commit_log.read(plan, patience_s, aborted)
-            fill(result, buffers, sum(map(len, buffers)))
+            parts: Sequence[Part]
+            if spans:
+                parts = await self.commit_log.read_parts(plan, patience_s, aborted)
+            else:
+                parts = await self.commit_log.read(plan, patience_s, aborted)
+            fill(result, parts, sum(map(len, parts)))
             plan.partition.traffic.out_bytes += result.size_bytes
             if aborted:
                 result.aborted = listed(aborted)

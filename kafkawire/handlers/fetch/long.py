@@ -13,13 +13,14 @@ import logging
 import math
 from asyncio import gather
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.codec.fetch import TOPIC_IDS_FROM, FetchAsk, FetchItem, FetchResult
 from kafkawire.codec.produce import Topic
+from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory, Pinned
 from kafkawire.handlers.fetch.request import READ_COMMITTED
 from kafkawire.handlers.slices import decoded, encoded, released
@@ -308,7 +309,7 @@ class LongFetch:
                 aborted_transactions=[AbortedTransaction(*each) for each in result.aborted]
                 if self._ask.isolation == READ_COMMITTED
                 else None,
-                records=result.records,
+                records=cast("list[Buffer]", result.records),  # read without spans
             )
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from asyncio import TimerHandle, gather
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from operator import lt
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.fetch import FetchAsk, FetchResult, write_response
-from kafkawire.codec.types import Buffer
+from kafkawire.codec.file_span import FileSpan, Part, unpin
 from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory
 from kafkawire.log.partition.read_plan import HotRead, aborted_listed
 
@@ -48,8 +48,8 @@ class Attempt:
     """One Fetch until it is answered."""
 
     __slots__ = (
-        "ask", "cost", "done", "exchange", "granted", "handler", "partitions", "timer", "unread",
-        "woken",
+        "ask", "cost", "done", "exchange", "granted", "handler", "partitions", "spans", "timer",
+        "unread", "woken",
     )  # fmt: skip
 
     def __init__(self, handler: Fetch, exchange: Exchange, ask: FetchAsk) -> None:
@@ -60,6 +60,7 @@ class Attempt:
         self.partitions: list[Partition] = []
         self.cost = ATTEMPT_BYTES
         self.granted = 0  # its counted response memory in bytes
+        self.spans: list[FileSpan] = []  # of its response, until that is passed on
         self.unread: list[FetchResult] = []  # its response if there is no memory
         self.woken = False
         self.done = False
@@ -160,7 +161,7 @@ class Attempt:
                     fill(result, [b"".join(views)], plan.size_bytes)
                     release()
                 else:
-                    fill(result, [*views], plan.size_bytes)
+                    fill(result, views, plan.size_bytes)
                     releases.append(release)
             self._answer(results, releases)
         else:
@@ -170,22 +171,29 @@ class Attempt:
         """Read data that is not mapped, of all partitions concurrently; then continue with the
         response."""
         hot = sum(plan.size_bytes for _, plan in plans if isinstance(plan, HotRead))
-        handler, committed = self.handler, self.ask.isolation == READ_COMMITTED
+        handler, spans = self.handler, self.exchange.peer.sends_files
+        committed = self.ask.isolation == READ_COMMITTED
         patience_s = handler.config.remote_fetch_max_wait_ms / 1000
         if hot and hot >= self.ask.min_bytes:
             patience_s = min(patience_s, CONCURRENT_HOT_S)
         try:
             if len(plans) == 1:
-                await handler.read(*plans[0], patience_s, committed=committed)
+                await handler.read(*plans[0], patience_s, committed=committed, spans=spans)
             else:
-                reads = [handler.read(*each, patience_s, committed=committed) for each in plans]
-                await gather(*reads)
+                await gather(
+                    *(handler.read(*each, patience_s, committed=committed, spans=spans)
+                      for each in plans)
+                )  # fmt: skip
+            if spans:
+                self.spans = _spans(results)
             await self.handler.commit_log.reader.lane.wait()
-            copied = sum(result.size_bytes for result in results)
+            copied = sum(result.size_bytes for result in results) - sum(map(len, self.spans))
             if copied > self.granted:  # one batch is read whatever its size
                 self.handler.memory.hold(copied - self.granted)
                 self.granted = copied
-            self._answer(results, [])
+            elif self.spans:
+                self._give_back(keep_bytes=copied)
+            self._answer(results, [span.unpin for span in self.spans])
         except Exception:
             self._fail()
 
@@ -206,7 +214,8 @@ class Attempt:
         if self.granted:
             release = HeldAnswerMemory(exchange.peer, self.granted, release)
             self.granted = 0
-        exchange.answer_parts(body, release)
+        spans, self.spans = self.spans, []  # released by the exchange from here on
+        exchange.answer_parts(body, release, len(spans))
         exchange.peer.fetched()
 
     def _fail(self) -> None:
@@ -215,6 +224,7 @@ class Attempt:
         logger.exception("answering a Fetch of client %s failed", peer.client_id)
         self._unpark()
         self._give_back()
+        unpin(self.spans)
         peer.abort("its Fetch cannot be answered")
 
     def _take_memory(self, results: list[FetchResult], plans: Plans, copied: int) -> bool:
@@ -329,9 +339,9 @@ def listed(aborted: list[Aborted]) -> list[tuple[int, int]]:
     return [(producer_id, firsts[last, producer_id]) for last, producer_id in sorted(firsts)]
 
 
-def fill(result: FetchResult, records: list[Buffer], size_bytes: int) -> None:
+def fill(result: FetchResult, records: Sequence[Part], size_bytes: int) -> None:
     """Set the records of a partition in the response."""
-    result.records = records
+    result.records = [*records]
     result.size_bytes = size_bytes
 
 
@@ -351,6 +361,11 @@ class _ReleaseAll:
 def _reads(plans: Plans) -> bool:
     """Return whether not all of it is mapped; then all of it is read into buffers."""
     return not all(isinstance(plan, HotRead) for _, plan in plans)
+
+
+def _spans(results: list[FetchResult]) -> list[FileSpan]:
+    """Return the parts of a response that are sent from their files."""
+    return [part for each in results for part in each.records if isinstance(part, FileSpan)]
 
 
 def _joins(plan: Plan) -> bool:

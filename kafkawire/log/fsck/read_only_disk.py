@@ -27,6 +27,9 @@ class ReadOnlyFile:
     def cached(self, length: int, position: int) -> bool:
         return self._file.cached(length, position)
 
+    def send(self, socket_fd: int, length: int, position: int) -> int:
+        return self._file.send(socket_fd, length, position)
+
     def sync(self) -> None:
         """Do nothing."""
 

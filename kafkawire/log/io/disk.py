@@ -24,11 +24,17 @@ from kafkawire.log.io.worker_process import WorkerProcess
 
 T = TypeVar("T")
 
-POOL_THREADS = {"commit": 1, "write": 1, "read": 4, "warm": 4, "files": 1, "brokers": 4}
+POOL_THREADS = {
+    "commit": 1, "write": 1, "read": 4, "warm": 4, "send": 4, "files": 1, "brokers": 4,
+}  # fmt: skip
 """Threads per pool. One for commits and one for writes, because both are ordered; four for reads of
-journals and four for reads of segments, which keep a disk busy without letting consumers of old
-data use every core; one for creating, renaming and deleting files; four for requests to other
-brokers, of which few are slow at the same time."""
+journals, four for reads of segments and four for sending from files that are not in the page cache,
+which keep a disk busy without letting consumers of old data use every core; one for creating,
+renaming and deleting files; four for requests to other brokers, of which few are slow at the same
+time."""
+
+COPIED_BYTES = 256 << 10
+"""Bytes that `DiskFile.send` reads at once where the kernel cannot send from the file."""
 
 KEPT_BYTES = 64 << 20
 """Freed memory that an allocator arena keeps: as much as cold reads may have in flight."""
@@ -40,6 +46,7 @@ SAMPLED_EVERY_BYTES = 64 << 10
 """Distance between checked pages of the page cache: the kernel reads ahead, and reclaims, in larger
 runs."""
 
+_NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
@@ -87,6 +94,15 @@ class DiskFile:
             return False
         except OSError:  # a file system without this flag; a read will report other errors
             return True
+
+    def send(self, socket_fd: int, length: int, position: int) -> int:
+        try:
+            return os.sendfile(socket_fd, self._fd, position, length)
+        except OSError as failure:
+            if failure.errno not in _NO_SENDFILE:
+                raise
+        data = os.pread(self._fd, min(length, COPIED_BYTES), position)
+        return os.write(socket_fd, data) if data else 0
 
     def sync(self) -> None:
         if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync alone leaves bytes in the drive's cache

@@ -71,6 +71,14 @@ class File(Protocol):
         """Return whether reading these bytes would probably not wait for the disk: samples of them
         are in the page cache. True where that is unknown. Does not wait itself."""
 
+    def send(self, socket_fd: int, length: int, position: int) -> int:
+        """Send bytes at `position` to a non-blocking socket without reading them; return how many
+        it took: at most `length`, 0 only where the file ends.
+
+        BlockingIOError if the socket takes none now, OSError from the disk or the socket. Waits for
+        the disk unless the bytes are in the page cache (`cached`).
+        """
+
     def sync(self) -> None:
         """Return when every write that returned before the call is durable. Raises OSError.
 
@@ -139,9 +147,9 @@ class FileSystem(Protocol):
 class Offload(Protocol):
     """Threads for calls that release the interpreter lock: fsync, write, pread, SQL.
 
-    Pools are named and small: "commit" (1), "write" (1), "read" (4), "warm" (4), "files" (1),
-    "brokers" (4). A pool runs its calls in the order of submission as far as its number of threads
-    allows.
+    Pools are named and small: "commit" (1), "write" (1), "read" (4), "warm" (4), "send" (4),
+    "files" (1), "brokers" (4). A pool runs its calls in the order of submission as far as its
+    number of threads allows.
     """
 
     def submit(self, pool: str, fn: Callable[..., T], *args: Any) -> asyncio.Future[T]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
+from kafkawire.codec.file_span import Part
 from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.ports import Buffer, Env
 from kafkawire.log.io.slow_lane import SlowLane
@@ -74,6 +75,15 @@ class SegmentReads(Protocol):
     ) -> list[Buffer]:
         """Return the bytes of a plan that begins in a segment; see WarmReader.read."""
 
+    async def read_parts(
+        self,
+        plan: SegmentRead,
+        read_journals: ReadPlan,
+        patience_s: float | None,
+        aborted: list[Aborted] | None = None,
+    ) -> list[Part]:
+        """As `read`, with spans of files for long stretches; see WarmReader.read_parts."""
+
     async def since(self, partition: Partition, at: int, timestamp: int) -> int:
         """Return the first offset of segment row `at` that may have a record at or after a time."""
 
@@ -124,6 +134,15 @@ class PartitionReader:
             assert position + length <= len(view), "a row lies in its journal"
             views.append(view[position : position + length])
         return views, pins
+
+    async def read_parts(
+        self, plan: Plan, patience_s: float | None = None, aborted: list[Aborted] | None = None
+    ) -> list[Part]:
+        """As `read`, with spans of segment files for long stretches, which the caller sends and
+        unpins."""
+        if isinstance(plan, SegmentRead):
+            return await self.segments.read_parts(plan, self.read, patience_s, aborted)
+        return [*await self.read(plan, patience_s, aborted)]
 
     async def read(
         self, plan: Plan, patience_s: float | None = None, aborted: list[Aborted] | None = None

@@ -46,7 +46,7 @@ class WarmIndex:
     def damaged(self, position: int, data: memoryview) -> int | None:
         """Return where the first bad block of `data`, whole blocks from `position` on, begins."""
         start, stop = position, position + len(data)
-        if any(one <= start and stop <= other for one, other in self.checked):
+        if self.is_checked(position, len(data)):
             return None
         bad = self.index.damaged(position, data)
         stop = stop if bad is None else bad
@@ -58,6 +58,11 @@ class WarmIndex:
                 apart.append((one, other))
         self.checked = [*apart[-MAX_CHECKED_RANGES + 1 :], (start, stop)]
         return bad
+
+    def is_checked(self, position: int, length: int) -> bool:
+        """Return whether these bytes, whole blocks, were checked and are intact."""
+        stop = position + length
+        return any(one <= position and stop <= other for one, other in self.checked)
 
     def block_at(self, position: int) -> tuple[int, int]:
         """Return (position, length) of the block that begins at a position."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.codec.control import Aborted
+from kafkawire.codec.file_span import FileSpan
 from kafkawire.offsets.catalog.port import SegmentRange
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ class RemoteReadRequest(NamedTuple):
     """A request for whole batches of a partition from `offset` on, below `end`, at most `room`
     bytes; with `first` one batch whatever its size. `patience_s`: how long to wait for a remote
     tier; None: until it answers or has failed for good, 0: take what is in memory. `committed`:
-    the reader leaves out the records of aborted transactions and has to know these."""
+    the reader leaves out the records of aborted transactions and has to know these. `spans`: it
+    takes spans of files instead of bytes."""
 
     partition: Partition
     offset: int
@@ -31,23 +33,25 @@ class RemoteReadRequest(NamedTuple):
     first: bool
     patience_s: float | None
     committed: bool = False
+    spans: bool = False
 
 
 @dataclass(slots=True)
 class Taken:
     """The result of reading one row: the next offset, and whether it is the row's end. Each of the
-    views in `batches` has whole batches. `aborted`: the aborted transactions that touch them, for
-    readers of committed records."""
+    views in `batches` has whole batches; `span`, if any, is all that was read. `aborted`: the
+    aborted transactions that touch them, for readers of committed records."""
 
     batches: list[memoryview]
     next_offset: int
     whole: bool
     aborted: list[Aborted] = field(default_factory=list)
+    span: FileSpan | None = None
 
     @property
     def size_bytes(self) -> int:
-        """The size of all views."""
-        return sum(map(len, self.batches))
+        """The size of all views, or of the span."""
+        return sum(map(len, self.batches)) if self.span is None else len(self.span)
 
 
 class Exchanged(Exception):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os.path
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -126,9 +126,21 @@ class SegmentStore:
             self._opened[segment_id] = segment
             yield segment, file
         finally:
-            segment.pins -= 1
-            if len(self._opened) > MAX_HANDLES:
-                self._close_oldest()
+            self._unpin(segment)
+
+    def hold(self, segment: Segment) -> Callable[[], None]:
+        """Pin an open segment beyond `opened`; return the function to call once at the end."""
+        segment.pins += 1
+
+        def release() -> None:
+            self._unpin(segment)
+
+        return release
+
+    def _unpin(self, segment: Segment) -> None:
+        segment.pins -= 1
+        if len(self._opened) > MAX_HANDLES:
+            self._close_oldest()
 
     async def _open(self, segment: Segment) -> File:
         """Open and check it, once for all concurrent readers. A bad one is logged once."""

@@ -2,7 +2,8 @@
 
 A read continues from one segment to the next, and from the last into the journals, within its
 limits. Sparse indexes are cached for readers that continue; blocks are checked when they are read
-for the first time since the index was loaded. A damaged batch is read from the segment's object in
+for the first time since the index was loaded. Long stretches are not read but sent from the file
+(kafkawire.log.segments.store.sendable). A damaged batch is read from the segment's object in
 the remote tier, if there is one. If not, readers of its offsets get CORRUPT_MESSAGE, and it is
 logged once; all batches before and after it are served.
 """
@@ -12,11 +13,12 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError, code_of
+from kafkawire.codec.file_span import FileSpan, Part, unpin
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.ports import Buffer, Env, File
@@ -45,6 +47,13 @@ from kafkawire.log.segments.store.remote_port import (
 )
 from kafkawire.log.segments.store.remote_tier import RemoteTier
 from kafkawire.log.segments.store.segment_store import NotLocal, Segment, SegmentStore
+from kafkawire.log.segments.store.sendable import (
+    MIN_SPAN_BYTES,
+    checked,
+    is_ready,
+    offset_after,
+    planned,
+)
 from kafkawire.offsets.catalog.port import SegmentRange
 
 if TYPE_CHECKING:
@@ -103,8 +112,48 @@ class WarmReader:
         remote tier cannot deliver. Returns nothing if that does not respond within `patience_s`; a
         reader that has something does not wait for more.
         """
+        parts = await self._read_rows(plan, read_journals, patience_s, aborted, spans=False)
+        return cast("list[Buffer]", parts)
+
+    async def read_parts(
+        self,
+        plan: SegmentRead,
+        read_journals: ReadPlan,
+        patience_s: float | None,
+        aborted: list[Aborted] | None = None,
+    ) -> list[Part]:
+        """As `read`, with spans of local files for long stretches; the caller unpins each."""
+        return await self._read_rows(plan, read_journals, patience_s, aborted, spans=True)
+
+    async def _read_rows(
+        self,
+        plan: SegmentRead,
+        read_journals: ReadPlan,
+        patience_s: float | None,
+        aborted: list[Aborted] | None,
+        *,
+        spans: bool,
+    ) -> list[Part]:
+        kept: list[Part] = []
+        try:
+            await self._extend(kept, plan, read_journals, patience_s, aborted, spans=spans)
+        except BaseException:
+            unpin(kept)
+            raise
+        return kept
+
+    async def _extend(
+        self,
+        kept: list[Part],
+        plan: SegmentRead,
+        read_journals: ReadPlan,
+        patience_s: float | None,
+        aborted: list[Aborted] | None,
+        *,
+        spans: bool,
+    ) -> None:
+        """Add what is read to `kept`."""
         partition = plan.partition
-        kept: list[Buffer] = []
         found: list[Aborted] = [] if aborted is None else aborted
         offset, size = plan.offset, 0
         while offset < min(plan.end, partition.cut_offset):
@@ -116,14 +165,14 @@ class WarmReader:
             try:
                 taken = await self._take_row(
                     RemoteReadRequest(
-                        partition, offset, plan.end, room, first, wait_s, aborted is not None
+                        partition, offset, plan.end, room, first, wait_s, aborted is not None, spans
                     )
                 )
             except (KafkaError, OSError):
                 if kept:
                     break  # reported when the reader gets there
                 raise
-            kept += taken.batches
+            kept += taken.batches if taken.span is None else [taken.span]
             found += taken.aborted
             size += taken.size_bytes
             offset = taken.next_offset
@@ -138,7 +187,6 @@ class WarmReader:
                     raise
             else:
                 kept += more
-        return kept
 
     async def since(self, partition: Partition, at: int, timestamp: int) -> int:
         """Return from which offset on row `at` of a partition may have a record at or after a
@@ -247,6 +295,10 @@ class WarmReader:
         return segments.mapping(request.partition.number, segments.find(request.offset))
 
     async def _take_local(self, request: RemoteReadRequest) -> Taken:
+        if request.spans and request.room >= MIN_SPAN_BYTES:
+            taken = await self._take_span(request)
+            if taken is not None:
+                return taken
         size = max(request.room, 0)
         await self._in_flight.take(size)
         try:
@@ -269,16 +321,46 @@ class WarmReader:
         finally:
             self._in_flight.give(size)
 
-    async def _add_aborted(
-        self, taken: Taken, file: File, mapping: SegmentRange, offset: int
-    ) -> None:
-        """Add the aborted transactions that touch what was read. DamagedSegment if there are
-        transactions and the segment's state, which says which were aborted, is damaged."""
+    async def _take_span(self, request: RemoteReadRequest) -> Taken | None:
+        """Return the requested batches as a span of the local file, which keeps it pinned; None if
+        they must be read instead."""
+        mapping = self._row(request)  # the pin follows without an await, as in `_take_local`
+        if mapping.length < MIN_SPAN_BYTES:
+            return None
+        async with self._opened(mapping, request.partition) as (segment, file):
+            warm = await self._index(segment, file, mapping, request.partition)
+            stretch = planned(warm, mapping, request)
+            if stretch is not None and not is_ready(warm, stretch, request.offset):
+                stretch = await self._env.offload.submit(
+                    "warm", checked, file, warm, stretch, request.offset
+                )
+            if stretch is None:
+                return None
+            after, whole = offset_after(warm, mapping, stretch)
+            taken = Taken([], after, whole)
+            if request.committed:
+                known = await self._aborted(file, mapping)
+                if known.damaged is not None:
+                    return None
+                taken.aborted = known.overlapping(mapping.number, request.offset, after)
+            start, stop = stretch
+            taken.span = FileSpan(file, start, stop - start, self._store.hold(segment))
+            return taken
+
+    async def _aborted(self, file: File, mapping: SegmentRange) -> SegmentAborted:
         known = self.indexes.aborted.find(mapping.segment_id)
         if known is None:
             known = await self._env.offload.submit("warm", load_aborted, file)
             if known.damaged is None:
                 known = self.indexes.aborted.keep(mapping.segment_id, known)
+        return known
+
+    async def _add_aborted(
+        self, taken: Taken, file: File, mapping: SegmentRange, offset: int
+    ) -> None:
+        """Add the aborted transactions that touch what was read. DamagedSegment if there are
+        transactions and the segment's state, which says which were aborted, is damaged."""
+        known = await self._aborted(file, mapping)
         if known.damaged is not None and has_transactions(taken.batches):
             raise DamagedSegment(offset, taken.next_offset, known.damaged)
         taken.aborted = known.overlapping(mapping.number, offset, taken.next_offset)

@@ -1,0 +1,88 @@
+"""A part of a response that lies in a file, and is sent from there without being read.
+
+Next to buffers it stands for `len(span)` bytes. It keeps its file usable until its last holder has
+released it: the response, and while it is being sent, the sender. Pure: the file comes from the
+caller.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from kafkawire.codec.types import Buffer
+
+
+class SendableFile(Protocol):
+    """What a span uses of a file; see kafkawire.log.io.ports.File."""
+
+    def pread(self, length: int, position: int) -> bytes: ...
+    def cached(self, length: int, position: int) -> bool: ...
+    def send(self, socket_fd: int, length: int, position: int) -> int: ...
+
+
+class FileSpan:
+    """`size_bytes` bytes of `file` at `position`. `release` is called once, by the last `unpin`:
+    the creator holds one pin. All but `send` and `read` must run on the event loop."""
+
+    __slots__ = ("_file", "_pins", "_release", "_size_bytes", "position")
+
+    def __init__(
+        self, file: SendableFile, position: int, size_bytes: int, release: Callable[[], None]
+    ) -> None:
+        self._file = file
+        self._size_bytes = size_bytes
+        self._release = release
+        self._pins = 1
+        self.position = position
+
+    def __len__(self) -> int:
+        return self._size_bytes
+
+    def pin(self) -> None:
+        """Keep the file usable until one more `unpin`."""
+        assert self._pins > 0, "a released span was pinned"
+        self._pins += 1
+
+    def unpin(self) -> None:
+        """Release it once; the last call releases the file."""
+        assert self._pins > 0, "a span was released more often than pinned"
+        self._pins -= 1
+        if not self._pins:
+            self._release()
+
+    def cached(self, start: int, length: int) -> bool:
+        """Return whether sending these bytes would probably not wait for the disk."""
+        return self._file.cached(min(length, self._size_bytes - start), self.position + start)
+
+    def send(self, socket_fd: int, start: int, length: int) -> int:
+        """Send up to `length` bytes from `start` on; return how many the socket took.
+
+        BlockingIOError if it takes none now, OSError from the socket or the disk.
+        """
+        length = min(length, self._size_bytes - start)
+        sent = self._file.send(socket_fd, length, self.position + start)
+        if not sent and length:
+            raise OSError(errno.EIO, f"the file ends before byte {self.position + start}")
+        return sent
+
+    def read(self, start: int, length: int) -> bytes:
+        """Return up to `length` bytes from `start` on, for a connection that needs them in memory.
+        OSError."""
+        length = min(length, self._size_bytes - start)
+        data = self._file.pread(length, self.position + start)
+        if len(data) < length:
+            raise OSError(errno.EIO, f"the file ends before byte {self.position + start + length}")
+        return data
+
+
+def unpin(parts: Sequence[Part]) -> None:
+    """Release the spans among parts of a response that will not be sent."""
+    for part in parts:
+        if isinstance(part, FileSpan):
+            part.unpin()
+
+
+Part: TypeAlias = Buffer | FileSpan
+"""A part of a response."""

@@ -1,0 +1,80 @@
+"""Which bytes of a segment may be sent from its file instead of being read into memory.
+
+Only whole blocks that were checked since their index was loaded: batches lie in a segment back to
+back, and an index block begins with a batch. So a reader that continues where its last response
+ended needs no byte of the file: both ends are in the index. One that begins within a block has that
+block read once to find its batch. Everything else is read as bytes (kafkawire.log.segments.store.
+warm_reader): short reads, damaged blocks, and the last batches before an end within a block.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kafkawire.codec.errors import KafkaError
+from kafkawire.log.io.ports import File
+from kafkawire.log.partition.read_plan import skip_before
+from kafkawire.log.segments.store.index_cache import WarmIndex
+from kafkawire.log.segments.store.remote_port import RemoteReadRequest
+from kafkawire.offsets.catalog.port import SegmentRange
+
+MIN_SPAN_BYTES = 64 << 10
+"""Shorter reads are copied: the calls to send from a file cost more than the copy."""
+
+CHECKED_BYTES = 256 << 10
+"""Bytes read and checked in one step: they stay in the processor's cache."""
+
+
+class Stretch(NamedTuple):
+    """Bytes [start, stop) of a file, whole batches."""
+
+    start: int
+    stop: int
+
+
+def planned(warm: WarmIndex, mapping: SegmentRange, request: RemoteReadRequest) -> Stretch | None:
+    """Return the whole blocks to send for a request; None if they are too few."""
+    end = None if mapping.end_offset <= request.end else request.end
+    start, length, _ = warm.index.whole_blocks(request.offset, end, request.room)
+    return Stretch(start, start + length) if length >= MIN_SPAN_BYTES else None
+
+
+def is_ready(warm: WarmIndex, stretch: Stretch, offset: int) -> bool:
+    """Return whether the blocks need no check and the first begins with the offset."""
+    start, stop = stretch
+    return warm.index.block(warm.index.find(start))[2] == offset and warm.is_checked(
+        start, stop - start
+    )
+
+
+def checked(file: File, warm: WarmIndex, stretch: Stretch, offset: int) -> Stretch | None:
+    """Check the blocks that were not, and skip batches before the offset; runs in a thread. None if
+    too few bytes before the first damaged block are left. OSError from the disk."""
+    start, stop = stretch
+    for position, length in warm.index.runs(start, stop, CHECKED_BYTES):
+        if warm.is_checked(position, length):
+            continue
+        data = memoryview(file.pread(length, position))
+        bad = warm.damaged(position, data)
+        if bad is None and len(data) < length:  # the file ends within a block
+            bad = warm.index.block(warm.index.find(position + len(data)))[0]
+        if bad is not None:
+            stop = bad
+            break
+    if stop - start < MIN_SPAN_BYTES:
+        return None
+    position, length, first, _, _ = warm.index.block(warm.index.find(start))
+    if first < offset:
+        head = file.pread(length, position)
+        try:
+            start = position + skip_before(head, 0, len(head), offset)
+        except KafkaError:  # the file has changed since the check; reading it as bytes reports that
+            return None
+    return Stretch(start, stop) if stop - start >= MIN_SPAN_BYTES else None
+
+
+def offset_after(warm: WarmIndex, mapping: SegmentRange, stretch: Stretch) -> tuple[int, bool]:
+    """Return the offset that follows the bytes, and whether they end the mapping's."""
+    if stretch.stop >= mapping.start + mapping.length:
+        return mapping.end_offset, True
+    return warm.index.block(warm.index.find(stretch.stop))[2], False
