@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,30 @@ def test_bytes_evicted_from_page_cache_are_not_cached() -> None:
     fs.makedirs("/data")
     fs.cold = True
     assert not fs.open("/data/f", create=True).cached(1, 0)
+
+
+def test_bytes_are_sent_to_a_socket_that_takes_what_it_can(place: tuple[FileSystem, str]) -> None:
+    fs, folder = place
+    file = fs.open(f"{folder}/f", create=True)
+    data = random.Random(1).randbytes(2_000_000)
+    file.pwritev([data], 0)
+    ours, client = socket.socketpair()
+    with ours, client:
+        ours.setblocking(False)
+        assert file.send(ours.fileno(), 10, 3) == 10
+        assert client.recv(100) == data[3:13]
+        assert file.send(ours.fileno(), 10, len(data) - 4) == 4
+        assert file.send(ours.fileno(), 10, len(data)) == 0
+        client.recv(100)
+        at = 0
+        with suppress(BlockingIOError):
+            while at < len(data):
+                at += file.send(ours.fileno(), 700_000, at)
+        assert 0 < at < len(data)
+        assert client.recv(at, socket.MSG_WAITALL) == data[:at]
+        client.close()
+        with pytest.raises(ConnectionError):
+            file.send(ours.fileno(), 10, 0)
 
 
 def test_more_buffers_than_one_call_accepts(place: tuple[FileSystem, str]) -> None:

@@ -25,6 +25,11 @@ CHECKED_BYTES = 256 << 10
 """Bytes read and checked in one step: they stay in the processor's cache."""
 
 
+def is_long(size_bytes: int) -> bool:
+    """Return whether a read of this size is worth sending from the file."""
+    return size_bytes >= MIN_SPAN_BYTES
+
+
 class Stretch(NamedTuple):
     """Bytes [start, stop) of a file, whole batches."""
 
@@ -36,7 +41,7 @@ def planned(warm: WarmIndex, mapping: SegmentRange, request: RemoteReadRequest) 
     """Return the whole blocks to send for a request; None if they are too few."""
     end = None if mapping.end_offset <= request.end else request.end
     start, length, _ = warm.index.whole_blocks(request.offset, end, request.room)
-    return Stretch(start, start + length) if length >= MIN_SPAN_BYTES else None
+    return Stretch(start, start + length) if is_long(length) else None
 
 
 def is_ready(warm: WarmIndex, stretch: Stretch, offset: int) -> bool:
@@ -61,7 +66,7 @@ def checked(file: File, warm: WarmIndex, stretch: Stretch, offset: int) -> Stret
         if bad is not None:
             stop = bad
             break
-    if stop - start < MIN_SPAN_BYTES:
+    if not is_long(stop - start):
         return None
     position, length, first, _, _ = warm.index.block(warm.index.find(start))
     if first < offset:
@@ -70,7 +75,7 @@ def checked(file: File, warm: WarmIndex, stretch: Stretch, offset: int) -> Stret
             start = position + skip_before(head, 0, len(head), offset)
         except KafkaError:  # the file has changed since the check; reading it as bytes reports that
             return None
-    return Stretch(start, stop) if stop - start >= MIN_SPAN_BYTES else None
+    return Stretch(start, stop) if is_long(stop - start) else None
 
 
 def offset_after(warm: WarmIndex, mapping: SegmentRange, stretch: Stretch) -> tuple[int, bool]:

@@ -48,8 +48,8 @@ from kafkawire.log.segments.store.remote_port import (
 from kafkawire.log.segments.store.remote_tier import RemoteTier
 from kafkawire.log.segments.store.segment_store import NotLocal, Segment, SegmentStore
 from kafkawire.log.segments.store.sendable import (
-    MIN_SPAN_BYTES,
     checked,
+    is_long,
     is_ready,
     offset_after,
     planned,
@@ -295,7 +295,7 @@ class WarmReader:
         return segments.mapping(request.partition.number, segments.find(request.offset))
 
     async def _take_local(self, request: RemoteReadRequest) -> Taken:
-        if request.spans and request.room >= MIN_SPAN_BYTES:
+        if request.spans and is_long(request.room):
             taken = await self._take_span(request)
             if taken is not None:
                 return taken
@@ -325,7 +325,7 @@ class WarmReader:
         """Return the requested batches as a span of the local file, which keeps it pinned; None if
         they must be read instead."""
         mapping = self._row(request)  # the pin follows without an await, as in `_take_local`
-        if mapping.length < MIN_SPAN_BYTES:
+        if not is_long(mapping.length):
             return None
         async with self._opened(mapping, request.partition) as (segment, file):
             warm = await self._index(segment, file, mapping, request.partition)

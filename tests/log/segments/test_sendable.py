@@ -1,0 +1,227 @@
+"""Reads of segments that are sent from their files: the same bytes as reads into memory, only
+checked ones, and their segment stays until the last holder has released it.
+
+Covers: kafkawire.log.segments.store.sendable, kafkawire.codec.file_span.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from kafkawire.codec.control import Aborted
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.file_span import FileSpan, Part, unpin
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.store import sendable
+from tests.kit.env import InlineOffload
+from tests.kit.log.cutting import ROOM, cut, expected, fill, segments, started
+from tests.kit.log.logs import FOLDER, World, values
+from tests.kit.log.transactional import Producer
+from tests.kit.waiting import settle
+
+
+@pytest.fixture(autouse=True)
+def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few blocks are enough for a span, and checked one after another."""
+    monkeypatch.setattr(sendable, "MIN_SPAN_BYTES", 8 << 10)
+    monkeypatch.setattr(sendable, "CHECKED_BYTES", 8 << 10)
+
+
+def data_of(parts: list[Part]) -> bytes:
+    """The bytes of parts, which are released."""
+    found = b"".join(
+        part.read(0, len(part)) if isinstance(part, FileSpan) else bytes(part) for part in parts
+    )
+    unpin(parts)
+    return found
+
+
+async def both(
+    partition: Partition, offset: int, room: int, end: int, first: bool = True
+) -> tuple[bytes, bytes, int]:
+    """What is sent, what is read into memory, and the number of spans."""
+    plan = partition.plan(offset, room, end, first)
+    parts = await partition.log.read_parts(plan)
+    spans = sum(isinstance(part, FileSpan) for part in parts)
+    read = await partition.log.read(partition.plan(offset, room, end, first))
+    return data_of(parts), b"".join(read), spans
+
+
+def pins(world: World) -> int:
+    return sum(segment.pins for segment in world.log.segments.store.by_id.values())
+
+
+async def walk(partition: Partition, room: int) -> tuple[list[tuple[int, bytes | None]], list[int]]:
+    """All records that can be read, and the offsets that are refused as damaged."""
+    served: list[tuple[int, bytes | None]] = []
+    refused: list[int] = []
+    offset = 0
+    while offset < partition.high_watermark:
+        plan = partition.plan(offset, room, partition.high_watermark, True)
+        try:
+            served += values([data_of(await partition.log.read_parts(plan))])
+            offset = served[-1][0] + 1
+        except KafkaError as failure:
+            refused += [offset] if failure.code is ErrorCode.CORRUPT_MESSAGE else []
+            offset += 1
+    return served, refused
+
+
+def flip(world: World, at: int) -> None:
+    """Damage a byte of the only segment."""
+    (name,) = segments(world)
+    world.fs.files[f"{FOLDER}/segments/{name}"].data[at] ^= 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_spans_are_a_beginning_of_what_would_be_read(seed: int) -> None:
+    rng = random.Random(seed)
+    world = await started()
+    partition = world.find("t0")
+    for _ in range(2):
+        await fill(partition, 60, rng.choice([300, 900]))
+        await cut(world)
+    spans = 0
+    for _ in range(60):
+        offset, room = rng.randrange(120), rng.randrange(1, 70_000)
+        end = rng.choice([partition.high_watermark, rng.randrange(offset + 1, 121)])
+        sent, read, count = await both(partition, offset, room, end, rng.random() < 0.8)
+        assert read.startswith(sent)
+        assert bool(sent) == bool(read)
+        assert len(read) - len(sent) < 2 * 4096 + 1000, "less than two blocks fewer"
+        if sent:
+            got = values([sent])
+            assert got == [each for each in values([read])[: len(got)]]
+            assert got[0][0] == offset
+        spans += count
+    assert spans > 10
+    assert pins(world) == 0
+
+
+async def test_reader_that_continues_gets_everything_and_reads_no_file() -> None:
+    world = await started()
+    partition = world.find("t0")
+    await fill(partition, 150)
+    await cut(world)
+    offload = world.env.offload
+    assert isinstance(offload, InlineOffload)
+    for checked in (False, True):
+        offset, got = 0, []
+        while offset < partition.cut_offset:
+            if checked:
+                offload.hold("warm")  # a call would never return
+            room = 20_000 if partition.cut_offset - offset > 40 else 1
+            if room == 1:
+                offload.release("warm")
+            plan = partition.plan(offset, room, partition.high_watermark, True)
+            parts = await asyncio.wait_for(partition.log.read_parts(plan), 60)
+            got += values([data_of(parts)])
+            offset = got[-1][0] + 1
+        assert got == expected(0, offset)
+        assert pins(world) == 0
+
+
+async def test_damaged_block_is_never_sent() -> None:
+    world = await started()
+    partition = world.find("t0")
+    await fill(partition, 150)
+    await cut(world)
+    flip(world, 40_000)
+    served, refused = await walk(partition, 30_000)
+    assert len(refused) == 1
+    assert served == [each for each in expected(0, 150) if each[0] not in refused]
+    assert pins(world) == 0
+
+
+async def test_batches_after_the_end_of_a_short_file_are_refused() -> None:
+    world = await started()
+    partition = world.find("t0")
+    await fill(partition, 150)
+    await cut(world)
+    plan = partition.plan(0, 16_000, partition.high_watermark, True)
+    unpin(await partition.log.read_parts(plan))  # the file was opened and its index loaded
+    (name,) = segments(world)
+    world.fs.files[f"{FOLDER}/segments/{name}"].resize(30_000)
+    served, refused = await walk(partition, 16_000)
+    assert served == [each for each in expected(0, 150) if each[0] not in refused]
+    assert set(range(60, partition.cut_offset)) <= set(refused)
+    assert pins(world) == 0
+
+
+async def test_readers_of_committed_records_know_the_same_aborted_ones() -> None:
+    world = await started()
+    partition = world.find("t0")
+    producer = Producer(7)
+    for at in range(60):
+        producer.send(partition, b"%d:" % at + bytes(800))
+        await partition.log.committed()
+        producer.end(partition, commit=bool(at % 3))
+        await partition.log.committed()
+    await settle()
+    await cut(world)
+    found: list[tuple[list[Aborted], int]] = []
+    for read in (partition.log.read_parts, partition.log.read):
+        aborted: list[Aborted] = []
+        plan = partition.plan(5, 30_000, partition.committed_end(5), True)
+        parts: Any = await read(plan, None, aborted)
+        found.append((aborted, len(parts)))
+        unpin(parts)
+    (sent, _), (kept, _) = found
+    assert sent
+    assert set(sent) <= set(kept)
+    assert len(kept) - len(sent) < 5
+
+
+async def test_segment_stays_while_a_span_is_held() -> None:
+    world = await started()
+    partition = world.find("t0")
+    await fill(partition, 80)
+    await cut(world)
+    await fill(partition, 20)
+    plan = partition.plan(0, 20_000, partition.high_watermark, True)
+    parts = await partition.log.read_parts(plan)
+    (span,) = parts
+    assert isinstance(span, FileSpan)
+    before = span.read(0, len(span))
+    span.pin()
+    await partition.delete_records(90)
+    for _ in range(2):
+        await world.log.segments.tend()
+        clock: Any = world.env.clock
+        clock.ms += 36_000_000
+        await world.log.segments.tend()
+        assert len(segments(world)) == 1
+        assert span.read(0, len(span)) == before
+        span.unpin()
+    await world.log.segments.tend()
+    assert segments(world) == []
+    with pytest.raises(AssertionError):
+        span.unpin()
+
+
+async def test_cancelled_read_releases_its_spans() -> None:
+    world = await started()
+    partition = world.find("t0")
+    await fill(partition, 60)
+    await cut(world)
+    await fill(partition, 60)
+    await cut(world)
+    plan = partition.plan(0, ROOM, partition.high_watermark, True)
+    unpin(await partition.log.read_parts(plan))
+    offload = world.env.offload
+    assert isinstance(offload, InlineOffload)
+    second = partition.segments.segment[1]
+    world.log.segments.warm.indexes._kept.pop((second, partition.number))
+    offload.hold("warm")
+    reading = asyncio.ensure_future(partition.log.read_parts(plan))
+    await settle()
+    assert pins(world) == 2
+    reading.cancel()
+    await settle()
+    offload.release("warm")
+    await settle()
+    assert pins(world) == 0

@@ -1,0 +1,189 @@
+"""Responses with spans of files on a sans-I/O connection: their order, and when they are released.
+
+Covers: kafkawire.server.connection.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kafkawire.codec.file_span import FileSpan, Part, unpin
+from kafkawire.handlers.exchange import Exchange, Pinned
+from kafkawire.server.connection import DRAINING
+from tests.kit.connections import ECHO, SLOW, Client, FakeHost, frame
+from tests.kit.memfs import MemFileSystem
+
+DATA = random.Random(3).randbytes(50_000)
+
+
+class FromFile:
+    """A hot handler: the body of a request is the seed of a response with spans; `hold` keeps
+    requests unanswered."""
+
+    def __init__(self, seed: int = 0, *, hold: bool = False) -> None:
+        fs = MemFileSystem()
+        fs.makedirs("/d")
+        self.file = fs.open("/d/f", create=True)
+        self.file.pwritev([DATA], 0)
+        self.rng = random.Random(seed)
+        self.hold = hold
+        self.held: list[Exchange] = []
+        self.made = self.released = 0
+        self.expected: dict[int, bytes] = {}
+
+    def start(
+        self,
+        peer: Any,
+        version: int,
+        correlation_id: int,
+        block: Pinned,
+        buf: memoryview,
+        pos: int,
+        end: int,
+    ) -> bool:
+        exchange = Exchange(peer, version, correlation_id, False)
+        peer.exchanges.append(exchange)
+        if self.hold:
+            self.held.append(exchange)
+        else:
+            self.answer(exchange)
+        return True
+
+    def answer(self, exchange: Exchange) -> None:
+        """Answer with heads and spans in any order."""
+        parts: list[Part] = []
+        spans: list[FileSpan] = []
+        body = b""
+        for _ in range(self.rng.randrange(1, 5)):
+            if self.rng.random() < 0.5:
+                head = self.rng.randbytes(self.rng.randrange(1, 300))
+                parts.append(head)
+                body += head
+            else:
+                start = self.rng.randrange(len(DATA))
+                size = self.rng.randrange(1, len(DATA) - start + 1)
+                spans.append(FileSpan(self.file, start, size, self.release))
+                parts.append(spans[-1])
+                body += DATA[start : start + size]
+        self.made += len(spans)
+        self.expected[exchange.correlation_id] = body
+        if spans:
+            exchange.answer_parts(parts, partial(unpin, spans), len(spans))
+        else:
+            exchange.answer_parts(parts)
+
+    def release(self) -> None:
+        self.released += 1
+
+    def close(self) -> None:
+        pass
+
+
+def connected(files: FromFile) -> Client:
+    host = FakeHost()
+    host.apis[SLOW].hot = files
+    return Client(host)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_responses_keep_their_order_and_their_bytes(seed: int) -> None:
+    """Whatever the client takes of each span at once, and in whatever order they are answered."""
+    rng = random.Random(seed)
+    files = FromFile(seed, hold=rng.random() < 0.5)
+    client = connected(files)
+    expected: dict[int, bytes] = {}
+    for number in range(40):
+        client.wire.file_bytes = rng.choice([0, 1, 10_000, 1 << 40])
+        if rng.random() < 0.5:
+            expected[number] = rng.randbytes(rng.randrange(200))
+            client.feed(frame(ECHO, number, expected[number]))
+        else:
+            client.feed(frame(SLOW, number, b""))
+        if files.held and rng.random() < 0.7:
+            files.answer(files.held.pop(rng.randrange(len(files.held))))
+            client.host.run()
+        assert (client.wire.sending is not None) == bool(client.connection.waits & DRAINING)
+        while client.wire.sending is not None and rng.random() < 0.8:
+            assert files.released < files.made
+            if client.wire.take(rng.choice([1, 5_000, 1 << 20])):
+                client.connection.resume_writing()
+                client.host.run()
+    client.wire.file_bytes = 1 << 40
+    while files.held or client.wire.sending is not None:
+        if client.wire.sending is not None:
+            if client.wire.take(1 << 20):
+                client.connection.resume_writing()
+        else:
+            files.answer(files.held.pop())
+        client.host.run()
+    assert client.answers() == sorted((expected | files.expected).items())
+    assert files.released == files.made > 0
+    assert client.connection.is_done()
+    assert client.connection.file_spans == 0
+    assert client.connection.held_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_everything_is_released_once_if_the_client_disconnects(seed: int) -> None:
+    rng = random.Random(seed)
+    files = FromFile(seed, hold=True)
+    client = connected(files)
+    for number in range(10):
+        client.feed(frame(SLOW, number, b""))
+    client.wire.file_bytes = rng.randrange(60_000)
+    for _ in range(rng.randrange(11)):
+        files.answer(files.held.pop(0))
+        client.host.run()
+    if rng.random() < 0.5:
+        client.connection.abort("test")
+    else:
+        client.wire.close(None)  # as the listener does when the socket is lost
+        client.connection.lost()
+    for exchange in files.held:  # answered too late
+        files.answer(exchange)
+    client.host.run()
+    assert files.released == files.made
+
+
+def test_no_request_starts_while_a_file_is_sent() -> None:
+    files = FromFile(4)
+    client = connected(files)
+    client.wire.file_bytes = 0
+    client.feed(frame(SLOW, 1, b""))
+    client.feed(frame(ECHO, 2, b"after"))
+    assert client.host.echo.seen == []
+    client.wire.file_bytes = 1 << 40
+    while client.wire.sending is not None:
+        if client.wire.take(1 << 20):
+            client.connection.resume_writing()
+            client.host.run()
+    assert client.answers() == [(1, files.expected[1]), (2, b"after")]
+
+
+def test_pins_of_responses_that_follow_a_slow_one_stay_until_they_are_written() -> None:
+    """A response that came while the socket was full was once released when the socket had room
+    again, before it was written: its journal could be recycled under it."""
+    client = Client()
+    connection = client.connection
+    write = client.wire.write
+
+    def fill(parts: Any) -> None:
+        write(parts)
+        connection.pause_writing()
+
+    client.wire.write = fill  # type: ignore[method-assign]
+    released: list[int] = []
+    for number in (1, 2):
+        exchange = Exchange(connection, 1, number, False)
+        connection.exchanges.append(exchange)
+        exchange.answer_parts([b"x" * 10], partial(released.append, number))
+        client.host.run()
+    assert released == []
+    connection.resume_writing()  # the second is written, and the socket is full again
+    assert 2 not in released
+    connection.resume_writing()
+    assert released == [1, 2]

@@ -1,0 +1,195 @@
+"""Files sent over real sockets, with clients that read slowly, stop or disconnect at any byte.
+
+Covers: kafkawire.server.file_sender.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kafkawire.codec.file_span import FileSpan
+from kafkawire.log.io.disk import DiskFile, DiskFileSystem, ThreadOffload
+from kafkawire.server import file_sender
+from kafkawire.server.file_sender import FileSender
+from tests.kit.env import InlineOffload
+from tests.kit.waiting import settle, until
+
+SIZE = 300_000
+
+
+class Sent:
+    """A file, a socket whose client reads when the test does, and one span being sent."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data = random.Random(1).randbytes(SIZE)
+        self.file: DiskFile = DiskFileSystem().open(str(folder / "f"), create=True)
+        self.file.pwritev([self.data], 0)
+        self.ours, self.client = socket.socketpair()
+        for one in (self.ours, self.client):
+            one.setblocking(False)
+        self.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
+        self.released = 0
+        self.ends: list[OSError | None] = []
+        self.got = bytearray()
+
+    def span(self, start: int, stop: int) -> FileSpan:
+        def release() -> None:
+            self.released += 1
+
+        return FileSpan(self.file, start, stop - start, release)
+
+    def read(self, count: int) -> bool:
+        """Read up to so many bytes; False at the end of the stream."""
+        try:
+            data = self.client.recv(count)
+        except BlockingIOError:
+            return True
+        self.got += data
+        return bool(data)
+
+    def close(self) -> None:
+        for one in (self.file, self.ours, self.client):
+            one.close()
+
+
+@pytest.fixture(name="sent")
+def started(tmp_path: Path) -> Iterator[Sent]:
+    sent = Sent(tmp_path)
+    yield sent
+    sent.close()
+
+
+@pytest.fixture(autouse=True)
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_sender, "STEP_BYTES", 10_000)
+    monkeypatch.setattr(file_sender, "BEGIN_BYTES", 20_000)
+    monkeypatch.setattr(file_sender, "THREAD_BYTES", 40_000)
+
+
+def ended(sent: Sent, done: bool) -> bool:
+    return done or sent.ends == [None]
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_any_span_arrives_whole(
+    sent: Sent, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is in the page cache, and however the client reads."""
+    rng = random.Random(seed)
+    share = rng.choice([0.0, 0.5, 1.0])
+    monkeypatch.setattr(DiskFile, "cached", lambda *_: rng.random() < share)
+    offload = ThreadOffload()
+    before = open_descriptors()
+    for _ in range(4):
+        start = rng.randrange(SIZE)
+        stop = rng.randrange(start, SIZE) + 1
+        span, sent.ends = sent.span(start, stop), []
+        sender = FileSender(offload, span, sent.ends.append)
+        done = sender.begin(sent.ours.fileno())
+        sent.got.clear()
+        while len(sent.got) < stop - start:
+            sent.read(rng.choice([1000, 30_000]))
+            await asyncio.sleep(0)
+        await until(partial(ended, sent, done), "it has ended")
+        assert sent.got == sent.data[start:stop]
+        assert sender.unsent_bytes == 0
+        assert sent.released == 0
+        span.unpin()
+        assert sent.released == 1
+        sent.released = 0
+    offload.close()
+    assert open_descriptors() == before
+
+
+@pytest.mark.parametrize("cached", [True, False])
+async def test_cancelled_at_any_byte(
+    sent: Sent, cached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The duplicate is closed and the span released once, and only when no thread uses them."""
+    monkeypatch.setattr(DiskFile, "cached", lambda *_: cached)
+    before = open_descriptors()
+    for at in range(0, 100_000, 7_001):
+        offload = InlineOffload()
+        span = sent.span(0, SIZE)
+        sender = FileSender(offload, span, sent.ends.append)
+        assert not sender.begin(sent.ours.fileno())
+        sent.got.clear()
+        while len(sent.got) < at:
+            sent.read(at - len(sent.got))
+            await asyncio.sleep(0)
+        offload.hold("send")
+        await settle()
+        span.unpin()  # of the response
+        sender.cancel()
+        assert sent.released == (0 if offload.held else 1)
+        offload.release("send")
+        await settle()
+        assert sent.released == 1
+        assert open_descriptors() == before
+        assert sent.got == sent.data[:at]
+        assert sent.ends == []
+        sent.released = 0
+        while len(sent.got) < SIZE - sender.unsent_bytes:  # what was sent before
+            sent.read(1 << 20)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+async def test_disconnected_client_ends_it(
+    sent: Sent, cached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DiskFile, "cached", lambda *_: cached)
+    offload, before = ThreadOffload(), open_descriptors()
+    span = sent.span(0, SIZE)
+    sender = FileSender(offload, span, sent.ends.append)
+    assert not sender.begin(sent.ours.fileno())
+    sent.client.close()
+    await until(lambda: bool(sent.ends), "the error is reported")
+    assert isinstance(sent.ends[0], ConnectionError)
+    assert len(sent.ends) == 1
+    span.unpin()
+    assert sent.released == 1
+    offload.close()
+    assert open_descriptors() == before - 1  # the client's
+
+
+@pytest.mark.parametrize("cached", [True, False])
+async def test_short_file_is_an_error(
+    sent: Sent, cached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DiskFile, "cached", lambda *_: cached)
+    offload = ThreadOffload()
+    sender = FileSender(offload, sent.span(0, SIZE), sent.ends.append)
+    assert not sender.begin(sent.ours.fileno())
+    sent.file.truncate(200_000)
+    while not sent.ends:
+        sent.read(1 << 16)
+        await asyncio.sleep(0)
+    (failure,) = sent.ends
+    assert "the file ends" in str(failure)
+    offload.close()
+
+
+def test_file_is_copied_where_the_kernel_cannot_send_it(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "sendfile", refuse)
+    count = sent.file.send(sent.ours.fileno(), 5000, 100)
+    assert count > 0
+    sent.read(1 << 20)
+    assert sent.got == sent.data[100 : 100 + count]
+    assert sent.file.send(sent.ours.fileno(), 5000, SIZE) == 0
