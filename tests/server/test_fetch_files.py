@@ -1,0 +1,203 @@
+"""Fetches that a broker answers from segment files: every byte as if it had been read, order, and
+memory.
+
+Covers: kafkawire.server.listener, kafkawire.handlers.fetch.request.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from struct import unpack
+
+import pytest
+
+from kafkawire.codec.file_span import FileSpan
+from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkawire.server.connection import DRAINING
+from kafkawire.server.file_sender import FileSender
+from kafkawire.server.listener import ClientProtocol
+from kafkawire.server.run import Server
+from tests.kit.client import Client, batch
+from tests.kit.produce_fetch import fetch, make, produce
+from tests.kit.server import port_of, running
+from tests.kit.waiting import until
+
+QUICK_CUTS = {"hot_bytes": str(1 << 20), "cut_interval_ms": "20", "journal_roll_ms": "50"}
+COUNT, SIZE = 100, 20_000
+PARTITIONS = 3
+MIB = 1 << 20
+
+
+async def cut(server: Server, topic: str, offset: int, partitions: int = 1) -> None:
+    """Wait until everything below the offset is in segments."""
+    for index in range(partitions):
+        partition = server.broker.table.named(topic, index)
+        await until(lambda p=partition: p.cut_offset >= offset, "cut")  # type: ignore[misc]
+
+
+@pytest.fixture(name="server")
+async def filled(tmp_path: Path) -> AsyncIterator[Server]:
+    """A broker with three partitions of two MB each in segments."""
+    rng = random.Random(2)
+    async with running(tmp_path, **QUICK_CUTS) as server:
+        client = await Client.connect(port_of(server))
+        await make(client, "t", PARTITIONS)
+        for _ in range(COUNT):
+            rows = [batch(rng.randbytes(SIZE)) for _ in range(PARTITIONS)]
+            await client.call(produce("t", *rows), 7)
+        await cut(server, "t", COUNT, PARTITIONS)
+        await client.close()
+        yield server
+    assert all(not each.pins for each in server.broker.log.segments.store.by_id.values())
+
+
+def ask(rng: random.Random) -> FetchRequest:
+    """A request for some of the partitions, from anywhere, with any limits."""
+    rows = [
+        FetchPartition(
+            index,
+            fetch_offset=rng.randrange(COUNT + 1),
+            partition_max_bytes=rng.choice([1, 50_000, 500_000, 3_000_000]),
+        )
+        for index in rng.sample(range(PARTITIONS), rng.randrange(1, PARTITIONS + 1))
+    ]
+    topics = [FetchTopic("t", partitions=rows)]
+    most = rng.choice([100_000, 1_000_000, 10_000_000])
+    level = rng.randrange(2)
+    return FetchRequest(
+        max_wait_ms=0, min_bytes=1, max_bytes=most, isolation_level=level, topics=topics
+    )
+
+
+async def raw_response(client: Client) -> bytes:
+    """The bytes of the next response after its correlation id."""
+    (size,) = unpack(">i", await client.reader.readexactly(4))
+    client.sent.pop(0)
+    return (await client.reader.readexactly(size))[4:]
+
+
+@pytest.mark.slow
+async def test_bytes_sent_from_files_are_those_read_into_memory(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pipelined with other requests; the second connection gets the same spans as buffers."""
+    spans = 0
+    send_file = ClientProtocol.send_file
+
+    def read_instead(protocol: ClientProtocol, span: FileSpan) -> bool:
+        nonlocal spans
+        if protocol.connection.client_id == "sent":
+            spans += 1
+            return send_file(protocol, span)
+        protocol.write([span.read(0, len(span))])
+        return not protocol.connection.waits & DRAINING
+
+    monkeypatch.setattr(ClientProtocol, "send_file", read_instead)
+    clients = [await Client.connect(port_of(server), name) for name in ("sent", "read")]
+    rng = random.Random(5)
+    for _ in range(15):
+        requests = [ask(rng) for _ in range(rng.randrange(1, 5))]
+        requests.insert(rng.randrange(len(requests)), fetch("absent", 0))
+        version = rng.choice([4, 7, 11, 12])
+        got = []
+        for client in clients:
+            for request in requests:
+                client.send(request, version)
+            got.append([await raw_response(client) for _ in requests])
+        assert got[0] == got[1]
+    assert spans > 20
+    for client in clients:
+        await client.close()
+
+
+@pytest.mark.slow
+async def test_bytes_outside_of_the_page_cache_are_sent_by_threads(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a slow reader gets them, another client is served."""
+    monkeypatch.setattr(FileSender, "_is_cached", lambda _: False)
+    slow, other = [await Client.connect(port_of(server)) for _ in range(2)]
+    request = fetch("t", 0, partition_max_bytes=2 * MIB)
+    request.max_bytes = 2 * MIB
+    slow.send(request, 11)
+    assert (await other.call(fetch("absent", 0), 11)).responses[0].partitions[0].error_code
+    again = (await other.call(request, 11)).responses[0].partitions[0].records
+    first = (await slow.receive()).responses[0].partitions[0].records
+    assert bytes(again) == bytes(first)
+    assert len(first) > MIB
+    for client in (slow, other):
+        await client.close()
+
+
+@pytest.mark.slow
+async def test_clients_that_disconnect_at_any_byte_leave_nothing_behind(server: Server) -> None:
+    store = server.broker.log.segments.store
+    request = fetch("t", 0, partition_max_bytes=2 * MIB)
+    request.max_bytes = 2 * MIB
+    rng = random.Random(6)
+    before = open_sockets()
+    for _ in range(20):
+        client = await Client.connect(port_of(server))
+        client.send(request, 11)
+        await client.reader.readexactly(rng.choice([0, 1, 100, rng.randrange(MIB)]))
+        client.writer.transport.abort()
+    await until(lambda: not server.host.connections, "all are closed")
+    await until(lambda: not any(each.pins for each in store.by_id.values()), "all are released")
+    assert server.host.answers.held_bytes == 0
+    await until(lambda: open_sockets() <= before, "no duplicate is left")
+
+
+def open_sockets() -> int:
+    found = 0
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the listing itself
+            found += os.readlink(each).startswith("socket:")
+    return found
+
+
+def resident_bytes() -> int:
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.slow
+@pytest.mark.real
+async def test_clients_that_never_read_cost_no_memory(tmp_path: Path) -> None:
+    """200 of them, and each asks for 55 MB."""
+    count, size = 60, 1_000_000
+    async with running(tmp_path, **QUICK_CUTS) as server:
+        client = await Client.connect(port_of(server))
+        await make(client, "t", max_message_bytes="2000000")
+        for _ in range(count):
+            await client.call(produce("t", batch(bytes(size))), 7)
+        await cut(server, "t", count - 2)
+        request = fetch("t", 0, partition_max_bytes=55 * MIB)
+        request.max_bytes = 55 * MIB
+        client.send(request, 11)
+        assert len((await client.receive()).responses[0].partitions[0].records) > 50 * MIB
+        before = resident_bytes()
+        silent = []
+        for _ in range(200):
+            one = await Client.connect(port_of(server))
+            one.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            one.send(request, 11)
+            silent.append(one)
+        connections = server.host.connections
+        await until(
+            lambda: sum(bool(each.waits & DRAINING) for each in connections) == 200,
+            "all have their response",
+        )
+        grown = resident_bytes() - before
+        unsent = [each.wire.unsent_bytes() + sum(map(len, each.out)) for each in connections]
+        assert sum(unsent) > 200 * 45 * MIB
+        assert server.host.answers.held_bytes < MIB
+        assert grown < 50 * MIB, f"it grew by {grown >> 20} MiB"
+        for one in silent:
+            one.writer.transport.abort()
+        await client.close()
+        store = server.broker.log.segments.store
+        await until(lambda: not any(each.pins for each in store.by_id.values()), "all are released")
