@@ -15,8 +15,8 @@ from itertools import chain
 from struct import Struct, error, pack
 
 from kafkawire.codec.compile import DecodeError
-from kafkawire.codec.file_span import Part
 from kafkawire.codec.produce import ManyItems, Topic, skip_tags
+from kafkawire.codec.types import Part
 from kafkawire.codec.varint import put_uvarint, read_uvarint
 
 FLEXIBLE_FROM = 12  # as the declaration says, which is above this package: a test compares

@@ -9,9 +9,19 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, TypeAlias
+from typing import Annotated, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class NotInMemory(Protocol):
+    """A part of a response that is not in memory (kafkawire.log.io.file_span)."""
+
+    def __len__(self) -> int: ...
+
+
+Part: TypeAlias = Buffer | NotInMemory
+"""A part of a response: bytes, or what the connection sends by itself."""
 
 
 class DecodeError(ValueError):

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
-from kafkawire.codec.file_span import Part
 from kafkawire.codec.produce import Topic
+from kafkawire.codec.types import Part
 
 if TYPE_CHECKING:
     from kafkawire.broker.answer_memory import AnswerMemory

@@ -21,10 +21,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kafkawire.codec.compile import DecodeError
-from kafkawire.codec.file_span import FileSpan, Part
 from kafkawire.codec.produce import skip_tags
-from kafkawire.codec.types import Buffer
+from kafkawire.codec.types import Buffer, Part
 from kafkawire.handlers.exchange import MAX_REPEATED, Exchange, RepeatCandidate, Repeating
+from kafkawire.log.io.file_span import FileSpan
 from kafkawire.server.memory import Block
 from kafkawire.server.ports import ReceivingHost, Wire
 from kafkawire.server.receiving import Receiver

@@ -13,7 +13,7 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from kafkawire.codec.file_span import FileSpan
+from kafkawire.log.io.file_span import FileSpan
 from kafkawire.log.io.ports import Offload
 
 STEP_BYTES = 512 << 10

@@ -16,8 +16,8 @@ from contextlib import suppress
 from struct import pack
 from typing import TYPE_CHECKING, cast
 
-from kafkawire.codec.file_span import FileSpan
 from kafkawire.codec.types import Buffer
+from kafkawire.log.io.file_span import FileSpan
 from kafkawire.server.connection import Connection
 from kafkawire.server.file_sender import FileSender
 

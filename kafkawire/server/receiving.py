@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kafkawire.server.memory import POOLED_BYTES_MAX, READ_BYTES, SHORT_READ_BYTES, Block
 
 if TYPE_CHECKING:
-    from kafkawire.codec.file_span import Part
+    from kafkawire.codec.types import Part
     from kafkawire.server.ports import ReceivingHost, Wire
 
 KEPT_BYTES_MAX = 1 << 16

@@ -11,9 +11,9 @@ from typing import Any
 
 from kafkawire.broker.answer_memory import AnswerMemory
 from kafkawire.codec.counts import Counts
-from kafkawire.codec.file_span import FileSpan
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, Pinned
+from kafkawire.log.io.file_span import FileSpan
 from kafkawire.server.connection import Connection
 from kafkawire.server.memory import Memory
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from kafkawire.codec.file_span import FileSpan, Part, unpin
+from kafkawire.codec.types import Part
 from kafkawire.handlers.exchange import Exchange, Pinned
+from kafkawire.log.io.file_span import FileSpan, unpin
 from kafkawire.server.connection import DRAINING
 from tests.kit.connections import ECHO, SLOW, Client, FakeHost, frame
 from tests.kit.memfs import MemFileSystem

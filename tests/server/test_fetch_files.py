@@ -15,7 +15,7 @@ from struct import unpack
 
 import pytest
 
-from kafkawire.codec.file_span import FileSpan
+from kafkawire.log.io.file_span import FileSpan
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.server.connection import DRAINING
 from kafkawire.server.file_sender import FileSender
@@ -134,7 +134,7 @@ async def test_bytes_outside_of_the_page_cache_are_sent_by_threads(
 
 
 @pytest.mark.slow
-async def test_clients_that_disconnect_at_any_byte_leave_nothing_behind(server: Server) -> None:
+async def test_everything_is_released_if_clients_disconnect_at_any_byte(server: Server) -> None:
     store = server.broker.log.segments.store
     request = fetch("t", 0, partition_max_bytes=2 * MIB)
     request.max_bytes = 2 * MIB

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.codec.file_span import FileSpan
 from kafkawire.log.io.disk import DiskFile, DiskFileSystem, ThreadOffload
+from kafkawire.log.io.file_span import FileSpan
 from kafkawire.server import file_sender
 from kafkawire.server.file_sender import FileSender
 from tests.kit.env import InlineOffload

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.codec.fetch import FLEXIBLE_FROM, FetchResult, read_request, write_response
-from kafkawire.codec.file_span import Part
 from kafkawire.codec.produce import ManyItems
+from kafkawire.codec.types import Part
 from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.handlers.fetch.long import FULL, LongFetch
@@ -157,7 +157,7 @@ class Fetch:
         try:
             parts: Sequence[Part]
             if spans:
-                parts = await self.commit_log.read_parts(plan, patience_s, aborted)
+                parts = await self.commit_log.reader.read_parts(plan, patience_s, aborted)
             else:
                 parts = await self.commit_log.read(plan, patience_s, aborted)
             fill(result, parts, sum(map(len, parts)))

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.fetch import FetchAsk, FetchResult, write_response
-from kafkawire.codec.file_span import FileSpan, Part, unpin
+from kafkawire.codec.types import Part
 from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory
+from kafkawire.log.io.file_span import FileSpan, unpin
 from kafkawire.log.partition.read_plan import HotRead, aborted_listed
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.file_span import Part
 from kafkawire.log.append.group_commit import Commits, call, called
 from kafkawire.log.io.ports import Buffer, Env
 from kafkawire.log.journal.directory import Journals
@@ -207,13 +206,6 @@ class CommitLog:
         tier; None: as long as it takes. `aborted` is extended by the aborted transactions that
         touch them."""
         return await self.reader.read(plan, patience_s, aborted)
-
-    async def read_parts(
-        self, plan: Plan, patience_s: float | None = None, aborted: list[Aborted] | None = None
-    ) -> list[Part]:
-        """As `read`, with spans of segment files for long stretches, which the caller sends and
-        unpins."""
-        return await self.reader.read_parts(plan, patience_s, aborted)
 
     def append_catalog(self, kind: int, payload: bytes) -> Frame:
         """Queue a catalog frame; once it is written the Frame knows its log position."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
-from kafkawire.codec.file_span import Part
+from kafkawire.codec.types import Part
 from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.ports import Buffer, Env
 from kafkawire.log.io.slow_lane import SlowLane

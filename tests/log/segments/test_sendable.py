@@ -1,20 +1,21 @@
 """Reads of segments that are sent from their files: the same bytes as reads into memory, only
 checked ones, and their segment stays until the last holder has released it.
 
-Covers: kafkawire.log.segments.store.sendable, kafkawire.codec.file_span.
+Covers: kafkawire.log.segments.store.sendable, kafkawire.log.io.file_span.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.file_span import FileSpan, Part, unpin
+from kafkawire.codec.types import Buffer, Part
+from kafkawire.log.io.file_span import FileSpan, unpin
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.store import sendable
 from tests.kit.env import InlineOffload
@@ -34,7 +35,8 @@ def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
 def data_of(parts: list[Part]) -> bytes:
     """The bytes of parts, which are released."""
     found = b"".join(
-        part.read(0, len(part)) if isinstance(part, FileSpan) else bytes(part) for part in parts
+        part.read(0, len(part)) if isinstance(part, FileSpan) else bytes(cast(Buffer, part))
+        for part in parts
     )
     unpin(parts)
     return found
@@ -43,9 +45,9 @@ def data_of(parts: list[Part]) -> bytes:
 async def both(
     partition: Partition, offset: int, room: int, end: int, first: bool = True
 ) -> tuple[bytes, bytes, int]:
-    """What is sent, what is read into memory, and the number of spans."""
+    """The bytes that are sent, those that are read into memory, and the number of spans."""
     plan = partition.plan(offset, room, end, first)
-    parts = await partition.log.read_parts(plan)
+    parts = await partition.log.reader.read_parts(plan)
     spans = sum(isinstance(part, FileSpan) for part in parts)
     read = await partition.log.read(partition.plan(offset, room, end, first))
     return data_of(parts), b"".join(read), spans
@@ -63,7 +65,7 @@ async def walk(partition: Partition, room: int) -> tuple[list[tuple[int, bytes |
     while offset < partition.high_watermark:
         plan = partition.plan(offset, room, partition.high_watermark, True)
         try:
-            served += values([data_of(await partition.log.read_parts(plan))])
+            served += values([data_of(await partition.log.reader.read_parts(plan))])
             offset = served[-1][0] + 1
         except KafkaError as failure:
             refused += [offset] if failure.code is ErrorCode.CORRUPT_MESSAGE else []
@@ -118,7 +120,7 @@ async def test_reader_that_continues_gets_everything_and_reads_no_file() -> None
             if room == 1:
                 offload.release("warm")
             plan = partition.plan(offset, room, partition.high_watermark, True)
-            parts = await asyncio.wait_for(partition.log.read_parts(plan), 60)
+            parts = await asyncio.wait_for(partition.log.reader.read_parts(plan), 60)
             got += values([data_of(parts)])
             offset = got[-1][0] + 1
         assert got == expected(0, offset)
@@ -143,7 +145,7 @@ async def test_batches_after_the_end_of_a_short_file_are_refused() -> None:
     await fill(partition, 150)
     await cut(world)
     plan = partition.plan(0, 16_000, partition.high_watermark, True)
-    unpin(await partition.log.read_parts(plan))  # the file was opened and its index loaded
+    unpin(await partition.log.reader.read_parts(plan))  # the file was opened and its index loaded
     (name,) = segments(world)
     world.fs.files[f"{FOLDER}/segments/{name}"].resize(30_000)
     served, refused = await walk(partition, 16_000)
@@ -164,7 +166,7 @@ async def test_readers_of_committed_records_know_the_same_aborted_ones() -> None
     await settle()
     await cut(world)
     found: list[tuple[list[Aborted], int]] = []
-    for read in (partition.log.read_parts, partition.log.read):
+    for read in (partition.log.reader.read_parts, partition.log.read):
         aborted: list[Aborted] = []
         plan = partition.plan(5, 30_000, partition.committed_end(5), True)
         parts: Any = await read(plan, None, aborted)
@@ -183,7 +185,7 @@ async def test_segment_stays_while_a_span_is_held() -> None:
     await cut(world)
     await fill(partition, 20)
     plan = partition.plan(0, 20_000, partition.high_watermark, True)
-    parts = await partition.log.read_parts(plan)
+    parts = await partition.log.reader.read_parts(plan)
     (span,) = parts
     assert isinstance(span, FileSpan)
     before = span.read(0, len(span))
@@ -211,13 +213,13 @@ async def test_cancelled_read_releases_its_spans() -> None:
     await fill(partition, 60)
     await cut(world)
     plan = partition.plan(0, ROOM, partition.high_watermark, True)
-    unpin(await partition.log.read_parts(plan))
+    unpin(await partition.log.reader.read_parts(plan))
     offload = world.env.offload
     assert isinstance(offload, InlineOffload)
     second = partition.segments.segment[1]
     world.log.segments.warm.indexes._kept.pop((second, partition.number))
     offload.hold("warm")
-    reading = asyncio.ensure_future(partition.log.read_parts(plan))
+    reading = asyncio.ensure_future(partition.log.reader.read_parts(plan))
     await settle()
     assert pins(world) == 2
     reading.cancel()

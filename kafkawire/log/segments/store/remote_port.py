@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.codec.control import Aborted
-from kafkawire.codec.file_span import FileSpan
+from kafkawire.log.io.file_span import FileSpan
 from kafkawire.offsets.catalog.port import SegmentRange
 
 if TYPE_CHECKING:

@@ -30,21 +30,23 @@ def is_long(size_bytes: int) -> bool:
     return size_bytes >= MIN_SPAN_BYTES
 
 
-class Stretch(NamedTuple):
+class BatchRange(NamedTuple):
     """Bytes [start, stop) of a file, whole batches."""
 
     start: int
     stop: int
 
 
-def planned(warm: WarmIndex, mapping: SegmentRange, request: RemoteReadRequest) -> Stretch | None:
+def planned(
+    warm: WarmIndex, mapping: SegmentRange, request: RemoteReadRequest
+) -> BatchRange | None:
     """Return the whole blocks to send for a request; None if they are too few."""
     end = None if mapping.end_offset <= request.end else request.end
     start, length, _ = warm.index.whole_blocks(request.offset, end, request.room)
-    return Stretch(start, start + length) if is_long(length) else None
+    return BatchRange(start, start + length) if is_long(length) else None
 
 
-def is_ready(warm: WarmIndex, stretch: Stretch, offset: int) -> bool:
+def is_ready(warm: WarmIndex, stretch: BatchRange, offset: int) -> bool:
     """Return whether the blocks need no check and the first begins with the offset."""
     start, stop = stretch
     return warm.index.block(warm.index.find(start))[2] == offset and warm.is_checked(
@@ -52,7 +54,7 @@ def is_ready(warm: WarmIndex, stretch: Stretch, offset: int) -> bool:
     )
 
 
-def checked(file: File, warm: WarmIndex, stretch: Stretch, offset: int) -> Stretch | None:
+def checked(file: File, warm: WarmIndex, stretch: BatchRange, offset: int) -> BatchRange | None:
     """Check the blocks that were not, and skip batches before the offset; runs in a thread. None if
     too few bytes before the first damaged block are left. OSError from the disk."""
     start, stop = stretch
@@ -75,10 +77,10 @@ def checked(file: File, warm: WarmIndex, stretch: Stretch, offset: int) -> Stret
             start = position + skip_before(head, 0, len(head), offset)
         except KafkaError:  # the file has changed since the check; reading it as bytes reports that
             return None
-    return Stretch(start, stop) if is_long(stop - start) else None
+    return BatchRange(start, stop) if is_long(stop - start) else None
 
 
-def offset_after(warm: WarmIndex, mapping: SegmentRange, stretch: Stretch) -> tuple[int, bool]:
+def offset_after(warm: WarmIndex, mapping: SegmentRange, stretch: BatchRange) -> tuple[int, bool]:
     """Return the offset that follows the bytes, and whether they end the mapping's."""
     if stretch.stop >= mapping.start + mapping.length:
         return mapping.end_offset, True

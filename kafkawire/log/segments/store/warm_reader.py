@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, cast
 from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError, code_of
-from kafkawire.codec.file_span import FileSpan, Part, unpin
 from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.types import Part
 from kafkawire.log.io.byte_budget import InFlight
+from kafkawire.log.io.file_span import FileSpan, unpin
 from kafkawire.log.io.ports import Buffer, Env, File
 from kafkawire.log.partition.read_plan import (
     SegmentRead,

@@ -1,25 +1,16 @@
-"""A part of a response that lies in a file, and is sent from there without being read.
+"""A part of a response that is stored in a file, and sent from there without being read.
 
 Next to buffers it stands for `len(span)` bytes. It keeps its file usable until its last holder has
-released it: the response, and while it is being sent, the sender. Pure: the file comes from the
-caller.
+released it: the response, and while it is being sent, the sender.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
 
-from kafkawire.codec.types import Buffer
-
-
-class SendableFile(Protocol):
-    """What a span uses of a file; see kafkawire.log.io.ports.File."""
-
-    def pread(self, length: int, position: int) -> bytes: ...
-    def cached(self, length: int, position: int) -> bool: ...
-    def send(self, socket_fd: int, length: int, position: int) -> int: ...
+from kafkawire.codec.types import Part
+from kafkawire.log.io.ports import File
 
 
 class FileSpan:
@@ -29,7 +20,7 @@ class FileSpan:
     __slots__ = ("_file", "_pins", "_release", "_size_bytes", "position")
 
     def __init__(
-        self, file: SendableFile, position: int, size_bytes: int, release: Callable[[], None]
+        self, file: File, position: int, size_bytes: int, release: Callable[[], None]
     ) -> None:
         self._file = file
         self._size_bytes = size_bytes
@@ -82,7 +73,3 @@ def unpin(parts: Sequence[Part]) -> None:
     for part in parts:
         if isinstance(part, FileSpan):
             part.unpin()
-
-
-Part: TypeAlias = Buffer | FileSpan
-"""A part of a response."""
