@@ -46,6 +46,9 @@ MAX_STARTED = 256
 """Requests of one connection started at once: two milliseconds. Further ones wait for the next
 event-loop iteration."""
 
+FILE_BYTES_AT_ONCE = 2 << 20
+"""Bytes of files that one connection sends in an event-loop iteration: half a millisecond."""
+
 OTHER_FRAME_BYTES_MAX = 16 << 20
 """Maximum size of a request other than Produce: lists of small items take 30 times their bytes as
 objects. Kafka's largest are assignments and offsets of huge groups, a few MiB."""
@@ -335,7 +338,7 @@ class Connection(Receiver):
     def _write_parts(self, parts: list[Part]) -> None:
         """Write buffers and send spans of files in their order, until the client must read first;
         `resume_writing` continues."""
-        at = 0
+        at = sent = 0
         while at < len(parts) and not self.waits & (DRAINING | CLOSED):
             part = parts[at]
             if isinstance(part, FileSpan):
@@ -343,6 +346,11 @@ class Connection(Receiver):
                 self.file_spans -= 1
                 if not self.wire.send_file(part):
                     self.waits |= DRAINING
+                    break
+                sent += len(part)
+                if sent >= FILE_BYTES_AT_ONCE and at < len(parts):
+                    self.waits |= DRAINING  # others first
+                    self.host.call_soon(self.resume_writing)
             else:
                 buffers = list(takewhile(_in_memory, islice(parts, at, None)))
                 at += len(buffers)

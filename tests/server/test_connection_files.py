@@ -14,6 +14,7 @@ import pytest
 from kafkawire.codec.types import Part
 from kafkawire.handlers.exchange import Exchange, Pinned
 from kafkawire.log.io.file_span import FileSpan, unpin
+from kafkawire.server import connection
 from kafkawire.server.connection import DRAINING
 from tests.kit.connections import ECHO, SLOW, Client, FakeHost, frame
 from tests.kit.memfs import MemFileSystem
@@ -91,9 +92,12 @@ def connected(files: FromFile) -> Client:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_responses_keep_their_order_and_their_bytes(seed: int) -> None:
+def test_responses_keep_their_order_and_their_bytes(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever the client takes of each span at once, and in whatever order they are answered."""
     rng = random.Random(seed)
+    monkeypatch.setattr(connection, "FILE_BYTES_AT_ONCE", rng.choice([1, 40_000, 1 << 20]))
     files = FromFile(seed, hold=rng.random() < 0.5)
     client = connected(files)
     expected: dict[int, bytes] = {}
@@ -107,6 +111,7 @@ def test_responses_keep_their_order_and_their_bytes(seed: int) -> None:
         if files.held and rng.random() < 0.7:
             files.answer(files.held.pop(rng.randrange(len(files.held))))
             client.host.run()
+        client.host.run()
         assert (client.wire.sending is not None) == bool(client.connection.waits & DRAINING)
         while client.wire.sending is not None and rng.random() < 0.8:
             assert files.released < files.made
@@ -169,22 +174,22 @@ def test_pins_of_responses_that_follow_a_slow_one_stay_until_they_are_written() 
     """A response that came while the socket was full was once released when the socket had room
     again, before it was written: its journal could be recycled under it."""
     client = Client()
-    connection = client.connection
+    ours = client.connection
     write = client.wire.write
 
     def fill(parts: Any) -> None:
         write(parts)
-        connection.pause_writing()
+        ours.pause_writing()
 
     client.wire.write = fill  # type: ignore[method-assign]
     released: list[int] = []
     for number in (1, 2):
-        exchange = Exchange(connection, 1, number, False)
-        connection.exchanges.append(exchange)
+        exchange = Exchange(ours, 1, number, False)
+        ours.exchanges.append(exchange)
         exchange.answer_parts([b"x" * 10], partial(released.append, number))
         client.host.run()
     assert released == []
-    connection.resume_writing()  # the second is written, and the socket is full again
+    ours.resume_writing()  # the second is written, and the socket is full again
     assert 2 not in released
-    connection.resume_writing()
+    ours.resume_writing()
     assert released == [1, 2]

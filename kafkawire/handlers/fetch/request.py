@@ -7,7 +7,7 @@ from asyncio import TimerHandle, gather
 from collections.abc import Callable, Sequence
 from itertools import islice
 from operator import lt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.control import Aborted
@@ -15,7 +15,7 @@ from kafkawire.codec.fetch import FetchAsk, FetchResult, write_response
 from kafkawire.codec.types import Part
 from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory
 from kafkawire.log.io.file_span import FileSpan, unpin
-from kafkawire.log.partition.read_plan import HotRead, aborted_listed
+from kafkawire.log.partition.read_plan import HotRead, SegmentRead, aborted_listed
 
 if TYPE_CHECKING:
     from kafkawire.handlers.fetch.handler import Fetch
@@ -144,29 +144,65 @@ class Attempt:
 
     def _finish(self, results: list[FetchResult], plans: Plans) -> None:
         self._unpark()
+        if self._answer_ready(results, plans):
+            return
         copied = _copied_bytes(plans)
         if copied > self.granted and not self._take_memory(results, plans, copied):
             return  # planned again within the grant, or waiting
         self._give_back(keep_bytes=copied)
-        committed = self.ask.isolation == READ_COMMITTED
         hot = [(result, plan) for result, plan in plans if isinstance(plan, HotRead)]
         if len(hot) == len(plans):
             releases: list[Callable[[], None]] = []
             for result, plan in hot:
-                self.cost += plan.size_bytes
-                plan.partition.traffic.out_bytes += plan.size_bytes
-                if committed:
-                    result.aborted = aborted_listed(plan)
-                views, release = self.handler.commit_log.views(plan)
-                if len(views) >= JOIN_VIEWS_FROM:
-                    fill(result, [b"".join(views)], plan.size_bytes)
-                    release()
-                else:
-                    fill(result, views, plan.size_bytes)
-                    releases.append(release)
+                self._view(result, plan, releases)
             self._answer(results, releases)
         else:
             self.handler.env.spawn(self._read_then_answer(results, plans), "cold fetch")
+
+    def _view(self, result: FetchResult, plan: HotRead, releases: list[Callable[[], None]]) -> None:
+        """Fill a result with mapped bytes."""
+        self.cost += plan.size_bytes
+        plan.partition.traffic.out_bytes += plan.size_bytes
+        if self.ask.isolation == READ_COMMITTED:
+            result.aborted = aborted_listed(plan)
+        views, release = self.handler.commit_log.views(plan)
+        if len(views) >= JOIN_VIEWS_FROM:
+            fill(result, [b"".join(views)], plan.size_bytes)
+            release()
+        else:
+            fill(result, views, plan.size_bytes)
+            releases.append(release)
+
+    def _answer_ready(self, results: list[FetchResult], plans: Plans) -> bool:
+        """Answer at once if all of it can be sent from files without a read or a wait. The rest is
+        read in the slow lane; so is this while others wait for the event loop."""
+        reader = self.handler.commit_log.reader
+        if (
+            not plans
+            or not self.exchange.peer.sends_files
+            or not all(isinstance(plan, SegmentRead) for _, plan in plans)
+            or reader.lane.shared
+        ):
+            return False
+        committed = self.ask.isolation == READ_COMMITTED
+        found: list[list[Aborted]] = []
+        for _, plan in plans:
+            aborted: list[Aborted] | None = [] if committed else None
+            span = reader.segments.ready(cast(SegmentRead, plan), aborted)
+            if span is None:
+                unpin(self.spans)
+                self.spans = []
+                return False
+            self.spans.append(span)
+            found.append(aborted or [])
+        for (result, plan), span, aborted in zip(plans, self.spans, found, strict=True):
+            fill(result, [span], len(span))
+            result.aborted = listed(aborted)
+            plan.partition.traffic.out_bytes += len(span)
+            self.cost += len(span)
+        self._give_back()
+        self._answer(results, [span.unpin for span in self.spans])
+        return True
 
     async def _read_then_answer(self, results: list[FetchResult], plans: Plans) -> None:
         """Read data that is not mapped, of all partitions concurrently; then continue with the

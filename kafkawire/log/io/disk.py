@@ -46,6 +46,8 @@ SAMPLED_EVERY_BYTES = 64 << 10
 """Distance between checked pages of the page cache: the kernel reads ahead, and reclaims, in larger
 runs."""
 
+_SAMPLE = [bytearray(1)]  # the bytes read to find out whether they are cached; never used
+
 _NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
@@ -87,9 +89,12 @@ class DiskFile:
         single bytes with a flag that forbids the kernel to wait for the disk."""
         if not hasattr(os, "RWF_NOWAIT"):
             return True
-        samples = {*range(position, position + length, SAMPLED_EVERY_BYTES), position + length - 1}
+        fd, preadv, nowait = self._fd, os.preadv, os.RWF_NOWAIT
         try:
-            return all(os.preadv(self._fd, [bytearray(1)], at, os.RWF_NOWAIT) for at in samples)
+            for at in range(position, position + length, SAMPLED_EVERY_BYTES):
+                if not preadv(fd, _SAMPLE, at, nowait):
+                    return False
+            return bool(preadv(fd, _SAMPLE, position + length - 1, nowait))
         except BlockingIOError:
             return False
         except OSError:  # a file system without this flag; a read will report other errors

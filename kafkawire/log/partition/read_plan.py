@@ -8,7 +8,7 @@ makes plans, kafkawire.log.partition.reader executes them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -229,10 +229,10 @@ def _plan_segments(
             break
         base, stop, length = segments.base[at], segments.end[at], segments.length[at]
         size += -(-length * (stop - max(base, offset)) // (stop - base))
-    plan = SegmentRead(partition, offset, max_bytes, end, first, 0)
     if size < max_bytes and partition.cut_offset < end:
+        plan = SegmentRead(partition, offset, max_bytes, end, first, 0)
         size += rest_of(plan, partition.cut_offset, size).size_bytes
-    return replace(plan, size_bytes=min(size, max(max_bytes, 1)))
+    return SegmentRead(partition, offset, max_bytes, end, first, min(size, max(max_bytes, 1)))
 
 
 def rest_of(plan: SegmentRead, offset: int, size_bytes: int) -> Plan:

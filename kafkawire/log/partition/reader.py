@@ -16,6 +16,7 @@ from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.codec.types import Part
 from kafkawire.log.io.byte_budget import InFlight
+from kafkawire.log.io.file_span import FileSpan
 from kafkawire.log.io.ports import Buffer, Env
 from kafkawire.log.io.slow_lane import SlowLane
 from kafkawire.log.journal.directory import Journals
@@ -83,6 +84,9 @@ class SegmentReads(Protocol):
         aborted: list[Aborted] | None = None,
     ) -> list[Part]:
         """As `read`, with spans of files for long stretches; see WarmReader.read_parts."""
+
+    def ready(self, plan: SegmentRead, aborted: list[Aborted] | None) -> FileSpan | None:
+        """Return all of a plan as a span of a file if that needs no wait; see WarmReader.ready."""
 
     async def since(self, partition: Partition, at: int, timestamp: int) -> int:
         """Return the first offset of segment row `at` that may have a record at or after a time."""

@@ -12,11 +12,13 @@ from typing import Any, cast
 
 import pytest
 
+from kafkawire.codec.batches import iter_batches
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer, Part
 from kafkawire.log.io.file_span import FileSpan, unpin
 from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.read_plan import SegmentRead
 from kafkawire.log.segments.store import sendable
 from tests.kit.env import InlineOffload
 from tests.kit.log.cutting import ROOM, cut, expected, fill, segments, started
@@ -125,6 +127,42 @@ async def test_reader_that_continues_gets_everything_and_reads_no_file() -> None
             offset = got[-1][0] + 1
         assert got == expected(0, offset)
         assert pins(world) == 0
+
+
+@pytest.mark.parametrize("committed", [False, True])
+async def test_spans_that_are_ready_are_those_of_a_read(committed: bool) -> None:
+    """Once the blocks were checked, and only where the read ends in that segment."""
+    rng = random.Random(9)
+    world = await started()
+    partition = world.find("t0")
+    producer = Producer(7)
+    for at in range(120):
+        producer.send(partition, b"%d:" % at + bytes(800))
+        await partition.log.committed()
+        producer.end(partition, commit=bool(at % 3))
+        await partition.log.committed()
+        if at == 60:
+            await cut(world)
+    await cut(world)
+    reader, ready, high, offset = partition.log.reader, 0, partition.high_watermark, 0
+    for _ in range(300):
+        if rng.random() < 0.2 or offset >= partition.cut_offset:
+            offset = rng.randrange(partition.cut_offset)
+        room, end = rng.randrange(1, 60_000), rng.choice([high, rng.randrange(offset + 1, 241)])
+        plan = partition.plan(offset, room, end, True)
+        assert isinstance(plan, SegmentRead)
+        got: list[Aborted] | None = [] if committed else None
+        span = reader.segments.ready(plan, got)
+        aborted: list[Aborted] | None = [] if committed else None
+        parts = await reader.read_parts(plan, None, aborted)
+        data = data_of(parts)
+        if span is not None:
+            assert data_of([span]) == data
+            assert got == aborted
+            ready += 1
+        offset = [head.base_offset + head.last_delta for _, head in iter_batches(data)][-1] + 1
+    assert ready > 20
+    assert pins(world) == 0
 
 
 async def test_damaged_block_is_never_sent() -> None:

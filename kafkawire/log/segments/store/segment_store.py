@@ -128,6 +128,15 @@ class SegmentStore:
         finally:
             self._unpin(segment)
 
+    def opened_already(self, segment_id: int) -> tuple[Segment, File] | None:
+        """Return a local segment whose file is open, as `opened` but not pinned; None if not."""
+        segment = self._opened.get(segment_id)
+        if segment is None or segment.file is None or not segment.row.local:
+            return None
+        del self._opened[segment_id]
+        self._opened[segment_id] = segment
+        return segment, segment.file
+
     def hold(self, segment: Segment) -> Callable[[], None]:
         """Pin an open segment beyond `opened`; return the function to call once at the end."""
         segment.pins += 1

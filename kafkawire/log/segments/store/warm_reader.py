@@ -49,11 +49,12 @@ from kafkawire.log.segments.store.remote_port import (
 from kafkawire.log.segments.store.remote_tier import RemoteTier
 from kafkawire.log.segments.store.segment_store import NotLocal, Segment, SegmentStore
 from kafkawire.log.segments.store.sendable import (
+    SegmentSpans,
     checked,
     is_long,
     is_ready,
-    offset_after,
     planned,
+    row_of,
 )
 from kafkawire.offsets.catalog.port import SegmentRange
 
@@ -84,6 +85,7 @@ class WarmReader:
         "_in_flight",
         "_named",
         "_remote",
+        "_spans",
         "_store",
         "fallbacks",
         "indexes",
@@ -96,6 +98,7 @@ class WarmReader:
         self._in_flight = InFlight(IN_FLIGHT_BYTES)
         self._named: set[str] = set()
         self.indexes = WarmIndexes()
+        self._spans = SegmentSpans(store, self.indexes)
         self.fallbacks = 0
 
     async def read(
@@ -125,6 +128,14 @@ class WarmReader:
     ) -> list[Part]:
         """As `read`, with spans of local files for long stretches; the caller unpins each."""
         return await self._read_rows(plan, read_journals, patience_s, aborted, spans=True)
+
+    def ready(self, plan: SegmentRead, aborted: list[Aborted] | None) -> FileSpan | None:
+        """Return what `read_parts` would if that is one span, and nothing of it has to be read,
+        checked or waited for; None otherwise."""
+        level = plan.partition.config.tier_level
+        if self._remote.cold is not None and level in (TierLevel.FORCE, TierLevel.NOT_IN_MEM):
+            return None
+        return self._spans.ready(plan, aborted)
 
     async def _read_rows(
         self,
@@ -227,7 +238,7 @@ class WarmReader:
 
     async def _take_tiered(self, request: RemoteReadRequest, cold: Cold) -> Taken:
         """Read from the remote tier or from the local file, by the topic's tieredStorageLevel."""
-        mapping = self._row(request)
+        mapping = row_of(request)
         segment = self._store.by_id.get(mapping.segment_id)
         if segment is None or not mapping.length:
             return await self._take_local(request)
@@ -282,18 +293,11 @@ class WarmReader:
 
     async def _cached(self, request: RemoteReadRequest) -> bool:
         """Return whether the local file's bytes are in the page cache."""
-        mapping = self._row(request)
+        mapping = row_of(request)
         async with self._opened(mapping, request.partition) as (segment, file):
             warm = await self._index(segment, file, mapping, request.partition)
             position, length = warm.index.span(request.offset, max(request.room, 0) + SLACK_BYTES)
             return await self._env.offload.submit("warm", file.cached, length, position)
-
-    @staticmethod
-    def _row(request: RemoteReadRequest) -> SegmentRange:
-        if request.offset < request.partition.log_start:  # which has moved since the plan was made
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        segments = request.partition.segments
-        return segments.mapping(request.partition.number, segments.find(request.offset))
 
     async def _take_local(self, request: RemoteReadRequest) -> Taken:
         if request.spans and is_long(request.room):
@@ -305,7 +309,7 @@ class WarmReader:
         try:
             # From here to the pin nothing may be awaited, since rows and files may be replaced
             # meanwhile.
-            mapping = self._row(request)
+            mapping = row_of(request)
             if not mapping.length:
                 return Taken([], mapping.end_offset, True)
             async with self._opened(mapping, request.partition) as (segment, file):
@@ -325,28 +329,21 @@ class WarmReader:
     async def _take_span(self, request: RemoteReadRequest) -> Taken | None:
         """Return the requested batches as a span of the local file, which keeps it pinned; None if
         they must be read instead."""
-        mapping = self._row(request)  # the pin follows without an await, as in `_take_local`
+        mapping = row_of(request)  # the pin follows without an await, as in `_take_local`
         if not is_long(mapping.length):
             return None
         async with self._opened(mapping, request.partition) as (segment, file):
             warm = await self._index(segment, file, mapping, request.partition)
-            stretch = planned(warm, mapping, request)
-            if stretch is not None and not is_ready(warm, stretch, request.offset):
-                stretch = await self._env.offload.submit(
-                    "warm", checked, file, warm, stretch, request.offset
+            batches = planned(warm, mapping, request)
+            if batches is not None and not is_ready(warm, batches, request.offset):
+                batches = await self._env.offload.submit(
+                    "warm", checked, file, warm, batches, request.offset
                 )
-            if stretch is None:
+            if batches is None:
                 return None
-            after, whole = offset_after(warm, mapping, stretch)
-            taken = Taken([], after, whole)
             if request.committed:
-                known = await self._aborted(file, mapping)
-                if known.damaged is not None:
-                    return None
-                taken.aborted = known.overlapping(mapping.number, request.offset, after)
-            start, stop = stretch
-            taken.span = FileSpan(file, start, stop - start, self._store.hold(segment))
-            return taken
+                await self._aborted(file, mapping)
+            return self._spans.take(segment, file, mapping, request, warm, batches)
 
     async def _aborted(self, file: File, mapping: SegmentRange) -> SegmentAborted:
         known = self.indexes.aborted.find(mapping.segment_id)
