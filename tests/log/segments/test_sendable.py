@@ -24,6 +24,7 @@ from tests.kit.env import InlineOffload
 from tests.kit.log.cutting import ROOM, cut, expected, fill, segments, started
 from tests.kit.log.logs import FOLDER, World, values
 from tests.kit.log.transactional import Producer
+from tests.kit.memfs import MemFile
 from tests.kit.waiting import settle
 
 
@@ -241,6 +242,35 @@ async def test_segment_stays_while_a_span_is_held() -> None:
     assert segments(world) == []
     with pytest.raises(AssertionError):
         span.unpin()
+
+
+async def test_span_of_a_replaced_file_stays_readable(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await started()
+    partition = world.find("t0")
+    await fill(partition, 80)
+    await cut(world)
+    (span,) = await partition.log.reader.read_parts(
+        partition.plan(0, 20_000, partition.high_watermark, True)
+    )
+    assert isinstance(span, FileSpan)
+    before, (name,), store = span.read(0, len(span)), segments(world), world.log.segments.store
+    (segment,) = store.by_id.values()
+    closed: list[object] = []
+
+    def close(file: MemFile) -> None:
+        closed.append(file)
+
+    monkeypatch.setattr(MemFile, "close", close)
+    world.fs.open("/data/new", create=True).pwritev([b"other"], 0)
+    old = segment.file
+    segment.pins += 1
+    await store.replace_file(segment, "/data/new")
+    segment.pins -= 1
+    assert span.read(0, len(span)) == before
+    assert old not in closed
+    span.unpin()
+    assert closed.count(old) == 1
+    assert name in segments(world)
 
 
 async def test_cancelled_read_releases_its_spans() -> None:

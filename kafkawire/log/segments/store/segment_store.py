@@ -45,7 +45,8 @@ class Segment:
     when its newest part was cut, if that is known; `has_file`: whether there may be a file, in
     spite of the row; `since`: when the oldest tiered record in it arrived at the earliest
     (monotonic seconds), None if that is not known; `listed`: whether the local manifest has it, or
-    is about to (kafkawire.log.manifest).
+    is about to (kafkawire.log.manifest); `replaced`: handles of earlier files that readers may
+    still use.
     """
 
     __slots__ = (
@@ -61,6 +62,7 @@ class Segment:
         "path",
         "payload_bytes",
         "pins",
+        "replaced",
         "row",
         "since",
     )
@@ -74,12 +76,19 @@ class Segment:
         self.payload_bytes = -1
         self.bad: KafkaError | None = None
         self.file: File | None = None
+        self.replaced: list[File] = []
         self.opening: asyncio.Future[File] | None = None
         self.gone_at: float | None = None
         self.grace_s: float | None = None
         self.has_file = row.local
         self.listed = row.local
         self.since: float | None = None
+
+    def close_replaced(self) -> None:
+        """Close the handles of files that were replaced; no reader may use them."""
+        for file in self.replaced:
+            file.close()
+        self.replaced.clear()
 
 
 class SegmentStore:
@@ -148,6 +157,8 @@ class SegmentStore:
 
     def _unpin(self, segment: Segment) -> None:
         segment.pins -= 1
+        if segment.replaced and not segment.pins:
+            segment.close_replaced()
         if len(self._opened) > MAX_HANDLES:
             self._close_oldest()
 
@@ -189,9 +200,11 @@ class SegmentStore:
 
     def _close(self, segment_id: int) -> None:
         segment = self._opened.pop(segment_id, None)
-        if segment is not None and segment.file is not None:
-            segment.file.close()
-            segment.file = None
+        if segment is not None:
+            segment.close_replaced()
+            if segment.file is not None:
+                segment.file.close()
+                segment.file = None
 
     async def remove_files(self, segments: Collection[Segment]) -> None:
         """Remove files of segments that are not local, durably; their rows stay. No reader may have
@@ -210,8 +223,10 @@ class SegmentStore:
         await self._env.offload.submit("files", replace, self._env.fs, path, segment.path)
         self._opened.pop(segment.row.id, None)
         old, segment.file, segment.bad = segment.file, None, None
-        if old is not None and segment.pins <= 1:  # the caller's own pin
-            old.close()
+        if old is not None:
+            segment.replaced.append(old)
+            if segment.pins <= 1:  # the caller's own pin
+                segment.close_replaced()
 
     def schedule_removal(self, ids: Iterable[int]) -> None:
         """Remove these, which no row needs any more, after their delay."""
