@@ -393,7 +393,7 @@ class Connection(Receiver):
 
     def moves(self) -> bool:
         """Return whether its client has read any bytes of its responses since the last call."""
-        before, self.unsent = self.unsent, self.wire.unsent_bytes()
+        before, self.unsent = self.unsent, self.wire.unsent_bytes() + sum(map(len, self.out))
         return self.unsent != before
 
     def _unpin(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from kafkawire.codec import fetch as flat_fetch
 from kafkawire.codec import produce as flat_produce
 from kafkawire.codec.compile import DecodeError, decode, encode
+from kafkawire.codec.types import Part
 from kafkawire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -39,6 +41,11 @@ int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
 counts = st.lists(st.integers(0, 3), max_size=3)
 tags = st.none() | st.just({7: b"kept", 300: b""})
+
+
+def joined(parts: list[Part]) -> bytes:
+    """The bytes of parts that are all in memory."""
+    return b"".join(cast("list[bytes]", parts))
 
 
 def topics(version: int) -> st.SearchStrategy[list[flat_produce.Topic]]:
@@ -250,13 +257,13 @@ def test_fetch_responses_are_encoded_the_same(
         row.log_start_offset = result.log_start_offset
         aborted = [AbortedTransaction(*each) for each in result.aborted]
         row.aborted_transactions = aborted if committed else None
-        row.records = b"".join(result.records)
+        row.records = joined(result.records)
         if result.diverging is not None:
             row.diverging_epoch = EpochEndOffset(*result.diverging)
         last.partitions.append(row)
     parts = flat_fetch.write_response(results, version, read_committed=committed)
-    assert b"".join(parts) == encode(response, version)
-    assert decode(FetchResponse, version, b"".join(parts)) is not None
+    assert joined(parts) == encode(response, version)
+    assert decode(FetchResponse, version, joined(parts)) is not None
 
 
 @pytest.mark.parametrize("seed", range(300))

@@ -20,6 +20,7 @@ from kafkawire.codec.types import Buffer
 from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.fetch.handler import BATCH_BYTES, Fetch
 from kafkawire.handlers.fetch.request import ATTEMPT_BYTES
+from kafkawire.log.io.file_span import FileSpan
 from kafkawire.messages.fetch import FetchRequest, FetchResponse
 from kafkawire.messages.produce import ProduceRequest
 from kafkawire.server.connection import Connection
@@ -36,12 +37,17 @@ KEYS = {ProduceRequest: (0, 9), FetchRequest: (1, 11)}
 class Caller(Connection):
     """A client without a socket, which keeps what the broker sends."""
 
+    sends_files = False
+
     def __init__(self, server: Server) -> None:
         super().__init__(server.host, self, "127.0.0.1", "PLAINTEXT")
         self.sent: list[bytes] = []
 
     def write(self, parts: list[Buffer]) -> None:
         self.sent.append(b"".join(parts))
+
+    def send_file(self, span: FileSpan) -> bool:
+        raise AssertionError("it gets buffers")
 
     def unsent_bytes(self) -> int:
         return 0

@@ -155,6 +155,30 @@ def test_everything_is_released_once_if_the_client_disconnects(seed: int) -> Non
     assert files.released == files.made
 
 
+def test_client_that_reads_one_file_after_another_moves() -> None:
+    """Each time as much of a file is left: of another one."""
+    files = FromFile()
+    client = connected(files)
+    client.wire.file_bytes = 0
+    ours = client.connection
+    exchange = Exchange(ours, 1, 1, False)
+    ours.exchanges.append(exchange)
+    spans = [FileSpan(files.file, 0, 1000, files.release) for _ in range(3)]
+    exchange.answer_parts(spans, partial(unpin, spans), len(spans))
+    client.host.run()
+    client.wire.unsent = 1000
+    assert ours.moves()
+    assert not ours.moves()
+    for _ in spans[1:]:
+        client.wire.take(1000)
+        ours.resume_writing()
+        assert ours.moves()
+        assert not ours.moves()
+    client.wire.take(1000)
+    ours.resume_writing()
+    assert files.released == 3
+
+
 def test_no_request_starts_while_a_file_is_sent() -> None:
     files = FromFile(4)
     client = connected(files)

@@ -151,6 +151,24 @@ async def test_everything_is_released_if_clients_disconnect_at_any_byte(server: 
     await until(lambda: open_sockets() <= before, "no duplicate is left")
 
 
+@pytest.mark.slow
+async def test_stop_cuts_off_a_client_that_does_not_read(server: Server) -> None:
+    client = await Client.connect(port_of(server))
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    requests = [FetchPartition(n, fetch_offset=0, partition_max_bytes=9 * MIB) for n in range(3)]
+    topics = [FetchTopic("t", partitions=requests)]
+    for _ in range(3):
+        client.send(FetchRequest(min_bytes=1, max_bytes=9 * MIB, topics=topics), 11)
+    (connection,) = server.host.connections
+    await until(lambda: bool(connection.waits & DRAINING), "it is behind")
+    segments = server.broker.log.segments.store.by_id.values()
+    assert any(each.pins for each in segments)
+    await server.host.drain(0.05)
+    await until(lambda: not any(each.pins for each in segments), "all are released")
+    assert connection.closed
+    client.writer.transport.abort()
+
+
 def open_sockets() -> int:
     found = 0
     for each in Path("/proc/self/fd").iterdir():

@@ -18,6 +18,7 @@ from kafkawire.broker.broker import Broker
 from kafkawire.broker.new_topics import INTERNAL_TOPICS
 from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.types import Buffer
+from kafkawire.log.io.file_span import FileSpan
 from kafkawire.log.manager import Log
 from kafkawire.messages.registry import APIS, response_class
 from kafkawire.server.connection import Connection
@@ -237,6 +238,8 @@ class SimBroker(TierProcess):
 class Link:
     """One connection of a client, as the socket of the broker's side. One request at a time."""
 
+    sends_files = True
+
     def __init__(self, broker: SimBroker) -> None:
         self.broker = broker
         self.world = broker.world
@@ -291,6 +294,10 @@ class Link:
     def _answered(self, answer: bytes) -> None:
         if self.open and self.waiting is not None and not self.waiting.done():
             self.waiting.set_result(answer)
+
+    def send_file(self, span: FileSpan) -> bool:
+        self.write([span.read(0, len(span))])
+        return True
 
     def unsent_bytes(self) -> int:
         return 0

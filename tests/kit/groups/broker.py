@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -144,7 +144,7 @@ class Sender:
     def answered(self, exchange: Exchange) -> None:
         assert exchange is self.exchanges[len(self.answers)]
         assert exchange.parts is not None
-        self.answers.append(b"".join(exchange.parts))
+        self.answers.append(b"".join(cast("list[bytes]", exchange.parts)))
 
     def code(self, version: int) -> int:
         """The error code of the only response, whose frame and header are complete."""
