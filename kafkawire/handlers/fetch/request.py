@@ -144,7 +144,7 @@ class Attempt:
 
     def _finish(self, results: list[FetchResult], plans: Plans) -> None:
         self._unpark()
-        if self._answer_ready(results, plans):
+        if plans and isinstance(plans[0][1], SegmentRead) and self._answer_ready(results, plans):
             return
         copied = _copied_bytes(plans)
         if copied > self.granted and not self._take_memory(results, plans, copied):
@@ -178,8 +178,7 @@ class Attempt:
         read in the slow lane; so is this while others wait for the event loop."""
         reader = self.handler.commit_log.reader
         if (
-            not plans
-            or not self.exchange.peer.sends_files
+            not self.exchange.peer.sends_files
             or not all(isinstance(plan, SegmentRead) for _, plan in plans)
             or reader.lane.shared
         ):

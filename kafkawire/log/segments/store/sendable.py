@@ -21,9 +21,9 @@ from kafkawire.log.segments.store.remote_port import RemoteReadRequest, Taken
 from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
 from kafkawire.offsets.catalog.port import SegmentRange
 
-MIN_SPAN_BYTES = 32 << 10
-"""Shorter reads are copied. A reader that continues costs less CPU time from 8 KiB on, but a
-response with many short spans needs two calls for each of them instead of one for all."""
+MIN_SPAN_BYTES = 16 << 10
+"""Shorter reads are copied. Of a response with 20 partitions of this size each costs two thirds of
+the CPU time of a copy, though each needs two calls to send it."""
 
 CHECKED_BYTES = 256 << 10
 """Bytes read and checked in one step: they stay in the processor's cache."""
