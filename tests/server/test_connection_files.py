@@ -68,7 +68,7 @@ class FromFile:
             else:
                 start = self.rng.randrange(len(DATA))
                 size = self.rng.randrange(1, len(DATA) - start + 1)
-                spans.append(FileSpan(self.file, start, size, self.release))
+                spans.append(FileSpan(self.file, start, size, self.release, self.release))
                 parts.append(spans[-1])
                 body += DATA[start : start + size]
         self.made += len(spans)
@@ -163,7 +163,7 @@ def test_client_that_reads_one_file_after_another_moves() -> None:
     ours = client.connection
     exchange = Exchange(ours, 1, 1, False)
     ours.exchanges.append(exchange)
-    spans = [FileSpan(files.file, 0, 1000, files.release) for _ in range(3)]
+    spans = [FileSpan(files.file, 0, 1000, files.release, files.release) for _ in range(3)]
     exchange.answer_parts(spans, partial(unpin, spans), len(spans))
     client.host.run()
     client.wire.unsent = 1000

@@ -39,12 +39,13 @@ class Sent:
         self.released = 0
         self.ends: list[OSError | None] = []
         self.got = bytearray()
+        self.failed: list[int] = []
 
     def span(self, start: int, stop: int) -> FileSpan:
         def release() -> None:
             self.released += 1
 
-        return FileSpan(self.file, start, stop - start, release)
+        return FileSpan(self.file, start, stop - start, release, lambda: self.failed.append(1))
 
     def read(self, count: int) -> bool:
         """Read up to so many bytes; False at the end of the stream."""
@@ -157,6 +158,7 @@ async def test_disconnected_client_ends_it(
     sent.client.close()
     await until(lambda: bool(sent.ends), "the error is reported")
     assert isinstance(sent.ends[0], ConnectionError)
+    assert not sent.failed
     assert len(sent.ends) == 1
     span.unpin()
     assert sent.released == 1
@@ -178,6 +180,7 @@ async def test_short_file_is_an_error(
         await asyncio.sleep(0)
     (failure,) = sent.ends
     assert "the file ends" in str(failure)
+    assert sent.failed
     offload.close()
 
 

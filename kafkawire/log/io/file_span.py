@@ -15,14 +15,21 @@ from kafkawire.log.io.ports import File
 
 class FileSpan:
     """`size_bytes` bytes of `file` at `position`. `release` is called once, by the last `unpin`:
-    the creator holds one pin. All but `send` and `read` must run on the event loop."""
+    the creator holds one pin. `failed` is called when the file cannot be read, so that a repeated
+    request checks it. All but `send` and `read` must run on the event loop."""
 
-    __slots__ = ("_file", "_pins", "_release", "_size_bytes", "position")
+    __slots__ = ("_failed", "_file", "_pins", "_release", "_size_bytes", "position")
 
     def __init__(
-        self, file: File, position: int, size_bytes: int, release: Callable[[], None]
+        self,
+        file: File,
+        position: int,
+        size_bytes: int,
+        release: Callable[[], None],
+        failed: Callable[[], None],
     ) -> None:
         self._file = file
+        self._failed = failed
         self._size_bytes = size_bytes
         self._release = release
         self._pins = 1
@@ -53,9 +60,15 @@ class FileSpan:
         BlockingIOError if it takes none now, OSError from the socket or the disk.
         """
         length = min(length, self._size_bytes - start)
-        sent = self._file.send(socket_fd, length, self.position + start)
-        if not sent and length:
-            raise OSError(errno.EIO, f"the file ends before byte {self.position + start}")
+        try:
+            sent = self._file.send(socket_fd, length, self.position + start)
+            if not sent and length:
+                raise OSError(errno.EIO, f"the file ends before byte {self.position + start}")
+        except (BlockingIOError, ConnectionError, TimeoutError):
+            raise
+        except OSError:
+            self._failed()
+            raise
         return sent
 
     def read(self, start: int, length: int) -> bytes:
@@ -64,6 +77,7 @@ class FileSpan:
         length = min(length, self._size_bytes - start)
         data = self._file.pread(length, self.position + start)
         if len(data) < length:
+            self._failed()
             raise OSError(errno.EIO, f"the file ends before byte {self.position + start + length}")
         return data
 

@@ -64,6 +64,10 @@ class WarmIndex:
         stop = position + length
         return any(one <= position and stop <= other for one, other in self.checked)
 
+    def forget_checks(self) -> None:
+        """Have every block checked again: the file cannot be read as it could before."""
+        self.checked = []
+
     def block_at(self, position: int) -> tuple[int, int]:
         """Return (position, length) of the block that begins at a position."""
         return self.index.block(self.index.find(position))[:2]

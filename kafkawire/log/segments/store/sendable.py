@@ -34,6 +34,10 @@ def is_long(size_bytes: int) -> bool:
     return size_bytes >= MIN_SPAN_BYTES
 
 
+AHEAD_BYTES = 8 << 20
+"""Bytes that are checked ahead of a reader that continues, in less than a millisecond."""
+
+
 class BatchRange(NamedTuple):
     """Bytes [start, stop) of a file, whole batches."""
 
@@ -58,20 +62,22 @@ def is_ready(warm: WarmIndex, stretch: BatchRange, offset: int) -> bool:
     )
 
 
-def checked(file: File, warm: WarmIndex, stretch: BatchRange, offset: int) -> BatchRange | None:
+def checked(
+    file: File, warm: WarmIndex, mapping: SegmentRange, batches: BatchRange, offset: int
+) -> BatchRange | None:
     """Check the blocks that were not, and skip batches before the offset; runs in a thread. None if
-    too few bytes before the first damaged block are left. OSError from the disk."""
-    start, stop = stretch
-    for position, length in warm.index.runs(start, stop, CHECKED_BYTES):
-        if warm.is_checked(position, length):
-            continue
-        data = memoryview(file.pread(length, position))
-        bad = warm.damaged(position, data)
-        if bad is None and len(data) < length:  # the file ends within a block
-            bad = warm.index.block(warm.index.find(position + len(data)))[0]
-        if bad is not None:
-            stop = bad
-            break
+    too few bytes before the first damaged block are left. OSError from the disk.
+
+    For a reader that continues, blocks that follow are checked too, as far as they are in the page
+    cache: its next reads then need no thread.
+    """
+    start, wanted = batches
+    stop = _check(file, warm, start, wanted, cached_only=False)
+    before = warm.index.find(start - 1)
+    follows = before < 0 or warm.is_checked(*warm.index.block(before)[:2])
+    if stop == wanted and follows:
+        end = min(wanted + AHEAD_BYTES, mapping.start + mapping.length)
+        _check(file, warm, wanted, end, cached_only=True)
     if not is_long(stop - start):
         return None
     position, length, first, _, _ = warm.index.block(warm.index.find(start))
@@ -82,6 +88,23 @@ def checked(file: File, warm: WarmIndex, stretch: BatchRange, offset: int) -> Ba
         except KafkaError:  # the file has changed since the check; reading it as bytes reports that
             return None
     return BatchRange(start, stop) if is_long(stop - start) else None
+
+
+def _check(file: File, warm: WarmIndex, start: int, stop: int, *, cached_only: bool) -> int:
+    """Check the blocks of [start, stop) that were not; return where the intact ones end.
+    `cached_only`: stop before what is not in the page cache."""
+    for position, length in warm.index.runs(start, stop, CHECKED_BYTES):
+        if warm.is_checked(position, length):
+            continue
+        if cached_only and not file.cached(length, position):
+            return position
+        data = memoryview(file.pread(length, position))
+        bad = warm.damaged(position, data)
+        if bad is None and len(data) < length:  # the file ends within a block
+            bad = warm.index.block(warm.index.find(position + len(data)))[0]
+        if bad is not None:
+            return bad
+    return stop
 
 
 def offset_after(warm: WarmIndex, mapping: SegmentRange, stretch: BatchRange) -> tuple[int, bool]:
@@ -127,7 +150,9 @@ class SegmentSpans:
             if known is None:
                 return None
             taken.aborted = known.overlapping(mapping.number, request.offset, after)
-        taken.span = FileSpan(file, start, stop - start, self._store.hold(segment))
+        taken.span = FileSpan(
+            file, start, stop - start, self._store.hold(segment), warm.forget_checks
+        )
         return taken
 
     def ready(self, plan: SegmentRead, aborted: list[Aborted] | None) -> FileSpan | None:

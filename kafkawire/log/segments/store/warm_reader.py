@@ -337,7 +337,7 @@ class WarmReader:
             batches = planned(warm, mapping, request)
             if batches is not None and not is_ready(warm, batches, request.offset):
                 batches = await self._env.offload.submit(
-                    "warm", checked, file, warm, batches, request.offset
+                    "warm", checked, file, warm, mapping, batches, request.offset
                 )
             if batches is None:
                 return None
