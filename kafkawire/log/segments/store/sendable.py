@@ -9,6 +9,7 @@ warm_reader): short reads, damaged blocks, and the last batches before an end wi
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from kafkawire.codec.control import Aborted
@@ -77,7 +78,8 @@ def checked(
     follows = before < 0 or warm.is_checked(*warm.index.block(before)[:2])
     if stop == wanted and follows:
         end = min(wanted + AHEAD_BYTES, mapping.start + mapping.length)
-        _check(file, warm, wanted, end, cached_only=True)
+        with suppress(OSError):  # reported when the reader gets there
+            _check(file, warm, wanted, end, cached_only=True)
     if not is_long(stop - start):
         return None
     position, length, first, _, _ = warm.index.block(warm.index.find(start))
