@@ -93,7 +93,7 @@ class Connection(Receiver):
         "answers", "applying_bytes", "client_host", "client_id", "exchanges", "fetching",
         "file_spans", "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more", "pins",
         "repeat", "repeat_candidate", "sampled", "sampled_at", "sampled_key", "sampled_tick",
-        "sends_files", "serving", "unsent",
+        "sending_since", "sends_files", "serving", "unsent",
     )  # fmt: skip
 
     host: ConnectionHost
@@ -109,6 +109,7 @@ class Connection(Receiver):
         self.fetching = False
         self.file_spans = 0  # in `exchanges` and `out`
         self.sends_files = wire.sends_files
+        self.sending_since = -1  # tick of the first byte of the file that is being sent; -1: none
         self.unsent = 0  # bytes at the last call of `moves`
         self.more = 0  # additional requests they represent
         self.pins: list[Callable[[], None]] = []
@@ -346,6 +347,7 @@ class Connection(Receiver):
                 self.file_spans -= 1
                 if not self.wire.send_file(part):
                     self.waits |= DRAINING
+                    self.sending_since = self.host.tick
                     break
                 sent += len(part)
                 if sent >= FILE_BYTES_AT_ONCE and at < len(parts):
@@ -385,6 +387,7 @@ class Connection(Receiver):
     def resume_writing(self) -> None:
         """The socket's buffer is empty again, or the file was sent."""
         self.waits &= ~DRAINING
+        self.sending_since = -1
         self.tick = self.host.tick
         if not self.out:  # otherwise `pins` are of what is still to be written, too
             self._unpin()

@@ -1,9 +1,10 @@
 """Disconnects idle connections, and slow ones that hold memory others wait for.
 
-While memory suffices clients may be slow, as with Kafka. When others wait for memory (of requests
-being received or of responses), a connection that holds some must keep a minimum rate. A client
-that does not read its responses, or sends a large request too slowly, is disconnected with a log
-line.
+While memory suffices clients may be slow, as with Kafka. But what is sent from one file must leave
+within `connections.max.idle.ms`: the file cannot be deleted meanwhile, and no client waits so long
+for a response. When others wait for memory (of requests being received or of responses), a
+connection that holds some must keep a minimum rate. A client that does not read its responses, or
+sends a large request too slowly, is disconnected with a log line.
 
 Pure; called by `server.host` once a second.
 """
@@ -112,6 +113,13 @@ class Sweeper:
             quiet = tick - connection.tick
             behind = connection.waits & DRAINING
             if behind and connection.moves():
+                since = connection.sending_since
+                if 0 <= idle_ticks < tick - since and since >= 0:
+                    self._close(
+                        connection, "slow_reader",
+                        f"it has not read a response in {tick - since} s, whose segment cannot be "
+                        "deleted meanwhile",
+                    )  # fmt: skip
                 continue
             if quiet > STALLED_TICKS and connection.is_receiving():
                 self._close(connection, "stalled", f"no byte of its request arrived for {quiet} s")

@@ -161,7 +161,8 @@ class FakeWire:
         return True
 
     def unsent_bytes(self) -> int:
-        return self.unsent
+        rest = 0 if self.sending is None else len(self.sending[0]) - self.sending[1]
+        return self.unsent + rest
 
     def pause_reading(self) -> None:
         self.reading = False

@@ -16,6 +16,7 @@ from kafkawire.handlers.exchange import Exchange, Pinned
 from kafkawire.log.io.file_span import FileSpan, unpin
 from kafkawire.server import connection
 from kafkawire.server.connection import DRAINING
+from kafkawire.server.slow import Sweeper
 from tests.kit.connections import ECHO, SLOW, Client, FakeHost, frame
 from tests.kit.memfs import MemFileSystem
 
@@ -166,7 +167,6 @@ def test_client_that_reads_one_file_after_another_moves() -> None:
     spans = [FileSpan(files.file, 0, 1000, files.release, files.release) for _ in range(3)]
     exchange.answer_parts(spans, partial(unpin, spans), len(spans))
     client.host.run()
-    client.wire.unsent = 1000
     assert ours.moves()
     assert not ours.moves()
     for _ in spans[1:]:
@@ -177,6 +177,35 @@ def test_client_that_reads_one_file_after_another_moves() -> None:
     client.wire.take(1000)
     ours.resume_writing()
     assert files.released == 3
+
+
+@pytest.mark.parametrize("idle_ticks", [600, -1])
+def test_client_that_reads_a_file_too_slowly_is_disconnected(idle_ticks: int) -> None:
+    """A byte now and then kept its segment from being deleted for ever. A client that takes one
+    file after another in time may take as long as it likes."""
+    slow, steady = FromFile(), FromFile()
+    clients = [connected(slow), connected(steady)]
+    host = clients[0].host
+    for client, files in zip(clients, (slow, steady), strict=True):
+        client.wire.file_bytes = 0
+        client.connection.host = host
+        exchange = Exchange(client.connection, 1, 1, False)
+        client.connection.exchanges.append(exchange)
+        spans = [FileSpan(files.file, 0, 2000, files.release, files.release) for _ in range(3)]
+        exchange.answer_parts(spans, partial(unpin, spans), len(spans))
+        client.connection.flush()
+    sweeper = Sweeper(host, [client.connection for client in clients])
+    for _ in range(700):
+        host.tick += 1
+        for client, size in zip(clients, (1, 4), strict=True):
+            if client.wire.sending is not None and client.wire.take(size):
+                client.connection.resume_writing()
+        sweeper.sweep(idle_ticks)
+    closed = [bool(client.wire.closed) for client in clients]
+    assert closed == [idle_ticks > 0, False]
+    assert slow.released == (3 if idle_ticks > 0 else 0)
+    if idle_ticks > 0:
+        assert host.counts.connections_closed == {"slow_reader": 1}
 
 
 def test_no_request_starts_while_a_file_is_sent() -> None:
