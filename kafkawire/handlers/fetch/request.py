@@ -215,13 +215,16 @@ class Attempt:
         try:
             if len(plans) == 1:
                 await handler.read(*plans[0], patience_s, committed=committed, spans=spans)
+                failures: list[BaseException | None] = []
             else:
-                await gather(
+                failures = await gather(
                     *(handler.read(*each, patience_s, committed=committed, spans=spans)
-                      for each in plans)
+                      for each in plans),
+                    return_exceptions=True,  # the others may have spans, which must be unpinned
                 )  # fmt: skip
-            if spans:
-                self.spans = _spans(results)
+            self.spans = _spans(results)
+            for failure in filter(None, failures):
+                raise failure
             await self.handler.commit_log.reader.lane.wait()
             copied = sum(result.size_bytes for result in results) - sum(map(len, self.spans))
             if copied > self.granted:  # one batch is read whatever its size
