@@ -181,7 +181,7 @@ def test_client_that_reads_one_file_after_another_moves() -> None:
 
 @pytest.mark.parametrize("idle_ticks", [600, -1])
 def test_client_that_reads_a_file_too_slowly_is_disconnected(idle_ticks: int) -> None:
-    """A byte now and then kept its segment from being deleted for ever. A client that takes one
+    """Reading a byte a second kept its segment from being deleted. A client that takes one
     file after another in time may take as long as it likes."""
     slow, steady = FromFile(), FromFile()
     clients = [connected(slow), connected(steady)]
