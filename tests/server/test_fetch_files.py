@@ -21,7 +21,18 @@ from kafkawire.codec.fetch import FetchResult
 from kafkawire.handlers.fetch.handler import Fetch
 from kafkawire.log.io.file_span import FileSpan
 from kafkawire.log.partition.read_plan import Plan
+from kafkawire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkawire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kafkawire.server.connection import DRAINING, Connection
 from kafkawire.server.file_sender import FileSender
 from kafkawire.server.listener import ClientProtocol
@@ -198,6 +209,68 @@ async def test_stop_cuts_off_a_client_that_does_not_read(server: Server) -> None
     await until(lambda: not any(each.pins for each in segments), "all are released")
     assert connection.closed
     client.writer.transport.abort()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("why", ["records deleted", "topic deleted", "moved to the tier"])
+async def test_response_is_whole_although_its_files_are_to_be_deleted(
+    tmp_path: Path, why: str
+) -> None:
+    """Files that a slow client still receives stay until the last byte has left."""
+    settings = {**QUICK_CUTS, "log_segment_delete_delay_ms": "1", "cut_interval_ms": "100"}
+    if why == "moved to the tier":
+        settings |= {"tier_url": str(tmp_path / "tier"), "tiering_max_lag_ms": "5000"}
+        settings |= {"tiering_min_object_bytes": "1"}
+        (tmp_path / "tier").mkdir()
+    rng = random.Random(8)
+    async with running(tmp_path / "data", **settings) as server:
+        store = server.broker.log.segments.store
+        folder = Path(store.folder)
+        admin, slow = [await Client.connect(port_of(server)) for _ in range(2)]
+        topic_id = await make(admin, "t")
+        for _ in range(3):  # more than the socket takes, in several segments
+            for _ in range(200):
+                await admin.call(produce("t", batch(rng.randbytes(SIZE))), 7)
+            await cut(server, "t", server.broker.table.named("t", 0).next_offset)
+        request = fetch("t", 0, partition_max_bytes=30 * MIB)
+        request.max_bytes = 30 * MIB
+        admin.send(request, 11)
+        whole = await raw_response(admin)
+        slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        slow.send(request, 11)
+        theirs = next(c for c in server.host.connections if c.last_key < 0)
+        await until(lambda: bool(theirs.waits & DRAINING), "the response is being sent")
+        held = [Path(each.path) for each in store.by_id.values() if each.pins]
+        assert held
+        if why == "records deleted":
+            await admin.call(trim("t", 600), 2)
+        elif why == "topic deleted":
+            state = DeleteTopicState(name=None, topic_id=topic_id)
+            await admin.call(DeleteTopicsRequest([state], [], 30_000), 6)
+        else:
+            await configure(admin, "t", "local.retention.ms", "1")
+        await until(lambda: len([*folder.glob("*.segment")]) <= len(held), "others are deleted")
+        assert existing(held) == held
+        slow.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert await raw_response(slow) == whole
+        await until(lambda: not existing(held), "these are too")
+        for client in (admin, slow):
+            await client.close()
+
+
+def existing(paths: list[Path]) -> list[Path]:
+    return [path for path in paths if path.exists()]
+
+
+def trim(topic: str, offset: int) -> DeleteRecordsRequest:
+    row = DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, offset)])
+    return DeleteRecordsRequest([row], 10_000)
+
+
+async def configure(client: Client, topic: str, name: str, value: str) -> None:
+    row = AlterConfigsResource(2, topic, [AlterableConfig(name, 0, value)])
+    answer = await client.call(IncrementalAlterConfigsRequest([row]), 1)
+    assert answer.responses[0].error_code == 0
 
 
 def open_sockets() -> int:
