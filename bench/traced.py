@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from kafkawire.log.io import disk, ports, watchdog
+from kafkawire.log.io import disk, ports, threads, watchdog
 
 # Shorter calls and steps are not recorded, syncs and jobs always.
 EVENT_S = 0.0005
@@ -145,7 +145,7 @@ def trace_disk(trace: Trace) -> None:
 def trace_threads(trace: Trace) -> None:
     """Record jobs handed to threads: pool and function; when queued, begun, ended, delivered; the
     thread."""
-    original = disk.ThreadOffload.submit
+    original = threads.ThreadOffload.submit
 
     def submit(self: Any, pool: str, fn: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         job: list[Any] = [pool, name_of(fn), now(), 0.0, 0.0, 0.0, 0]
@@ -165,7 +165,7 @@ def trace_threads(trace: Trace) -> None:
         future.add_done_callback(delivered)
         return future
 
-    disk.ThreadOffload.submit = submit  # type: ignore[method-assign]
+    threads.ThreadOffload.submit = submit  # type: ignore[method-assign]
 
 
 def trace_loop(trace: Trace) -> None:

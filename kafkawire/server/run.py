@@ -223,6 +223,7 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     logger.info("stopping")
     notify(STOPPING, os.environ)
     await server.close()
+    server.broker.env.offload.close()
     return 0
 
 

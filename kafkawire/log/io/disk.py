@@ -1,4 +1,4 @@
-"""The disk, the clocks and the threads: the real implementations of kafkawire.log.io.ports's ports.
+"""The disk and the clocks: the real implementations of kafkawire.log.io.ports's ports.
 
 A device: of the modules of the log, this and kafkawire.log.io.worker_process use the operating
 system. Not portable beyond POSIX (pwritev, fcntl locks); fdatasync and fallocate are used where the
@@ -7,31 +7,18 @@ platform has them. `kafkawire serve` calls `real_env()`; so do tests that want r
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import fcntl
 import mmap
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 from kafkawire.log.io.ports import Buffer, Env
+from kafkawire.log.io.threads import ThreadOffload
 from kafkawire.log.io.watchdog import Watchdog
 from kafkawire.log.io.worker_process import WorkerProcess
-
-T = TypeVar("T")
-
-POOL_THREADS = {
-    "commit": 1, "write": 1, "read": 4, "warm": 4, "send": 4, "files": 1, "brokers": 4,
-}  # fmt: skip
-"""Threads per pool. One for commits and one for writes, because both are ordered; four for reads of
-journals, four for reads of segments and four for sending from files that are not in the page cache,
-which keep a disk busy without letting consumers of old data use every core; one for creating,
-renaming and deleting files; four for requests to other brokers, of which few are slow at the same
-time."""
 
 COPIED_BYTES = 256 << 10
 """Bytes that `DiskFile.send` reads at once where the kernel cannot send from the file."""
@@ -210,25 +197,6 @@ class DiskFileSystem:
     def free_bytes(self, path: str) -> tuple[int, int]:
         stat = os.statvfs(path)
         return stat.f_frsize * stat.f_blocks, stat.f_frsize * stat.f_bavail
-
-
-class ThreadOffload:
-    """Named thread pools as an `Offload`, each made at its first use."""
-
-    def __init__(self) -> None:
-        self._pools: dict[str, ThreadPoolExecutor] = {}
-
-    def submit(self, pool: str, fn: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        executor = self._pools.get(pool)
-        if executor is None:
-            executor = ThreadPoolExecutor(POOL_THREADS[pool], f"kafkawire-{pool}")
-            self._pools[pool] = executor
-        return asyncio.get_running_loop().run_in_executor(executor, fn, *args)
-
-    def close(self) -> None:
-        for executor in self._pools.values():
-            executor.shutdown(wait=True)
-        self._pools.clear()
 
 
 def untouched_memory(size_bytes: int) -> memoryview:
