@@ -2,7 +2,6 @@
 
 `ports` documents each method; tests use implementations in memory and in virtual time (tests/kit).
 The event loop runs short steps only. Blocking calls (fsync, cold reads, slow writes, files, SQL)
-run in five thread pools (commit, write, read, warm, files) and release the interpreter lock; loops
-over batches run in the worker process, because a Python thread that computes would delay every
-client by milliseconds.
+run in the thread pools of `threads` and release the interpreter lock; loops over batches run in the
+worker process, because a Python thread that computes would delay every client by milliseconds.
 """

@@ -45,7 +45,8 @@ def broker_families(server: MonitoredServer) -> Iterator[Metric]:
     yield counters(
         "connections_closed",
         "Connections closed by the broker: idle, stalled in a request, slow_reader and slow_sender "
-        "(others waited for memory that they held), unused (others wanted to connect).",
+        "(others waited for memory that they held, or a file was sent to them for longer than "
+        "connections.max.idle.ms), unused (others wanted to connect).",
         ["reason"],
         (([reason], number) for reason, number in sorted(counts.connections_closed.items())),
     )
