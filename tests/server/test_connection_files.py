@@ -221,28 +221,3 @@ def test_no_request_starts_while_a_file_is_sent() -> None:
             client.connection.resume_writing()
             client.host.run()
     assert client.answers() == [(1, files.expected[1]), (2, b"after")]
-
-
-def test_pins_of_responses_that_follow_a_slow_one_stay_until_they_are_written() -> None:
-    """A response that came while the socket was full was once released when the socket had room
-    again, before it was written: its journal could be recycled under it."""
-    client = Client()
-    ours = client.connection
-    write = client.wire.write
-
-    def fill(parts: Any) -> None:
-        write(parts)
-        ours.pause_writing()
-
-    client.wire.write = fill  # type: ignore[method-assign]
-    released: list[int] = []
-    for number in (1, 2):
-        exchange = Exchange(ours, 1, number, False)
-        ours.exchanges.append(exchange)
-        exchange.answer_parts([b"x" * 10], partial(released.append, number))
-        client.host.run()
-    assert released == []
-    ours.resume_writing()  # the second is written, and the socket is full again
-    assert 2 not in released
-    ours.resume_writing()
-    assert released == [1, 2]

@@ -29,14 +29,13 @@ the CPU time of a copy, though each needs two calls to send it."""
 CHECKED_BYTES = 256 << 10
 """Bytes read and checked in one step: they stay in the processor's cache."""
 
+AHEAD_BYTES = 8 << 20
+"""Bytes that are checked ahead of a reader that continues, in less than a millisecond."""
+
 
 def is_long(size_bytes: int) -> bool:
     """Return whether a read of this size is worth sending from the file."""
     return size_bytes >= MIN_SPAN_BYTES
-
-
-AHEAD_BYTES = 8 << 20
-"""Bytes that are checked ahead of a reader that continues, in less than a millisecond."""
 
 
 class BatchRange(NamedTuple):
