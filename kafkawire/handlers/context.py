@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkawire.log.io import slices
 from kafkawire.log_lines import shown
+from kafkawire.security.principals import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -38,7 +39,8 @@ class RequestContext:
     """One request: its broker, header fields and connection.
 
     `listener` is the name of the listener, a key of `broker.listeners`; `client_host` the
-    peer's address without port; `client_id` is null for clients that send none.
+    peer's address without port; `client_id` is null for clients that send none; `principal` is
+    the client as it was identified when the request was received.
     """
 
     broker: Broker
@@ -49,6 +51,7 @@ class RequestContext:
     correlation_id: int
     on_park: Callable[[], None] = field(default=_nothing, repr=False)
     is_gone: Callable[[], bool] = field(default=_never, repr=False)
+    principal: Principal = ANONYMOUS
 
     @property
     def sender(self) -> str:

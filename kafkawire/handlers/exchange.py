@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.codec.produce import Topic
 from kafkawire.codec.types import Part
+from kafkawire.security.principals import Principal
 
 if TYPE_CHECKING:
     from kafkawire.broker.answer_memory import AnswerMemory
@@ -77,6 +78,7 @@ class Peer(Protocol):
     client_id: str | None
     client_host: str
     listener: str
+    principal: Principal
     closed: bool
     frame_at: int
     repeat_candidate: RepeatCandidate | None

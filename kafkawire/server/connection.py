@@ -25,6 +25,7 @@ from kafkawire.codec.produce import skip_tags
 from kafkawire.codec.types import Buffer, Part
 from kafkawire.handlers.exchange import MAX_REPEATED, Exchange, RepeatCandidate, Repeating
 from kafkawire.log.io.file_span import FileSpan
+from kafkawire.security.principals import ANONYMOUS, Principal
 from kafkawire.server.memory import Block
 from kafkawire.server.ports import ReceivingHost, Wire
 from kafkawire.server.receiving import Receiver
@@ -92,8 +93,8 @@ class Connection(Receiver):
     __slots__ = (
         "answers", "applying_bytes", "client_host", "client_id", "exchanges", "fetching",
         "file_spans", "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more", "pins",
-        "repeat", "repeat_candidate", "sampled", "sampled_at", "sampled_key", "sampled_tick",
-        "sending_since", "sends_files", "serving", "unsent",
+        "principal", "repeat", "repeat_candidate", "sampled", "sampled_at", "sampled_key",
+        "sampled_tick", "sending_since", "sends_files", "serving", "unsent",
     )  # fmt: skip
 
     host: ConnectionHost
@@ -102,6 +103,7 @@ class Connection(Receiver):
         super().__init__(host, wire)
         self.client_host = client_host
         self.listener = listener
+        self.principal = ANONYMOUS
         self.client_id: str | None = None
         self.exchanges: deque[Exchange] = deque()
         self.answers = host.answers
@@ -128,6 +130,11 @@ class Connection(Receiver):
     def connected(self, client_host: str) -> None:
         """Set the address of the client, once it is known."""
         self.client_host = client_host
+
+    def authenticated(self, principal: Principal) -> None:
+        """Set the client's principal, by its certificate or its log-in. Called before the first
+        request that depends on it, and again when the client authenticates again."""
+        self.principal = principal
 
     def refused(self) -> None:
         """Serve nothing: there are too many connections, and the socket is closed."""

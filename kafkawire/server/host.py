@@ -195,6 +195,7 @@ class Host:
             client_id=connection.client_id,
             client_host=connection.client_host,
             listener=connection.listener,
+            principal=connection.principal,
             correlation_id=exchange.correlation_id,
             on_park=parked,
             is_gone=lambda: connection.closed,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kafkawire.security.principals import Principal
 from kafkawire.server import connection
 from tests.kit.connections import COLD, ECHO, SLOW, Client, FakeHost, Hot, frame
 
@@ -23,6 +24,13 @@ def test_requests_are_same_for_any_split_of_stream(step: int) -> None:
     assert client.host.echo.seen == bodies
     assert client.answers() == list(enumerate(bodies))
     assert client.connection.client_id == "test"
+
+
+def test_client_is_anonymous_until_it_is_authenticated() -> None:
+    connected = Client().connection
+    assert str(connected.principal) == "User:ANONYMOUS"
+    connected.authenticated(Principal("User", "alice"))
+    assert str(connected.principal) == "User:alice"
 
 
 def test_memory_of_large_frames_is_released() -> None:

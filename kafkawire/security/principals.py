@@ -1,0 +1,33 @@
+"""Principals: the names of clients in access rules, quotas and the audit log."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+USER = "User"
+"""The kind of every principal of Kafka's own mechanisms."""
+
+
+class Principal(NamedTuple):
+    """A client as it was identified, written "kind:name"; names are compared exactly."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+ANONYMOUS = Principal(USER, "ANONYMOUS")
+"""Every client without a log-in or a certificate, as in Kafka."""
+
+
+def parse_principal(text: str) -> Principal:
+    """Read "kind:name", split at the first colon. Raises ValueError if there is none."""
+    kind, colon, name = text.partition(":")
+    if not colon:
+        raise ValueError(
+            f"Could not parse principal from `{text}` (no colon is present separating the "
+            "principal type from the principal name)"
+        )
+    return Principal(kind, name)
