@@ -7,7 +7,35 @@ their types, bounds and defaults.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from enum import Enum
+
+from kafkawire.client.address import split_address
+
+
+class SecurityProtocol(Enum):
+    """What clients of a listener speak; `tls`: encrypted, `sasl`: with a log-in."""
+
+    PLAINTEXT = "PLAINTEXT"
+    TLS = "TLS"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_TLS = "SASL_TLS"
+
+    @property
+    def tls(self) -> bool:
+        return self in (SecurityProtocol.TLS, SecurityProtocol.SASL_TLS)
+
+    @property
+    def sasl(self) -> bool:
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_TLS)
+
+
+PROTOCOLS = {each.value: each for each in SecurityProtocol} | {
+    "SSL": SecurityProtocol.TLS,
+    "SASL_SSL": SecurityProtocol.SASL_TLS,
+}
+"""Protocols by the names that --listen accepts: ours, and Kafka's for the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +45,42 @@ class Listener:
     name: str
     host: str
     port: int
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+
+    @property
+    def tls(self) -> bool:
+        """Return whether connections are encrypted."""
+        return self.protocol.tls
+
+    @property
+    def sasl(self) -> bool:
+        """Return whether clients must log in before their first request."""
+        return self.protocol.sasl
+
+
+def parse_listener(text: str) -> Listener | None:
+    """Parse `[NAME=]PROTOCOL://HOST:PORT`, `NAME://HOST:PORT` or `HOST:PORT`; None if it is none of
+    them.
+
+    Without a protocol it is PLAINTEXT; without a name the listener has that of its protocol, as
+    given. Protocols are recognized in any case, so that `tls://` is never a plaintext listener of
+    that name.
+    """
+    name, equals, rest = text.strip().partition("=")
+    found = split_address(rest if equals else text)
+    if found is None:
+        return None
+    prefix, host, port = found
+    protocol = PROTOCOLS.get((prefix or SecurityProtocol.PLAINTEXT.value).upper())
+    host = "" if host == "*" else host
+    if not equals:
+        name = prefix or SecurityProtocol.PLAINTEXT.value
+        name = name.upper() if protocol is not None else name
+        return Listener(name, host, port, protocol or SecurityProtocol.PLAINTEXT)
+    is_name = re.fullmatch(r"[A-Za-z0-9_.-]+", name) is not None
+    if not is_name or prefix is None or protocol is None:
+        return None
+    return Listener(name, host, port, protocol)
 
 
 @dataclass(frozen=True, slots=True)

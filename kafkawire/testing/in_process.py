@@ -23,8 +23,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafkawire.broker.options import Listener, ServeOptions
-from kafkawire.client.address import split_address
+from kafkawire.broker.options import Listener, ServeOptions, parse_listener
 from kafkawire.codec.configs.settings import (
     ConfigError,
     check_broker,
@@ -66,8 +65,8 @@ def broker(
 
     `data`: its folder, which is kept; None: a temporary one, which is deleted. `settings`: broker
     settings by Kafka's names, in addition to TEST_SETTINGS. `port`: port of 127.0.0.1, 0 for any
-    free one. `listeners`: more addresses as NAME://HOST:PORT. Raises BrokerFailed with one sentence
-    if it cannot start.
+    free one. `listeners`: more addresses as [NAME=]PROTOCOL://HOST:PORT. Raises BrokerFailed with
+    one sentence if it cannot start.
     """
     started: Future[InProcessBroker] = Future()
     stop: Future[None] = Future()
@@ -156,10 +155,10 @@ def _folder(data: str | os.PathLike[str] | None) -> str:
 
 
 def _listener(text: str) -> Listener:
-    found = split_address(text)
-    if found is None or not found[0] or not found[1]:
-        raise BrokerFailed(f"listeners={text}: it must be NAME://HOST:PORT")
-    return Listener(found[0], found[1], found[2])
+    found = parse_listener(text)
+    if found is None or "://" not in text or not found.host:
+        raise BrokerFailed(f"listeners={text}: it must be [NAME=]PROTOCOL://HOST:PORT")
+    return found
 
 
 async def _start(options: ServeOptions, env: Env) -> Server:

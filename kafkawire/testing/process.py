@@ -61,7 +61,7 @@ class BrokerProcess:
 
     `data`: its folder, which is kept; None: a temporary one, deleted at the end of the `with`
     statement, but kept and named in the exception if there is one. `settings`: broker settings by
-    Kafka's names; `listeners`: addresses as NAME://HOST:PORT in addition to `bootstrap`;
+    Kafka's names; `listeners`: addresses as [NAME=]PROTOCOL://HOST:PORT in addition to `bootstrap`;
     `arguments`: further arguments of `kafkawire serve`; `environ`: variables added to those of
     this process. With `port` 0 the system chooses one at the first start, which is kept over
     `restart`, so clients find the broker again.

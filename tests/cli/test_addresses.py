@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from kafkawire.broker.options import Listener
+from kafkawire.broker.options import Listener, SecurityProtocol
 from kafkawire.cli.shared.options import (
     OptionError,
     parse_address,
@@ -49,6 +49,35 @@ def test_listeners_need_distinct_names_and_addresses() -> None:
     for texts in (["a:1", "b:2"], ["A://h:1", "B://h:1"], ["A://0.0.0.0:1", "B://h:1"]):
         with pytest.raises(OptionError, match="different"):
             parse_listeners(texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "protocol"),
+    [
+        ("h:1", "PLAINTEXT", "PLAINTEXT"),
+        ("PLAINTEXT://h:1", "PLAINTEXT", "PLAINTEXT"),
+        ("INSIDE://h:1", "INSIDE", "PLAINTEXT"),
+        ("TLS://h:1", "TLS", "TLS"),
+        ("tls://h:1", "TLS", "TLS"),  # a mistyped protocol must not become a plaintext listener
+        ("SSL://h:1", "SSL", "TLS"),
+        ("SASL_SSL://h:1", "SASL_SSL", "SASL_TLS"),
+        ("SASL_PLAINTEXT://h:1", "SASL_PLAINTEXT", "SASL_PLAINTEXT"),
+        ("OUTSIDE=SASL_TLS://h:1", "OUTSIDE", "SASL_TLS"),
+        ("a.b_c-1=ssl://h:1", "a.b_c-1", "TLS"),
+    ],
+)
+def test_listeners_have_a_name_and_a_protocol(text: str, name: str, protocol: str) -> None:
+    (found,) = parse_listeners([text])
+    assert found == Listener(name, "h", 1, SecurityProtocol(protocol))
+    assert (found.tls, found.sasl) == ("TLS" in protocol, "SASL" in protocol)
+
+
+@pytest.mark.parametrize("text", ["A=h:1", "A=B://h:1", "=TLS://h:1", "A B=TLS://h:1", "TLS://h"])
+def test_listeners_without_name_or_protocol_are_refused(text: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_listeners([text])
+    assert str(caught.value).startswith(f"listen={text}: it must be [[NAME=]PROTOCOL://]HOST:PORT")
+    assert "SASL_SSL" in str(caught.value)
 
 
 def test_advertised_address_of_listener() -> None:

@@ -13,7 +13,11 @@ from kafkawire.cli.serving.run import Given, run
 def serve(
     listen: Annotated[
         list[str],
-        typer.Option(metavar="[NAME://]HOST:PORT", help="Address to listen on; may be repeated."),
+        typer.Option(
+            metavar="[PROTOCOL://]HOST:PORT",
+            help="Address to listen on; may be repeated. Protocols: PLAINTEXT (the default), TLS, "
+            "SASL_PLAINTEXT, SASL_TLS; NAME=PROTOCOL:// names the listener.",
+        ),
     ] = [],  # noqa: B006  (typer copies it)
     advertise: Annotated[
         list[str],

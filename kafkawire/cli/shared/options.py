@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
-from kafkawire.broker.options import Listener
+from kafkawire.broker.options import PROTOCOLS, Listener, parse_listener
 from kafkawire.client.address import split_address
 
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -42,16 +42,23 @@ def parse_choice(option: str, text: str, choices: Sequence[str]) -> str:
 
 
 def parse_listeners(texts: Sequence[str]) -> list[Listener]:
-    """Parse all --listen addresses; one without a name is called PLAINTEXT, as in Kafka."""
+    """Parse all --listen addresses; one without a name has that of its protocol, as in Kafka."""
     listeners: list[Listener] = []
     for text in texts:
-        name, host, port = parse_address("listen", text)
-        listener = Listener(name or DEFAULT_LISTENER, host if host != "*" else "", port)
+        listener = parse_listener(text)
+        if listener is None:
+            protocols = ", ".join(PROTOCOLS)
+            raise OptionError(
+                "listen",
+                text,
+                "[[NAME=]PROTOCOL://]HOST:PORT with a port from 0 to 65535; protocols are "
+                f"{protocols}",
+            )
         if any(other.name == listener.name for other in listeners):
             raise OptionError(
-                "listen", text, "NAME://HOST:PORT with a different NAME for each listener"
+                "listen", text, "NAME=PROTOCOL://HOST:PORT with a different NAME for each listener"
             )
-        if port and any(_same_place(other, listener) for other in listeners):
+        if listener.port and any(_same_place(other, listener) for other in listeners):
             raise OptionError("listen", text, "a different port for each listener")
         listeners.append(listener)
     return listeners
