@@ -43,6 +43,8 @@ from kafkawire.metadata.pairing import StoredPairing
 from kafkawire.metadata.store import SqlStore
 from kafkawire.offsets.catalog.port import SegmentCatalog
 from kafkawire.offsets.storage.open import check_storage, open_storage
+from kafkawire.security.quotas.arithmetic import Window
+from kafkawire.security.quotas.service import Quotas
 
 if TYPE_CHECKING:
     from kafkawire.broker.markers import MarkerWriter
@@ -95,6 +97,15 @@ class Broker:
         log.hooks.when_stored(self.identity.changed)
         self.topics = TopicService(self)
         self.features = FeatureService(catalog, metadata, config.node_id)
+        self.quotas = Quotas(
+            metadata,
+            env.clock.monotonic,
+            Window(config.quota_window_num, config.quota_window_size_seconds * 1000),
+            Window(
+                config.controller_quota_window_num,
+                config.controller_quota_window_size_seconds * 1000,
+            ),
+        )
         self.manifest: LocalManifest | None = None
         self.tiering: Tiering | None = None
 
@@ -209,6 +220,7 @@ class Broker:
             if verify:
                 await check_segments(env, home, log.segments, metadata)
             await broker.identity.start(found, stored)
+            await broker.quotas.start()
             if config.local_manifest_enable:
                 broker._start_manifest()
             if store is not None:

@@ -88,6 +88,7 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(46, "list_partition_reassignments"),
     ApiRow(47, "offset_delete"),
     ApiRow(48, "describe_client_quotas"),
+    ApiRow(49, "alter_client_quotas"),
     ApiRow(50, "describe_user_scram_credentials"),
     ApiRow(57, "update_features"),
     ApiRow(60, "describe_cluster"),

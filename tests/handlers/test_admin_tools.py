@@ -1,8 +1,8 @@
 """APIs that admin tools call on any broker, answered like a Kafka broker without security.
 
 Covers: kafkawire.handlers.create_acls, kafkawire.handlers.delete_acls,
-kafkawire.handlers.describe_acls, kafkawire.handlers.describe_client_quotas,
-kafkawire.handlers.describe_user_scram_credentials, kafkawire.handlers.elect_leaders,
+kafkawire.handlers.describe_acls, kafkawire.handlers.describe_user_scram_credentials,
+kafkawire.handlers.elect_leaders,
 kafkawire.handlers.list_partition_reassignments.
 """
 
@@ -14,7 +14,6 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.create_acls import AclCreation, CreateAclsRequest
 from kafkawire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kafkawire.messages.describe_acls import DescribeAclsRequest
-from kafkawire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from kafkawire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
@@ -39,29 +38,6 @@ async def test_acl_requests_return_security_disabled(version: int) -> None:
     assert [row.error_code for row in gone.filter_results] == [ErrorCode.SECURITY_DISABLED] * 200
     assert all(row.error_message and not row.matching_acls for row in gone.filter_results)
     assert (await call(broker, CreateAclsRequest([]), version)).results == []
-
-
-@pytest.mark.parametrize("version", range(2))
-@pytest.mark.parametrize(
-    ("components", "code"),
-    [
-        ([], ErrorCode.NONE),
-        ([("user", 2), ("client-id", 1)], ErrorCode.NONE),
-        ([("user", 0), ("user", 2)], ErrorCode.INVALID_REQUEST),
-        ([("user", 3)], ErrorCode.INVALID_REQUEST),
-        ([("", 2)], ErrorCode.INVALID_REQUEST),
-        ([("ip", 2), ("user", 2)], ErrorCode.INVALID_REQUEST),
-        ([("tenant", 2)], ErrorCode.UNSUPPORTED_VERSION),
-    ],
-)
-async def test_describe_client_quotas_returns_none(
-    version: int, components: list[tuple[str, int]], code: ErrorCode
-) -> None:
-    asked = [ComponentData(kind, match, None) for kind, match in components]
-    answer = await call(FakeBroker(), DescribeClientQuotasRequest(asked), version)
-    assert answer.error_code == code
-    assert answer.entries == (None if code else [])
-    assert bool(answer.error_message) == bool(code)
 
 
 async def test_describe_scram_credentials_returns_none() -> None:

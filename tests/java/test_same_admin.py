@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 
 from kafkawire.messages.create_acls import AclCreation, CreateAclsRequest
 from kafkawire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kafkawire.messages.describe_acls import DescribeAclsRequest
-from kafkawire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkawire.messages.describe_transactions import DescribeTransactionsRequest
 from kafkawire.messages.describe_user_scram_credentials import (
@@ -41,26 +39,6 @@ def test_acl_requests_match(twins: Twins, version: int) -> None:
     twins.ask("CreateAcls", CreateAclsRequest([rule, rule]), version)
     gone = DeleteAclsFilter(1, None, 1, None, None, 1, 1)
     twins.ask("DeleteAcls", DeleteAclsRequest([gone]), version)
-
-
-@pytest.mark.parametrize(
-    "components",
-    [
-        [],
-        [("user", 2, None)],
-        [("user", 0, "a"), ("client-id", 1, None)],
-        [("ip", 2, None)],
-        [("ip", 2, None), ("user", 2, None)],
-        [("user", 2, None), ("user", 1, None)],
-        [("tenant", 2, None)],
-        [("", 2, None)],
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("version", [0, 1])
-def test_client_quota_requests_match(twins: Twins, components: list[Any], version: int) -> None:
-    asked = DescribeClientQuotasRequest([ComponentData(*each) for each in components])
-    twins.ask("DescribeClientQuotas", asked, version)
 
 
 def test_scram_credential_requests_match(twins: Twins) -> None:

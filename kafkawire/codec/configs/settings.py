@@ -288,6 +288,10 @@ class BrokerConfig:
     inflight_bytes: int
     inflight_answer_bytes: int
     parked_fetches_max: int
+    quota_window_num: int
+    quota_window_size_seconds: int
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
     metrics_listener: str
     group_initial_rebalance_delay_ms: int
     group_min_session_timeout_ms: int

@@ -256,6 +256,14 @@ _BROKER_ROWS = (
     Config("parked.fetches.max", I, 100_000,
            "Fetches that wait for records at a time; further ones are answered at once.",
            at_least=0),
+    Config("quota.window.num", I, 11,
+           "Samples over which bytes and times are measured that quotas limit.", at_least=1),
+    Config("quota.window.size.seconds", I, 1, "The length of such a sample.", at_least=1),
+    Config("controller.quota.window.num", I, 11,
+           "With the size below: for how many seconds unused partition changes of the quota "
+           "controller_mutation_rate are saved up for a burst.", at_least=1),
+    Config("controller.quota.window.size.seconds", I, 1,
+           "The length of a sample of controller_mutation_rate.", at_least=1),
     Config("metrics.listener", S, "",
            "HOST:PORT where /metrics and /health are answered to monitors; empty: nowhere."),
     # groups

@@ -116,7 +116,7 @@ _STATIC = """
     controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
     controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
     controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
-    controller.quorum.voters controller.quota.window.num controller.quota.window.size.seconds
+    controller.quorum.voters
     controller.socket.timeout.ms cordoned.log.dirs create.topic.policy.class.name
     delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
     delegation.token.max.lifetime.ms delegation.token.secret.key
@@ -159,7 +159,7 @@ _STATIC = """
     metrics.recording.level metrics.sample.window.ms num.replica.alter.log.dirs.threads
     offsets.commit.timeout.ms offsets.load.buffer.size offsets.topic.compression.codec
     process.roles producer.purgatory.purge.interval.requests queued.max.request.bytes
-    queued.max.requests quota.window.num quota.window.size.seconds
+    queued.max.requests
     remote.log.index.file.cache.ttl.ms remote.log.manager.copy.quota.window.num
     remote.log.manager.copy.quota.window.size.seconds remote.log.manager.fetch.quota.window.num
     remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.task.interval.ms

@@ -1,0 +1,53 @@
+"""AlterClientQuotas: set and remove quotas of users, client ids and addresses (KIP-546)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kafkawire.handlers.context import RequestContext
+from kafkawire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntryData,
+    ResponseEntryData,
+)
+from kafkawire.messages.describe_client_quotas import EntityData
+from kafkawire.security.quotas.alterations import Alteration
+
+MAX_OPS = 100
+"""Operations of an entry that are checked. There are five quotas: of more operations one is
+refused, and the others with it."""
+
+
+async def alter_client_quotas(
+    ctx: RequestContext, req: AlterClientQuotasRequest
+) -> AlterClientQuotasResponse:
+    """AlterClientQuotas v0-1.
+
+    v1 flexible. All valid entries are applied, in one transaction, and the answer has each entity
+    once. Not done: addresses by name, which Kafka resolves.
+    """
+    outcomes = await ctx.broker.quotas.alter(
+        _alterations(req.entries),
+        ctx.give_way,
+        validate_only=req.validate_only,
+        sender=ctx.sender,
+    )
+    response = AlterClientQuotasResponse()
+    for entity, error in outcomes.items():
+        response.entries.append(
+            ResponseEntryData(
+                error_code=0 if error is None else error.code,
+                error_message=None if error is None else error.message,
+                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+            )
+        )
+        await ctx.give_way()
+    return response
+
+
+def _alterations(entries: list[EntryData]) -> Iterator[Alteration]:
+    for entry in entries:
+        names = {part.entity_type: part.entity_name for part in entry.entity[:MAX_OPS]}
+        ops = [(op.key, None if op.remove else op.value) for op in entry.ops[:MAX_OPS]]
+        yield Alteration(tuple(sorted(names.items())), ops)

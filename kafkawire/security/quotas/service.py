@@ -1,0 +1,117 @@
+"""The quotas of a broker: stored ones in memory, changes, and sensors.
+
+Nothing is measured while there is no quota: `of_clients` and `of_requests` are False then, which is
+all that the path of a request reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from kafkawire.codec.errors import KafkaError
+from kafkawire.log_lines import shown
+from kafkawire.metadata.store import Transactions
+from kafkawire.security.quotas import store
+from kafkawire.security.quotas.alterations import Alteration, Change, Planner
+from kafkawire.security.quotas.arithmetic import Window
+from kafkawire.security.quotas.entities import CLIENT_KEYS, CONNECTIONS, REQUESTS, Entity
+from kafkawire.security.quotas.rules import Rules
+from kafkawire.security.quotas.sensors import ClientQuotas, Sensors
+
+logger = logging.getLogger(__name__)
+
+
+class Quotas:
+    """`of_clients`: whether any client has a quota; `of_requests`: whether one is of the time of
+    requests; `of_connections`: whether an address has one."""
+
+    def __init__(
+        self,
+        metadata: Transactions,
+        now: Callable[[], float],
+        window: Window,
+        of_mutations: Window,
+    ) -> None:
+        """`now`: the monotonic clock in seconds."""
+        self._metadata = metadata
+        self._changing = asyncio.Lock()
+        self._version = 0
+        self.rules = Rules()
+        self.sensors = Sensors(self.rules, window, of_mutations, lambda: int(now() * 1000))
+        self.of_clients = self.of_requests = self.of_connections = False
+
+    async def start(self) -> None:
+        """Load the stored quotas. Raises MetadataError."""
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Load the stored quotas again, because another broker may have changed them."""
+        async with self._changing:
+            await self._load()
+
+    async def refresh_from(self, version: int) -> None:
+        """Load the stored quotas again if `version`, the one in SQL, is not the one in memory."""
+        if version != self._version:
+            await self.refresh()
+
+    async def _load(self) -> None:
+        self._version, rows = await self._metadata.transact(store.load)
+        self.rules.replace(rows)
+        self._note()
+
+    async def alter(
+        self,
+        alterations: Iterable[Alteration],
+        give_way: Callable[[], Awaitable[None]],
+        *,
+        validate_only: bool,
+        sender: str,
+    ) -> dict[Entity, KafkaError | None]:
+        """Change quotas; return an error or None for each entity. All valid changes are stored in
+        one transaction. Raises MetadataError. `sender`: who asked, for the log."""
+        async with self._changing:
+            planner = Planner(self.rules.entities, self.rules.count)
+            for alteration in alterations:
+                planner.add(alteration)
+                await give_way()
+            changes = planner.changes
+            if changes and not validate_only:
+                version = await self._metadata.transact(
+                    lambda session: store.apply(session, changes)
+                )
+                if version == self._version + 1:
+                    self._version = version
+                    self.rules.apply(changes)
+                    self._note()
+                else:  # another broker has changed some meanwhile
+                    await self._load()
+                _log(changes, sender)
+        return planner.outcomes
+
+    def of_client(self, user: str, client_id: str) -> ClientQuotas:
+        """Return the quotas of a client; valid while its generation is that of `sensors`."""
+        return self.sensors.of_client(user, client_id)
+
+    def _note(self) -> None:
+        has = self.rules.has
+        self.of_clients = any(map(has, CLIENT_KEYS))
+        self.of_requests = has(REQUESTS)
+        self.of_connections = has(CONNECTIONS)
+
+
+MAX_LINES = 20
+"""Changes of one request that are logged."""
+
+
+def _log(changes: Sequence[Change], sender: str) -> None:
+    for entity, key, value in changes[:MAX_LINES]:
+        whom = ", ".join(
+            f"the default {kind}" if name is None else f"{kind} {shown(name)}"
+            for kind, name in entity
+        )
+        what = "has no limit any more" if value is None else f"is now limited to {value:.15g}"
+        logger.info("quota %s of %s %s; set by %s", key, whom, what, sender)
+    if len(changes) > MAX_LINES:
+        logger.info("%d more quotas changed by %s", len(changes) - MAX_LINES, sender)

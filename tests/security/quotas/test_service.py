@@ -1,0 +1,84 @@
+"""Quotas in SQL and in memory, with several brokers on one database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.store import SqlStore
+from kafkawire.security.quotas.alterations import Alteration
+from kafkawire.security.quotas.arithmetic import Window
+from kafkawire.security.quotas.entities import Entity
+from kafkawire.security.quotas.service import Quotas
+from tests.kit.postgres import new_database
+
+USER: Entity = (("user", "a"),)
+ADDRESS: Entity = (("ip", None),)
+
+
+async def quotas_of(store: SqlStore) -> Quotas:
+    window = Window(11, 1000)
+    quotas = Quotas(store, lambda: 0.0, window, window)
+    await quotas.start()
+    return quotas
+
+
+async def no_wait() -> None:
+    """Give way to nothing."""
+
+
+async def alter(quotas: Quotas, entity: Entity, key: str, value: float | None) -> None:
+    found = await quotas.alter(
+        [Alteration(entity, [(key, value)])], no_wait, validate_only=False, sender="a test"
+    )
+    assert found == {entity: None}
+
+
+async def check(url: str, folder: str) -> None:
+    stores = [open_metadata(url, folder) for _ in range(2)]
+    for store in stores:
+        await store.open()
+    one, two = [await quotas_of(store) for store in stores]
+    assert not one.of_clients
+    await alter(one, USER, "producer_byte_rate", 1.5e6)
+    await alter(one, USER, "request_percentage", 12.25)
+    assert (one.of_clients, one.of_requests, one.of_connections) == (True, True, False)
+    await two.refresh_from(0)
+    assert not two.of_clients, "its version is the newest it knows"
+    await two.refresh_from(2)
+    assert two.rules.entities == one.rules.entities
+    await alter(one, USER, "producer_byte_rate", None)
+    await alter(two, ADDRESS, "connection_creation_rate", 7)
+    assert two.rules.entities == {
+        USER: {"request_percentage": 12.25},
+        ADDRESS: {"connection_creation_rate": 7.0},
+    }, "it noticed the change before its own"
+    await one.refresh_from(4)
+    assert one.rules.entities == two.rules.entities
+    assert one.of_connections
+    later = await quotas_of(stores[0])
+    assert later.rules.entities == two.rules.entities
+    for store in stores:
+        await store.close()
+
+
+async def test_quotas_are_stored_and_shared(tmp_path: Path) -> None:
+    await check("", str(tmp_path))
+
+
+@pytest.mark.real
+async def test_quotas_are_stored_and_shared_in_postgres(postgres_url: str) -> None:
+    await check(await new_database(postgres_url), "")
+
+
+async def test_validation_changes_nothing(tmp_path: Path) -> None:
+    store = open_metadata("", str(tmp_path))
+    await store.open()
+    quotas = await quotas_of(store)
+    wish = Alteration(USER, [("producer_byte_rate", 1.0)])
+    found = await quotas.alter([wish], no_wait, validate_only=True, sender="a test")
+    assert found == {USER: None}
+    assert not quotas.rules.entities
+    await store.close()
