@@ -1,4 +1,4 @@
-"""Initialise a child process: priority, output reserved for frames, exit with its parent.
+"""Initialise a child process: output reserved for frames, exit with its parent.
 
 Its only argument is the process id of its parent. It exits at the end of its input; a child with
 long jobs is also killed by Linux with its parent, or checks between two pieces of work.
@@ -16,7 +16,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def begin(
-    nice: int, ignored: Iterable[signal.Signals], killed_with_parent: bool
+    ignored: Iterable[signal.Signals], killed_with_parent: bool
 ) -> tuple[int, Callable[[], None]]:
     """Return the descriptor for responses, and a check that exits if the parent has ended.
     `ignored`: signals handled by the parent, which decides when the child ends."""
@@ -31,8 +31,6 @@ def begin(
     check_parent()  # the parent may have ended before this process began
     for each in ignored:
         signal.signal(each, signal.SIG_IGN)
-    with contextlib.suppress(OSError):
-        os.nice(nice)
     sink = os.dup(1)
     os.dup2(2, 1)  # printed text must not be mixed with frames
     return sink, check_parent

@@ -7,38 +7,50 @@ import contextlib
 import os
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Sequence
+from functools import partial
+from subprocess import Popen
 
 from kafkawire.childprocess.frames import receive
+from kafkawire.childprocess.process_thread import ProcessThread, spawn
 
 
 class ChildProcess:
     """A child from its start to its end. Frames are sent to its standard input and received from
     its standard output."""
 
-    def __init__(self, process: Process) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._process = process
-        self._input = process.stdin
-        self._output = process.stdout
+    def __init__(self, thread: ProcessThread, writer: StreamWriter, reader: StreamReader) -> None:
+        self._thread = thread
+        self._input = writer
+        self._output = reader
         self._resting: asyncio.TimerHandle | None = None
+        thread.ended.add_done_callback(lambda _: writer.close())
 
     @classmethod
-    async def start(cls, module: str, pass_fds: Sequence[int] = ()) -> ChildProcess:
-        """Start `python -P -m module PARENT`; see kafkawire.childprocess.child_end. Raises
-        OSError."""
+    async def start(cls, module: str, nice: int, pass_fds: Sequence[int] = ()) -> ChildProcess:
+        """Start `python -P -m module PARENT` with a priority lower by `nice`; see
+        kafkawire.childprocess.child_end. Raises OSError."""
         command = (sys.executable, "-P", "-m", module, str(os.getpid()))
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=PIPE, stdout=PIPE, pass_fds=pass_fds, start_new_session=True
-        )  # a separate session: Ctrl-C in a terminal reaches only the broker, which stops it
-        return cls(process)
+        return await cls.connect(partial(spawn, command, nice, pass_fds))
+
+    @classmethod
+    async def connect(cls, spawned: Callable[[], Popen[bytes]]) -> ChildProcess:
+        """Start a process by calling `spawned` in a thread, and connect to its pipes. If this is
+        cancelled the process is killed."""
+        thread = ProcessThread(spawned)
+        process = await thread.started()
+        connecting = asyncio.get_running_loop().create_task(_connected(process))
+        try:
+            return cls(thread, *await asyncio.shield(connecting))
+        except BaseException:
+            process.kill()  # then the pipes are closed
+            raise
 
     @property
     def pid(self) -> int | None:
         """The process id; None once it has ended."""
-        return self._process.pid if self._process.returncode is None else None
+        return self._thread.pid
 
     @property
     def is_closing(self) -> bool:
@@ -77,23 +89,40 @@ class ChildProcess:
 
     def kill(self) -> None:
         """Kill it; no effect if it has ended."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        self._thread.kill()
 
     async def wait(self) -> int:
         """Wait for its end and return the exit code."""
-        return await self._process.wait()
+        return await asyncio.shield(self._thread.ended)
 
     async def ended(self, grace_s: float) -> int:
         """Return the exit code of a child whose pipes have ended; kill it if it has not exited
-        within `grace_s`. Not immediately: Popen.kill polls first, and takes the code of one that
-        has just ended from asyncio, which then reports 255."""
+        within `grace_s`."""
         self.busy()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
-                return await self._process.wait()
+                return await self.wait()
         self.kill()
-        return await self._process.wait()
+        return await self.wait()
+
+
+class _Output(asyncio.StreamReaderProtocol):
+    """Closes the pipe when it ends."""
+
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False
+
+
+async def _connected(process: Popen[bytes]) -> tuple[StreamWriter, StreamReader]:
+    """Return the streams of the pipes of a process."""
+    loop = asyncio.get_running_loop()
+    reader = StreamReader()
+    await loop.connect_read_pipe(lambda: _Output(reader), process.stdout)
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(StreamReader()), process.stdin
+    )
+    return StreamWriter(transport, protocol, None, loop), reader
 
 
 def exit_words(code: int) -> str:

@@ -6,19 +6,18 @@ import asyncio
 import os
 import subprocess
 import sys
-from asyncio.subprocess import PIPE
+from functools import partial
 
 import pytest
 import uvloop
 
 from kafkawire.childprocess.parent_end import ChildProcess, exit_words
+from kafkawire.childprocess.process_thread import spawn
 from tests.kit.waiting import until
 
 
 async def sleeping() -> ChildProcess:
-    return ChildProcess(
-        await asyncio.create_subprocess_exec("sleep", "100", stdin=PIPE, stdout=PIPE)
-    )
+    return await ChildProcess.connect(partial(spawn, ("sleep", "100"), 0, ()))
 
 
 def test_writing_to_ended_process_raises_connection_error() -> None:
@@ -59,7 +58,7 @@ async def test_idle_process_is_retired() -> None:
 def test_child_ends_when_parent_ends() -> None:
     program = (
         "from kafkawire.childprocess.child_end import begin; "
-        "begin(0, (), killed_with_parent=True); print('ran')"
+        "begin((), killed_with_parent=True); print('ran')"
     )
     for parent, code in (("0", 1), (str(os.getpid()), 0)):
         command = [sys.executable, "-P", "-c", program, parent]

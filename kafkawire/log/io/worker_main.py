@@ -12,12 +12,10 @@ from kafkawire.childprocess.child_end import begin
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.log.io.worker_process import serve
 
-NICE = 10
-
 
 def main() -> None:
     """Run the child."""
-    sink, check_parent = begin(NICE, (signal.SIGHUP, signal.SIGINT), killed_with_parent=True)
+    sink, check_parent = begin((signal.SIGHUP, signal.SIGINT), killed_with_parent=True)
     with contextlib.suppress(BrokenPipeError):
         serve(DiskFileSystem(), 0, sink, check_parent)
 

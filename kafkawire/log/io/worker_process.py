@@ -27,6 +27,8 @@ from kafkawire.log.io.ports import FileSystem, WorkerError
 from kafkawire.log.io.worker_jobs import SHORT, run_job
 from kafkawire.rate_limit import RateLimit
 
+NICE = 10
+"""Priority below the broker's event loop and the storage process (5)."""
 IDLE_S = 60.0
 """An idle child costs 30 MB; starting one costs a tenth of a second."""
 ENDS_S = 1.0
@@ -114,7 +116,7 @@ class WorkerChild:
     async def _running(self) -> ChildProcess:
         process = self._process
         if process is None or process.pid is None:
-            process = self._process = await ChildProcess.start("kafkawire.log.io.worker_main")
+            process = self._process = await ChildProcess.start("kafkawire.log.io.worker_main", NICE)
         return process
 
     def _rest(self) -> None:

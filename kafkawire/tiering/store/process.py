@@ -29,6 +29,8 @@ IDLE_S = 600.0
 """Idle time after which the child is stopped. It takes 60 MB with boto3; starting one takes half a
 second, which the first cold read would wait for. Uploads come every few minutes while there is
 traffic."""
+NICE = 5
+"""Priority below the broker's event loop and above cutting and compaction (10)."""
 STILLBORN_S = 1.0
 """Delay before another start after a child that died before its first response."""
 
@@ -170,7 +172,7 @@ class StoreProcess:
                 self._threads, tuple(self._left), self._storage_class,
             )  # fmt: skip
             passed = [self._memory_fd] if len(self.memory) else []
-            process = await ChildProcess.start("kafkawire.tiering.store.process_main", passed)
+            process = await ChildProcess.start("kafkawire.tiering.store.process_main", NICE, passed)
             child = StorageChild(process, self._idle_s, self._answered)
             child.start(loop.create_task(self._listen(child)))
             self._child = child

@@ -35,8 +35,6 @@ from kafkawire.tiering.store.process_protocol import (
     answer_of,
 )
 
-NICE = 5
-"""Priority below the broker's event loop and above cutting and compaction (10)."""
 GRACE_S = 2.0
 """Time limit for calls in progress to end: a request that aborts a multipart upload."""
 
@@ -180,7 +178,7 @@ def main() -> None:
     """Run the process."""
     ignored = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
     # It exits when its input ends, after calls in progress were cancelled: signals are ignored.
-    sink, _ = begin(NICE, ignored, killed_with_parent=False)
+    sink, _ = begin(ignored, killed_with_parent=False)
     try:
         serve(0, sink)
     finally:

@@ -22,8 +22,7 @@ from kafkawire.log.io import worker_jobs
 from kafkawire.log.io.disk import DiskFileSystem, real_env
 from kafkawire.log.io.ports import FileSystem, Worker, WorkerError
 from kafkawire.log.io.worker_jobs import ScrubArguments, ScrubResult, entries_of
-from kafkawire.log.io.worker_main import NICE
-from kafkawire.log.io.worker_process import WorkerChild, WorkerProcess, answer
+from kafkawire.log.io.worker_process import NICE, WorkerChild, WorkerProcess, answer
 from tests.kit.env import InlineOffload, OffloadWorker
 from tests.kit.log import segments
 from tests.kit.log.segments import Part, batch, cutting, journal, output, segment, wanted
@@ -140,8 +139,7 @@ async def test_worker_starts_at_first_job_with_low_priority(
     await scrubbed(process, put(tmp_path))
     first = process.pid
     assert first is not None
-    assert os.getsid(first) == first, "a terminal's Ctrl-C is for the broker alone"
-    assert first is not None
+    assert os.getpgid(first) == first, "a terminal's Ctrl-C is for the broker alone"
     assert os.getpriority(os.PRIO_PROCESS, first) >= min(19, os.nice(0) + NICE)
     await scrubbed(process, put(tmp_path))
     assert process.pid == first

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,11 @@ import uvloop
 
 from kafkawire.childprocess import frames
 from kafkawire.childprocess.parent_end import ChildProcess
+from kafkawire.childprocess.process_thread import spawn
 from kafkawire.objectstore.errors import NoSuchObject, SlowDown, StoreError
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.tiering.store import process
 from kafkawire.tiering.store import process_client as link
-from kafkawire.tiering.store import process_main as child
 from kafkawire.tiering.store.port import ObjectPart
 from kafkawire.tiering.store.process import StoreProcess
 from kafkawire.tiering.store.process_protocol import (
@@ -51,7 +52,7 @@ async def test_process_is_started_once_for_concurrent_calls(store: StoreProcess)
     await asyncio.gather(*(store.put(f"k{n}", b"%d" % n) for n in range(50)))
     pid = store.pid
     assert pid is not None
-    assert os.getpriority(os.PRIO_PROCESS, pid) >= min(19, os.nice(0) + child.NICE)
+    assert os.getpriority(os.PRIO_PROCESS, pid) >= min(19, os.nice(0) + process.NICE)
     found = await asyncio.gather(*(store.get(f"k{n}") for n in range(50)))
     assert [data for data, _ in found] == [b"%d" % n for n in range(50)]
     assert store.pid == pid
@@ -75,10 +76,10 @@ async def test_idle_process_is_stopped(tmp_path: Path) -> None:
 
 
 async def test_ctrl_c_of_terminal_does_not_reach_process(store: StoreProcess) -> None:
-    """The process has a session of its own, and the broker decides when it ends."""
+    """The process has a group of its own, and the broker decides when it ends."""
     await store.put("k", b"x")
     assert store.pid is not None
-    assert os.getsid(store.pid) == store.pid != os.getsid(0)
+    assert os.getpgid(store.pid) == store.pid != os.getpgid(0)
 
 
 async def test_killed_process_is_restarted(store: StoreProcess) -> None:
@@ -318,15 +319,12 @@ def test_call_to_closed_pipe_is_storage_error() -> None:
     """uvloop raises RuntimeError there, until the end of the process has been reported."""
 
     async def call_the_dead() -> None:
-        dying = await asyncio.create_subprocess_exec(
-            "sleep", "100", stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        ended = link.StorageChild(ChildProcess(dying), 10.0, lambda: None)
+        dying = await ChildProcess.connect(partial(spawn, ("sleep", "100"), 0, ()))
+        ended = link.StorageChild(dying, 10.0, lambda: None)
         assert ended.takes_calls
         number, given_up = ended.call("get", ("k", 0, None), lambda: None)
         dying.kill()
-        assert dying.stdin is not None
-        await until(dying.stdin.is_closing)
+        await until(lambda: dying.is_closing)
         assert ended.alive
         assert not ended.takes_calls
         _, answer = ended.call("get", ("k", 0, None), lambda: None)
