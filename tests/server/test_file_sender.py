@@ -197,3 +197,21 @@ def test_file_is_copied_where_the_kernel_cannot_send_it(
     sent.read(1 << 20)
     assert sent.got == sent.data[100 : 100 + count]
     assert sent.file.send(sent.ours.fileno(), 5000, SIZE) == 0
+
+
+async def test_full_socket_is_not_tried_again(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of which the socket took a part is the last until the client has read."""
+    taken: list[int] = []
+    send = DiskFile.send
+
+    def counted(file: DiskFile, fd: int, length: int, position: int) -> int:
+        count = send(file, fd, min(length, 3_000), position)
+        taken.append(count)
+        return count
+
+    monkeypatch.setattr(DiskFile, "cached", lambda *_: True)
+    monkeypatch.setattr(DiskFile, "send", counted)
+    sender = FileSender(InlineOffload(), sent.span(0, SIZE), sent.ends.append)
+    assert not sender.begin(sent.ours.fileno())
+    assert taken == [3_000]
+    sender.cancel()
