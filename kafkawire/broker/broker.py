@@ -9,6 +9,7 @@ serves no requests itself: handlers receive it and use its components. Created b
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from functools import cached_property
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from kafkawire.groups.model.transactional import Verification, Verified
     from kafkawire.groups.service import GroupService
     from kafkawire.log.manifest.service import LocalManifest
+    from kafkawire.security.sasl.credentials import Credentials
     from kafkawire.tiering.service import Tiering
     from kafkawire.tiering.store.port import ObjectStore
     from kafkawire.transactions.service import TransactionService
@@ -106,6 +108,8 @@ class Broker:
                 config.controller_quota_window_size_seconds * 1000,
             ),
         )
+        self._users: Credentials | None = None
+        self._loading_users = asyncio.Lock()
         self.manifest: LocalManifest | None = None
         self.tiering: Tiering | None = None
 
@@ -154,6 +158,18 @@ class Broker:
         if "groups" not in self.__dict__:
             await self.env.offload.submit("files", _import_groups)
         return self.groups
+
+    async def load_users(self) -> Credentials:
+        """Return the SCRAM credentials of users, read from SQL by the first call. Raises
+        MetadataError."""
+        async with self._loading_users:
+            if self._users is None:
+                from kafkawire.security.sasl.credentials import Credentials
+
+                users = Credentials(self.metadata, self.env.random.randbytes)
+                await users.load()
+                self._users = users
+        return self._users
 
     async def load_transactions(self) -> TransactionService:
         """Return `transactions`, like `load_groups`."""

@@ -15,7 +15,7 @@ from kafkawire.client.address import split_address
 
 
 class SecurityProtocol(Enum):
-    """What clients of a listener speak; `tls`: encrypted, `sasl`: with a log-in."""
+    """The protocol of a listener; `tls`: encrypted, `sasl`: with a log-in."""
 
     PLAINTEXT = "PLAINTEXT"
     TLS = "TLS"

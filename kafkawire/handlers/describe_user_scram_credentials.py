@@ -1,18 +1,22 @@
-"""DescribeUserScramCredentials: no user has a credential (KIP-554)."""
+"""DescribeUserScramCredentials: which users have SCRAM credentials (KIP-554)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.slices import sliced
 from kafkawire.messages.describe_user_scram_credentials import (
+    CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from kafkawire.security.sasl.scram import Hash, ScramCredential
+
+Users = Mapping[str, Mapping[Hash, ScramCredential]]
 
 
 async def describe_user_scram_credentials(
@@ -20,33 +24,38 @@ async def describe_user_scram_credentials(
 ) -> list[Buffer]:
     """DescribeUserScramCredentials v0.
 
-    For all users the response is empty; a named user is RESOURCE_NOT_FOUND, one named twice
-    DUPLICATE_RESOURCE, as in Kafka (ScramImage.describe). Not done: credentials.
+    No names, or null: all users. An unknown user is RESOURCE_NOT_FOUND, one named twice
+    DUPLICATE_RESOURCE, as in Kafka (ScramImage.describe). The answer has mechanisms and iterations,
+    never salts or keys.
     """
-    users = await ctx.counted(user.name for user in req.users or ())
+    known = (await ctx.broker.load_users()).users
+    asked = await ctx.counted(user.name for user in req.users or ())
+    users = asked or await ctx.counted(known)
     try:
         return await sliced(
             ctx.broker.env,
             DescribeUserScramCredentialsResponse(error_message=None),
             ctx.version,
             DescribeUserScramCredentialsResult,
-            _results(users),
+            _results(users, known),
             len(users),
         )
     finally:
         await ctx.emptied(users)
 
 
-def _results(users: dict[str, int]) -> Iterator[DescribeUserScramCredentialsResult]:
+def _results(users: dict[str, int], known: Users) -> Iterator[DescribeUserScramCredentialsResult]:
     for name, count in users.items():
-        twice = count > 1
-        yield DescribeUserScramCredentialsResult(
-            user=name,
-            error_code=ErrorCode.DUPLICATE_RESOURCE if twice else ErrorCode.RESOURCE_NOT_FOUND,
-            error_message=(
-                f"Cannot describe SCRAM credentials for the same user twice in a single request: "
+        code, text = 0, None
+        kinds = known.get(name, {})
+        if count > 1:
+            code, kinds = int(ErrorCode.DUPLICATE_RESOURCE), {}
+            text = (
+                "Cannot describe SCRAM credentials for the same user twice in a single request: "
                 f"{name}"
-                if twice
-                else f"Attempt to describe a user credential that does not exist: {name}"
-            ),
-        )
+            )
+        elif not kinds:
+            code = int(ErrorCode.RESOURCE_NOT_FOUND)
+            text = f"Attempt to describe a user credential that does not exist: {name}"
+        infos = [CredentialInfo(int(kind), each.iterations) for kind, each in kinds.items()]
+        yield DescribeUserScramCredentialsResult(name, code, text, infos)

@@ -136,6 +136,10 @@ class Connection(Receiver):
         request that depends on it, and again when the client authenticates again."""
         self.principal = principal
 
+    def admitted(self) -> bool:
+        """Return whether this kind of connection is allowed now; the host has its own limits."""
+        return True
+
     def refused(self) -> None:
         """Serve nothing: there are too many connections, and the socket is closed."""
         self.closed = True

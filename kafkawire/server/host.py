@@ -23,9 +23,10 @@ from kafkawire.handlers.failures import failed_response
 from kafkawire.handlers.slices import MAX_ANSWER_BYTES, AnswerTooLarge, decoded, encoded, released
 from kafkawire.handlers.table import Api, Handler, serve_all
 from kafkawire.log.io.disk import untouched_memory
-from kafkawire.log_lines import LineLimit
+from kafkawire.log_lines import LineLimit, shown
 from kafkawire.messages.registry import request_class, response_class
 from kafkawire.plural import count
+from kafkawire.security.principals import USER
 from kafkawire.server.memory import Memory
 from kafkawire.server.slow import Sweeper
 
@@ -301,6 +302,13 @@ class Host:
         self.tick += 1
         self._sweeper.sweep(self.broker.config.connections_max_idle_ms / 1000 / SWEEP_S)
         self.memory.favour()
+
+    def disconnect_users(self, names: set[str]) -> None:
+        """Close the connections of users that were deleted."""
+        for connection in list(self.connections):
+            principal = connection.principal
+            if principal.kind == USER and principal.name in names:
+                connection.abort(f"user {shown(principal.name)} was deleted")
 
     async def drain(self, linger_s: float) -> None:
         """Start no further request, and close each connection once its last responses are sent, or

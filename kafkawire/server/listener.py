@@ -23,7 +23,9 @@ from kafkawire.server.file_sender import FileSender
 
 if TYPE_CHECKING:
     from kafkawire.server.host import Host
+    from kafkawire.server.logins import Logins
     from kafkawire.server.monitored import MonitoredServer
+    from kafkawire.server.ports import Wire
 
 UNSENT_BYTES_MAX = 256 << 10
 """Maximum of a client's unsent response bytes in the kernel (bytes in flight are not counted): a
@@ -52,9 +54,10 @@ class ClientProtocol(asyncio.BufferedProtocol):
 
     sends_files = True  # as long as there is no encryption
 
-    def __init__(self, host: Host, listener: str) -> None:
+    def __init__(self, host: Host, listener: str, logins: Logins | None = None) -> None:
+        """`logins`: those of a listener with SASL."""
         self.host = host
-        self.connection = Connection(host, self, "", listener)
+        self.connection = _connection(host, self, listener, logins)
         # Bound once, because they run for each read.
         for name, method in (
             ("get_buffer", self.connection.get_buffer),
@@ -72,7 +75,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
         self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.connection.connected(str(peer[0]) if isinstance(peer, tuple) else "local")
-        if not self.host.admit():
+        if not (self.host.admit() and self.connection.admitted()):
             self.close(None)  # logged by the host
             self.connection.refused()
             return
@@ -191,10 +194,21 @@ async def listen_for_monitors(server: MonitoredServer, address: str, port: int) 
     )
 
 
-async def listen(host: Host, name: str, address: str, port: int) -> asyncio.Server:
-    """Accept connections on one address. Raises AddressError if it cannot be bound."""
+async def listen(
+    host: Host, name: str, address: str, port: int, logins: Logins | None = None
+) -> asyncio.Server:
+    """Accept connections on one address; with `logins` clients must log in. Raises AddressError if
+    it cannot be bound."""
     backlog = host.broker.config.socket_listen_backlog_size
-    return await _open("listen", lambda: ClientProtocol(host, name), address, port, backlog)
+    return await _open("listen", lambda: ClientProtocol(host, name, logins), address, port, backlog)
+
+
+def _connection(host: Host, wire: Wire, listener: str, logins: Logins | None) -> Connection:
+    if logins is None:
+        return Connection(host, wire, "", listener)
+    from kafkawire.server.sasl_connection import SaslConnection  # most brokers do without
+
+    return SaslConnection(host, wire, "", listener, logins)
 
 
 async def _open(

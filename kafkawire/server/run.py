@@ -30,9 +30,10 @@ from kafkawire.server.service_manager import READY, STOPPING, notify
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from kafkawire.broker.options import ServeOptions
+    from kafkawire.broker.options import Listener, ServeOptions
     from kafkawire.log.io.ports import Env
     from kafkawire.server.backups import ScheduledBackups
+    from kafkawire.server.logins import Logins
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Server:
         self.backups: ScheduledBackups | None = None
         self._backing_up: asyncio.Task[None] | None = None
         self.metadata_check: MetadataCheck | None = None
+        self._logins: Logins | None = None
         self._sweep_due = 0.0
         self._ended = False
 
@@ -69,8 +71,9 @@ class Server:
         )
         server = cls(broker, raise_limit())
         try:
+            await server._open_logins(options)
             for listener in options.listeners:
-                await server._listen(listener.name, listener.host, listener.port)
+                await server._listen(listener)
             await server._register()
             await server._listen_for_monitors()
         except (OSError, AddressError):
@@ -87,8 +90,28 @@ class Server:
         await self.broker.env.offload.submit("files", keep_freed_memory)
         await self.broker.env.offload.submit("files", load_hot, self.host.apis)
 
-    async def _listen(self, name: str, host: str, port: int) -> None:
-        sockets = await listen(self.host, name, host, port)
+    async def _open_logins(self, options: ServeOptions) -> None:
+        """Prepare log-ins if a listener has SASL. Raises AddressError for settings that do not
+        allow any."""
+        if not any(listener.sasl for listener in options.listeners):
+            return
+        from kafkawire.security.sasl.service import LoginService, LoginSettingsError
+        from kafkawire.server.logins import Logins
+
+        broker = self.broker
+        users = await broker.load_users()
+        try:
+            service = await LoginService.open(broker.env, broker.config, users)
+        except LoginSettingsError as wrong:
+            raise AddressError(str(wrong)) from None
+        self._logins = Logins(broker, service)
+        if broker.config.sasl_deleted_users_disconnect:
+            users.when_deleted(self.host.disconnect_users)
+
+    async def _listen(self, listener: Listener) -> None:
+        name, host, port = listener.name, listener.host, listener.port
+        logins = self._logins if listener.sasl else None
+        sockets = await listen(self.host, name, host, port, logins)
         self.sockets.append(sockets)
         advertised = self.broker.listeners.get(name)
         bound = sockets.sockets[0].getsockname()[1]
@@ -156,6 +179,8 @@ class Server:
         self._sweep_due = now + SWEEP_S
         env.call_later(SWEEP_S, self._sweep)
         self.host.sweep()
+        if self._logins is not None:
+            self._logins.sweep()
         self._descriptors.check(now)
 
     async def close(self) -> None:

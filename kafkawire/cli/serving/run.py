@@ -51,9 +51,11 @@ def serve_options(sources: Sources) -> ServeOptions:
 def _check_protocols(listeners: Sequence[Listener]) -> None:
     """Refuse protocols that this version does not have."""
     for each in listeners:
-        if each.tls or each.sasl:
+        if each.tls:
             address = f"{each.protocol.value}://{each.host}:{each.port}"
-            raise OptionError("listen", address, "PLAINTEXT: this version has no other protocol")
+            raise OptionError(
+                "listen", address, "PLAINTEXT or SASL_PLAINTEXT: this version has no TLS"
+            )
 
 
 def _check_monitors(sources: Sources) -> None:

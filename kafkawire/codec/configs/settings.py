@@ -318,6 +318,23 @@ class BrokerConfig:
     backup_url: str
     backup_interval_ms: int
     backup_keep: int
+    sasl_enabled_mechanisms: list[str]
+    sasl_plain_users_file: str
+    sasl_server_max_receive_size: int
+    connections_max_reauth_ms: int
+    connection_failed_authentication_delay_ms: int
+    sasl_login_timeout_ms: int
+    sasl_login_max_connections: int
+    sasl_login_max_connections_per_ip: int
+    sasl_deleted_users_disconnect: bool
+    sasl_oauthbearer_jwks_endpoint_url: str
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int
+    sasl_oauthbearer_expected_audience: list[str]
+    sasl_oauthbearer_expected_issuer: str
+    sasl_oauthbearer_required_scopes: list[str]
+    sasl_oauthbearer_scope_claim_name: str
+    sasl_oauthbearer_sub_claim_name: str
+    sasl_oauthbearer_clock_skew_seconds: int
     tier_url: str
     tier_cache_bytes: int
     tier_part_bytes: int

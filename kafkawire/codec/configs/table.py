@@ -32,6 +32,7 @@ from kafkawire.codec.configs.row import (
     S,
     of_topic,
 )
+from kafkawire.codec.configs.sasl_rows import SASL_ROWS
 from kafkawire.codec.configs.tier_rows import TIER_BROKER_ROWS, TIER_TOPIC_ROWS
 
 _REPLICAS = r"[0-9]+:[0-9]+"
@@ -329,6 +330,7 @@ _BROKER_ROWS = (
            at_least=60_000, dynamic=True),
     Config("backup.keep", I, 7, "So many of the newest backups stay, older ones are deleted.",
            at_least=1, at_most=1_000, dynamic=True),
+    *SASL_ROWS,
     *TIER_BROKER_ROWS,
 )
 # fmt: on

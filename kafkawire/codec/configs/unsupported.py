@@ -68,8 +68,7 @@ _PER_BROKER: dict[str, Config] = {
         principal.builder.class ssl.engine.factory.class
     """),
     **_rows(LIST, """
-        sasl.enabled.mechanisms sasl.kerberos.principal.to.local.rules ssl.cipher.suites
-        ssl.enabled.protocols
+        sasl.kerberos.principal.to.local.rules ssl.cipher.suites ssl.enabled.protocols
     """),
     **_rows(ConfigType.PASSWORD, """
         sasl.jaas.config ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key
@@ -108,8 +107,8 @@ _STATIC = """
     alter.log.dirs.replication.quota.window.num
     alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name
     auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.id broker.session.timeout.ms
-    client.quota.callback.class connection.failed.authentication.delay.ms
-    connections.max.reauth.ms controlled.shutdown.enable controller.listener.names
+    client.quota.callback.class
+    controlled.shutdown.enable controller.listener.names
     controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
     controller.quorum.append.linger.ms controller.quorum.auto.join.enable
     controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
@@ -184,14 +183,13 @@ _STATIC = """
     sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file
     sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file
     sasl.oauthbearer.client.credentials.client.id
-    sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
-    sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
-    sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
-    sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+    sasl.oauthbearer.client.credentials.client.secret
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
     sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
-    sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+    sasl.oauthbearer.scope
     sasl.oauthbearer.token.endpoint.url sasl.server.callback.handler.class
-    sasl.server.max.receive.size security.inter.broker.protocol security.providers
+    security.inter.broker.protocol security.providers
     server.max.startup.time.ms share.coordinator.append.linger.ms
     share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.load.buffer.size
     share.coordinator.snapshot.update.records.per.snapshot

@@ -148,8 +148,8 @@ class Offload(Protocol):
     """Threads for calls that release the interpreter lock: fsync, write, pread, SQL.
 
     Pools are named and small: "commit" (1), "write" (1), "read" (4), "warm" (4), "send" (4),
-    "files" (1), "brokers" (4). A pool runs its calls in the order of submission as far as its
-    number of threads allows.
+    "files" (1), "brokers" (4), "passwords" (2), "issuer" (1). A pool runs its calls in the order of
+    submission as far as its number of threads allows.
     """
 
     def submit(self, pool: str, fn: Callable[..., T], *args: Any) -> asyncio.Future[T]:

@@ -19,12 +19,14 @@ T = TypeVar("T")
 
 POOL_THREADS = {
     "commit": 1, "write": 1, "read": 4, "warm": 4, "send": 4, "files": 1, "brokers": 4,
+    "passwords": 2, "issuer": 1,
 }  # fmt: skip
 """Threads per pool. One for commits and one for writes, because both are ordered; four for reads of
 journals, four for reads of segments and four for sending from files that are not in the page cache,
 which keep a disk busy without letting consumers of old data use every core; one for creating,
 renaming and deleting files; four for requests to other brokers, of which few are slow at the same
-time."""
+time; two for the derivation of keys from passwords, so that log-ins leave cores free; one for
+reading the keys of an issuer of tokens."""
 
 Settle = Callable[[asyncio.Future[Any], Any, BaseException | None], None]
 Job = tuple[asyncio.AbstractEventLoop, Settle, asyncio.Future[Any], Callable[..., Any], Any]

@@ -1,0 +1,57 @@
+"""The rows of the table of settings that are about log-ins by SASL; data only.
+
+`sasl.plain.users.file`, `sasl.login.*`, `sasl.deleted.users.disconnect` and
+`sasl.oauthbearer.required.scopes` are our own, the others are Kafka's.
+"""
+
+from __future__ import annotations
+
+from kafkawire.codec.configs.row import HOUR_MS, INT64_MAX, LIST, B, Config, I, L, S
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+# fmt: off
+SASL_ROWS = (
+    Config("sasl.enabled.mechanisms", LIST, ["SCRAM-SHA-256", "SCRAM-SHA-512"],
+           "Mechanisms of listeners with SASL. Kafka's default is GSSAPI, which is not served.",
+           choices=MECHANISMS),
+    Config("sasl.plain.users.file", S, "",
+           "A file with a line name:password for each user of PLAIN, read again when it has "
+           "changed; only its owner may have access to it. Users of SCRAM log in with PLAIN, too.",
+           ),
+    Config("sasl.server.max.receive.size", I, 65_536,
+           "The largest request of a client that is not logged in, in bytes; a token has a few "
+           "thousand (Kafka: 524288).", at_least=1024, at_most=16 << 20),
+    Config("connections.max.reauth.ms", L, 0,
+           "How long a log-in is valid: a client that does not log in again in time is "
+           "disconnected at its next request; 0: forever.", at_least=0, at_most=INT64_MAX),
+    Config("connection.failed.authentication.delay.ms", I, 100,
+           "How long the answer to a failed log-in is held back.", at_least=0, at_most=10_000),
+    Config("sasl.login.timeout.ms", I, 30_000,
+           "A client that has not logged in so long after it connected is disconnected; one that "
+           "logs in again has as long.", at_least=1_000, at_most=600_000),
+    Config("sasl.login.max.connections", I, 1_000,
+           "The most connections that are not logged in; further ones are closed at once. Each may "
+           "hold a request of sasl.server.max.receive.size.", at_least=1, at_most=1_000_000),
+    Config("sasl.login.max.connections.per.ip", I, 100,
+           "The same from one address.", at_least=1, at_most=1_000_000),
+    Config("sasl.deleted.users.disconnect", B, False,
+           "Whether connections of a user whose last SCRAM credential is deleted are closed at "
+           "once. Otherwise they stay until they have to log in again, as in Kafka."),
+    Config("sasl.oauthbearer.jwks.endpoint.url", S, "",
+           "The keys of the issuer of tokens: an https:// URL, or a file."),
+    Config("sasl.oauthbearer.jwks.endpoint.refresh.ms", L, HOUR_MS,
+           "How long these keys are used before they are read again. A token with an unknown key "
+           "has them read at once, at most every 10 s.", at_least=10_000),
+    Config("sasl.oauthbearer.expected.audience", LIST, [],
+           "Audiences of which a token must name one; empty: any token of the issuer is accepted.",
+           ),
+    Config("sasl.oauthbearer.expected.issuer", S, "",
+           "The issuer that a token must name; empty: any, signed with one of the keys."),
+    Config("sasl.oauthbearer.required.scopes", LIST, [],
+           "Scopes that a token must have; empty: none."),
+    Config("sasl.oauthbearer.scope.claim.name", S, "scope", "The claim with a token's scopes."),
+    Config("sasl.oauthbearer.sub.claim.name", S, "sub", "The claim with the name of the user."),
+    Config("sasl.oauthbearer.clock.skew.seconds", I, 30,
+           "How far the clocks of issuer and broker may differ.", at_least=0, at_most=3_600),
+)

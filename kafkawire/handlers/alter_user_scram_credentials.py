@@ -1,0 +1,85 @@
+"""AlterUserScramCredentials: sets and deletes SCRAM credentials (KIP-554)."""
+
+from __future__ import annotations
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.handlers.context import RequestContext
+from kafkawire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from kafkawire.security.sasl.credentials import CredentialChange, Credentials
+from kafkawire.security.sasl.names import check_name
+from kafkawire.security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS, Hash, of_salted
+
+Item = ScramCredentialDeletion | ScramCredentialUpsertion
+Refusal = tuple[ErrorCode, str]
+
+
+async def alter_user_scram_credentials(
+    ctx: RequestContext, req: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    """AlterUserScramCredentials v0.
+
+    A user that is there twice is DUPLICATE_RESOURCE and stays as it was; the changes of all others
+    are stored in one transaction (ScramControlManager). Clients send salted passwords, so nothing
+    is derived here. New credentials count for new log-ins.
+
+    Differs from Kafka: names that access rules or the log would confuse (`*`, control characters,
+    more than 255 characters) are UNACCEPTABLE_CREDENTIAL.
+    """
+    users = await ctx.broker.load_users()
+    items: list[Item] = [*req.deletions, *req.upsertions]
+    counts = await ctx.counted(each.name for each in items)
+    changes: list[CredentialChange] = []
+    refusals: dict[str, Refusal] = {}
+    for item in items:
+        if counts[item.name] > 1:
+            text = "A user credential cannot be altered twice in the same request"
+            refusals[item.name] = ErrorCode.DUPLICATE_RESOURCE, text
+        elif refused := _fault(item, users):
+            refusals[item.name] = refused
+        else:
+            changes.append(_change(item))
+        await ctx.give_way()
+    if changes:
+        await users.alter(changes)
+    results = []
+    for name in counts:
+        code, why = refusals.get(name, (0, None))
+        results.append(AlterUserScramCredentialsResult(name, int(code), why))
+        await ctx.give_way()
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+def _fault(item: Item, users: Credentials) -> Refusal | None:
+    """Return why an item is refused, in the order of Kafka's checks."""
+    if not item.name:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
+    if item.mechanism not in (Hash.SHA256, Hash.SHA512):
+        return ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
+    if isinstance(item, ScramCredentialDeletion):
+        if Hash(item.mechanism) in users.users.get(item.name, {}):
+            return None
+        text = "Attempt to delete a user credential that does not exist"
+        return ErrorCode.RESOURCE_NOT_FOUND, text
+    if item.iterations < MIN_ITERATIONS:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations"
+    if item.iterations > MAX_ITERATIONS:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations"
+    try:
+        check_name(item.name)
+    except ValueError as wrong:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, str(wrong)
+    return None
+
+
+def _change(item: Item) -> CredentialChange:
+    kind = Hash(item.mechanism)
+    if isinstance(item, ScramCredentialDeletion):
+        return CredentialChange(item.name, kind, None)
+    salted, salt = bytes(item.salted_password), bytes(item.salt)
+    return CredentialChange(item.name, kind, of_salted(kind, salted, salt, item.iterations))

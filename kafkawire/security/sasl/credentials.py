@@ -1,0 +1,199 @@
+"""The SCRAM credentials of users: the table `scram_credentials`, with a copy in memory.
+
+A row with an empty user name is no user: it has a secret, made with the first load, from which an
+unknown user gets a salt that is always the same. Without it a stranger would see which users exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from kafkawire.metadata.session import Session
+from kafkawire.metadata.store import Transactions
+from kafkawire.security.sasl.scram import MIN_ITERATIONS, Hash, ScramCredential, UserCredential
+from kafkawire.security.versions import SCRAM_CREDENTIALS, changed, version_of
+
+SECRET_BYTES = 32
+_SECRET = 0  # in the column `mechanism`
+_DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
+SALT_BYTES = 26
+"""Length of a salt as Kafka's tools make it."""
+
+
+class CredentialChange(NamedTuple):
+    """A credential to store; None: to delete."""
+
+    user: str
+    kind: Hash
+    credential: ScramCredential | None
+
+
+class _Loaded(NamedTuple):
+    version: int
+    secret: bytes
+    users: dict[str, dict[Hash, ScramCredential]]
+
+
+class Credentials:
+    """The credentials of all users. `randbytes` makes the secret."""
+
+    def __init__(self, metadata: Transactions, randbytes: Callable[[int], bytes]) -> None:
+        self._metadata = metadata
+        self._randbytes = randbytes
+        self._listeners: list[Callable[[set[str]], None]] = []
+        self._changing = asyncio.Lock()
+        self._loaded = _Loaded(-1, b"", {})
+        self._usual: dict[Hash, tuple[int, int, bool]] = {}
+
+    @property
+    def users(self) -> Mapping[str, Mapping[Hash, ScramCredential]]:
+        """The credentials by user."""
+        return self._loaded.users
+
+    def when_deleted(self, fn: Callable[[set[str]], None]) -> None:
+        """Have `fn` called with the users that have no credential any more."""
+        self._listeners.append(fn)
+
+    def _report_deleted(self, users: set[str]) -> None:
+        if users:
+            for fn in self._listeners:
+                fn(users)
+
+    async def load(self) -> None:
+        """Read the table. Raises MetadataError."""
+        async with self._changing:
+            await self._load()
+
+    async def _load(self) -> None:
+        secret = self._randbytes(SECRET_BYTES)
+        before = set(self._loaded.users)
+        self._loaded = await self._metadata.transact(lambda session: _load(session, secret))
+        self._usual.clear()
+        self._report_deleted(before.difference(self._loaded.users))
+
+    async def refresh(self, version: int) -> None:
+        """Read the table again if another broker has changed it: if `version` is not the one
+        known."""
+        async with self._changing:
+            if self._loaded.version not in (-1, version):
+                await self._load()
+
+    async def alter(self, changes: Iterable[CredentialChange]) -> None:
+        """Store changes, all or none. Raises MetadataError."""
+        made = list(changes)
+        async with self._changing:
+            version = await self._metadata.transact(lambda session: _store(session, made))
+            if version != self._loaded.version + 1:
+                await self._load()  # another broker has changed it, too
+                return
+            self._loaded = self._loaded._replace(version=version)
+            self._apply(made)
+
+    def _apply(self, changes: list[CredentialChange]) -> None:
+        users = self._loaded.users
+        self._usual.clear()
+        gone = set()
+        for user, kind, credential in changes:
+            if credential is not None:
+                users.setdefault(user, {})[kind] = credential
+            elif users.get(user, {}).pop(kind, None) is not None and not users[user]:
+                del users[user]
+                gone.add(user)
+        self._report_deleted(gone.difference(users))
+
+    def find(self, kind: Hash, user: str) -> UserCredential:
+        """Return the credential of a user; for an unknown one, one that looks like the others."""
+        known = self._loaded.users.get(user, {}).get(kind)
+        made = self._imitation(kind, user)  # for known users too: it takes the same time
+        return UserCredential(made, False) if known is None else UserCredential(known, True)
+
+    def any_kind(self, user: str) -> tuple[Hash, UserCredential]:
+        """Return a credential with which to check a password that is sent as it is."""
+        kinds = self._loaded.users.get(user, {})
+        kind = next(iter(sorted(kinds)), self._most_used())
+        return kind, self.find(kind, user)
+
+    def _most_used(self) -> Hash:
+        found = Counter(min(kinds) for kinds in self._loaded.users.values())
+        return found.most_common(1)[0][0] if found else Hash.SHA256
+
+    def _imitation(self, kind: Hash, user: str) -> ScramCredential:
+        iterations, length, digits = self._usual_form(kind)
+        name = f"{kind.mechanism}:{user}".encode()
+        key = hmac.digest(self._loaded.secret, name, "sha512")
+        salt = key
+        while len(salt) < length:
+            salt += hmac.digest(self._loaded.secret, salt, "sha512")
+        salt = salt[:length]
+        if digits:
+            salt = bytes(_DIGITS[byte % 36] for byte in salt)
+        size = 32 if kind is Hash.SHA256 else 64
+        return ScramCredential(salt, key[:size], key[:size], iterations)
+
+    def _usual_form(self, kind: Hash) -> tuple[int, int, bool]:
+        """Return iterations and length of salts that most credentials have, and whether these
+        salts are digits, as of Kafka's tools."""
+        if kind not in self._usual:
+            found = Counter(
+                (each.iterations, len(each.salt), set(each.salt) <= set(_DIGITS))
+                for kinds in self._loaded.users.values()
+                if (each := kinds.get(kind)) is not None
+            )
+            common = found.most_common(1)
+            self._usual[kind] = common[0][0] if common else (MIN_ITERATIONS, SALT_BYTES, True)
+        return self._usual[kind]
+
+
+def new_salt(getrandbits: Callable[[int], int]) -> bytes:
+    """Return a salt like those of Kafka's tools: 26 digits of base 36."""
+    number, digits = getrandbits(8 * SALT_BYTES), bytearray()
+    for _ in range(SALT_BYTES):
+        number, digit = divmod(number, 36)
+        digits.append(_DIGITS[digit])
+    return bytes(digits)
+
+
+def _load(session: Session, secret: bytes) -> _Loaded:
+    session.run(
+        "INSERT INTO scram_credentials"
+        " (user_name, mechanism, salt, stored_key, server_key, iterations)"
+        " VALUES ('', ?, ?, ?, ?, 0) ON CONFLICT DO NOTHING",
+        (_SECRET, secret, b"", b""),
+    )
+    version = version_of(session, SCRAM_CREDENTIALS)
+    users: dict[str, dict[Hash, ScramCredential]] = {}
+    for user, mechanism, salt, stored_key, server_key, iterations in session.rows(
+        "SELECT user_name, mechanism, salt, stored_key, server_key, iterations"
+        " FROM scram_credentials"
+    ):
+        if mechanism == _SECRET:
+            secret = bytes(salt)
+        elif mechanism in (Hash.SHA256, Hash.SHA512):
+            users.setdefault(user, {})[Hash(mechanism)] = ScramCredential(
+                bytes(salt), bytes(stored_key), bytes(server_key), int(iterations)
+            )
+    return _Loaded(version, secret, users)
+
+
+def _store(session: Session, changes: list[CredentialChange]) -> int:
+    version = changed(session, SCRAM_CREDENTIALS)
+    session.many(
+        "DELETE FROM scram_credentials WHERE user_name = ? AND mechanism = ?",
+        [(change.user, int(change.kind)) for change in changes],
+    )
+    session.many(
+        "INSERT INTO scram_credentials"
+        " (user_name, mechanism, salt, stored_key, server_key, iterations)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (change.user, int(change.kind), made.salt, made.stored_key, made.server_key,
+             made.iterations)
+            for change in changes
+            if (made := change.credential) is not None
+        ],
+    )  # fmt: skip
+    return version

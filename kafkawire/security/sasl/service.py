@@ -1,0 +1,139 @@
+"""Creates the server's side of log-ins from the settings, the users file and the credentials."""
+
+from __future__ import annotations
+
+import hmac
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafkawire.security.sasl.bearer import OAUTHBEARER, Bearer, Validate
+from kafkawire.security.sasl.plain import PLAIN, Plain
+from kafkawire.security.sasl.replies import Mechanism, Overloaded
+from kafkawire.security.sasl.scram import MECHANISMS, Scram, matches, server_nonce
+from kafkawire.security.sasl.users_file import UsersFile
+
+if TYPE_CHECKING:
+    from kafkawire.codec.configs.settings import BrokerConfig
+    from kafkawire.log.io.ports import Env
+    from kafkawire.security.sasl.credentials import Credentials
+
+MAX_DERIVING = 64
+"""Log-ins with PLAIN that wait for the derivation of keys: half a second of two threads. Further
+ones are disconnected, and try again."""
+CHECK_FILE_S = 1.0
+"""How often the users file is checked for changes, while clients log in."""
+
+
+class LoginSettingsError(ValueError):
+    """Log-ins cannot be served with these settings; one sentence."""
+
+
+class LoginService:
+    """The mechanisms of this broker. Create it with `open`."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        credentials: Credentials,
+        file: UsersFile | None,
+        validate: Validate | None,
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._credentials = credentials
+        self._file = file
+        self._file_checked_at = env.clock.monotonic()
+        self._validate = validate
+        self._deriving = 0
+
+    @classmethod
+    async def open(cls, env: Env, config: BrokerConfig, credentials: Credentials) -> LoginService:
+        """Read what the enabled mechanisms need. Raises LoginSettingsError."""
+        file, validate = None, None
+        if not config.sasl_enabled_mechanisms:
+            raise LoginSettingsError("sasl.enabled.mechanisms: no mechanism is enabled")
+        if config.sasl_plain_users_file and PLAIN in config.sasl_enabled_mechanisms:
+            try:
+                file = await env.offload.submit("files", UsersFile, config.sasl_plain_users_file)
+            except ValueError as wrong:
+                raise LoginSettingsError(f"sasl.plain.users.file: {wrong}") from None
+        if OAUTHBEARER in config.sasl_enabled_mechanisms:
+            validate = await env.offload.submit("files", _validator, env, config)
+        return cls(env, config, credentials, file, validate)
+
+    @property
+    def mechanisms(self) -> list[str]:
+        """The enabled mechanisms."""
+        return self._config.sasl_enabled_mechanisms
+
+    def begin(self, mechanism: str) -> Mechanism:
+        """Begin a log-in with an enabled mechanism."""
+        if mechanism == PLAIN:
+            return Plain(self._has_password)
+        if mechanism == OAUTHBEARER:
+            assert self._validate is not None, "opened with it"
+            return Bearer(self._validate)
+        kind = MECHANISMS[mechanism]
+        nonce = server_nonce(self._env.random.getrandbits)
+        return Scram(kind, partial(self._credentials.find, kind), nonce)
+
+    async def _has_password(self, user: str, password: str) -> bool:
+        await self._check_file()
+        stored = self._file.users.get(user) if self._file is not None else None
+        if stored is not None:
+            return hmac.compare_digest(stored.encode(), password.encode())
+        if not self._credentials.users:
+            return False  # the file has all users: there is no derivation for any of them
+        if self._deriving >= MAX_DERIVING:
+            raise Overloaded
+        self._deriving += 1
+        try:
+            kind, found = self._credentials.any_kind(user)
+            same = await self._env.offload.submit(
+                "passwords", matches, kind, password, found.credential
+            )
+        finally:
+            self._deriving -= 1
+        return same and found.known
+
+    async def _check_file(self) -> None:
+        """Read the users file again if it has changed."""
+        now = self._env.clock.monotonic()
+        if self._file is not None and now - self._file_checked_at >= CHECK_FILE_S:
+            self._file_checked_at = now
+            await self._env.offload.submit("files", self._file.reload)
+
+
+def _validator(env: Env, config: BrokerConfig) -> Validate:
+    """Import what checks tokens: a tenth of a second. Raises LoginSettingsError."""
+    url = config.sasl_oauthbearer_jwks_endpoint_url.strip()
+    name = "sasl.oauthbearer.jwks.endpoint.url"
+    if not url:
+        raise LoginSettingsError(f"{name}: OAUTHBEARER is enabled, so it must be set")
+    try:
+        from kafkawire.security.sasl.keys import KeySource, check_source, read_source
+        from kafkawire.security.sasl.tokens import TokenRules, TokenValidator
+    except ImportError:
+        raise LoginSettingsError(
+            "sasl.enabled.mechanisms: OAUTHBEARER needs joserfc (pip install kafkawire[oauth])"
+        ) from None
+    try:
+        check_source(url)
+    except ValueError as wrong:
+        raise LoginSettingsError(f"{name}={url}: {wrong}") from None
+
+    async def read() -> bytes:
+        return await env.offload.submit("issuer", read_source, url)
+
+    refresh_s = config.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000
+    keys = KeySource(url, read, env.clock.monotonic, refresh_s)
+    rules = TokenRules(
+        frozenset(config.sasl_oauthbearer_expected_audience),
+        config.sasl_oauthbearer_expected_issuer,
+        frozenset(config.sasl_oauthbearer_required_scopes),
+        config.sasl_oauthbearer_sub_claim_name,
+        config.sasl_oauthbearer_scope_claim_name,
+        config.sasl_oauthbearer_clock_skew_seconds,
+    )
+    return TokenValidator(rules, keys.find, env.clock.now_ms).validate

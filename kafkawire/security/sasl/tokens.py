@@ -1,0 +1,164 @@
+"""Validation of JSON Web Tokens (RFC 7519) for OAUTHBEARER, with Kafka's rules.
+
+Only keys of the issuer's key set count, found by the header `kid`; everything else in the header
+that points to keys is ignored. Only signatures with asymmetric keys are allowed, so neither `none`
+nor an HMAC with a public key passes. `exp` and `iat` are required. Imported with the first broker
+that enables OAUTHBEARER, because it needs joserfc and cryptography.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from base64 import urlsafe_b64decode
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from joserfc import jws
+from joserfc.errors import JoseError, SecurityWarning
+from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
+
+from kafkawire.security.sasl.bearer import TokenRefused
+from kafkawire.security.sasl.replies import LoggedIn
+
+ALGORITHMS = (
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
+    "Ed25519",
+)  # fmt: skip
+"""Signatures that are accepted."""
+warnings.filterwarnings("ignore", "EdDSA is deprecated", SecurityWarning)  # issuers still use it
+MAX_KID = 1000
+"""Characters of a key's id, as in Kafka."""
+MAX_HEADER = 8192
+"""Characters of a token's header, before base64 is undone: a header with certificates has a few
+thousand."""
+MAX_KEYS = 100
+"""Keys of one issuer: a few are usual, and each takes a millisecond to import."""
+
+Key = RSAKey | ECKey | OKPKey
+FindKey = Callable[[str | None], Awaitable[Key | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """The requirements for a token. Empty `audiences`, `issuer` or `scopes`: any."""
+
+    audiences: frozenset[str] = frozenset()
+    issuer: str = ""
+    scopes: frozenset[str] = frozenset()
+    user_claim: str = "sub"
+    scope_claim: str = "scope"
+    skew_s: int = 30
+
+
+class TokenValidator:
+    """Validates tokens. `find` returns a key by its id; `now_ms`: the wall clock."""
+
+    def __init__(self, rules: TokenRules, find: FindKey, now_ms: Callable[[], int]) -> None:
+        self._rules = rules
+        self._find = find
+        self._now_ms = now_ms
+        self._registry = jws.JWSRegistry(algorithms=list(ALGORITHMS))
+        # the size of a frame is the limit
+        self._registry.max_header_length = MAX_HEADER
+        self._registry.max_payload_length = 1 << 20
+
+    async def validate(self, token: str) -> LoggedIn:
+        """Return the user of a token and when it expires. Raises TokenRefused."""
+        kid = self._kid(token)
+        key = await self._find(kid)
+        if key is None:
+            raise TokenRefused("the token's key is not in the issuer's key set")
+        return self._checked(_claims(token, key, self._registry))
+
+    def _kid(self, token: str) -> str | None:
+        """Return the id of the key. Only what chooses a key is read before the signature."""
+        encoded, _, rest = token.partition(".")
+        if rest.count(".") != 1 or len(encoded) > MAX_HEADER:
+            raise TokenRefused("no signed token")
+        try:
+            header = json.loads(urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
+        except (ValueError, RecursionError):
+            raise TokenRefused("the token's header cannot be read") from None
+        if not isinstance(header, dict) or header.get("alg") not in ALGORITHMS:
+            raise TokenRefused("the token's signature algorithm is not allowed")
+        kid = header.get("kid")
+        if kid is not None and not (isinstance(kid, str) and len(kid) <= MAX_KID):
+            raise TokenRefused("the token's key id is not valid")
+        return kid
+
+    def _checked(self, claims: dict[str, Any]) -> LoggedIn:
+        rules, now_s = self._rules, self._now_ms() / 1000
+        expires_s, issued_s = _time(claims, "exp"), _time(claims, "iat")
+        if expires_s is None or issued_s is None:
+            raise TokenRefused("the token has no exp or no iat")
+        if expires_s + rules.skew_s <= now_s:
+            raise TokenRefused("the token has expired")
+        before_s = _time(claims, "nbf")
+        if before_s is not None and before_s - rules.skew_s > now_s:
+            raise TokenRefused("the token is not valid yet")
+        if issued_s - rules.skew_s > now_s:
+            raise TokenRefused("the token is issued in the future")
+        if rules.issuer and claims.get("iss") != rules.issuer:
+            raise TokenRefused("the token is of another issuer")
+        audiences = _texts(claims.get("aud"))
+        if rules.audiences and not rules.audiences.intersection(audiences):
+            raise TokenRefused("the token is for another audience")
+        self._check_scopes(claims)
+        user = claims.get(rules.user_claim)
+        if not isinstance(user, str) or not user.strip():
+            raise TokenRefused(f"the token has no claim {rules.user_claim}")
+        return LoggedIn(user, int(expires_s * 1000))
+
+    def _check_scopes(self, claims: dict[str, Any]) -> None:
+        given = claims.get(self._rules.scope_claim)
+        scopes = given.split() if isinstance(given, str) else _texts(given)
+        if not self._rules.scopes.issubset(scopes):
+            wanted = " ".join(sorted(self._rules.scopes))
+            raise TokenRefused("the token lacks a scope", "insufficient_scope", wanted)
+
+
+def _claims(token: str, key: Key, registry: jws.JWSRegistry) -> dict[str, Any]:
+    try:
+        payload = jws.deserialize_compact(token, key, registry=registry).payload
+        claims = json.loads(payload)
+    except (JoseError, ValueError, TypeError, RecursionError) as wrong:
+        raise TokenRefused(f"the token cannot be verified ({type(wrong).__name__})") from None
+    if not isinstance(claims, dict):
+        raise TokenRefused("the token's claims are no object")
+    return claims
+
+
+def _time(claims: dict[str, Any], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
+        raise TokenRefused(f"the token's {name} is no time")
+    return float(value)
+
+
+def _texts(value: object) -> list[str]:
+    """Return a claim that is a text or a list of texts as a list."""
+    if isinstance(value, str):
+        return [value]
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def parse_keys(text: bytes) -> list[tuple[str | None, Key]]:
+    """Read a key set (RFC 7517): the public keys for signatures, by id. Raises ValueError."""
+    try:
+        found = json.loads(text)
+        rows = found["keys"]
+        if not isinstance(rows, list) or len(rows) > MAX_KEYS:
+            raise ValueError(f"more than {MAX_KEYS} keys, or none")
+        return [
+            (row.get("kid"), key)
+            for row in rows
+            if row.get("use", "sig") == "sig" and row.get("kty") in ("RSA", "EC", "OKP")
+            for key in KeySet.import_key_set({"keys": [row]}).keys
+            if isinstance(key, RSAKey | ECKey | OKPKey)
+        ]
+    except (JoseError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
+        raise ValueError(f"no key set ({type(wrong).__name__})") from None
