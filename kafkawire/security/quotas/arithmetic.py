@@ -27,7 +27,7 @@ class _Sample:
 
 
 class Rate:
-    """What was recorded per second, over a sliding window of samples."""
+    """A rate per second over a sliding window of samples."""
 
     __slots__ = ("_at", "_samples", "_window")
 

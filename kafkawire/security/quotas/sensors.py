@@ -1,4 +1,4 @@
-"""What clients use of their quotas, compared with the limits.
+"""Sensors: the use of quotas by clients, compared with the limits.
 
 A sensor counts for all clients that share a limit: all client ids of a user, all users of a client
 id, or one of both. It exists from its first use until it was not used for an hour.
@@ -33,7 +33,7 @@ SWEEP_MS = 60_000
 
 
 class Label(NamedTuple):
-    """What a sensor measures, and for whom: `user` or `client_id` is empty if all share it. For
+    """The quantity and the clients of a sensor: `user` or `client_id` is empty if all share it. For
     connections `user` is empty and `client_id` the address."""
 
     key: str

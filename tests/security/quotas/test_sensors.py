@@ -1,4 +1,4 @@
-"""What clients use, compared with their limits: bytes, time, mutations, connections."""
+"""Sensors of quotas: use by clients, compared with their limits."""
 
 from __future__ import annotations
 
