@@ -44,7 +44,7 @@ from kafkawire.metadata.pairing import StoredPairing
 from kafkawire.metadata.store import SqlStore
 from kafkawire.offsets.catalog.port import SegmentCatalog
 from kafkawire.offsets.storage.open import check_storage, open_storage
-from kafkawire.security.quotas.arithmetic import Window
+from kafkawire.security.quotas.arithmetic import SampleWindow
 from kafkawire.security.quotas.service import Quotas
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ class Broker:
         self.quotas = Quotas(
             metadata,
             env.clock.monotonic,
-            Window(config.quota_window_num, config.quota_window_size_seconds * 1000),
-            Window(
+            SampleWindow(config.quota_window_num, config.quota_window_size_seconds * 1000),
+            SampleWindow(
                 config.controller_quota_window_num,
                 config.controller_quota_window_size_seconds * 1000,
             ),

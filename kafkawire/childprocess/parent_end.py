@@ -40,9 +40,8 @@ class ChildProcess:
         cancelled the process is killed."""
         thread = ProcessThread(spawned)
         process = await thread.started()
-        connecting = asyncio.get_running_loop().create_task(_connected(process))
         try:
-            return cls(thread, *await asyncio.shield(connecting))
+            return cls(thread, *await asyncio.shield(_connected(process)))
         except BaseException:
             process.kill()  # then the pipes are closed
             raise

@@ -28,7 +28,7 @@ MAX_QUOTAS = 50_000
 limit."""
 
 
-class Change(NamedTuple):
+class QuotaChange(NamedTuple):
     """One quota to set, or to remove if `value` is None."""
 
     entity: Entity
@@ -53,7 +53,7 @@ class Planner:
         self._stored = stored
         self._count = count  # stored quotas, with those to be added
         self.outcomes: dict[Entity, KafkaError | None] = {}
-        self.changes: list[Change] = []
+        self.changes: list[QuotaChange] = []
 
     def add(self, alteration: Alteration) -> None:
         """Check one entry. An entity that is named twice is changed by its first entry, and the
@@ -72,15 +72,15 @@ class Planner:
         self.outcomes[entity] = None
         self.changes += changes
 
-    def _plan(self, entity: Entity, wishes: Mapping[str, float | None]) -> list[Change]:
+    def _plan(self, entity: Entity, wishes: Mapping[str, float | None]) -> list[QuotaChange]:
         known = self._stored.get(entity, {})
         allowed = _keys_of(entity)
-        changes: list[Change] = []
+        changes: list[QuotaChange] = []
         for key, value in wishes.items():
             if value is not None:
                 _check(key, value, allowed)
             if known.get(key) != value:
-                changes.append(Change(entity, key, value))
+                changes.append(QuotaChange(entity, key, value))
         count = self._count + sum(
             (change.value is not None) - (change.key in known) for change in changes
         )

@@ -11,7 +11,7 @@ MAX_DELAY_MS = 2**31 - 1
 """The largest throttle_time_ms that a response can hold: 24 days."""
 
 
-class Window(NamedTuple):
+class SampleWindow(NamedTuple):
     """The settings quota.window.num and quota.window.size.seconds, the latter in milliseconds."""
 
     samples: int
@@ -31,7 +31,7 @@ class Rate:
 
     __slots__ = ("_at", "_samples", "_window")
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: SampleWindow) -> None:
         self._window = window
         self._samples: list[_Sample] = []
         self._at = 0
@@ -90,7 +90,7 @@ class TokenBucket:
 
     __slots__ = ("_burst_s", "_tokens", "_updated_ms")
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: SampleWindow) -> None:
         self._burst_s = window.samples * window.size_ms / 1000
         self._tokens: float | None = None
         self._updated_ms = 0

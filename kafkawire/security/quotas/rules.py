@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kafkawire.security.quotas.alterations import Change
+from kafkawire.security.quotas.alterations import QuotaChange
 from kafkawire.security.quotas.entities import (
     CLIENT_ID,
     CLIENT_KEYS,
@@ -49,7 +49,7 @@ class Rules:
             key: {} for key in (*CLIENT_KEYS, CONNECTIONS)
         }
 
-    def replace(self, quotas: Iterable[Change]) -> None:
+    def replace(self, quotas: Iterable[QuotaChange]) -> None:
         """Replace all quotas."""
         self.entities.clear()
         self.count = 0
@@ -57,7 +57,7 @@ class Rules:
             limits.clear()
         self.apply(quotas)
 
-    def apply(self, changes: Iterable[Change]) -> None:
+    def apply(self, changes: Iterable[QuotaChange]) -> None:
         """Apply stored changes."""
         for entity, key, value in changes:
             values = self.entities.setdefault(entity, {})

@@ -11,7 +11,7 @@ from heapq import nsmallest
 from typing import NamedTuple
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.security.quotas.arithmetic import Rate, TokenBucket, Window
+from kafkawire.security.quotas.arithmetic import Rate, SampleWindow, TokenBucket
 from kafkawire.security.quotas.entities import (
     CONNECTIONS,
     CONSUMER_BYTES,
@@ -46,7 +46,9 @@ class Sensor:
 
     __slots__ = ("bucket", "limit", "rate", "throttled", "throttled_ms", "used_ms")
 
-    def __init__(self, limit: float, window: Window, now_ms: int, *, bucket: bool = False) -> None:
+    def __init__(
+        self, limit: float, window: SampleWindow, now_ms: int, *, bucket: bool = False
+    ) -> None:
         self.limit = limit
         self.rate = Rate(window)
         self.bucket = TokenBucket(window) if bucket else None
@@ -81,7 +83,7 @@ class ClientQuotas:
     def __init__(
         self,
         generation: int,
-        window: Window,
+        window: SampleWindow,
         now_ms: Callable[[], int],
         find: Callable[[str], Sensor | None],
     ) -> None:
@@ -188,7 +190,7 @@ class Sensors:
     """The sensors of this broker. `generation` changes when a client must find its sensors
     again."""
 
-    def __init__(self, rules: Rules, window: Window, of_mutations: Window,
+    def __init__(self, rules: Rules, window: SampleWindow, of_mutations: SampleWindow,
                  now_ms: Callable[[], int]) -> None:  # fmt: skip
         self._rules = rules
         self._window = window

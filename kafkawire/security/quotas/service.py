@@ -14,8 +14,8 @@ from kafkawire.codec.errors import KafkaError
 from kafkawire.log_lines import shown
 from kafkawire.metadata.store import Transactions
 from kafkawire.security.quotas import store
-from kafkawire.security.quotas.alterations import Alteration, Change, Planner
-from kafkawire.security.quotas.arithmetic import Window
+from kafkawire.security.quotas.alterations import Alteration, Planner, QuotaChange
+from kafkawire.security.quotas.arithmetic import SampleWindow
 from kafkawire.security.quotas.entities import CLIENT_KEYS, CONNECTIONS, REQUESTS, Entity
 from kafkawire.security.quotas.rules import Rules
 from kafkawire.security.quotas.sensors import ClientQuotas, Sensors
@@ -31,8 +31,8 @@ class Quotas:
         self,
         metadata: Transactions,
         now: Callable[[], float],
-        window: Window,
-        of_mutations: Window,
+        window: SampleWindow,
+        of_mutations: SampleWindow,
     ) -> None:
         """`now`: the monotonic clock in seconds."""
         self._metadata = metadata
@@ -105,7 +105,7 @@ MAX_LINES = 20
 """Changes of one request that are logged."""
 
 
-def _log(changes: Sequence[Change], sender: str) -> None:
+def _log(changes: Sequence[QuotaChange], sender: str) -> None:
     for entity, key, value in changes[:MAX_LINES]:
         whom = ", ".join(
             f"the default {kind}" if name is None else f"{kind} {shown(name)}"

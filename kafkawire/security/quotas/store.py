@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafkawire.metadata.session import Session
-from kafkawire.security.quotas.alterations import Change
+from kafkawire.security.quotas.alterations import QuotaChange
 from kafkawire.security.quotas.entities import entity_of, entity_text
 from kafkawire.security.versions import CLIENT_QUOTAS, changed, version_of
 
 
-def load(session: Session) -> tuple[int, list[Change]]:
+def load(session: Session) -> tuple[int, list[QuotaChange]]:
     """Return the version of the table and all quotas."""
     rows = session.rows("SELECT entity, key, value FROM client_quotas")
     return version_of(session, CLIENT_QUOTAS), [
-        Change(entity_of(text), key, value) for text, key, value in rows
+        QuotaChange(entity_of(text), key, value) for text, key, value in rows
     ]
 
 
-def apply(session: Session, changes: Sequence[Change]) -> int:
+def apply(session: Session, changes: Sequence[QuotaChange]) -> int:
     """Store changes, all or none; return the new version of the table."""
     version = changed(session, CLIENT_QUOTAS)
     session.many(

@@ -6,7 +6,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.security.quotas import alterations
-from kafkawire.security.quotas.alterations import Alteration, Change, Planner
+from kafkawire.security.quotas.alterations import Alteration, Planner, QuotaChange
 from kafkawire.security.quotas.entities import Entity, Values
 
 USER: Entity = (("user", "a"),)
@@ -16,7 +16,7 @@ ADDRESS: Entity = (("ip", "10.0.0.1"),)
 
 def planned(
     entity: Entity, *ops: tuple[str, float | None], stored: dict[Entity, Values] | None = None
-) -> tuple[list[Change], str | None]:
+) -> tuple[list[QuotaChange], str | None]:
     """The changes of one entry, and the text of its error."""
     known = stored or {}
     planner = Planner(known, sum(map(len, known.values())))
@@ -40,7 +40,7 @@ def planned(
     ],
 )
 def test_quotas_that_are_set(entity: Entity, key: str, value: float) -> None:
-    assert planned(entity, (key, value)) == ([Change(entity, key, value)], None)
+    assert planned(entity, (key, value)) == ([QuotaChange(entity, key, value)], None)
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_unchanged_and_absent_quotas_are_no_changes() -> None:
     same = planned(USER, ("producer_byte_rate", 1.0), ("x", None), stored=stored)
     assert same == ([], None)
     gone = planned(USER, ("producer_byte_rate", None), stored=stored)
-    assert gone == ([Change(USER, "producer_byte_rate", None)], None)
+    assert gone == ([QuotaChange(USER, "producer_byte_rate", None)], None)
 
 
 def test_an_entity_named_twice_is_changed_once_and_refused() -> None:
     planner = Planner({}, 0)
     planner.add(Alteration(USER, [("producer_byte_rate", 1.0)]))
     planner.add(Alteration(USER, [("producer_byte_rate", 2.0)]))
-    assert planner.changes == [Change(USER, "producer_byte_rate", 1.0)]
+    assert planner.changes == [QuotaChange(USER, "producer_byte_rate", 1.0)]
     error = planner.outcomes[USER]
     assert error is not None
     assert (error.code, error.message) == (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafkawire.security.quotas.arithmetic import MAX_DELAY_MS, Rate, TokenBucket, Window
+from kafkawire.security.quotas.arithmetic import MAX_DELAY_MS, Rate, SampleWindow, TokenBucket
 
-WINDOW = Window(11, 1000)
+WINDOW = SampleWindow(11, 1000)
 MB = 1_000_000
 
 
@@ -54,7 +54,7 @@ def test_a_rate_without_values_is_zero() -> None:
 
 
 def test_samples_are_reused() -> None:
-    rate = Rate(Window(2, 10))
+    rate = Rate(SampleWindow(2, 10))
     for now_ms in range(0, 1000, 10):
         rate.record(1, now_ms)
     value, window_ms = rate.measure(1000)

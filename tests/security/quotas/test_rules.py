@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kafkawire.security.quotas.alterations import Change
+from kafkawire.security.quotas.alterations import QuotaChange
 from kafkawire.security.quotas.entities import (
     Entity,
     address_of,
@@ -42,10 +42,10 @@ def test_the_most_specific_quota_wins() -> None:
     rules = Rules()
     order = list(enumerate(PRECEDENCE))
     random.Random(1).shuffle(order)
-    rules.replace(Change(entity, KEY, 1.0 + at) for at, entity in order)
+    rules.replace(QuotaChange(entity, KEY, 1.0 + at) for at, entity in order)
     for at, entity in enumerate(PRECEDENCE):
         assert rules.limit_of(KEY, "u", "c") == Limit(1.0 + at, *SHARED[at])
-        rules.apply([Change(entity, KEY, None)])
+        rules.apply([QuotaChange(entity, KEY, None)])
     assert rules.limit_of(KEY, "u", "c") is None
     assert not rules.has(KEY)
     assert not rules.entities
@@ -56,8 +56,8 @@ def test_each_kind_of_quota_has_its_own_precedence() -> None:
     rules = Rules()
     rules.replace(
         [
-            Change((("user", "u"),), KEY, 1.0),
-            Change((("client-id", "c"),), "consumer_byte_rate", 2.0),
+            QuotaChange((("user", "u"),), KEY, 1.0),
+            QuotaChange((("client-id", "c"),), "consumer_byte_rate", 2.0),
         ]
     )
     assert rules.limit_of(KEY, "u", "c") == Limit(1.0, "u", "")
@@ -69,14 +69,14 @@ def test_an_address_has_one_form() -> None:
     rules = Rules()
     rules.replace(
         [
-            Change((("ip", "0:0:0:0:0:0:0:1"),), "connection_creation_rate", 1.0),
-            Change((("ip", "::ffff:10.0.0.1"),), "connection_creation_rate", 2.0),
+            QuotaChange((("ip", "0:0:0:0:0:0:0:1"),), "connection_creation_rate", 1.0),
+            QuotaChange((("ip", "::ffff:10.0.0.1"),), "connection_creation_rate", 2.0),
         ]
     )
     assert rules.connection_limit_of("::1") == 1.0
     assert rules.connection_limit_of("10.0.0.1") == 2.0
     assert rules.connection_limit_of("10.0.0.2") is None
-    rules.apply([Change((("ip", None),), "connection_creation_rate", 3.0)])
+    rules.apply([QuotaChange((("ip", None),), "connection_creation_rate", 3.0)])
     assert rules.connection_limit_of("10.0.0.2") == 3.0
 
 
@@ -106,7 +106,7 @@ def test_filters(
     components: list[tuple[str, bool, str | None]], strict: bool, expected: set[int]
 ) -> None:
     rules = Rules()
-    rules.replace(Change(entity, KEY, 1.0) for entity in PRECEDENCE)
+    rules.replace(QuotaChange(entity, KEY, 1.0) for entity in PRECEDENCE)
     wanted = [Component(*each) for each in components]
     found = [each[0] for each in rules.matches(wanted, strict=strict) if each is not None]
     assert {PRECEDENCE.index(entity) for entity in found} == expected
@@ -114,9 +114,9 @@ def test_filters(
 
 def test_quotas_of_another_version_are_shown_and_have_no_effect() -> None:
     rules = Rules()
-    rules.replace([Change((("user", "u"),), "new_quota", 1.0)])
+    rules.replace([QuotaChange((("user", "u"),), "new_quota", 1.0)])
     assert rules.entities == {(("user", "u"),): {"new_quota": 1.0}}
-    rules.apply([Change((("user", "u"),), "new_quota", None)])
+    rules.apply([QuotaChange((("user", "u"),), "new_quota", None)])
     assert not rules.entities
 
 

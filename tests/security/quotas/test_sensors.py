@@ -6,8 +6,8 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.security.quotas import sensors as module
-from kafkawire.security.quotas.alterations import Change
-from kafkawire.security.quotas.arithmetic import Window
+from kafkawire.security.quotas.alterations import QuotaChange
+from kafkawire.security.quotas.arithmetic import SampleWindow
 from kafkawire.security.quotas.entities import Entity
 from kafkawire.security.quotas.rules import Rules
 from kafkawire.security.quotas.sensors import MAX_SENSORS, Label, Sensors
@@ -23,8 +23,8 @@ class Bench:
     def __init__(self, *quotas: tuple[Entity, str, float]) -> None:
         self.now_ms = 1_000_000
         self.rules = Rules()
-        self.rules.replace(Change(*quota) for quota in quotas)
-        window = Window(11, 1000)
+        self.rules.replace(QuotaChange(*quota) for quota in quotas)
+        window = SampleWindow(11, 1000)
         self.sensors = Sensors(self.rules, window, window, lambda: self.now_ms)
 
     def labels(self) -> list[Label]:
@@ -103,7 +103,7 @@ def test_a_changed_limit_counts_for_what_was_used_before() -> None:
     bench = Bench((USER, "producer_byte_rate", MB))
     client = bench.sensors.of_client("u", "a")
     assert client.produced(10 * MB) == 0
-    bench.rules.apply([Change(USER, "producer_byte_rate", MB / 2)])
+    bench.rules.apply([QuotaChange(USER, "producer_byte_rate", MB / 2)])
     assert client.generation != bench.sensors.generation
     client = bench.sensors.of_client("u", "a")
     assert client.generation == bench.sensors.generation
@@ -124,7 +124,7 @@ def test_unused_sensors_go_after_an_hour() -> None:
 def test_sensors_go_with_the_last_quota_of_their_kind() -> None:
     bench = Bench((USER, "producer_byte_rate", MB))
     bench.sensors.of_client("u", "a")
-    bench.rules.apply([Change(USER, "producer_byte_rate", None)])
+    bench.rules.apply([QuotaChange(USER, "producer_byte_rate", None)])
     bench.now_ms += module.SWEEP_MS
     assert not bench.labels()
 

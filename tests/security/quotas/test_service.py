@@ -9,7 +9,7 @@ import pytest
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.store import SqlStore
 from kafkawire.security.quotas.alterations import Alteration
-from kafkawire.security.quotas.arithmetic import Window
+from kafkawire.security.quotas.arithmetic import SampleWindow
 from kafkawire.security.quotas.entities import Entity
 from kafkawire.security.quotas.service import Quotas
 from tests.kit.postgres import new_database
@@ -19,7 +19,7 @@ ADDRESS: Entity = (("ip", None),)
 
 
 async def quotas_of(store: SqlStore) -> Quotas:
-    window = Window(11, 1000)
+    window = SampleWindow(11, 1000)
     quotas = Quotas(store, lambda: 0.0, window, window)
     await quotas.start()
     return quotas
