@@ -12,6 +12,7 @@ import typer
 
 from kafkawire.cli import INTERRUPTED
 from kafkawire.cli.lazy_group import PLAIN, LazyGroup, group
+from kafkawire.cli.shared.command_config import COMMAND_CONFIG
 
 GROUPS = {
     "topics": group(
@@ -55,6 +56,15 @@ GROUPS = {
             "metrics": "offsets.stored:show_metrics",
             "convert": "offsets.convert:run",
             "delete": "offsets.delete:delete",
+        },
+    ),
+    "users": group(
+        "Create, list and delete users of log-ins, change passwords.",
+        {
+            "create": "users.commands:create",
+            "list": "users.commands:list_users",
+            "delete": "users.commands:delete",
+            "password": "users.commands:password",
         },
     ),
     "cluster": group("Describe the cluster.", {"describe": "cluster.describe:describe"}),
@@ -143,6 +153,15 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    command_config: Annotated[
+        str,
+        typer.Option(
+            "--command-config",
+            envvar="KAFKAWIRE_COMMAND_CONFIG",
+            metavar="FILE",
+            help="Settings to reach a broker with encryption or log-in, as of Kafka's clients.",
+        ),
+    ] = "",
     version: Annotated[
         bool,
         typer.Option(
@@ -154,3 +173,4 @@ def _root(
 
     Exit codes of all commands: 0 done, 1 failed, 2 wrong input, 130 interrupted by Ctrl-C.
     """
+    COMMAND_CONFIG.set(command_config)

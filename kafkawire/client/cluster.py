@@ -10,6 +10,7 @@ from typing import Any
 from kafkawire.client.address import parse_servers
 from kafkawire.client.connection import ClientConnection
 from kafkawire.client.errors import ClientError, UnknownBroker, check
+from kafkawire.client.security import NO_SECURITY, ClientSecurity
 
 GROUP, TRANSACTION = 0, 1
 """Kinds of coordinators (FindCoordinator's key type)."""
@@ -19,12 +20,15 @@ class Cluster:
     """Connections to the brokers of one cluster; a context manager.
 
     `server`: HOST:PORT[,HOST:PORT...], of which the first reachable one is used; `option`: its name
-    in error messages.
+    in error messages; `security`: encryption and log-in of every connection.
     """
 
-    def __init__(self, server: str, option: str = "--server") -> None:
+    def __init__(
+        self, server: str, option: str = "--server", security: ClientSecurity = NO_SECURITY
+    ) -> None:
         self._servers = parse_servers(option, server)
-        self.first = _connect(self._servers)
+        self._security = security
+        self.first = _connect(self._servers, security)
         self._by_node: dict[int, ClientConnection] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
 
@@ -40,7 +44,7 @@ class Cluster:
                 self.metadata([])
             if node_id not in self._addresses:
                 raise UnknownBroker(f"broker {node_id} is not in the cluster's metadata")
-            self._by_node[node_id] = ClientConnection(*self._addresses[node_id])
+            self._by_node[node_id] = self._open(node_id)
         return self._by_node[node_id]
 
     def disconnect(self, node_id: int) -> None:
@@ -54,7 +58,7 @@ class Cluster:
         none is."""
         self.first.close()
         with contextlib.suppress(ClientError):
-            self.first = _connect(self._servers)
+            self.first = _connect(self._servers, self._security)
 
     def reset(self) -> None:
         """Close every connection, and connect to the first reachable broker again if there is one.
@@ -68,7 +72,10 @@ class Cluster:
         """Return a connection to the broker `node_id` that the caller closes: for requests of which
         a broker may close the connection."""
         self.node(node_id)
-        return ClientConnection(*self._addresses[node_id])
+        return self._open(node_id)
+
+    def _open(self, node_id: int) -> ClientConnection:
+        return ClientConnection(*self._addresses[node_id], security=self._security)
 
     def nodes(self) -> list[int]:
         """Return the IDs of all brokers."""
@@ -123,11 +130,11 @@ class Cluster:
         self.close()
 
 
-def _connect(servers: list[tuple[str, int]]) -> ClientConnection:
+def _connect(servers: list[tuple[str, int]], security: ClientSecurity) -> ClientConnection:
     failure: ClientError | None = None
     for host, port in servers:
         try:
-            return ClientConnection(host, port)
+            return ClientConnection(host, port, security=security)
         except ClientError as error:
             failure = failure or error
     assert failure is not None, "there is an address at least"

@@ -8,6 +8,7 @@ import struct
 from typing import Any
 
 from kafkawire.client.errors import ClientError, Closed, NoAnswer, check
+from kafkawire.client.security import NO_SECURITY, ClientSecurity
 from kafkawire.codec.compile import decode, decoder, encode
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import DecodeError
@@ -26,18 +27,30 @@ CLIENT_ID = "kafkawire-cli"
 class ClientConnection:
     """A connection to one broker."""
 
-    def __init__(self, host: str, port: int, *, connect_timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        connect_timeout_s: float = TIMEOUT_S,
+        security: ClientSecurity = NO_SECURITY,
+    ) -> None:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
         self._has_own = False  # has answered a request of kafkawire's own
         try:
-            self._socket = socket.create_connection((host, port), connect_timeout_s)
+            connected = socket.create_connection((host, port), connect_timeout_s)
+            self._socket = security.wrap(connected, host)
         except OSError as error:
             reason = error.strerror or str(error)
             raise NoAnswer(f"cannot connect to {self.address}: {reason}") from None
         try:
             self._learn_versions()
+            if security.mechanism:
+                from kafkawire.client.login import log_in
+
+                log_in(self, security)
         except ClientError:
             self.close()
             raise

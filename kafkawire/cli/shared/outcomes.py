@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from kafkawire.cli.shared.command_config import COMMAND_CONFIG
 from kafkawire.cli.shared.output import fail, print_json, without_password
 from kafkawire.cli.shared.tables import Columns, print_table
 from kafkawire.client.address import parse_servers
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
+from kafkawire.client.security import NO_SECURITY, ClientSecurity, read_security
 from kafkawire.codec.errors import ErrorCode
 
 
@@ -27,10 +29,20 @@ def connected(server: str) -> Iterator[Cluster]:
     except ClientError as error:
         fail(error, 2)
     try:
-        with Cluster(server) as cluster:
+        with Cluster(server, security=_security()) as cluster:
             yield cluster
     except ClientError as error:
         fail(error)
+
+
+def _security() -> ClientSecurity:
+    """Return encryption and log-in as --command-config has them. An invalid file ends the command
+    with exit code 2."""
+    path = COMMAND_CONFIG.get()
+    try:
+        return read_security("--command-config", path) if path else NO_SECURITY
+    except ClientError as error:
+        fail(error, 2)
 
 
 def fail_unless(succeeded: bool) -> None:

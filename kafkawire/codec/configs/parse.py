@@ -125,6 +125,8 @@ def _permitted(row: Config, value: Value) -> bool:
     if isinstance(value, list):
         if row.choices:
             return set(value) <= set(row.choices)
+        if not row.item_pattern:
+            return all(value)
         # "*" only by itself, as Kafka's ThrottledReplicaListValidator has it.
         return value == ["*"] or all(re.fullmatch(row.item_pattern, item) for item in value)
     return not row.choices or value in row.choices

@@ -1,0 +1,196 @@
+"""`kafkawire users`: create, list, delete, password; of a running cluster, or of a data folder.
+
+The password is read from a file, from standard input or from the terminal; never from the command
+line, which other users of the machine can read.
+"""
+
+from __future__ import annotations
+
+import getpass
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from kafkawire.cli.shared.options import OptionError
+from kafkawire.cli.shared.outcomes import connected, print_results
+from kafkawire.cli.shared.output import fail
+from kafkawire.cli.shared.parameters import LOCAL, Json, Metadata, Server, Wide, not_empty
+from kafkawire.cli.users.stores import ClusterUsers, FolderUsers, UserStore
+from kafkawire.client.errors import ClientError
+from kafkawire.log.io.ports import LogError
+from kafkawire.metadata.store import MetadataError
+from kafkawire.plural import count
+from kafkawire.security.sasl.credentials import new_salt
+from kafkawire.security.sasl.names import check_name
+from kafkawire.security.sasl.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS, Hash
+
+MAX_PASSWORD = 4096
+"""Bytes of a password file: more is another file."""
+
+User = Annotated[str, typer.Argument(metavar="USER", callback=not_empty)]
+Users = Annotated[list[str], typer.Argument(metavar="USER...", callback=not_empty)]
+Folder = Annotated[
+    str,
+    typer.Option("--data", metavar="DIR", help="Data folder of a stopped broker, to change it."),
+]
+Mechanisms = Annotated[
+    list[str],
+    typer.Option(
+        "--mechanism", metavar="NAME",
+        help="SCRAM-SHA-256 or SCRAM-SHA-512; may be repeated. [default: both]",
+    ),
+]  # fmt: skip
+PasswordFile = Annotated[
+    str,
+    typer.Option(
+        "--password-file", metavar="FILE",
+        help="File whose first line is the password. [default: standard input]",
+    ),
+]  # fmt: skip
+Rounds = Annotated[
+    int,
+    typer.Option(
+        "--iterations", min=MIN_ITERATIONS, max=MAX_ITERATIONS, help="Cost of guessing a password."
+    ),
+]
+
+
+def create(
+    user: User,
+    password_file: PasswordFile = "",
+    mechanism: Mechanisms = [],  # noqa: B006
+    iterations: Rounds = MIN_ITERATIONS,
+    server: Server = LOCAL,
+    data: Folder = "",
+    metadata: Metadata = "",
+) -> None:
+    """Create a user of SCRAM, who can log in with PLAIN, too.
+
+    Examples:
+      kafkawire users create alice
+      kafkawire users create alice --password-file alice.password --data kafkawire-data
+    """
+    try:
+        check_name(user)
+    except ValueError as wrong:
+        fail(f"{user!r}: {wrong}", 2)
+    kinds = _kinds(mechanism)
+    with _store(server, data, metadata) as store:
+        if user in store.users():
+            fail(f"user {user} exists already: `kafkawire users password` changes the password")
+        _put(store, user, kinds, _password(password_file), iterations)
+    print(f"created user {user} for {' and '.join(kind.mechanism for kind in kinds)}")
+
+
+def password(
+    user: User,
+    password_file: PasswordFile = "",
+    iterations: Rounds = MIN_ITERATIONS,
+    server: Server = LOCAL,
+    data: Folder = "",
+    metadata: Metadata = "",
+) -> None:
+    """Change the password of a user. Open connections stay.
+
+    Examples:
+      kafkawire users password alice --password-file new.password
+    """
+    with _store(server, data, metadata) as store:
+        kinds = store.users().get(user)
+        if not kinds:
+            fail(f"user {user} does not exist: `kafkawire users create` creates it")
+        _put(store, user, sorted(kinds), _password(password_file), iterations)
+    print(f"changed the password of user {user}")
+
+
+def delete(
+    users: Users, server: Server = LOCAL, data: Folder = "", metadata: Metadata = ""
+) -> None:
+    """Delete users. Their open connections stay until they log in again, unless the broker has
+    sasl.deleted.users.disconnect.
+
+    Examples:
+      kafkawire users delete alice bob
+    """
+    with _store(server, data, metadata) as store:
+        known = store.users()
+        absent = [user for user in users if user not in known]
+        if absent:
+            fail(f"user {absent[0]} does not exist: nothing is deleted")
+        for user in dict.fromkeys(users):
+            store.delete(user, sorted(known[user]))
+            print(f"deleted user {user}")
+
+
+def list_users(
+    server: Server = LOCAL,
+    data: Folder = "",
+    metadata: Metadata = "",
+    as_json: Json = False,
+    wide: Wide = False,
+) -> None:
+    """List the users of SCRAM with mechanisms and iterations. Those of sasl.plain.users.file are
+    not among them.
+
+    Examples:
+      kafkawire users list --json
+    """
+    with _store(server, data, metadata) as store:
+        rows = [
+            {"user": user, "mechanism": kind.mechanism, "iterations": rounds}
+            for user, kinds in sorted(store.users().items())
+            for kind, rounds in sorted(kinds.items())
+        ]
+    print_results(rows, ("user", "mechanism", "iterations"), count(len(rows), "credential"),
+                  as_json, wide)  # fmt: skip
+
+
+@contextmanager
+def _store(server: str, data: str, metadata: str) -> Iterator[UserStore]:
+    """Open the users of the cluster, or of the folder if one is named."""
+    if not data:
+        with connected(server) as cluster:
+            yield ClusterUsers(cluster)
+        return
+    try:
+        yield FolderUsers(data, metadata)
+    except (LogError, MetadataError, ClientError) as failure:
+        fail(failure)
+
+
+def _kinds(names: Sequence[str]) -> list[Hash]:
+    for name in names:
+        if name not in MECHANISMS:
+            fail(OptionError("--mechanism", name, " or ".join(MECHANISMS)), 2)
+    return sorted({MECHANISMS[name] for name in names} or set(Hash))
+
+
+def _put(store: UserStore, user: str, kinds: Sequence[Hash], secret: str, iterations: int) -> None:
+    for kind in kinds:
+        store.put(user, kind, secret, new_salt(random.SystemRandom().getrandbits), iterations)
+
+
+def _password(path: str) -> str:
+    """Return the password; ends the command with exit code 2 if it is empty."""
+    try:
+        if path:
+            with open(path, encoding="utf-8") as file:
+                found = file.readline(MAX_PASSWORD)
+        elif sys.stdin.isatty():
+            found = getpass.getpass("Password: ")
+            if found != getpass.getpass("Password again: "):
+                fail("the two passwords differ", 2)
+        else:
+            found = sys.stdin.readline(MAX_PASSWORD)
+    except OSError as wrong:
+        fail(f"--password-file={path}: it cannot be read ({wrong.strerror})", 2)
+    except UnicodeDecodeError:
+        fail("the password is not UTF-8", 2)
+    found = found.rstrip("\r\n")
+    if not found:
+        fail("the password is empty", 2)
+    return found
