@@ -67,6 +67,7 @@ class Host:
         self.memory = Memory(broker.config.inflight_bytes, untouched_memory)
         self.answers = broker.answer_memory
         self.apis = serve_all(broker)
+        self._log = broker.log.commit_log
         self.frame_bytes_max = broker.config.socket_request_max_bytes
         self.applying_bytes_max = broker.config.connection_inflight_bytes
         self.tick = 0
@@ -81,6 +82,10 @@ class Host:
         self._closed_lines = LineLimit(self.now, CLOSED_BURST, CLOSED_PER_S)
         self._dirty: list[Connection] = []
         self.call_soon: Callable[[Callable[[], None]], object] = broker.env.call_soon
+
+    def received_much(self) -> None:
+        """Answer many small requests of one event-loop iteration before its end."""
+        self._log.write_many()
 
     def flush_soon(self, connection: Connection) -> None:
         """Send this connection's answers at the end of the event-loop iteration: one write for all

@@ -18,6 +18,9 @@ ARENA_BYTES = 1 << 20
 """Small requests of a few event-loop iterations; a larger arena would exceed the processor's
 cache."""
 
+MANY_BYTES = 1 << 15
+"""Bytes in use in the arena from which on there may be many small requests."""
+
 READ_BYTES = 1 << 18
 """Maximum bytes of one socket read: the kernel's usual receive buffer."""
 SHORT_READ_BYTES = 1 << 14

@@ -34,8 +34,11 @@ class Wire(Protocol):
 
 
 class ReceivingHost(Protocol):
-    """The shared state that the receiving part of a connection uses; `tick` counts seconds."""
+    """The shared state that the receiving part of a connection uses; `tick` counts seconds.
+    `received_much` is called after a read if the arena has many bytes in use."""
 
     memory: Memory
     tick: int
     counts: Counts
+
+    def received_much(self) -> None: ...

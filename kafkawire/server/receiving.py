@@ -9,7 +9,13 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from kafkawire.server.memory import POOLED_BYTES_MAX, READ_BYTES, SHORT_READ_BYTES, Block
+from kafkawire.server.memory import (
+    MANY_BYTES,
+    POOLED_BYTES_MAX,
+    READ_BYTES,
+    SHORT_READ_BYTES,
+    Block,
+)
 
 if TYPE_CHECKING:
     from kafkawire.codec.types import Part
@@ -84,6 +90,7 @@ class Receiver:
         self.host.counts.received_bytes += count
         self.receiving = True
         kept = self.kept
+        end = 0
         if kept is None:
             arena = self.memory.arena
             start = arena.used
@@ -100,6 +107,8 @@ class Receiver:
         self.receiving = False
         if self.out:
             self.flush()
+        if end > MANY_BYTES:
+            self.host.received_much()
 
     def is_receiving(self) -> bool:
         """Return whether a request is incomplete because of the client."""

@@ -18,15 +18,19 @@ import pytest
 from kafkawire.codec.compile import DecodeError, encode
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.produce import read_request
-from kafkawire.handlers.produce.shape import KNOWN_BYTES_MAX, Shape, cut_shape
+from kafkawire.handlers.produce.shape import KNOWN_BYTES_MAX, SHARED_MAX, Shape, Shapes
+from kafkawire.log.append.commit_log import MANY_REQUESTS
 from kafkawire.log.io.disk import DiskFile, SystemClock
 from kafkawire.log.io.ports import Buffer
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.server.connection import Connection
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
+from tests.kit.connections import FakeWire
 from tests.kit.produce_fetch import fetch, make, produce, values
 from tests.kit.server import port_of, running
+from tests.kit.waiting import until
 
 TOPIC_ID = bytes(range(16))
 
@@ -52,6 +56,24 @@ async def produced(client: Client, request: ProduceRequest, version: int) -> Any
 async def rows_of(client: Client, count: int) -> list[Any]:
     answers = [await client.receive() for _ in range(count)]
     return [answer.responses[0].partition_responses[0] for answer in answers]
+
+
+async def test_many_connections_are_answered_before_end_of_iteration(
+    server: Server, client: Client
+) -> None:
+    await make(client, "topic", 4)
+    wires = []
+    for _ in range(3 * MANY_REQUESTS - 1):
+        wires.append(FakeWire())
+        connection = Connection(server.host, wires[-1], "", "")
+        data = request(9, batch(b"x" * 200))
+        connection.get_buffer(-1)[: len(data)] = data
+        connection.received(len(data))
+    answered = [bool(wire.sent) for wire in wires]
+    assert answered[:MANY_REQUESTS] == [True] * MANY_REQUESTS
+    assert not answered[-1]
+    await until(lambda: bool(wires[-1].sent))
+    assert all(wire.sent for wire in wires)
 
 
 @pytest.mark.parametrize("version", range(3, 14))
@@ -239,10 +261,10 @@ def body_at(version: int) -> int:
     return 14 + 4 + (version >= 9)
 
 
-def shape_of(version: int, frame: bytes) -> Shape | None:
+def shape_of(version: int, frame: bytes, shapes: Shapes | None = None) -> Shape | None:
     view = memoryview(frame)
     _, acks, items = read_request(view, body_at(version), len(frame), version)
-    return cut_shape(version, view, 0, len(frame), items[0], acks)
+    return (shapes or Shapes()).cut(version, view, 0, len(frame), items[0], acks)
 
 
 @pytest.mark.parametrize("version", range(3, 14))
@@ -280,7 +302,25 @@ def test_requests_without_shape_are_not_repetitions() -> None:
     other = request(9, b"x" * 100, acks=-1)
     assert shape.find(memoryview(other), 0, len(other), 1) == []
     long = memoryview(bytes(KNOWN_BYTES_MAX + 200))
-    assert cut_shape(9, long, 0, len(long), ("t", 0, len(long) - 50, len(long) - 3), 1) is None
+    assert Shapes().cut(9, long, 0, len(long), ("t", 0, len(long) - 50, len(long) - 3), 1) is None
+
+
+def test_equal_requests_share_a_shape() -> None:
+    shapes = Shapes()
+    first = shape_of(9, request(9, b"x" * 100), shapes)
+    assert first is not None
+    assert shape_of(9, request(9, b"y" * 20_000, index=7), shapes) is first
+    assert shape_of(10, request(10, b"x" * 100), shapes) is not first
+    assert shape_of(9, request(9, b"x" * 100, acks=-1), shapes) is not first
+    assert shape_of(9, request(9, b"x" * 100, tag=b"\1\5\1x"), shapes) is None
+    for acks in range(2, SHARED_MAX - 1):
+        shape_of(9, request(9, b"x", acks=acks), shapes)
+    assert shape_of(9, request(9, b"x"), shapes) is first  # all of them are kept
+    shape_of(9, request(9, b"x", acks=SHARED_MAX), shapes)  # one more is not
+    again = shape_of(9, request(9, b"x" * 100), shapes)
+    assert again is not None
+    assert again is not first
+    assert again.known == first.known
 
 
 @pytest.mark.parametrize("version", [7, 9, 13])

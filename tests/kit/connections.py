@@ -85,6 +85,7 @@ class FakeHost:
         self.frame_bytes_max = 8 << 20
         self.applying_bytes_max = 4 << 20
         self.tick = 0
+        self.much = 0
         self.now_s = 0.0
         self.now = lambda: self.now_s
         self.counts = Counts()
@@ -102,6 +103,9 @@ class FakeHost:
 
     def log_defect(self, connection: Connection, what: str) -> None:
         logging.getLogger("tests.kit").exception("%s", what)
+
+    def received_much(self) -> None:
+        self.much += 1
 
     def flush_soon(self, connection: Connection) -> None:
         self.soon.append(connection.flush)

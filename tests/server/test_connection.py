@@ -13,6 +13,7 @@ import pytest
 
 from kafkawire.security.principals import Principal
 from kafkawire.server import connection
+from kafkawire.server.memory import MANY_BYTES
 from tests.kit.connections import COLD, ECHO, SLOW, Client, FakeHost, Hot, frame
 
 
@@ -31,6 +32,17 @@ def test_client_is_anonymous_until_it_is_authenticated() -> None:
     assert str(connected.principal) == "User:ANONYMOUS"
     connected.authenticated(Principal("User", "alice"))
     assert str(connected.principal) == "User:alice"
+
+
+def test_host_is_called_when_many_bytes_are_in_use() -> None:
+    host = FakeHost()
+    body = b"x" * (MANY_BYTES // 8)
+    for number in range(20):  # echoed at once, so nothing stays in use
+        Client(host).feed(frame(ECHO, number, body))
+    assert host.much == 0
+    for number in range(8):
+        Client(host).feed(frame(SLOW, number, body))
+    assert host.much == 1
 
 
 def test_memory_of_large_frames_is_released() -> None:

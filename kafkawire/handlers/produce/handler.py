@@ -40,7 +40,7 @@ from kafkawire.handlers.produce.pending import (
     refused,
 )
 from kafkawire.handlers.produce.repeat import Repeat
-from kafkawire.handlers.produce.shape import cut_shape
+from kafkawire.handlers.produce.shape import Shapes
 from kafkawire.log.append.long_batch import LongBatches
 from kafkawire.log.partition.verification import NOT_ALLOWED, ONLY_OPEN
 
@@ -72,6 +72,7 @@ class Produce:
         self.counts = broker.counts
         self.long_batches = LongBatches(broker.env)
         self._broker = broker
+        self._shapes = Shapes()
         self._pending = PendingProduces(self.log, self.counts, self.now_ms())
 
     def start(
@@ -272,7 +273,7 @@ class Produce:
         partition = self.table.find(item[0], item[1])
         shape = None
         if partition.topic not in INTERNAL_TOPICS:
-            shape = cut_shape(version, buf, peer.frame_at, end, item, acks)
+            shape = self._shapes.cut(version, buf, peer.frame_at, end, item, acks)
         if shape is not None:
             peer.repeat = Repeat(self, peer, shape, item[1], partition, guard)
 

@@ -95,7 +95,7 @@ class PendingProduces:
         `block` until the write. Hot."""
         exchanges = self.exchanges
         if not exchanges:
-            self.log.after_write(self.written)
+            self.log.after_write(self.written, exchanges)
         exchanges.append(exchange)
         blocks = self.blocks
         if not blocks or blocks[-1] is not block:

@@ -37,6 +37,10 @@ SHAPES_FROM = 7
 KNOWN_BYTES_MAX = 1 << 10
 """Maximum length of topic and client id, which are compared for each request."""
 
+SHARED_MAX = 256
+"""Maximum number of shapes kept for other connections: half a megabyte, and more topics and client
+ids than the processor's caches hold."""
+
 Found = tuple[int, int, int, int, int]
 """(correlation id, partition index, where the batch starts and stops, where the frame ends)."""
 
@@ -128,20 +132,36 @@ class Shape:
         return frame(number, write_response([result], self.version), self.flexible)
 
 
-def cut_shape(
-    version: int, buf: memoryview, pos: int, end: int, item: ProduceItem, acks: int
-) -> Shape | None:
-    """Return the shape of the request in buf[pos:end] with its only item, or None."""
-    topic, index, start, stop = item
-    if version < SHAPES_FROM or start < 0:
-        return None
-    size = 4
-    if version >= FLEXIBLE_FROM:
-        size = max(1, ((stop - start + 1).bit_length() + 6) // 7)
-    known = bytes(buf[pos + _KNOWN_AT : start - size - _INDEX.size])
-    if len(known) > KNOWN_BYTES_MAX:
-        return None
-    shape = Shape(version, bytes(buf[pos + 4 : pos + 8]), known, acks, topic)
-    # A request with tagged fields does not end after its batch: it has no shape.
-    found = shape.find(buf, pos, end, 1)
-    return shape if found and found[0][1:] == (index, start, stop, end) else None
+class Shapes:
+    """The shapes of all connections. Equal ones are one object: with thousands of connections of
+    one program the processor's caches hold it."""
+
+    __slots__ = ("_shared",)
+
+    def __init__(self) -> None:
+        self._shared: dict[tuple[int, bytes], Shape] = {}  # by version and known bytes
+
+    def cut(
+        self, version: int, buf: memoryview, pos: int, end: int, item: ProduceItem, acks: int
+    ) -> Shape | None:
+        """Return the shape of the request in buf[pos:end] with its only item, or None."""
+        topic, index, start, stop = item
+        if version < SHAPES_FROM or start < 0:
+            return None
+        size = 4
+        if version >= FLEXIBLE_FROM:
+            size = max(1, ((stop - start + 1).bit_length() + 6) // 7)
+        known = bytes(buf[pos + _KNOWN_AT : start - size - _INDEX.size])
+        if len(known) > KNOWN_BYTES_MAX:
+            return None
+        shared = self._shared.get((version, known))
+        shape = shared or Shape(version, bytes(buf[pos + 4 : pos + 8]), known, acks, topic)
+        # A request with tagged fields does not end after its batch: it has no shape.
+        found = shape.find(buf, pos, end, 1)
+        if not found or found[0][1:] != (index, start, stop, end):
+            return None
+        if shared is None:
+            if len(self._shared) >= SHARED_MAX:
+                self._shared.clear()
+            self._shared[version, known] = shape
+        return shape

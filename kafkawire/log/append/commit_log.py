@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MANY_REQUESTS = 128
+"""Requests received together that are written together: a millisecond or two of work, to which one
+more write adds as much as one more request."""
+
 SaveLogStarts = Callable[[dict[int, int]], Awaitable[None]]
 """Store the log starts of partition numbers, durably."""
 
@@ -71,6 +75,7 @@ class CommitLog:
         "_flying",
         "_flying_since",
         "_refusals",
+        "_requests",
         "_slow",
         "_slow_s",
         "_trouble",
@@ -137,6 +142,7 @@ class CommitLog:
         self.waiting_for_room: list[Callable[[], None]] = []
         self._write_callbacks: list[Callback] = []
         self._commit_callbacks: list[Callback] = []
+        self._requests: Sequence[object] = ()
         self._flying: asyncio.Future[float] | None = None
         self._flying_since = 0.0
         self._slow = False
@@ -161,11 +167,14 @@ class CommitLog:
         self.commits.start(written)
         self.measure_room()
 
-    def after_write(self, fn: Callback) -> None:
+    def after_write(self, fn: Callback, requests: Sequence[object] | None = None) -> None:
         """Call `fn` when the current write batch is written (None) or has failed (why); in order.
 
-        If nothing is queued: at the end of the current write batch.
+        If nothing is queued: at the end of the current write batch. `requests`: those it answers; a
+        list that grows.
         """
+        if requests is not None:
+            self._requests = requests
         self._write_callbacks.append(fn)
         if not self.scheduled:
             self.queued()
@@ -234,7 +243,7 @@ class CommitLog:
         if not self.scheduled:
             self.scheduled = True
             if self._flying is None:
-                self.env.call_soon(self._flush)
+                self.env.call_soon(self._write_queued)
 
     def measure_room(self) -> None:
         """Measure how much more may be queued, and wake the waiting requests."""
@@ -266,6 +275,19 @@ class CommitLog:
         writing = now - self._flying_since if self._flying is not None else 0.0
         return max(writing, self.commits.running_s())
 
+    def write_many(self) -> None:
+        """Write the current write batch now if many requests wait for it, instead of at the end of
+        the event-loop iteration: the processor's caches do not hold thousands of them. Those that
+        wait for an fsync are left to share one."""
+        if len(self._requests) >= MANY_REQUESTS and (
+            self.commits.os_mode or not self._commit_callbacks
+        ):
+            self._write_queued()
+
+    def _write_queued(self) -> None:
+        if self.scheduled and self._flying is None:
+            self._flush()
+
     def _flush(self) -> None:
         """Write the write batch: here, or in the writer thread while writes are slow."""
         assert self._flying is None, "one write batch is written at a time"
@@ -277,6 +299,7 @@ class CommitLog:
         self.batch_number += 1
         self._write_callbacks = []
         self._commit_callbacks = []
+        self._requests = ()
         self.scheduled = False
         if not write_batch.frames:
             self._finish(write_batch, None)
@@ -424,6 +447,7 @@ class CommitLog:
             self.frames, self.batch_bytes, self._write_callbacks, self._commit_callbacks
         )
         self.frames, self._write_callbacks, self._commit_callbacks = [], [], []
+        self._requests = ()
         self.batch_bytes = 0
         self.batch_number += 1
         for frame in [*write_batch.frames, *queued.frames]:

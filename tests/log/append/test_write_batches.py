@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.append.commit_log import MANY_REQUESTS
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.partition.read_plan import HotRead
 from tests.kit.env import EPOCH_MS
@@ -43,6 +44,41 @@ async def test_batches_of_one_write_share_frame_and_index_row() -> None:
     assert (len(one.rows), one.rows.count[0]) == (1, 3)
     assert (len(two.rows), two.rows.count[0]) == (1, 1)
     assert [offset for offset, _ in await read_all(one)] == [0, 1, 2]
+
+
+async def test_batches_of_many_requests_are_written_at_once() -> None:
+    world = World()
+    log = await world.start()
+    (partition,) = await world.topic("t")
+    written: list[BaseException | None] = []
+    requests: list[object] = []
+    partition.append(batch(b"a"), EPOCH_MS)
+    log.commit_log.after_write(written.append, requests)
+    requests += range(MANY_REQUESTS - 1)
+    log.commit_log.write_many()
+    assert written == []
+    requests.append(None)
+    log.commit_log.write_many()
+    assert (written, partition.next_offset) == ([None], 1)
+    partition.append(batch(b"b"), EPOCH_MS)
+    log.commit_log.write_many()
+    assert partition.next_offset == 1
+    await log.commit_log.committed()
+    assert await read_all(partition) == [(0, b"a"), (1, b"b")]
+
+
+async def test_many_requests_that_wait_for_fsync_share_one() -> None:
+    world = World()
+    log = await world.start()
+    (partition,) = await world.topic("t")
+    committed: list[BaseException | None] = []
+    partition.append(batch(b"a"), EPOCH_MS)
+    log.commit_log.after_write(lambda _: None, range(MANY_REQUESTS))
+    log.commit_log.after_commit(committed.append)
+    log.commit_log.write_many()
+    assert partition.next_offset == 0
+    await log.commit_log.committed()
+    assert (committed, partition.next_offset) == ([None], 1)
 
 
 async def test_frame_size_is_bounded() -> None:
