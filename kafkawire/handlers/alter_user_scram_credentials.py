@@ -29,26 +29,29 @@ async def alter_user_scram_credentials(
     is derived here. New credentials count for new log-ins.
 
     Differs from Kafka: names that access rules or the log would confuse (`*`, control characters,
-    more than 255 characters) are UNACCEPTABLE_CREDENTIAL.
+    more than 255 characters) are UNACCEPTABLE_CREDENTIAL, and so is an empty salted password, for
+    which Kafka has UNKNOWN_SERVER_ERROR.
     """
     users = await ctx.broker.load_users()
     items: list[Item] = [*req.deletions, *req.upsertions]
-    counts = await ctx.counted(each.name for each in items)
-    changes: list[CredentialChange] = []
+    changes: dict[str, CredentialChange] = {}
     refusals: dict[str, Refusal] = {}
     for item in items:
-        if counts[item.name] > 1:
+        name = item.name
+        if name in changes:
             text = "A user credential cannot be altered twice in the same request"
-            refusals[item.name] = ErrorCode.DUPLICATE_RESOURCE, text
-        elif refused := _fault(item, users):
-            refusals[item.name] = refused
-        else:
-            changes.append(_change(item))
+            refusals[name] = ErrorCode.DUPLICATE_RESOURCE, text
+            del changes[name]
+        elif name not in refusals:  # the first error counts
+            if refused := _fault(item, users):
+                refusals[name] = refused
+            else:
+                changes[name] = _change(item)
         await ctx.give_way()
     if changes:
-        await users.alter(changes)
+        await users.alter(changes.values())
     results = []
-    for name in counts:
+    for name in (*changes, *refusals):
         code, why = refusals.get(name, (0, None))
         results.append(AlterUserScramCredentialsResult(name, int(code), why))
         await ctx.give_way()
@@ -70,6 +73,8 @@ def _fault(item: Item, users: Credentials) -> Refusal | None:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations"
     if item.iterations > MAX_ITERATIONS:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations"
+    if not item.salted_password:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salted password must not be empty"
     try:
         check_name(item.name)
     except ValueError as wrong:

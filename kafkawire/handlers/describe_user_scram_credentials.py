@@ -34,7 +34,7 @@ async def describe_user_scram_credentials(
     try:
         return await sliced(
             ctx.broker.env,
-            DescribeUserScramCredentialsResponse(error_message=None),
+            DescribeUserScramCredentialsResponse(),
             ctx.version,
             DescribeUserScramCredentialsResult,
             _results(users, known),
@@ -46,7 +46,7 @@ async def describe_user_scram_credentials(
 
 def _results(users: dict[str, int], known: Users) -> Iterator[DescribeUserScramCredentialsResult]:
     for name, count in users.items():
-        code, text = 0, None
+        code, text = 0, ""
         kinds = known.get(name, {})
         if count > 1:
             code, kinds = int(ErrorCode.DUPLICATE_RESOURCE), {}

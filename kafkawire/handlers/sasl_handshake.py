@@ -10,7 +10,8 @@ from kafkawire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshak
 async def sasl_handshake(_: RequestContext, __: SaslHandshakeRequest) -> SaslHandshakeResponse:
     """SaslHandshake v0-1.
 
-    On a listener without SASL, on a session without a limit, or within a second of the last log-in:
+    On a listener without SASL, on a session without a limit, or within a second of the
+    last time that one was begun again:
     ILLEGAL_SASL_STATE without mechanisms, as in Kafka. A log-in is served by
     `server.sasl_connection`.
     """

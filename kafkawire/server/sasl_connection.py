@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MIN_BETWEEN_LOGINS_S = 1.0
-"""Time from one log-in of a connection to the next, as in Kafka."""
+"""Time from one log-in of a connection to the next, after the first two, as in Kafka."""
 _LENGTH = Struct(">i")
 _HEAD = Struct(">ih")
 
@@ -56,7 +56,7 @@ _HEAD = Struct(">ih")
 class SaslConnection(Connection):
     """The state of a connection with log-in. `_login` is None while requests are served."""
 
-    __slots__ = ("_expires_at", "_login", "_logins", "_mechanism", "_mechanism_name", "_started_at")
+    __slots__ = ("_again_at", "_expires_at", "_login", "_logins", "_mechanism", "_mechanism_name")
 
     def __init__(
         self, host: ConnectionHost, wire: Wire, client_host: str, listener: str, logins: Logins
@@ -66,7 +66,7 @@ class SaslConnection(Connection):
         self._login: LoginMachine | None = LoginMachine(logins.service.mechanisms)
         self._mechanism: Mechanism | None = None
         self._mechanism_name = ""
-        self._started_at = logins.env.clock.monotonic()
+        self._again_at: float | None = None  # the last log-in after the first
         self._expires_at: float | None = None
 
     def admitted(self) -> bool:
@@ -121,9 +121,9 @@ class SaslConnection(Connection):
 
     def _may_log_in_again(self) -> bool:
         now = self._logins.env.clock.monotonic()
-        if now - self._started_at < MIN_BETWEEN_LOGINS_S:
+        if self._again_at is not None and now - self._again_at < MIN_BETWEEN_LOGINS_S:
             return False  # the handler answers ILLEGAL_SASL_STATE
-        self._started_at = now
+        self._again_at = now
         self._login = LoginMachine(self._logins.service.mechanisms, self._mechanism_name)
         self._mechanism = None
         self._logins.begin(self)
@@ -319,7 +319,7 @@ def _find_handshake(view: memoryview, pos: int, end: int) -> tuple[int, int]:
 def _token_frame(decision: FrameDecision, reply: TokenReply, lifetime_ms: int) -> bytes:
     if decision.raw:
         return _LENGTH.pack(len(reply.token)) + reply.token
-    return _response_frame(decision, SaslAuthenticateResponse(0, None, reply.token, lifetime_ms))
+    return _response_frame(decision, SaslAuthenticateResponse(0, "", reply.token, lifetime_ms))
 
 
 def _response_frame(decision: FrameDecision, response: SaslAuthenticateResponse) -> bytes:

@@ -13,7 +13,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
@@ -26,16 +26,21 @@ from tests.kit.ports import free_ports
 START_LIMIT_S = 120.0
 
 
-def write_properties(folder: Path) -> tuple[Path, str]:
-    """The settings of one KRaft node, broker and controller in one JVM; and its address."""
+def write_properties(folder: Path, more: Mapping[str, str], listener: str = "") -> tuple[Path, str]:
+    """The settings of one KRaft node, broker and controller in one JVM; and its address. `more`:
+    further settings; `listener`: PROTOCOL://HOST:PORT of a second listener."""
     port, controller = free_ports(2)
     listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"
+    protocols = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"
+    if listener:
+        name = listener.partition(":")[0]
+        listeners, protocols = f"{listener},{listeners}", f"{protocols},{name}:{name}"
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "listener.security.protocol.map": protocols,
         "inter.broker.listener.name": "PLAINTEXT",
         "listeners": listeners,
         "advertised.listeners": listeners,
@@ -46,15 +51,18 @@ def write_properties(folder: Path) -> tuple[Path, str]:
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1000",
+        **more,
     }
     path = folder / "server.properties"
     path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     return path, f"127.0.0.1:{port}"
 
 
-def start(folder: Path, classpath: str) -> tuple[int, str]:
+def start(
+    folder: Path, classpath: str, more: Mapping[str, str] | None = None, listener: str = ""
+) -> tuple[int, str]:
     """(process id, address) of a new node that answers."""
-    properties, address = write_properties(folder)
+    properties, address = write_properties(folder, more or {}, listener)
     run = ["java", "-Xmx512m", *SHORT_LIVED, "-cp", classpath]
     cluster_id = base64.urlsafe_b64encode(b"a" + os.urandom(15)).decode().rstrip("=")
     tool = [*run, "kafka.tools.StorageTool", "format", "--standalone"]
