@@ -164,7 +164,7 @@ class Upkeep:
 
     async def _relieve(self) -> None:
         """Delete now what may be deleted, without its delays, since the disk fills up."""
-        self._commit_log.journals.drop_spares()
+        await self._commit_log.journals.drop_spares()
         await self.retain()
         await self._segments.sweep(now=True)
         relief = self._segments.remote.relief

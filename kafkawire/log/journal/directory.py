@@ -46,6 +46,7 @@ class Journals:
     """
 
     __slots__ = (
+        "_retiring_bytes",
         "_tried",
         "active",
         "by_number",
@@ -79,6 +80,7 @@ class Journals:
         self.viewed_from = 0
         self.preparing = False
         self.rolling = False
+        self._retiring_bytes = 0
         self._tried = -1
         self.next_number = 1
         self.previous_end = 0
@@ -180,7 +182,7 @@ class Journals:
             return
         journal = future.result()
         if self.ready or self.active.number > journal.number:
-            self._retire(journal)
+            self._retire(journal)  # not waited for
         else:
             self.ready.append(journal)
 
@@ -236,11 +238,10 @@ class Journals:
         """Return the bytes of the journals on disk, without spares."""
         return sum(journal.capacity for journal in self.by_number.values())
 
-    def remove(self, journal: Journal) -> None:
-        """Release a dead journal. Costs a rename, so the event loop may do it."""
+    async def remove(self, journal: Journal) -> None:
+        """Release a dead journal: its file becomes a spare or is deleted, in a thread."""
         self.take_out(journal)
-        self.env.fs.remove(os.path.join(self.folder, index_name(journal.number)))
-        self._retire(journal)
+        await self._retire(journal)
 
     def take_out(self, journal: Journal) -> str:
         """Forget a dead journal and leave its files as they are; return its path."""
@@ -251,16 +252,28 @@ class Journals:
         journal.cool()
         return journal.path
 
-    def _retire(self, journal: Journal) -> None:
+    def _retire(self, journal: Journal) -> asyncio.Future[None]:
         """Make a spare of a file that is not needed if there are not enough, else delete it."""
-        journal.cool()
-        kept = sum(size for _, size in self.spares)
+        spare = self._spare_of(journal)
+        size = journal.capacity if spare else 0
+        future = self.env.offload.submit("files", retire, self.env.fs, journal, spare)
+        self._retiring_bytes += size
+
+        def retired(_: object) -> None:
+            self._retiring_bytes -= size
+            failed = future.cancelled() or future.exception() is not None
+            if spare and not failed:
+                self.spares.append((spare, size))
+
+        future.add_done_callback(retired)
+        return future
+
+    def _spare_of(self, journal: Journal) -> str:
+        """Return the path as a spare of a file that is not needed; empty: there are enough."""
+        kept = sum(size for _, size in self.spares) + self._retiring_bytes
         if journal.capacity >= self.journal_bytes and kept + journal.capacity <= self.recycle_bytes:
-            spare = os.path.join(self.folder, f"{SPARE_PREFIX}{journal.number:010d}")
-            self.env.fs.rename(journal.path, spare)
-            self.spares.append((spare, journal.capacity))
-        else:
-            self.env.fs.remove(journal.path)
+            return os.path.join(self.folder, f"{SPARE_PREFIX}{journal.number:010d}")
+        return ""
 
     def discard(self, journals: Iterable[Journal]) -> None:
         """Make spares of files without valid content, durably. Blocks."""
@@ -272,16 +285,16 @@ class Journals:
             self.spares.append((spare, journal.capacity))
         self.env.fs.sync_dir(self.folder)
 
-    def drop_spares(self) -> None:
+    async def drop_spares(self) -> None:
         """Delete the spares: the disk is full."""
         while self.spares:
             path, _ = self.spares.pop()
-            self.env.fs.remove(path)
+            await self.env.offload.submit("files", self.env.fs.remove, path)
 
     def close(self) -> None:
         """Close all handles. A journal that was only prepared becomes a spare again."""
         for journal in self.ready:
-            self._retire(journal)
+            retire(self.env.fs, journal, self._spare_of(journal))
         self.ready.clear()
         for journal in self.by_number.values():
             journal.cool()
@@ -304,3 +317,14 @@ def make_journal(
         file.close()
         raise
     return journal
+
+
+def retire(fs: FileSystem, journal: Journal, spare: str) -> None:
+    """Close a journal, delete its index file, and rename it to `spare`; delete it if that is empty,
+    which takes tens of milliseconds. May block."""
+    journal.cool()
+    fs.remove(os.path.join(journal.folder, index_name(journal.number)))
+    if spare:
+        fs.rename(journal.path, spare)
+    else:
+        fs.remove(journal.path)

@@ -140,7 +140,7 @@ class Retention:
                 if journal.number in self._damaged:
                     await self._set_aside(journal)
                 else:
-                    journals.remove(journal)
+                    await journals.remove(journal)
                     logger.info("recycled journal %d", journal.number)
 
     async def _set_aside(self, journal: Journal) -> None:

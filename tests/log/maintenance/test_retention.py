@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.read_plan import HotRead
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from tests.kit.env import EPOCH_MS, SettableClock
-from tests.kit.log.logs import FOLDER, World, batch, read_all
+from tests.kit.log.logs import FOLDER, World, batch, offload, read_all
 from tests.kit.waiting import settle
 
 HOUR_MS = 3_600_000
@@ -170,6 +171,27 @@ async def test_number_of_spare_journals_is_bounded() -> None:
     assert len(world.log.journals.spares) == 2
     names = world.fs.listdir(f"{FOLDER}/journals")
     assert sum(name.startswith("spare-") for name in names) == 2
+
+
+async def test_files_of_dead_journals_are_released_in_thread() -> None:
+    """Freeing the blocks of one takes tens of milliseconds, in which nothing would be served."""
+    world, partition = await started()
+    world.log.journals.recycle_bytes = 4096
+    await append(world, partition, 12, EPOCH_MS)
+    await partition.delete_records(12)
+    await world.log.checkpoint()
+    before = world.fs.listdir(f"{FOLDER}/journals")
+    offload(world).hold("files")
+    reclaiming = asyncio.ensure_future(world.log.retention.reclaim())
+    await settle()
+    assert world.fs.listdir(f"{FOLDER}/journals") == before
+    assert not reclaiming.done()
+    assert not world.log.journals.spares
+    offload(world).release("files")
+    await reclaiming
+    assert oldest(world) > 1
+    assert len(world.log.journals.spares) == 1
+    assert len(world.fs.listdir(f"{FOLDER}/journals")) < len(before)
 
 
 def topics_in_journals(world: World) -> dict[str, list[str]]:
