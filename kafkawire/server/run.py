@@ -86,9 +86,13 @@ class Server:
         return server
 
     async def _prepare(self) -> None:
-        """Import the modules of the first requests in the background, to keep the start short."""
-        await self.broker.env.offload.submit("files", keep_freed_memory)
-        await self.broker.env.offload.submit("files", load_hot, self.host.apis)
+        """Import what is needed soon in the background, to keep the start short: later, an import
+        of tens of milliseconds would compete with requests for the interpreter lock."""
+        offload = self.broker.env.offload
+        await offload.submit("files", keep_freed_memory)
+        await offload.submit("files", load_hot, self.host.apis)
+        if self.broker.manifest is not None:
+            await self.broker.manifest.prepare()
 
     async def _open_logins(self, options: ServeOptions) -> None:
         """Prepare log-ins if a listener has SASL. Raises AddressError for settings that do not

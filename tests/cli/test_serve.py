@@ -79,6 +79,27 @@ def test_serve_imports_neither_tables_nor_messages() -> None:
 
 
 @pytest.mark.slow
+def test_modules_loaded_before_first_change_of_manifest(tmp_path: Path) -> None:
+    """Their import during traffic would compete with requests for the interpreter lock."""
+    code = (
+        "import os, sys; import kafkawire.cli.main, kafkawire.server.run as run\n"
+        "from kafkawire.log.manifest import service\n"
+        "service.LINGER_S = 3600.0\n"
+        "prepare = run.Server._prepare\n"
+        "async def tell(server):\n"
+        "    await prepare(server)\n"
+        "    print(*sorted(sys.modules), flush=True)\n"
+        "    os._exit(0)\n"
+        "run.Server._prepare = tell\n"
+        "sys.argv[1:] = ['serve', '--listen', '127.0.0.1:0', '--data', sys.argv[1]]\n"
+        "kafkawire.cli.main.main()"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "data")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    assert "kafkawire.log.manifest.maintenance" in done.stdout.split()
+
+
+@pytest.mark.slow
 def test_modules_loaded_when_serve_listens(tmp_path: Path) -> None:
     """Neither handlers nor their messages nor groups: these are imported with the first request or
     once the broker listens, whichever is sooner. Of SQLAlchemy no more than its Core."""

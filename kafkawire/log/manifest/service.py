@@ -22,6 +22,7 @@ import os.path
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from importlib import import_module
+from types import ModuleType
 from typing import Protocol
 
 from kafkawire.log.io.ports import Env
@@ -175,12 +176,17 @@ class LocalManifest:
 
     # -- when they are written
 
+    async def prepare(self) -> ModuleType:
+        """Import the module that writes the manifest, in a thread: it takes 35 ms, which would
+        delay requests if it were done at the first change."""
+        return await self.env.offload.submit(
+            "files", import_module, "kafkawire.log.manifest.maintenance"
+        )
+
     async def _run(self, facts: tuple[int, int], rows: list[SegmentRow]) -> None:
         """Take `facts` and `rows` of the metadata with which the log was opened."""
         await self.env.sleep(LINGER_S)
-        module = await self.env.offload.submit(
-            "files", import_module, "kafkawire.log.manifest.maintenance"
-        )
+        module = await self.prepare()
         self.maintained = maintained = module.MaintainedManifest(self, facts, rows)
         del rows
         while True:
