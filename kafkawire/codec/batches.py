@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
+from typing import Final
 
 import crc32c
 
@@ -34,25 +35,25 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.codec.varint import put_varint, read_varint, read_varlong
 
-HEAD = Struct(">qiibIhiqqqhii")
-HEAD_BYTES = 61
-PREFIX_BYTES = 12  # base offset and length, which `length` does not count
-CRC_FROM = 21
-MAGIC = 2
+HEAD: Final = Struct(">qiibIhiqqqhii")
+HEAD_BYTES: Final = 61
+PREFIX_BYTES: Final = 12  # base offset and length, which `length` does not count
+CRC_FROM: Final = 21
+MAGIC: Final = 2
 
 BASE_OFFSET_AT, LENGTH_AT, LEADER_EPOCH_AT, MAGIC_AT, CRC_AT = 0, 8, 12, 16, 17
 ATTRIBUTES_AT, LAST_DELTA_AT, BASE_TIMESTAMP_AT, MAX_TIMESTAMP_AT = 21, 23, 27, 35
 PRODUCER_ID_AT, PRODUCER_EPOCH_AT, BASE_SEQUENCE_AT, COUNT_AT = 43, 51, 53, 57
 
-CODEC_MASK = 0x07
-LOG_APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
 DELETE_HORIZON = 0x40
 
-NO_TIMESTAMP = -1
+NO_TIMESTAMP: Final = -1
 LAST_DELTA_MAX = (1 << 31) - 1
-RECORD_BYTES_MIN = 7  # seven fields of at least one byte
+RECORD_BYTES_MIN: Final = 7  # seven fields of at least one byte
 
 _UNPACKED_BYTES_MIN = 64 * 1024 * 1024
 _CRC = Struct(">I")

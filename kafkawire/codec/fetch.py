@@ -13,14 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from struct import Struct, error, pack
+from typing import Final
 
 from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.produce import ManyItems, Topic, skip_tags
 from kafkawire.codec.types import Part
 from kafkawire.codec.varint import put_uvarint, read_uvarint
 
-FLEXIBLE_FROM = 12  # as the declaration says, which is above this package: a test compares
-TOPIC_IDS_FROM = 13
+FLEXIBLE_FROM: Final = 12  # as the declaration says, which is above this package: a test compares
+TOPIC_IDS_FROM: Final = 13
 
 
 MAX_ITEMS = 256
@@ -65,8 +66,8 @@ class FetchResult:
     """(producer ID, first offset) of the aborted transactions that touch the records."""
 
 
-_SHORT = Struct(">h")
-_INT = Struct(">i")
+_SHORT: Final = Struct(">h")
+_INT: Final = Struct(">i")
 _HEAD_V4 = Struct(">iiiib")  # replica, max wait, min bytes, max bytes, isolation
 _HEAD_V7 = Struct(">iiiibii")  # ... session id, session epoch
 _HEAD_V15 = Struct(">iiibii")  # the replica went into a tag
@@ -218,11 +219,11 @@ _RESULT_V4 = Struct(">ihqqii")
 _RESULT_V5 = Struct(">ihqqqii")
 _RESULT_V11 = Struct(">ihqqqiii")
 _RESULT_V12 = Struct(">ihqqqBi")  # aborted, preferred; the length follows as a varint
-_ENDS = Struct(">ihqq")  # index, error, high watermark, last stable
-_LONG = Struct(">q")
-_ABORTED_BYTES = 16  # producer id, first offset
-_EPOCH_END = Struct(">iqB")
-_THROTTLE = bytes(4)
+_ENDS: Final = Struct(">ihqq")  # index, error, high watermark, last stable
+_LONG: Final = Struct(">q")
+_ABORTED_BYTES: Final = 16  # producer id, first offset
+_EPOCH_END: Final = Struct(">iqB")
+_THROTTLE: Final = bytes(4)
 
 
 def write_response(

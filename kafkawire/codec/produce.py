@@ -11,6 +11,7 @@ Sources: ProduceRequest.json, ProduceResponse.json (v3-13); KIP-467 (record erro
 from __future__ import annotations
 
 from struct import Struct, error
+from typing import Final
 
 from kafkawire.codec.batches import HEAD_BYTES, MAGIC, TRANSACTIONAL
 from kafkawire.codec.compile import DecodeError
@@ -20,8 +21,8 @@ from kafkawire.codec.varint import put_uvarint, read_uvarint
 Topic = str | bytes
 """A name up to v12, a 16-byte topic id from v13 (KIP-516)."""
 
-FLEXIBLE_FROM = 9  # as the declaration says, which is above this package: a test compares
-TOPIC_IDS_FROM = 13
+FLEXIBLE_FROM: Final = 9  # as the declaration says, which is above this package: a test compares
+TOPIC_IDS_FROM: Final = 13
 
 
 ProduceItem = tuple[Topic, int, int, int]
@@ -48,11 +49,13 @@ class ManyItems(Exception):
     declaration."""
 
 
-_FIXED = Struct(">hhii")  # transactional id length, acks, timeout, topics (when the id is null)
-_ACKS = Struct(">hi")
-_SHORT = Struct(">h")
-_INT = Struct(">i")
-_PARTITION = Struct(">ii")  # index, records length
+_FIXED: Final = Struct(
+    ">hhii"
+)  # transactional id length, acks, timeout, topics (when the id is null)
+_ACKS: Final = Struct(">hi")
+_SHORT: Final = Struct(">h")
+_INT: Final = Struct(">i")
+_PARTITION: Final = Struct(">ii")  # index, records length
 
 
 def read_request(
@@ -217,8 +220,8 @@ def skip_tags(buf: memoryview, pos: int, end: int) -> int:
 _RESULT_V3 = Struct(">ihqq")
 _RESULT_V5 = Struct(">ihqqq")
 _RESULT_V8 = Struct(">ihqqqih")
-_RESULT_FLEXIBLE = Struct(">ihqqqBBB")  # no record errors, no message, no tags
-_THROTTLE = bytes(4)
+_RESULT_FLEXIBLE: Final = Struct(">ihqqqBBB")  # no record errors, no message, no tags
+_THROTTLE: Final = bytes(4)
 
 
 def write_response(results: list[ProduceResult], version: int) -> bytes:

@@ -14,7 +14,7 @@ Not here: producer sequences (`kafkawire.log.partition.producers`), when to walk
 
 from collections.abc import Generator, Sequence
 from struct import Struct
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from crc32c import crc32c
 
@@ -64,15 +64,15 @@ _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 # many empty records would cause a response of hundreds of megabytes.
 _RECORD_ERRORS_MAX = 1000
 
-_SHORT_BYTES_MAX = 126
+_SHORT_BYTES_MAX: Final = 126
 """A batch of one record up to this size has its length in one byte, if it is as short as can be."""
-_LONG_BYTES_MAX = HEAD_BYTES + 2 + (1 << 13) - 1
+_LONG_BYTES_MAX: Final = HEAD_BYTES + 2 + (1 << 13) - 1
 """... and up to this in two."""
 # One call for all checks of a batch of one small record.
-_unpack_short = Struct(HEAD.format + "BxHBB").unpack_from
-_unpack_long = Struct(HEAD.format + "HxHBB").unpack_from
-_LEAD_BYTES = HEAD_BYTES + RECORD_BYTES_MIN
-_REFUSED = LOG_APPEND_TIME | CONTROL
+_unpack_short: Final = Struct(HEAD.format + "BxHBB").unpack_from
+_unpack_long: Final = Struct(HEAD.format + "HxHBB").unpack_from
+_LEAD_BYTES: Final = HEAD_BYTES + RECORD_BYTES_MIN
+_REFUSED: Final = LOG_APPEND_TIME | CONTROL
 
 
 class LongBatch(Exception):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kafkawire.codec.produce import Topic
 from kafkawire.codec.types import Part
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from kafkawire.broker.answer_memory import AnswerMemory
     from kafkawire.broker.broker import Broker
 
-_HEAD = Struct(">ii")  # frame length, correlation id
-_HEAD_TAGS = Struct(">iiB")  # ... and the empty tag section of response header v1
+_HEAD: Final = Struct(">ii")  # frame length, correlation id
+_HEAD_TAGS: Final = Struct(">iiB")  # ... and the empty tag section of response header v1
 
 
 def frame(correlation_id: int, body: bytes, flexible: bool) -> bytes:
@@ -32,7 +32,7 @@ def frame(correlation_id: int, body: bytes, flexible: bool) -> bytes:
     return _HEAD.pack(len(body) + 4, correlation_id) + body
 
 
-SMALL_ANSWER_BYTES = 1 << 10
+SMALL_ANSWER_BYTES: Final = 1 << 10
 """Responses up to this size are not counted: a connection has at most 256 unread ones."""
 
 
@@ -43,7 +43,7 @@ class Pinned(Protocol):
     def unpin(self) -> None: ...
 
 
-MAX_REPEATED = 64
+MAX_REPEATED: Final = 64
 """Maximum number of requests that one `Repeating.start` takes: the connection checks its limits
 between two calls."""
 

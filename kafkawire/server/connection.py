@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice, takewhile
 from struct import Struct
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.produce import skip_tags
@@ -33,34 +33,42 @@ from kafkawire.server.receiving import Receiver
 if TYPE_CHECKING:
     from kafkawire.broker.answer_memory import AnswerMemory
     from kafkawire.handlers.table import Api
+    from kafkawire.log.io.watchdog import Watchdog
 
-HELD, DRAINING, BUSY, FULL, CLOSED, STOPPING = 1, 2, 4, 8, 16, 32
+HELD: Final = 1
+DRAINING: Final = 2
+BUSY: Final = 4
+FULL: Final = 8
+CLOSED: Final = 16
+STOPPING: Final = 32
 """Reasons why no request may start, as bits of `Connection.waits`: a request could not start; the
 client has not read its responses; a cold request is being served; too many bytes in flight; the
 socket is closed; the broker is stopping."""
 
-WAITING_MAX = 256
+WAITING_MAX: Final = 256
 """Maximum number of unanswered requests of one connection; Kafka's clients pipeline 5 by
 default."""
 
-MAX_STARTED = 256
+MAX_STARTED: Final = 256
 """Requests of one connection started at once: two milliseconds. Further ones wait for the next
 event-loop iteration."""
 
-FILE_BYTES_AT_ONCE = 2 << 20
+FILE_BYTES_AT_ONCE: Final = 2 << 20
 """Bytes of files that one connection sends in an event-loop iteration: half a millisecond."""
 
-OTHER_FRAME_BYTES_MAX = 16 << 20
+OTHER_FRAME_BYTES_MAX: Final = 16 << 20
 """Maximum size of a request other than Produce: lists of small items take 30 times their bytes as
 objects. Kafka's largest are assignments and offsets of huge groups, a few MiB."""
 
-PRODUCE, FETCH, HEARTBEAT = 0, 1, 12
-SAMPLED = frozenset({PRODUCE, FETCH, HEARTBEAT})
+PRODUCE: Final = 0
+FETCH: Final = 1
+HEARTBEAT: Final = 12
+SAMPLED: Final = frozenset({PRODUCE, FETCH, HEARTBEAT})
 """APIs with hot handlers: measuring each request would cost a hundredth of it."""
 
-_LENGTH = Struct(">i")
-_HEAD = Struct(">ihhih")  # frame size, API key, version, correlation id, client id's length
-_HEAD_BYTES = 14
+_LENGTH: Final = Struct(">i")
+_HEAD: Final = Struct(">ihhih")  # frame size, API key, version, correlation id, client id's length
+_HEAD_BYTES: Final = 14
 
 
 class ConnectionHost(ReceivingHost, Protocol):
@@ -87,7 +95,7 @@ class ConnectionHost(ReceivingHost, Protocol):
     def call_soon(self, fn: Callable[[], None], /) -> object: ...
 
 
-class Connection(Receiver):
+class Connection(Receiver[ConnectionHost]):
     """The state of one connection. `closed` once the socket is closed."""
 
     __slots__ = (
@@ -96,8 +104,6 @@ class Connection(Receiver):
         "principal", "repeat", "repeat_candidate", "sampled", "sampled_at", "sampled_key",
         "sampled_tick", "sending_since", "sends_files", "serving", "unsent",
     )  # fmt: skip
-
-    host: ConnectionHost
 
     def __init__(self, host: ConnectionHost, wire: Wire, client_host: str, listener: str) -> None:
         super().__init__(host, wire)
@@ -434,6 +440,30 @@ class Connection(Receiver):
         self.exchanges.clear()
         self._unpin()
         self._drop_kept()
+
+
+class MeasuredReads:
+    """Passes received bytes to a connection and measures the time it takes for them; tasks that it
+    starts are measured separately. The latency of hot requests is sampled with the same clock
+    readings. `last_request` describes the request that was too slow."""
+
+    __slots__ = ("_connection", "_last_request", "_watchdog")
+
+    def __init__(
+        self, connection: Connection, watchdog: Watchdog, last_request: Callable[[], str]
+    ) -> None:
+        self._connection = connection
+        self._watchdog = watchdog
+        self._last_request = last_request
+
+    def received(self, count: int) -> None:
+        """`count` bytes were received into the result of `get_buffer`. Hot."""
+        connection, watchdog = self._connection, self._watchdog
+        begun = watchdog.begin()
+        connection.received(count)
+        now = watchdog.end(begun, self._last_request)
+        if connection.sampled_tick != connection.tick:
+            connection.sample(begun, now)
 
 
 def _in_memory(part: Part) -> bool:

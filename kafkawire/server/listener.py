@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from kafkawire.codec.types import Buffer
 from kafkawire.log.io.file_span import FileSpan
-from kafkawire.server.connection import Connection
+from kafkawire.server.connection import Connection, MeasuredReads
 from kafkawire.server.file_sender import FileSender
 
 if TYPE_CHECKING:
@@ -58,10 +58,13 @@ class ClientProtocol(asyncio.BufferedProtocol):
         """`logins`: those of a listener with SASL."""
         self.host = host
         self.connection = _connection(host, self, listener, logins)
+        received = self.connection.received
+        if host.watchdog is not None:
+            received = MeasuredReads(self.connection, host.watchdog, self._last_request).received
         # Bound once, because they run for each read.
         for name, method in (
             ("get_buffer", self.connection.get_buffer),
-            ("buffer_updated", self._received if host.watchdog else self.connection.received),
+            ("buffer_updated", received),
             ("pause_writing", self.connection.pause_writing),
             ("resume_writing", self.connection.resume_writing),
         ):
@@ -99,17 +102,8 @@ class ClientProtocol(asyncio.BufferedProtocol):
         """Close the connection when the client has closed its side, as in Kafka."""
         return False
 
-    def _received(self, count: int) -> None:
-        """Measure the time the connection takes for the bytes; tasks it starts are measured
-        separately. The latency of hot requests is sampled with the same clock readings."""
-        watchdog = self.host.watchdog
-        assert watchdog is not None
-        connection = self.connection
-        begun = watchdog.begin()
-        connection.received(count)
-        now = watchdog.end(begun, lambda: self.host.last_request(connection))
-        if connection.sampled_tick != connection.tick:
-            connection.sample(begun, now)
+    def _last_request(self) -> str:
+        return self.host.last_request(self.connection)
 
     def pause_reading(self) -> None:
         """Stop reading; the kernel buffers the client's data."""

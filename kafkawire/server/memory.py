@@ -13,17 +13,18 @@ copied. Pure: no sockets. Used by `server.connection`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 ARENA_BYTES = 1 << 20
 """Small requests of a few event-loop iterations; a larger arena would exceed the processor's
 cache."""
 
-MANY_BYTES = 1 << 15
+MANY_BYTES: Final = 1 << 15
 """Bytes in use in the arena from which on there may be many small requests."""
 
-READ_BYTES = 1 << 18
+READ_BYTES: Final = 1 << 18
 """Maximum bytes of one socket read: the kernel's usual receive buffer."""
-SHORT_READ_BYTES = 1 << 14
+SHORT_READ_BYTES: Final = 1 << 14
 """The same while others wait for memory, because data of an incomplete request must be kept."""
 
 SMALLEST_BLOCK_BYTES = 1 << 10

@@ -7,7 +7,7 @@ its own, which grows with the received bytes. The base of `server.connection`, w
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from kafkawire.server.memory import (
     MANY_BYTES,
@@ -16,18 +16,21 @@ from kafkawire.server.memory import (
     SHORT_READ_BYTES,
     Block,
 )
+from kafkawire.server.ports import ReceivingHost
 
 if TYPE_CHECKING:
     from kafkawire.codec.types import Part
-    from kafkawire.server.ports import ReceivingHost, Wire
+    from kafkawire.server.ports import Wire
 
 KEPT_BYTES_MAX = 1 << 16
 """Maximum bytes kept of a client that must wait; beyond it its socket is not read."""
 
-_LENGTH = Struct(">i")
+_LENGTH: Final = Struct(">i")
+
+HostT = TypeVar("HostT", bound=ReceivingHost)
 
 
-class Receiver:
+class Receiver(Generic[HostT]):
     """The receiving part of a connection. `waits`: why no request may start, 0 if one may."""
 
     __slots__ = (
@@ -35,7 +38,7 @@ class Receiver:
         "start_at", "tick", "waits", "wants_memory", "wire",
     )  # fmt: skip
 
-    def __init__(self, host: ReceivingHost, wire: Wire) -> None:
+    def __init__(self, host: HostT, wire: Wire) -> None:
         self.host = host
         self.memory = host.memory
         self.wire = wire

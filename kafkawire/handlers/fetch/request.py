@@ -7,7 +7,7 @@ from asyncio import TimerHandle, gather
 from collections.abc import Callable, Sequence
 from itertools import islice
 from operator import lt
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.control import Aborted
@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 
 Plans = list[tuple["FetchResult", "Plan"]]
 
-READ_COMMITTED = 1
+READ_COMMITTED: Final = 1
 """The isolation level of a reader that leaves out the records of aborted transactions."""
 
-JOIN_VIEWS_FROM = 64
+JOIN_VIEWS_FROM: Final = 64
 """From this number of views of one partition on, copying them into one buffer is faster than
 passing each to the kernel: small batches of many producers are scattered."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.broker.partitions import NotLoaded
@@ -27,7 +27,7 @@ from kafkawire.codec.produce import (
 )
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
-from kafkawire.handlers.produce.pending import Item, Waiting, failed, refused
+from kafkawire.handlers.produce.pending import Item, Portion, refused
 from kafkawire.handlers.slices import decoded, encoded, released
 from kafkawire.log.io.slices import emptied
 from kafkawire.messages.produce import (
@@ -47,28 +47,6 @@ logger = logging.getLogger(__name__)
 
 MAX_AT_ONCE = 32
 """Batches of a portion: half a millisecond, and as much when their write batch is written."""
-
-
-class Portion(Waiting):
-    """Batches of one request in one write batch."""
-
-    __slots__ = ("reported", "results")
-
-    def __init__(
-        self, whole: Exchange, acks: int, reported: Callable[[], None], *, first: bool
-    ) -> None:
-        super().__init__(whole.peer, whole.version, whole.correlation_id, whole.flexible)
-        self.acks = acks
-        self.size_bytes = 0
-        self.reported = reported
-        self.more = 0 if first else -1  # the portions of a request count as one
-        self.results: list[ProduceResult] = []
-
-    def respond(self, failure: BaseException | None) -> None:
-        """Build the response; a failure replaces each success."""
-        if failure is not None:
-            self.results = [failed(result, failure) for result in self.results]
-        self.reported()
 
 
 class LongProduce:
@@ -193,8 +171,7 @@ class LongProduce:
         try:
             if refusal is not None:
                 raise refusal
-            portion.results.append(self._produce.append(portion, item, self._guard(item)))
-            portion.size_bytes += len(item.batch or b"")
+            portion.queued(item, self._produce.append(portion, item, self._guard(item)))
         except NotLoaded:
             busy = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # unloaded meanwhile: clients retry
             portion.results.append((item.topic, item.partition, *refused(busy)))
@@ -222,8 +199,7 @@ class LongProduce:
         try:
             partition = produce.table.find(item.topic, item.partition)
             seen = await produce.long_batches.inspect(partition, item.batch, produce.now_ms())
-            portion.results.append(produce.append(portion, item, self._guard(item), seen))
-            portion.size_bytes += len(item.batch)
+            portion.queued(item, produce.append(portion, item, self._guard(item), seen))
         except Exception as failure:
             self._refuse(portion, item, failure)
 
@@ -239,8 +215,7 @@ class LongProduce:
     def add(self, results: list[ProduceResult], size_bytes: int) -> None:
         """Add a portion whose batches are queued."""
         portion = self._portion()
-        portion.results = results
-        portion.size_bytes = size_bytes
+        portion.queued_before(results, size_bytes)
         self._send(portion)
 
     def _send(self, portion: Portion) -> None:

@@ -8,6 +8,7 @@ memory. One callback of the log serves all its requests, and each connection sen
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkawire.codec.counts import Counts
@@ -74,6 +75,39 @@ class ProduceExchange(Waiting):
             self.peer.answers.hold(len(body))
             self.pins = HeldAnswerMemory(self.peer, len(body))
         self.parts = [frame(self.correlation_id, body, self.flexible)]
+
+
+class Portion(Waiting):
+    """Batches of one long request in one write batch, see `handlers.produce.long`. Here, because
+    compiled classes have no bases or subclasses that are not."""
+
+    __slots__ = ("reported", "results")
+
+    def __init__(
+        self, whole: Exchange, acks: int, reported: Callable[[], None], *, first: bool
+    ) -> None:
+        super().__init__(whole.peer, whole.version, whole.correlation_id, whole.flexible)
+        self.acks = acks
+        self.size_bytes = 0
+        self.reported = reported
+        self.more = 0 if first else -1  # the portions of a request count as one
+        self.results: list[ProduceResult] = []
+
+    def queued(self, item: Item, result: ProduceResult) -> None:
+        """Add a batch that is queued on the log."""
+        self.results.append(result)
+        self.size_bytes += len(item.batch or b"")
+
+    def queued_before(self, results: list[ProduceResult], size_bytes: int) -> None:
+        """Begin with batches that were queued before it was known that the request is long."""
+        self.results = results
+        self.size_bytes = size_bytes
+
+    def respond(self, failure: BaseException | None) -> None:
+        """Build the response; a failure replaces each success."""
+        if failure is not None:
+            self.results = [failed(result, failure) for result in self.results]
+        self.reported()
 
 
 class PendingProduces:

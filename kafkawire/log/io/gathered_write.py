@@ -6,12 +6,13 @@ It is one call of pwritev if that takes all of them, else several.
 from __future__ import annotations
 
 import errno
+from typing import Final
 
 from kafkawire.log.io.ports import Buffer, File
 
-MAX_IOV = 1000
+MAX_IOV: Final = 1000
 """Buffers per pwritev: Linux takes 1024 (IOV_MAX)."""
-MAX_WRITE_BYTES = 1 << 30
+MAX_WRITE_BYTES: Final = 1 << 30
 """Bytes per pwritev: Linux takes 2 GiB less a page and writes less if asked for more."""
 
 

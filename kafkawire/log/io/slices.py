@@ -20,11 +20,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-MAX_STRETCH_S = 0.005
+MAX_STRETCH_S: Final = 0.005
 """The longest CPU time that a request may use on the event loop without a pause. The watchdog
 reports longer ones, and tests/broker/test_event_loop_time.py checks every API against it."""
 

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+from typing import Any, Final
 
 from kafkawire.codec.counts import Histogram
 from kafkawire.log.io.slices import MAX_STRETCH_S
 
 logger = logging.getLogger(__name__)
 
-MARK_S = 0.001
+MARK_S: Final = 0.001
 LOG_INTERVAL_S = 1.0
 LONG_STRETCHES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Bounds of the histogram of stretches over MAX_STRETCH_S, from twice the limit to what a user

@@ -10,11 +10,12 @@ from __future__ import annotations
 import errno
 import os.path
 from collections.abc import Sequence
+from typing import Final
 
 from kafkawire.log.io.ports import File, FileSystem
 
-POSITION_BITS = 32
-POSITION_MASK = (1 << POSITION_BITS) - 1
+POSITION_BITS: Final = 32
+POSITION_MASK: Final = (1 << POSITION_BITS) - 1
 """A log position is journal number << 32 | position, so a journal stays under 4 GiB."""
 
 
@@ -154,9 +155,10 @@ class Pins:
 
     def release(self) -> None:
         """Release all journals. A second call does nothing."""
+        self()
+
+    def __call__(self) -> None:
         for journal in self.journals:
             journal.pins -= 1
             assert journal.pins >= 0, "a journal was released more often than pinned"
         self.journals.clear()
-
-    __call__ = release

@@ -42,28 +42,28 @@ import re
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
-from typing import Any
+from typing import Any, Final
 
 from crc32c import crc32c
 
 from kafkawire.log.io.ports import Buffer, LogError
 
 VERSION = 1
-HEADER_BYTES = 64
-HEAD_BYTES = 48
-BATCH_PREFIX_BYTES = 21
+HEADER_BYTES: Final = 64
+HEAD_BYTES: Final = 48
+BATCH_PREFIX_BYTES: Final = 21
 """Bytes at the start of a batch that its own CRC does not cover (Kafka:
 DefaultRecordBatch.CRC_OFFSET + 4)."""
 BATCH_LENGTH_AT = 8
 BATCH_LENGTH_OVERHEAD = 12
 BATCH_HEAD_BYTES = 61
 
-MAX_FRAME_PAYLOAD = 1 << 20
+MAX_FRAME_PAYLOAD: Final = 1 << 20
 """Batches share a frame up to this size: an index entry then never covers more than a Fetch usually
 requests, so no reader has to skip more than that. One batch may be larger."""
 
-KIND_BATCH = 1
-KIND_NAMING = 2
+KIND_BATCH: Final = 1
+KIND_NAMING: Final = 2
 KIND_TOPIC_CREATED = 3
 KIND_CONFIGS = 4
 KIND_TOPIC_DELETED = 5
@@ -79,21 +79,21 @@ KIND_NAMES = {
     KIND_ROLL: "roll",
 }
 
-MAGIC = b"\xf5KW\x01"
+MAGIC: Final = b"\xf5KW\x01"
 """Not valid UTF-8 and rare in data, so that the search for the next frame has few false matches."""
 HEADER_MAGIC = b"KWJOURN\0"
 
 _HEADER = Struct(">8sIIqqqq")
-pack_front = Struct(">4sI").pack
+pack_front: Final = Struct(">4sI").pack
 """Bytes 0-7 of a frame: magic, checksum."""
-pack_body = Struct(">IHHqqqq").pack
+pack_body: Final = Struct(">IHHqqqq").pack
 """Bytes 8-47: payload length, kind, batch count, log position, run, partition number, committed log
 position."""
 _HEAD = Struct(">4sIIHHqqqq")
 _BATCH_LENGTH = Struct(">i")
 _NAMING = Struct(">16siiqqH")
 
-PADDING = tuple(bytes(n) for n in range(8))
+PADDING: Final = tuple(bytes(n) for n in range(8))
 
 
 class JournalFormatError(LogError):

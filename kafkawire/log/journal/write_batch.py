@@ -9,7 +9,7 @@ and applies.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Callback = Callable[[BaseException | None], None]
 
-MAX_NAMING_BYTES = HEAD_BYTES + 48 + 256
+MAX_NAMING_BYTES: Final = HEAD_BYTES + 48 + 256
 """A naming frame: head, fixed fields, a topic name of at most 249 bytes, padding."""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkawire.codec.batches import CODEC_MASK, TRANSACTIONAL, stamp
 from kafkawire.codec.configs.settings import TopicConfig
@@ -43,16 +43,16 @@ __all__ = ["Appended", "Partition", "Plan"]
 
 logger = logging.getLogger(__name__)
 
-MAX_WALKED_RECORDS = 8
+MAX_WALKED_RECORDS: Final = 8
 """Batches up to this many records are always checked record by record: that costs less than the
 rest of a Produce, and clients that build batches wrongly are detected at once."""
-NO_BOUND_MS = (1 << 63) - 1
-AFTER_MAX_DEFAULT_MS = 3_600_000
+NO_BOUND_MS: Final = (1 << 63) - 1
+AFTER_MAX_DEFAULT_MS: Final = 3_600_000
 """Default of message.timestamp.after.max.ms: checked on the batch head alone."""
 
 _PATCH = Struct(">qii")
-_patch = _PATCH.pack_into
-_OVERHEAD = 12
+_patch: Final = _PATCH.pack_into
+_OVERHEAD: Final = 12
 
 
 class Appended(NamedTuple):

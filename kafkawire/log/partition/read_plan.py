@@ -8,7 +8,7 @@ makes plans, kafkawire.log.partition.reader executes them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -16,63 +16,107 @@ from kafkawire.codec.batches import HEAD_BYTES, PREFIX_BYTES
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.log.io.ports import Buffer
+from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK, Journal, Pins
 from kafkawire.log.journal.index_columns import MAX_RUNS
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.partition.partition import Partition
 
-_HEAD = Struct(">qi11xi")
+_HEAD: Final = Struct(">qi11xi")
 """Base offset, length and last offset delta at the start of a record batch."""
 assert _HEAD.size <= HEAD_BYTES
 
 
-@dataclass(slots=True, eq=False)
 class HotRead:
     """Whole batches of one partition from `offset` on, below `end`, in mapped journals:
     CommitLog.views may be used.
 
     `runs` are (log position, length) in offset order, `size_bytes` their sum. With `first` the
-    first batch is taken whatever its size (KIP-74). Frozen for the type checker only: a frozen
-    dataclass takes three times as long to make, and one is made for each partition of a Fetch.
+    first batch is taken whatever its size (KIP-74). A dataclass, frozen for the type checker only,
+    cannot be compiled; one that is really frozen takes three times as long to make, and one is made
+    for each partition of a Fetch.
     """
 
-    partition: Final[Partition]
-    offset: Final[int]
-    max_bytes: Final[int]
-    end: Final[int]
-    first: Final[bool]
-    size_bytes: Final[int]
-    runs: Final[list[tuple[int, int]]]
+    __slots__ = ("end", "first", "max_bytes", "offset", "partition", "runs", "size_bytes")
+
+    def __init__(
+        self,
+        partition: Partition,
+        offset: int,
+        max_bytes: int,
+        end: int,
+        first: bool,
+        size_bytes: int,
+        runs: list[tuple[int, int]],
+    ) -> None:
+        self.partition: Final = partition
+        self.offset: Final = offset
+        self.max_bytes: Final = max_bytes
+        self.end: Final = end
+        self.first: Final = first
+        self.size_bytes: Final = size_bytes
+        self.runs: Final = runs
 
 
-@dataclass(slots=True, eq=False)
 class JournalRead:
     """As HotRead, but in journals that are not mapped: CommitLog.read must be used, and may find
     fewer than `size_bytes`. `journal`: the number of a journal whose index is not in memory, in
     whose index file the runs are found; None: they are in `runs`."""
 
-    partition: Final[Partition]
-    offset: Final[int]
-    max_bytes: Final[int]
-    end: Final[int]
-    first: Final[bool]
-    size_bytes: Final[int]
-    runs: Final[list[tuple[int, int]]]
-    journal: Final[int | None]
+    __slots__ = (
+        "end",
+        "first",
+        "journal",
+        "max_bytes",
+        "offset",
+        "partition",
+        "runs",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        partition: Partition,
+        offset: int,
+        max_bytes: int,
+        end: int,
+        first: bool,
+        size_bytes: int,
+        runs: list[tuple[int, int]],
+        journal: int | None,
+    ) -> None:
+        self.partition: Final = partition
+        self.offset: Final = offset
+        self.max_bytes: Final = max_bytes
+        self.end: Final = end
+        self.first: Final = first
+        self.size_bytes: Final = size_bytes
+        self.runs: Final = runs
+        self.journal: Final = journal
 
 
-@dataclass(slots=True, eq=False)
 class SegmentRead:
     """Whole batches that begin in a segment: CommitLog.read must be used. `size_bytes` is an
     estimate."""
 
-    partition: Final[Partition]
-    offset: Final[int]
-    max_bytes: Final[int]
-    end: Final[int]
-    first: Final[bool]
-    size_bytes: Final[int]
+    __slots__ = ("end", "first", "max_bytes", "offset", "partition", "size_bytes")
+
+    def __init__(
+        self,
+        partition: Partition,
+        offset: int,
+        max_bytes: int,
+        end: int,
+        first: bool,
+        size_bytes: int,
+    ) -> None:
+        self.partition: Final = partition
+        self.offset: Final = offset
+        self.max_bytes: Final = max_bytes
+        self.end: Final = end
+        self.first: Final = first
+        self.size_bytes: Final = size_bytes
 
 
 Plan = HotRead | JournalRead | SegmentRead
@@ -168,6 +212,29 @@ def make_plan(partition: Partition, offset: int, max_bytes: int, end: int, first
     if row < 0 or offset >= index.base[row] + index.count[row]:
         raise damaged(partition, offset)
     return _plan_rows(partition, offset, max_bytes, end, first, row)
+
+
+def mapped_views(
+    journals: dict[int, Journal], plan: HotRead
+) -> tuple[list[memoryview], Callable[[], None]]:
+    """Return views of a hot plan's bytes, in order, and the function to call when they are no
+    longer needed. `journals` by number."""
+    pins = Pins()
+    views: list[memoryview] = []
+    number = -1
+    view = memoryview(b"")
+    for log_position, length in plan.runs:
+        if log_position >> POSITION_BITS != number:
+            number = log_position >> POSITION_BITS
+            journal = journals[number]
+            pins.add(journal)
+            assert journal.view is not None, "hot journals are mapped"
+            view = journal.view
+        position = log_position & POSITION_MASK
+        # A slice would be cut silently, and the response would announce more than it contains.
+        assert position + length <= len(view), "a row lies in its journal"
+        views.append(view[position : position + length])
+    return views, pins
 
 
 def aborted_in(plan: HotRead | JournalRead) -> list[Aborted]:

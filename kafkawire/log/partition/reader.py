@@ -30,6 +30,7 @@ from kafkawire.log.partition.read_plan import (
     SegmentRead,
     aborted_in,
     make_plan,
+    mapped_views,
     skip_before,
     whole_batches,
 )
@@ -122,22 +123,7 @@ class PartitionReader:
     def views(self, plan: HotRead) -> tuple[list[memoryview], Callable[[], None]]:
         """Return views of a hot plan's bytes, in order, and the function to call when they are no
         longer needed."""
-        pins = Pins()
-        views: list[memoryview] = []
-        number = -1
-        view = memoryview(b"")
-        for log_position, length in plan.runs:
-            if log_position >> POSITION_BITS != number:
-                number = log_position >> POSITION_BITS
-                journal = self._journals.by_number[number]
-                pins.add(journal)
-                assert journal.view is not None, "hot journals are mapped"
-                view = journal.view
-            position = log_position & POSITION_MASK
-            # A slice would be cut silently, and the response would announce more than it contains.
-            assert position + length <= len(view), "a row lies in its journal"
-            views.append(view[position : position + length])
-        return views, pins
+        return mapped_views(self._journals.by_number, plan)
 
     async def read_parts(
         self, plan: Plan, patience_s: float | None = None, aborted: list[Aborted] | None = None
