@@ -30,6 +30,7 @@ def documents() -> dict[Path, str]:
     """Path -> what it should contain."""
     return {
         ROOT / "docs" / "configs.md": configs(),
+        ROOT / "docs" / "access.md": access(),
         ROOT / "docs" / "apis.md": apis(),
         **{package / "README.md": package_page(package) for package in packages()},
         REGISTRY: registry(),
@@ -152,6 +153,36 @@ def apis() -> str:
     for row in ROWS:
         parts.append(f"## {APIS[row.key].name} {versions(row)}\n\n{words(row.module)}\n")
     return "\n".join(parts)
+
+
+def access() -> str:
+    """docs/access.md: what each API needs of its client's rights."""
+    from kafkawire.handlers.access import ACCESS, ApiAccess
+    from kafkawire.handlers.table import ROWS
+    from kafkawire.messages.registry import APIS
+
+    lines = [
+        "# Rights that each API needs",
+        "",
+        "Made from the table in `kafkawire/handlers/access.py` by `make docs`. Codes: 29",
+        "TOPIC_AUTHORIZATION_FAILED, 30 GROUP_AUTHORIZATION_FAILED, 31",
+        "CLUSTER_AUTHORIZATION_FAILED, 53 TRANSACTIONAL_ID_AUTHORIZATION_FAILED, 55",
+        "OPERATION_NOT_ATTEMPTED. An API that is not listed needs none. Nothing is checked without",
+        "an authorizer ([security.md](security.md)).",
+        "",
+        "| API | needs | without it |",
+        "|---|---|---|",
+    ]
+    codes = {"TOPIC": 29, "GROUP": 30, "CLUSTER": 31, "TRANSACTIONAL_ID": 53}
+    for row in ROWS:
+        needs = ACCESS.get(row.key, ApiAccess())
+        for need in needs.whole:
+            some = "one of: " if needs.any_of else ""
+            answer = f"{codes[need.resource.name]} for the whole request"
+            lines.append(f"| {row.key} {APIS[row.key].name} | {some}{need} | {answer} |")
+        for what, answer in needs.items:
+            lines.append(f"| {row.key} {APIS[row.key].name} | {what} | {answer} |")
+    return "\n".join(lines) + "\n"
 
 
 def words(module: str) -> str:

@@ -44,6 +44,7 @@ from kafkawire.metadata.pairing import StoredPairing
 from kafkawire.metadata.store import SqlStore
 from kafkawire.offsets.catalog.port import SegmentCatalog
 from kafkawire.offsets.storage.open import check_storage, open_storage
+from kafkawire.security.acls.security import Security
 from kafkawire.security.quotas.arithmetic import SampleWindow
 from kafkawire.security.quotas.service import Quotas
 
@@ -78,8 +79,10 @@ class Broker:
         log: Log,
         listeners: dict[str, Address],
         folder: str,
+        security: Security | None = None,
     ) -> None:
         self.env = env
+        self.security = Security() if security is None else security
         self.metadata = metadata
         self.storage = storage
         self.catalog = catalog
@@ -215,6 +218,7 @@ class Broker:
                 env.clock.now_ms,
                 lambda number: catalog.leader_of(number),
             )
+            security = await Security.open(env, metadata, config)
             store = await _open_tier(config, storage, catalog.cluster_id, folder)
         except BaseException:
             await metadata.close()
@@ -231,7 +235,9 @@ class Broker:
             if store is not None:
                 await store.close()
             raise
-        broker = cls(env, metadata, storage, catalog, config, dict(static), log, listeners, home)
+        broker = cls(
+            env, metadata, storage, catalog, config, dict(static), log, listeners, home, security
+        )
         try:
             if verify:
                 await check_segments(env, home, log.segments, metadata)
@@ -315,6 +321,7 @@ class Broker:
         await self.identity.close()  # while the folder is locked
         await self.log.close()
         await self.storage.close()
+        await self.security.close()
         await self.metadata.close()
 
 

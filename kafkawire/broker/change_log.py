@@ -1,6 +1,7 @@
 """Writes changes of topics and settings to the log: what, which values, and which client asked.
 
-The number of lines is bounded, since one request may create a million topics.
+The number of lines is bounded, since one request may create a million topics. The audit log gets
+every change, and has a bound of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from kafkawire.broker.overrides import ResourceType
 from kafkawire.codec.configs.settings import BROKER_CONFIGS
 from kafkawire.log_lines import LineLimit, shown
 from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange, TopicInfo
+from kafkawire.security.audit import Audit, caller_of
 
 logger = logging.getLogger(__name__)
 
@@ -26,28 +28,38 @@ BROKER = "the broker"
 class ChangeLog:
     """Reports changes that are in force. `sender` names the client (`RequestContext.sender`)."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], audit: Audit) -> None:
+        self._audit = audit
         self._limit = LineLimit(now, BURST, LINES_PER_S)
 
     def created(self, topic: TopicInfo, sender: str) -> None:
         """Report a new topic with the settings that it has of its own."""
         configs = "".join(f", {key}={value}" for key, value in sorted(topic.configs.items()))
         count = len(topic.partitions)
+        self._audit.changed(
+            caller_of(sender), "topic created", topic=topic.name, partitions=count,
+            configs=dict(topic.configs),
+        )  # fmt: skip
         self._write("topic %s created by %s: %s%s", topic.name, sender, partitions(count), configs)
 
     def deleted(self, topic: TopicInfo, sender: str) -> None:
         """Report a deleted topic, as it was before."""
         count = len(topic.partitions)
+        self._audit.changed(caller_of(sender), "topic deleted", topic=topic.name)
         self._write("topic %s deleted by %s: it had %s", topic.name, sender, partitions(count))
 
     def grown(self, name: str, before: int, after: int, sender: str) -> None:
         """Report a topic that has more partitions."""
+        self._audit.changed(caller_of(sender), "partitions added", topic=name, partitions=after)
         self._write(
             "topic %s has %s instead of %d, added by %s", name, partitions(after), before, sender
         )
 
     def trimmed(self, name: str, index: int, log_start: int, sender: str) -> None:
         """Report deleted records."""
+        self._audit.changed(
+            caller_of(sender), "records deleted", topic=name, partition=index, log_start=log_start
+        )
         self._write(
             "records of %s-%d below offset %d deleted by %s", name, index, log_start, sender
         )
@@ -56,7 +68,12 @@ class ChangeLog:
         """Report a changed setting. The value of an unknown one is left out, because it may be a
         secret."""
         resource = _resource(change)
-        if change.resource_type == ResourceType.BROKER and change.key not in BROKER_CONFIGS:
+        known = change.resource_type != ResourceType.BROKER or change.key in BROKER_CONFIGS
+        details = {"value": change.value} if known else {}
+        self._audit.changed(
+            caller_of(sender), "setting changed", resource=resource, name=change.key, **details
+        )
+        if not known:
             if change.value is not None:
                 logger.warning(
                     "%s: stored %s for %s, but this broker does not know the setting: it has no "

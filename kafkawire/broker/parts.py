@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kafkawire.log.manager import Log
     from kafkawire.metadata.catalog import Catalog
     from kafkawire.metadata.store import SqlStore
+    from kafkawire.security.acls.security import Security
     from kafkawire.tiering.service import Tiering
     from kafkawire.transactions.service import TransactionService
 
@@ -26,6 +27,7 @@ class BrokerParts(Protocol):
     static: dict[str, str]
     catalog: Catalog
     metadata: SqlStore
+    security: Security
     log: Log
     table: PartitionTable
     tiering: Tiering | None

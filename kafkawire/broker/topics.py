@@ -35,6 +35,7 @@ from kafkawire.codec.configs.settings import TOPIC_CONFIGS
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io import slices
 from kafkawire.metadata.catalog import NewTopic, alike_key
+from kafkawire.security.audit import prefixed
 
 if TYPE_CHECKING:
     from kafkawire.broker.parts import BrokerParts
@@ -65,7 +66,7 @@ class TopicService:
     def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
         self._changing = asyncio.Lock()
-        self.changes = ChangeLog(broker.env.clock.monotonic)
+        self.changes = ChangeLog(broker.env.clock.monotonic, broker.security.audit)
         self.configs = ConfigService(broker, self._changing, self.changes)
         self.answers = AnswerCache(broker.catalog, broker.config)
 
@@ -109,7 +110,7 @@ class TopicService:
         wanted = await slices.collect(new, give_way)
         refused: dict[str, ErrorCode] = {}
         existing = ErrorCode.TOPIC_ALREADY_EXISTS
-        outcomes = await self.create(wanted, sender=f"Metadata of {sender}")
+        outcomes = await self.create(wanted, sender=prefixed("Metadata of ", sender))
         for topic, outcome in zip(wanted, outcomes, strict=True):
             await give_way()
             if isinstance(outcome, KafkaError) and outcome.code is not existing:

@@ -21,6 +21,7 @@ from kafkawire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from kafkawire.security.acls.model import CLUSTER_NAME, Operation, ResourceKind
 from kafkawire.transactions.machine.request import AddPartitions
 from kafkawire.transactions.machine.transaction import TopicPartition
 from kafkawire.transactions.machine.wire import (
@@ -44,6 +45,7 @@ async def add_partitions_to_txn(
     if ctx.version < BATCHED_FROM:
         topics = await _results(ctx, single_transaction(req), ctx.park)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
+    ctx.check(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER, CLUSTER_NAME)
     response = AddPartitionsToTxnResponse()
     for start in range(0, len(req.transactions), MAX_WAITING):
         part = req.transactions[start : start + MAX_WAITING]
@@ -84,17 +86,20 @@ async def _results(
 
 
 async def _refused(ctx: RequestContext, partitions: Iterable[TopicPartition]) -> CodeOf | None:
-    """Return the codes of all partitions if one does not exist; None if all do."""
+    """Return the codes of all partitions if one does not exist or may not be written; None if all
+    may be added."""
     catalog = ctx.broker.catalog.by_name
-    absent: set[TopicPartition] = set()
+    codes: dict[TopicPartition, ErrorCode] = {}
+    by_client = ctx.version < BATCHED_FROM
     for at in partitions:
-        if catalog.partition_of(*at) is None:
-            absent.add(at)
+        if by_client and not ctx.may_topic(Operation.WRITE, at[0]):
+            codes[at] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif catalog.partition_of(*at) is None:
+            codes[at] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await ctx.give_way()
-    if not absent:
+    if not codes:
         return None
-    missing, others = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
-    return lambda at: missing if at in absent else others
+    return lambda at: codes.get(at, ErrorCode.OPERATION_NOT_ATTEMPTED)
 
 
 async def _asked(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -12,6 +13,7 @@ from kafkawire.messages.alter_client_quotas import (
     ResponseEntryData,
 )
 from kafkawire.messages.describe_client_quotas import EntityData
+from kafkawire.security.acls.model import Operation
 from kafkawire.security.quotas.alterations import Alteration
 
 MAX_OPS = 100
@@ -27,6 +29,8 @@ async def alter_client_quotas(
     v1 flexible. All valid entries are applied, in one transaction, and the answer has each entity
     once. Not done: addresses by name, which Kafka resolves.
     """
+    if not ctx.may_cluster(Operation.ALTER_CONFIGS):
+        return AlterClientQuotasResponse(entries=await ctx.collect(map(_refused, req.entries)))
     outcomes = await ctx.broker.quotas.alter(
         _alterations(req.entries),
         ctx.give_way,
@@ -42,8 +46,17 @@ async def alter_client_quotas(
                 entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
             )
         )
+        if error is None and not req.validate_only:
+            entity_text = ", ".join(f"{kind}={name or 'default'}" for kind, name in entity)
+            ctx.broker.security.audit.changed(ctx.caller, "quota changed", entity=entity_text)
         await ctx.give_way()
     return response
+
+
+def _refused(entry: EntryData) -> ResponseEntryData:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    entity = [EntityData(part.entity_type, part.entity_name) for part in entry.entity[:MAX_OPS]]
+    return ResponseEntryData(code, code.sentence, entity)
 
 
 def _alterations(entries: list[EntryData]) -> Iterator[Alteration]:

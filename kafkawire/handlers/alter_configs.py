@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from kafkawire.broker.config_service import AlterConfigOp, Op, Resource
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.describe_configs import config_refusal
 from kafkawire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kafkawire.messages.incremental_alter_configs import AlterConfigsResourceResponse
+from kafkawire.security.acls.model import Operation
 
 
 async def alter_configs(ctx: RequestContext, req: AlterConfigsRequest) -> AlterConfigsResponse:
     """AlterConfigs v0-2.
 
     v2 flexible. Settings that the request does not name return to their default, so old tools send
-    all settings to change one. Resources: topics, this broker, all brokers (""). Not done: access
-    control.
+    all settings to change one. Resources: topics, this broker, all brokers ("").
     """
     resources = []
     for resource in req.resources:
@@ -21,7 +23,7 @@ async def alter_configs(ctx: RequestContext, req: AlterConfigsRequest) -> AlterC
         kind, name = resource.resource_type, resource.resource_name
         resources.append(Resource(kind, name, await ctx.collect(wishes), replace=True))
         await ctx.give_way()
-    errors = await ctx.broker.topics.configs.alter(resources, req.validate_only, ctx.sender)
+    errors = await altered(ctx, resources, validate_only=req.validate_only)
     responses = (
         AlterConfigsResourceResponse(
             error_code=0 if error is None else error.code,
@@ -32,3 +34,29 @@ async def alter_configs(ctx: RequestContext, req: AlterConfigsRequest) -> AlterC
         for resource, error in zip(resources, errors, strict=True)
     )
     return AlterConfigsResponse(responses=await ctx.collect(responses))
+
+
+async def altered(
+    ctx: RequestContext, resources: list[Resource], *, validate_only: bool
+) -> list[KafkaError | None]:
+    """Change the settings that the client may change; return an error or None for each resource.
+    Settings of brokers are checked before rights, as in Kafka."""
+    alter = ctx.broker.topics.configs.alter
+    if ctx.rights is None:
+        return await alter(resources, validate_only, ctx.sender)
+    allowed: list[Resource] = []
+    refused: dict[int, KafkaError] = {}
+    for index, resource in enumerate(resources):
+        code = config_refusal(ctx, Operation.ALTER_CONFIGS, resource.type, resource.name)
+        if code is None:
+            allowed.append(resource)
+        else:
+            refused[index] = KafkaError(code)
+            if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                (invalid,) = await alter([resource], True, ctx.sender)
+                refused[index] = invalid or refused[index]
+        await ctx.give_way()
+    made = iter(await alter(allowed, validate_only, ctx.sender))
+    return await ctx.collect(
+        refused[index] if index in refused else next(made) for index in range(len(resources))
+    )

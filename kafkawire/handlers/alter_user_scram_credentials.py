@@ -11,6 +11,7 @@ from kafkawire.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+from kafkawire.security.acls.model import Operation
 from kafkawire.security.sasl.credentials import CredentialChange, Credentials
 from kafkawire.security.sasl.names import check_name
 from kafkawire.security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS, Hash, of_salted
@@ -32,8 +33,13 @@ async def alter_user_scram_credentials(
     more than 255 characters) are UNACCEPTABLE_CREDENTIAL, and so is an empty salted password, for
     which Kafka has UNKNOWN_SERVER_ERROR.
     """
-    users = await ctx.broker.load_users()
     items: list[Item] = [*req.deletions, *req.upsertions]
+    if not ctx.may_cluster(Operation.ALTER):
+        no = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        names = sorted(await ctx.counted(each.name for each in items))
+        refused_all = (AlterUserScramCredentialsResult(name, no, no.sentence) for name in names)
+        return AlterUserScramCredentialsResponse(results=await ctx.collect(refused_all))
+    users = await ctx.broker.load_users()
     changes: dict[str, CredentialChange] = {}
     refusals: dict[str, Refusal] = {}
     for item in items:
@@ -50,6 +56,12 @@ async def alter_user_scram_credentials(
         await ctx.give_way()
     if changes:
         await users.alter(changes.values())
+    for change in changes.values():
+        what = "user deleted" if change.credential is None else "user changed"
+        ctx.broker.security.audit.changed(
+            ctx.caller, what, user=change.user, mechanism=change.kind.name
+        )
+        await ctx.give_way()
     results = []
     for name in (*changes, *refusals):
         code, why = refusals.get(name, (0, None))

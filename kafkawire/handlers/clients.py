@@ -10,10 +10,7 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.service import Client
 from kafkawire.handlers.context import RequestContext
 from kafkawire.metadata.catalog import TopicInfo
-
-# Read, delete, describe, describe configs, alter configs: everything a group supports
-# (AclEntry.supportedOperations), because there is no authorizer.
-GROUP_OPERATIONS = sum(1 << n for n in (3, 6, 8, 10, 11))
+from kafkawire.security.acls.model import Operation, ResourceKind
 
 
 def client_of(ctx: RequestContext) -> Client:
@@ -32,6 +29,34 @@ def topic_of(
         return info, ErrorCode.NONE if info else ErrorCode.UNKNOWN_TOPIC_ID
     info = catalog.by_name.get(name)
     return info, ErrorCode.NONE if info else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def readable_topic_of(
+    ctx: RequestContext, name: str, topic_id: bytes, by_id: bool
+) -> tuple[TopicInfo | None, ErrorCode]:
+    """`topic_of` for a client that must have the right to read the topic: checked before a name is
+    looked up, and after an id."""
+    if not by_id and not ctx.may_topic(Operation.READ, name):
+        return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    info, code = topic_of(ctx, name, topic_id, by_id)
+    if by_id and info is not None and not ctx.may_topic(Operation.READ, info.name):
+        return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return info, code
+
+
+async def divided_groups(
+    ctx: RequestContext, operation: Operation, groups: list[str]
+) -> tuple[list[str], list[str]]:
+    """Return the groups with which the client may do something, and the others, each once."""
+    if ctx.rights is None:
+        return groups, []
+    both: tuple[list[str], list[str]] = [], []
+    distinct = await ctx.counted(groups)
+    for group in distinct:
+        both[not ctx.may(operation, ResourceKind.GROUP, group)].append(group)
+        await ctx.give_way()
+    await ctx.emptied(distinct)
+    return both
 
 
 def partition_error(info: TopicInfo, index: int) -> ErrorCode:

@@ -10,19 +10,40 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io import slices
 from kafkawire.log_lines import shown
+from kafkawire.security.acls.model import (
+    CLUSTER_NAME,
+    OPERATIONS_OF,
+    Operation,
+    ResourceKind,
+)
+from kafkawire.security.audit import Caller, Sender
 from kafkawire.security.principals import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
+    from kafkawire.security.acls.rights import Rights
 
 
 T = TypeVar("T")
 
+UNAUTHORIZED = {
+    ResourceKind.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceKind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceKind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceKind.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+"""The error code for a resource that a client may not use."""
+
 
 class ClientGone(Exception):
     """The connection of a request was closed, so its response cannot be sent."""
+
+
+class MalformedRequest(Exception):
+    """A request that Kafka cannot parse: its connection is closed without a response."""
 
 
 def _nothing() -> None:
@@ -40,7 +61,8 @@ class RequestContext:
 
     `listener` is the name of the listener, a key of `broker.listeners`; `client_host` the
     peer's address without port; `client_id` is null for clients that send none; `principal` is
-    the client as it was identified when the request was received.
+    the client as it was identified when the request was received; `api`: the name of the API;
+    `rights`: what the client may do, None without an authorizer.
     """
 
     broker: Broker
@@ -52,12 +74,64 @@ class RequestContext:
     on_park: Callable[[], None] = field(default=_nothing, repr=False)
     is_gone: Callable[[], bool] = field(default=_never, repr=False)
     principal: Principal = ANONYMOUS
+    api: str = ""
+    rights: Rights | None = field(default=None, repr=False)
 
     @property
     def sender(self) -> str:
         """The client and its address, for log lines."""
         client = "a client" if self.client_id is None else f"client {shown(self.client_id)}"
-        return f"{client} at {self.client_host}"
+        return Sender.of(f"{client} at {self.client_host}", self.caller)
+
+    @property
+    def caller(self) -> Caller:
+        """The client, for the audit log."""
+        return Caller(str(self.principal), self.client_host, self.listener)
+
+    def may(
+        self, operation: Operation, resource_type: ResourceKind, name: str, *, logged: bool = True
+    ) -> bool:
+        """Return whether the client may do something with a resource: always without an
+        authorizer. A refusal is recorded in the audit log, unless not `logged`: where Kafka only
+        finds out what to show."""
+        if self.rights is None or self.rights.may(operation, resource_type, name):
+            return True
+        if logged:
+            self.broker.security.audit.denied(
+                self.caller, self.api, operation.name, resource_type.name, name
+            )
+        return False
+
+    def check(self, operation: Operation, resource_type: ResourceKind, name: str) -> None:
+        """Raise KafkaError with the code of the resource if the client may not do something."""
+        if not self.may(operation, resource_type, name):
+            raise KafkaError(UNAUTHORIZED[resource_type])
+
+    def may_topic(self, operation: Operation, name: str, *, logged: bool = True) -> bool:
+        """`may` for a topic."""
+        return self.may(operation, ResourceKind.TOPIC, name, logged=logged)
+
+    def may_cluster(self, operation: Operation, *, logged: bool = True) -> bool:
+        """`may` for the cluster."""
+        return self.may(operation, ResourceKind.CLUSTER, CLUSTER_NAME, logged=logged)
+
+    async def divided(
+        self, operation: Operation, items: list[T], name: Callable[[T], str]
+    ) -> tuple[list[T], list[T]]:
+        """Return the items whose topic the client may use, and the others; in slices."""
+        if self.rights is None:
+            return items, []
+        both: tuple[list[T], list[T]] = [], []
+        for item in items:
+            both[not self.may_topic(operation, name(item))].append(item)
+            await self.give_way()
+        return both
+
+    def authorized_operations(self, resource_type: ResourceKind, name: str) -> int:
+        """Return what the client may do with a resource, a bit for each operation."""
+        if self.rights is None:
+            return sum(1 << operation for operation in OPERATIONS_OF[resource_type])
+        return self.rights.authorized_operations(resource_type, name)
 
     def park(self) -> None:
         """Mark this request as applied and only waiting: the next request of its connection may

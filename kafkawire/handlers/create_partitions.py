@@ -11,6 +11,7 @@ from kafkawire.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from kafkawire.security.acls.model import Operation
 
 
 async def create_partitions(
@@ -19,7 +20,7 @@ async def create_partitions(
     """CreatePartitions v0-3.
 
     v2 flexible; v3 quota errors. Count is the new total. The response has every requested topic
-    once. Each topic is a separate transaction. Not done: the timeout, quotas, access control;
+    once. Each topic is a separate transaction. Not done: the timeout, quotas;
     internal topics keep their number.
     """
     twice = await ctx.duplicates(topic.name for topic in req.topics)
@@ -30,6 +31,10 @@ async def create_partitions(
         await ctx.give_way()
     for name, topic in topics.items():
         result = CreatePartitionsTopicResult(name=name)
+        if name not in twice and not ctx.may_topic(Operation.ALTER, name):
+            result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            response.results.append(result)
+            continue
         try:
             await _one(ctx, topic, name in twice, req.validate_only)
         except FAILURES as failure:

@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from kafkawire.broker.overrides import Layers
 from kafkawire.broker.resources import topic_entries
 from kafkawire.broker.topics import Created
-from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import ZERO_UUID, Buffer
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.slices import sliced
 from kafkawire.messages.create_topics import (
+    CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from kafkawire.security.acls.model import Operation
 
 CONFIGS_FROM = 5  # KIP-525
 REPLICAS = 1  # each partition has one replica, whatever the request
@@ -28,14 +30,14 @@ async def create_topics(ctx: RequestContext, req: CreateTopicsRequest) -> list[B
     v4 -1 for the default number of partitions and replicas; v5 flexible, and the answer holds
     partitions, replicas and settings (KIP-525); v6 quota errors; v7 topic id. Not done: replication
     (a factor up to the number of brokers is accepted, but there is one replica), the timeout (the
-    response is sent when it is done), quotas, access control.
+    response is sent when it is done), quotas.
     """
-    outcomes = await ctx.broker.topics.create(req.topics, req.validate_only, ctx.sender)
+    outcomes = await _outcomes(ctx, req)
     layers = ctx.broker.topics.configs.layers()
 
     def results() -> Iterator[CreatableTopicResult]:
         for topic, outcome in zip(req.topics, outcomes, strict=True):
-            yield _result(ctx.version, topic.name, outcome, layers)
+            yield _result(ctx, topic.name, outcome, layers)
 
     try:
         return await sliced(
@@ -50,8 +52,28 @@ async def create_topics(ctx: RequestContext, req: CreateTopicsRequest) -> list[B
         await ctx.emptied(outcomes)
 
 
+async def _outcomes(ctx: RequestContext, req: CreateTopicsRequest) -> list[Created | KafkaError]:
+    """Create the topics that the client may create; return a result for each, in order."""
+    topics = ctx.broker.topics
+    if ctx.rights is None or ctx.may_cluster(Operation.CREATE, logged=False):
+        return await topics.create(req.topics, req.validate_only, ctx.sender)
+    twice = await ctx.duplicates(topic.name for topic in req.topics)
+    allowed: list[CreatableTopic] = []
+    refused: list[bool] = []
+    for topic in req.topics:
+        no = topic.name not in twice and not ctx.may_topic(Operation.CREATE, topic.name)
+        refused.append(no)
+        if not no:
+            allowed.append(topic)
+        await ctx.give_way()
+    made = iter(await topics.create(allowed, req.validate_only, ctx.sender))
+    denied = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+    await ctx.emptied(twice)
+    return await ctx.collect(denied if no else next(made) for no in refused)
+
+
 def _result(
-    version: int, name: str, outcome: Created | KafkaError, layers: Layers
+    ctx: RequestContext, name: str, outcome: Created | KafkaError, layers: Layers
 ) -> CreatableTopicResult:
     if isinstance(outcome, KafkaError):
         return CreatableTopicResult(
@@ -66,7 +88,13 @@ def _result(
         num_partitions=outcome.partitions,
         replication_factor=REPLICAS,
     )
-    if version >= CONFIGS_FROM:  # a list, never null: Java's admin client fails on null
+    if ctx.version >= CONFIGS_FROM and not ctx.may_topic(
+        Operation.DESCRIBE_CONFIGS, name, logged=False
+    ):
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        result.num_partitions = result.replication_factor = -1
+        result.configs = []
+    elif ctx.version >= CONFIGS_FROM:  # a list, never null: Java's admin client fails on null
         result.configs = [
             CreatableTopicConfigs(
                 name=entry.name,

@@ -6,11 +6,29 @@ Not done: error messages per group (v3, not served).
 
 from __future__ import annotations
 
-from kafkawire.handlers.clients import client_of
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.handlers.clients import client_of, divided_groups
 from kafkawire.handlers.context import RequestContext
-from kafkawire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kafkawire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from kafkawire.security.acls.model import Operation
 
 
 async def delete_groups(ctx: RequestContext, req: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Each group with its own error: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
-    return await ctx.broker.groups.delete_groups(client_of(ctx), ctx.version, req)
+    req.groups_names, refused = await divided_groups(ctx, Operation.DELETE, req.groups_names)
+    response = await ctx.broker.groups.delete_groups(client_of(ctx), ctx.version, req)
+    caller, audit = ctx.caller, ctx.broker.security.audit
+    for result in response.results:
+        if not result.error_code:
+            audit.changed(caller, "group deleted", group=result.group_id)
+        await ctx.give_way()
+    response.results += await ctx.collect(map(_refused, refused))
+    return response
+
+
+def _refused(group_id: str) -> DeletableGroupResult:
+    return DeletableGroupResult(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)

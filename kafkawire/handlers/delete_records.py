@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from kafkawire.broker.new_topics import INTERNAL_TOPICS
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.handlers.context import RequestContext
@@ -10,8 +12,10 @@ from kafkawire.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
+    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
+from kafkawire.security.acls.model import Operation
 
 HIGH_WATERMARK = -1  # delete all records
 NO_WATERMARK = -1
@@ -23,8 +27,9 @@ async def delete_records(ctx: RequestContext, req: DeleteRecordsRequest) -> Dele
     v1 throttle time; v2 flexible. The low watermark of the response is the new log start, which is
     durable when it is sent. For a tiered partition the manifest in the bucket has it, too;
     otherwise a restore could bring the records back. If that exceeds the request's timeout, the
-    code is REQUEST_TIMED_OUT although the log start has moved. Not done: access control.
+    code is REQUEST_TIMED_OUT although the log start has moved.
     """
+    req.topics, refused = await ctx.divided(Operation.DELETE, req.topics, attrgetter("name"))
     await ctx.broker.table.load(
         (topic.name, asked.partition_index) for topic in req.topics for asked in topic.partitions
     )
@@ -36,9 +41,20 @@ async def delete_records(ctx: RequestContext, req: DeleteRecordsRequest) -> Dele
             await ctx.give_way()
         response.topics.append(result)
         await ctx.give_way()
+    for topic in refused:
+        response.topics.append(await _refused(ctx, topic))
     if ctx.broker.tiering is not None:
         await _notify_tier(ctx, response, req.timeout_ms / 1000)
     return response
+
+
+async def _refused(ctx: RequestContext, topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    rows = (
+        DeleteRecordsPartitionResult(asked.partition_index, NO_WATERMARK, code)
+        for asked in topic.partitions
+    )
+    return DeleteRecordsTopicResult(topic.name, await ctx.collect(rows))
 
 
 async def _notify_tier(

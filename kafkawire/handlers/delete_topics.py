@@ -14,6 +14,7 @@ from kafkawire.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from kafkawire.security.acls.model import Operation
 
 BY_ID_FROM = 6
 
@@ -23,7 +24,7 @@ async def delete_topics(ctx: RequestContext, req: DeleteTopicsRequest) -> Delete
 
     v3 TOPIC_DELETION_DISABLED (before: INVALID_REQUEST); v4 flexible; v5 error message; v6 by id.
     When the response is sent the topic is deleted: its name can be used again, and waiting Fetches
-    have been answered. Not done: the timeout, access control. Internal topics cannot be deleted
+    have been answered. Not done: the timeout. Internal topics cannot be deleted
     (unlike in Kafka).
     """
     wanted = (
@@ -86,21 +87,50 @@ async def _checked(ctx: RequestContext, wanted: list[DeleteTopicState]) -> list[
             fault = ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}."
         elif name is not None:
             topic = catalog.by_name.get(name)
-            if topic is None:
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                fault = code, code.sentence
-            else:
+            if topic is not None:
                 topic_id = topic.id
-                if topic_id in taken:
-                    fault = (
-                        ErrorCode.INVALID_REQUEST,
-                        "The provided topic name maps to an ID that was already supplied.",
-                    )
+            fault = _fault(ctx, name, exists=topic is not None, taken=topic_id in taken)
+        elif (found := catalog.by_id.get(topic_id)) is not None and not _may_delete(
+            ctx, found.name
+        ):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            fault = code, code.sentence
+            if ctx.may_topic(Operation.DESCRIBE, found.name, logged=False):
+                name = found.name
         await ctx.give_way()
         taken.add(topic_id)
         checked.append((name, topic_id, None if fault is None else KafkaError(*fault)))
     await ctx.emptied(asked, taken)
     return checked
+
+
+def _fault(
+    ctx: RequestContext, name: str, *, exists: bool, taken: bool
+) -> tuple[ErrorCode, str] | None:
+    """Return why a topic that is given by name is not deleted. Who may not describe it does not
+    see whether it exists."""
+    code: ErrorCode | None = None
+    if taken:
+        return (
+            ErrorCode.INVALID_REQUEST,
+            "The provided topic name maps to an ID that was already supplied.",
+        )
+    if exists and not _may_delete(ctx, name):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif not exists:
+        may_see = ctx.may_cluster(Operation.DELETE, logged=False) or ctx.may_topic(
+            Operation.DESCRIBE, name
+        )
+        code = (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if may_see
+            else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        )
+    return None if code is None else (code, code.sentence)
+
+
+def _may_delete(ctx: RequestContext, name: str) -> bool:
+    return ctx.may_cluster(Operation.DELETE, logged=False) or ctx.may_topic(Operation.DELETE, name)
 
 
 def _ids_first(asked: dict[Asked, int]) -> Iterator[tuple[Asked, int]]:

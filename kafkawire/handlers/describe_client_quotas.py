@@ -14,6 +14,7 @@ from kafkawire.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
+from kafkawire.security.acls.model import Operation
 from kafkawire.security.quotas.entities import ENTITY_TYPES, IP
 from kafkawire.security.quotas.rules import Component
 
@@ -28,6 +29,11 @@ async def describe_client_quotas(
 
     v1 flexible. The filter is checked as in Kafka (ClientQuotasImage.describe).
     """
+    if not ctx.may_cluster(Operation.DESCRIBE_CONFIGS):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeClientQuotasResponse(
+            error_code=code, error_message=code.sentence, entries=None
+        )
     try:
         await ctx.broker.env.slices.run(_check(req.components))
     except KafkaError as error:

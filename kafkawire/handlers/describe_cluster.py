@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.nodes import CLUSTER_OPERATIONS, OPERATIONS_OMITTED, Nodes
+from kafkawire.handlers.nodes import OPERATIONS_OMITTED, Nodes, cluster_operations
 from kafkawire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -21,7 +21,7 @@ async def describe_cluster(
 
     v1 endpoint type (KIP-919): controllers have no endpoints of their own here, so asking for
     them is MISMATCHED_ENDPOINT_TYPE, as on a Kafka broker; v2 IsFenced (KIP-1073).
-    Not done: access control, fenced brokers (none is ever fenced).
+    Not done: fenced brokers (none is ever fenced).
     """
     if req.endpoint_type != BROKERS:
         return _refused(ctx.version, req.endpoint_type)
@@ -37,7 +37,9 @@ async def describe_cluster(
             for node in nodes.by_id.values()
         ],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if req.include_cluster_authorized_operations else OPERATIONS_OMITTED
+            cluster_operations(ctx)
+            if req.include_cluster_authorized_operations
+            else OPERATIONS_OMITTED
         ),
     )
 

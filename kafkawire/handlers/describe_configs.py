@@ -18,7 +18,7 @@ from kafkawire.broker.resources import (
 from kafkawire.codec.configs.settings import ConfigType
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
-from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.context import UNAUTHORIZED, RequestContext
 from kafkawire.handlers.slices import sliced
 from kafkawire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -28,6 +28,8 @@ from kafkawire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from kafkawire.security.acls import model as acls
+from kafkawire.security.acls.model import Operation
 
 TWICE = "Each resource must appear at most once."
 
@@ -42,15 +44,20 @@ async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> 
     """
     layers = ctx.broker.topics.configs.layers()
     seen: set[tuple[int, str]] = set()
+    refused: list[DescribeConfigsResult] = []
 
     def results() -> Iterator[DescribeConfigsResult]:
         for resource in req.resources:
             key = resource.resource_type, resource.resource_name
             if key in seen:  # repeated settings would fill the memory
                 yield _refused(resource, KafkaError(ErrorCode.INVALID_REQUEST, TWICE))
+            elif (code := config_refusal(ctx, Operation.DESCRIBE_CONFIGS, *key)) is not None:
+                seen.add(key)
+                refused.append(_refused(resource, KafkaError(code)))
             else:
                 seen.add(key)
                 yield _result(ctx, resource, layers, req)
+        yield from refused
 
     try:
         return await sliced(
@@ -63,6 +70,21 @@ async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> 
         )
     finally:
         await ctx.emptied(seen)
+
+
+def config_refusal(
+    ctx: RequestContext, operation: Operation, kind: int, name: str
+) -> ErrorCode | None:
+    """Return the error of a client that may not see or change the settings of a resource."""
+    if kind == ResourceType.TOPIC:
+        resource, name = acls.ResourceKind.TOPIC, name
+    elif kind == ResourceType.GROUP:
+        resource, name = acls.ResourceKind.GROUP, name
+    elif kind in frozenset(ResourceType):
+        resource, name = acls.ResourceKind.CLUSTER, acls.CLUSTER_NAME
+    else:
+        return None  # an unknown kind has an error of its own
+    return None if ctx.may(operation, resource, name) else UNAUTHORIZED[resource]
 
 
 def _result(

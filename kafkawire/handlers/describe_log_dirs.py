@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafkawire.codec.compile import encode, part_encoder
-from kafkawire.codec.errors import code_of
+from kafkawire.codec.errors import ErrorCode, code_of
 from kafkawire.codec.schema import info_of
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import RequestContext
@@ -17,6 +17,7 @@ from kafkawire.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from kafkawire.security.acls.model import Operation
 
 TOPICS_AT_ONCE = 200
 """Topics whose partitions are looked up together: those not in memory need one query."""
@@ -33,6 +34,9 @@ async def describe_log_dirs(ctx: RequestContext, req: DescribeLogDirsRequest) ->
     brokers are left out, as in Kafka. Not done: v5 (cordoned directories), moving partitions
     between directories.
     """
+    if not ctx.may_cluster(Operation.DESCRIBE):
+        refused = DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return [encode(refused, ctx.version)]
     wanted: list[Wanted]
     if req.topics is None:
         wanted = await ctx.collect((name, None) for name in list(ctx.broker.catalog.by_name))

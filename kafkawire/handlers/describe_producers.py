@@ -1,8 +1,7 @@
 """DescribeProducers v0: the producers that a partition knows, and their open transactions.
 
 Added by KIP-664. Idempotent producers without transactions are listed, too. Operators find hanging
-transactions with it (`kafka-transactions find-hanging`, `kafkawire transactions hanging`). Not
-done: access control.
+transactions with it (`kafka-transactions find-hanging`, `kafkawire transactions hanging`).
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from kafkawire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from kafkawire.security.acls.model import Operation
 
 
 async def describe_producers(
@@ -43,6 +43,9 @@ async def _describe(ctx: RequestContext, topic: str, index: int) -> PartitionRes
         fault = name_fault(topic)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+        if not ctx.may_topic(Operation.READ, topic):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            raise KafkaError(code, code.sentence)
         partition = ctx.broker.table.named(topic, index)
     except KafkaError as error:
         return PartitionResponse(index, int(error.code), error.message)

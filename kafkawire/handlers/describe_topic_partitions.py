@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from heapq import merge
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.new_topics import missing_topic_error
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.nodes import TOPIC_OPERATIONS, Nodes, is_internal
+from kafkawire.handlers.nodes import Nodes, is_internal, topic_operations
 from kafkawire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -17,6 +18,7 @@ from kafkawire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from kafkawire.security.acls.model import Operation
 
 if TYPE_CHECKING:
     from kafkawire.metadata.catalog import PartitionInfo, TopicInfo
@@ -40,6 +42,9 @@ async def describe_topic_partitions(
     every = not req.topics
     catalog = ctx.broker.catalog.by_name
     sorted_names = catalog.in_order() if every else await _in_order(ctx, req)
+    denied = await _denied(ctx, sorted_names, logged=not every)
+    if every and denied:
+        sorted_names = await ctx.collect(name for name in sorted_names if name not in denied)
     start = bisect_left(sorted_names, start_name)
     limit = ctx.broker.config.max_request_partition_size_limit
     room = max(1, min(limit, req.response_partition_limit))
@@ -49,9 +54,11 @@ async def describe_topic_partitions(
     ):
         return await _refused(ctx, req)  # the cursor must be a possible one
 
-    page = _Page(Nodes(ctx), room)
+    page = _Page(Nodes(ctx), room, topic_operations(ctx))
     for name in names:
         await ctx.give_way()
+        if name in denied:
+            continue
         if page.room <= 0:
             page.response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
@@ -60,7 +67,25 @@ async def describe_topic_partitions(
             page.add_missing(name)
         elif not page.add(topic, start_index if name == start_name else 0):
             break
+    if not every:
+        page.response.topics += await ctx.collect(map(_hidden, sorted(denied)))
     return page.response
+
+
+async def _denied(ctx: RequestContext, names: list[str], *, logged: bool) -> set[str]:
+    """Return the topics that the client may not describe."""
+    denied: set[str] = set()
+    for name in names if ctx.rights is not None else ():
+        if not ctx.may_topic(Operation.DESCRIBE, name, logged=logged):
+            denied.add(name)
+        await ctx.give_way()
+    return denied
+
+
+def _hidden(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name
+    )
 
 
 async def _in_order(ctx: RequestContext, req: DescribeTopicPartitionsRequest) -> list[str]:
@@ -90,8 +115,9 @@ async def _refused(
 class _Page:
     """A response being built; `room`: how many partitions still fit."""
 
-    def __init__(self, nodes: Nodes, room: int) -> None:
+    def __init__(self, nodes: Nodes, room: int, operations: Callable[[str], int]) -> None:
         self.nodes = nodes
+        self._operations = operations
         self.room = room
         self.response = DescribeTopicPartitionsResponse()
 
@@ -106,7 +132,7 @@ class _Page:
                 topic_id=topic.id,
                 is_internal=topic.internal,
                 partitions=[self._partition(row) for row in rows],
-                topic_authorized_operations=TOPIC_OPERATIONS,
+                topic_authorized_operations=self._operations(topic.name),
             )
         )
         after = start + len(rows)
@@ -121,7 +147,7 @@ class _Page:
                 error_code=missing_topic_error(name),
                 name=name,
                 is_internal=is_internal(name),
-                topic_authorized_operations=TOPIC_OPERATIONS,
+                topic_authorized_operations=self._operations(name),
             )
         )
 

@@ -2,18 +2,23 @@
 
 Each id has an error of its own: TRANSACTIONAL_ID_NOT_FOUND, INVALID_REQUEST for an empty one,
 NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS. Of a decided transaction, the partitions are those
-without their marker. Not done: access control.
+without their marker. Topics that the
+client may not describe are left out.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.context import UNAUTHORIZED, RequestContext
 from kafkawire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TransactionState,
 )
+from kafkawire.security.acls.model import Operation, ResourceKind
+
+_KIND = ResourceKind.TRANSACTIONAL_ID
 
 MAX_WAITING = 64
 """Ids of one request that wait for the same commit."""
@@ -27,7 +32,21 @@ async def describe_transactions(
     describe = ctx.broker.transactions.describe
     ids = req.transactional_ids
     for start in range(0, len(ids), MAX_WAITING):
-        part = (describe(each) for each in ids[start : start + MAX_WAITING])
-        response.transaction_states += await asyncio.gather(*part)
+        part = ids[start : start + MAX_WAITING]
+        allowed = [each for each in part if ctx.may(Operation.DESCRIBE, _KIND, each)]
+        found = iter(await asyncio.gather(*map(describe, allowed)))
+        may_see = set(allowed)
+        for each in part:
+            state = next(found) if each in may_see else _refused(each)
+            state.topics = await ctx.collect(
+                topic
+                for topic in state.topics
+                if ctx.may_topic(Operation.DESCRIBE, topic.topic, logged=False)
+            )
+            response.transaction_states.append(state)
         await ctx.give_way()
     return response
+
+
+def _refused(transactional_id: str) -> TransactionState:
+    return TransactionState(UNAUTHORIZED[_KIND], transactional_id)

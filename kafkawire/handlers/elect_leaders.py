@@ -16,6 +16,7 @@ from kafkawire.messages.elect_leaders import (
     ReplicaElectionResult,
     TopicPartitions,
 )
+from kafkawire.security.acls.model import Operation
 
 PREFERRED, UNCLEAN = 0, 1  # ElectionType
 PARTITIONS_PER_RESULT = 100
@@ -32,9 +33,14 @@ async def elect_leaders(ctx: RequestContext, req: ElectLeadersRequest) -> list[B
     answer = ElectLeadersResponse()
     topics: list[TopicPartitions] = []
     count = 0
-    results = _results(ctx, topics)
+    allowed = ctx.may_cluster(Operation.ALTER)
+    results = _results(ctx, topics, allowed=allowed)
+    if not allowed:
+        answer.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     if ctx.version >= 1 and req.election_type not in (PREFERRED, UNCLEAN):
         answer.error_code = ErrorCode.INVALID_REQUEST
+    elif req.topic_partitions is None and not allowed:
+        results = iter(())
     elif req.topic_partitions is None:
         names = list(ctx.broker.catalog.by_name)
         results, count = (ReplicaElectionResult(topic=name) for name in names), len(names)
@@ -47,14 +53,19 @@ async def elect_leaders(ctx: RequestContext, req: ElectLeadersRequest) -> list[B
     return await sliced(ctx.broker.env, answer, ctx.version, ReplicaElectionResult, results, count)
 
 
-def _results(ctx: RequestContext, topics: list[TopicPartitions]) -> Iterator[ReplicaElectionResult]:
+def _results(
+    ctx: RequestContext, topics: list[TopicPartitions], *, allowed: bool
+) -> Iterator[ReplicaElectionResult]:
     for topic in topics:
         info = ctx.broker.catalog.by_name.get(topic.topic)
         known = 0 if info is None else len(info.partitions)
         for at in range(0, len(topic.partitions), PARTITIONS_PER_RESULT):
             indexes = topic.partitions[at : at + PARTITIONS_PER_RESULT]
             yield ReplicaElectionResult(
-                topic=topic.topic, partition_result=[_result(index, known) for index in indexes]
+                topic=topic.topic,
+                partition_result=[
+                    _result(index, known) if allowed else _denied(index) for index in indexes
+                ],
             )
 
 
@@ -64,4 +75,9 @@ def _result(index: int, known: int) -> PartitionResult:
         if 0 <= index < known
         else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
+    return PartitionResult(partition_id=index, error_code=code, error_message=code.sentence)
+
+
+def _denied(index: int) -> PartitionResult:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return PartitionResult(partition_id=index, error_code=code, error_message=code.sentence)

@@ -14,9 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.compile import decoder, encode
+from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
-from kafkawire.messages.end_txn import EndTxnRequest
+from kafkawire.handlers.hot_rights import may
+from kafkawire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kafkawire.messages.registry import spec_of
+from kafkawire.security.acls.model import Operation, ResourceKind
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -35,6 +38,7 @@ class EndTxn:
 
         self._end_of = end_of
         self._end_response = end_response
+        self._broker = broker
         self._transactions = broker.transactions
         self._counts = broker.counts
         self._decoders = [
@@ -57,8 +61,16 @@ class EndTxn:
         peer.exchanges.append(exchange)
         requests = self._counts.requests
         requests[KEY] = requests.get(KEY, 0) + 1
+        if peer.rights is not None and not self._may_write(peer, request.transactional_id):
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            exchange.answer(encode(EndTxnResponse(error_code=code), version))
+            return True
         self._transactions.submit(self._end_of(request, version), partial(self._reply, exchange))
         return True
+
+    def _may_write(self, peer: Peer, transactional_id: str) -> bool:
+        kind = ResourceKind.TRANSACTIONAL_ID
+        return may(self._broker, peer, "EndTxn", Operation.WRITE, kind, transactional_id)
 
     def _reply(self, exchange: Exchange, answer: Answer) -> None:
         if not exchange.peer.closed:

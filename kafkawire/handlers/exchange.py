@@ -20,6 +20,7 @@ from kafkawire.security.principals import Principal
 if TYPE_CHECKING:
     from kafkawire.broker.answer_memory import AnswerMemory
     from kafkawire.broker.broker import Broker
+    from kafkawire.security.acls.rights import Rights
 
 _HEAD: Final = Struct(">ii")  # frame length, correlation id
 _HEAD_TAGS: Final = Struct(">iiB")  # ... and the empty tag section of response header v1
@@ -66,7 +67,8 @@ RepeatCandidate = tuple[int, int, Topic]
 class Peer(Protocol):
     """The connection as seen by an exchange.
 
-    `exchanges`: the unanswered ones in request order; the handler that starts one appends it.
+    `rights`: what its principal may do, None without an authorizer. `exchanges`: the unanswered
+    ones in request order; the handler that starts one appends it.
     `more`: additional requests they represent. `frame_at`: position of the current request in its
     buffer, with its size. `repeat_candidate`: the last Produce of one batch; `repeat`: once two in
     a row were alike, the first choice for the next request. `fetching`: a Fetch is unanswered;
@@ -79,6 +81,7 @@ class Peer(Protocol):
     client_host: str
     listener: str
     principal: Principal
+    rights: Rights | None
     closed: bool
     frame_at: int
     repeat_candidate: RepeatCandidate | None

@@ -11,13 +11,14 @@ import logging
 
 from kafkawire.broker.new_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.context import UNAUTHORIZED, RequestContext
 from kafkawire.handlers.nodes import Nodes
 from kafkawire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from kafkawire.security.acls.model import Operation, ResourceKind
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,9 @@ async def find_coordinator(
 async def _find(ctx: RequestContext, nodes: Nodes, key_type: int, key: str) -> Coordinator:
     if key_type not in (GROUP, TRANSACTION):
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST, NO_SUCH_TYPE)
+    kind = ResourceKind.GROUP if key_type == GROUP else ResourceKind.TRANSACTIONAL_ID
+    if not ctx.may(Operation.DESCRIBE, kind, key):
+        return _no_coordinator(key, UNAUTHORIZED[kind], UNAUTHORIZED[kind].sentence)
     broker = ctx.broker
     load = broker.load_transactions if key_type == TRANSACTION else broker.load_groups
     service = await load()

@@ -12,6 +12,5 @@ async def group_activity(ctx: RequestContext, req: GroupActivityRequest) -> Grou
 
     What DescribeGroups and OffsetFetch of Kafka do not have, for `kafkawire groups lag` and `why`.
     GROUP_ID_NOT_FOUND for an unknown group. What is not yet durable is included.
-    Not done: access control.
     """
     return await ctx.broker.groups.activity(req.group_id, ctx.give_way)

@@ -14,10 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.compile import decoder, encode
+from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.service import Client
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
+from kafkawire.handlers.hot_rights import may
 from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kafkawire.messages.registry import spec_of
+from kafkawire.security.acls.model import Operation, ResourceKind
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -29,6 +32,7 @@ class Heartbeat:
     """The handler: one for the broker's life."""
 
     def __init__(self, broker: Broker) -> None:
+        self.broker = broker
         self.groups = broker.groups
         self.counts = broker.counts
         self.decoders = [
@@ -51,6 +55,9 @@ class Heartbeat:
         exchange = Exchange(peer, version, correlation_id, _SPEC.flexible(version))
         peer.exchanges.append(exchange)
         self.counts.heartbeats += 1
+        if peer.rights is not None and not self._may_read(peer, request.group_id):
+            self._answer(exchange, int(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            return True
         code = self.groups.heartbeat_now(request)
         if code is not None:
             self._answer(exchange, code)
@@ -59,6 +66,9 @@ class Heartbeat:
             later = self.groups.heartbeat(Client(None, ""), version, request)
             later.add_done_callback(partial(self._settled, exchange))
         return True
+
+    def _may_read(self, peer: Peer, group: str) -> bool:
+        return may(self.broker, peer, "Heartbeat", Operation.READ, ResourceKind.GROUP, group)
 
     def _settled(self, exchange: Exchange, answer: Future[HeartbeatResponse]) -> None:
         if not exchange.peer.closed:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kafkawire.broker.config_service import AlterConfigOp, Op, Resource
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.handlers.alter_configs import altered
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -24,8 +25,7 @@ async def incremental_alter_configs(
 
     v1 flexible. SET, DELETE, and for lists APPEND and SUBTRACT. Resources: topics, this broker, all
     brokers (""), loggers of this broker (not stored, as in Kafka). A change is effective and
-    durable when the response is sent. Not done: settings of groups and client metrics, access
-    control.
+    durable when the response is sent. Not done: settings of groups and client metrics.
     """
     faults: dict[int, KafkaError] = {}
     resources: list[Resource] = []
@@ -37,7 +37,7 @@ async def incremental_alter_configs(
             faults[index] = error
         resources.append(resource)
         await ctx.give_way()
-    errors = await ctx.broker.topics.configs.alter(resources, req.validate_only, ctx.sender)
+    errors = await altered(ctx, resources, validate_only=req.validate_only)
     responses = (
         _response(resource, faults.get(index) or error)
         for index, (resource, error) in enumerate(zip(resources, errors, strict=True))

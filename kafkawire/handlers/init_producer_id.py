@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.context import UNAUTHORIZED, RequestContext
 from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafkawire.security.acls.model import Operation, ResourceKind
 from kafkawire.transactions.machine.request import Answer
 from kafkawire.transactions.machine.wire import init_producer_of, init_producer_response
 
@@ -21,6 +22,9 @@ async def init_producer_id(
     in Kafka; v4 PRODUCER_FENCED; v5 TRANSACTION_ABORTABLE. Not done: two-phase commit over the wire
     (v6, KIP-939), which Kafka does not advertise either.
     """
+    refusal = _refusal(ctx, req.transactional_id)
+    if refusal is not None:
+        return init_producer_response(Answer(refusal), ctx.version)
     # An id without an epoch, or the reverse, is invalid (KafkaApis).
     if (req.producer_id == NONE) != (req.producer_epoch == NONE):
         return init_producer_response(Answer(ErrorCode.INVALID_REQUEST), ctx.version)
@@ -29,3 +33,16 @@ async def init_producer_id(
     transactions = await ctx.broker.load_transactions()
     answer = await transactions.init_producer(asked, ctx.park)
     return init_producer_response(answer, ctx.version)
+
+
+def _refusal(ctx: RequestContext, transactional_id: str | None) -> ErrorCode | None:
+    """Return the error of a client that may not write; without a transactional id it needs any
+    topic to write to, or IDEMPOTENT_WRITE (KIP-679)."""
+    if transactional_id is not None:
+        kind = ResourceKind.TRANSACTIONAL_ID
+        return None if ctx.may(Operation.WRITE, kind, transactional_id) else UNAUTHORIZED[kind]
+    if ctx.rights is None or ctx.rights.may_any(Operation.WRITE, ResourceKind.TOPIC):
+        return None
+    if ctx.may_cluster(Operation.IDEMPOTENT_WRITE):
+        return None
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED

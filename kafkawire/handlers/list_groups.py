@@ -1,7 +1,7 @@
 """ListGroups v0-5: the groups this broker coordinates.
 
 v1 throttle time; v3 flexible; v4 states in filter and answer; v5 types in filter and answer.
-Not done: types other than classic (there are no such groups yet); authorization.
+Not done: types other than classic (there are no such groups yet).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from kafkawire.groups.model.states import GroupState
 from kafkawire.handlers.clients import client_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kafkawire.security.acls.model import Operation, ResourceKind
 
 _STATES = frozenset(state.value.lower() for state in GroupState)
 NO_NAME = "-"
@@ -21,7 +22,13 @@ async def list_groups(ctx: RequestContext, req: ListGroupsRequest) -> ListGroups
     """List all groups that match the filters; COORDINATOR_LOAD_IN_PROGRESS while any is loading."""
     req.states_filter = await _known(ctx, req.states_filter, _STATES)
     req.types_filter = await _known(ctx, req.types_filter, frozenset(("classic",)))
-    return await ctx.broker.groups.list_groups(client_of(ctx), ctx.version, req)
+    response = await ctx.broker.groups.list_groups(client_of(ctx), ctx.version, req)
+    if ctx.rights is not None and not ctx.may_cluster(Operation.DESCRIBE, logged=False):
+        response.groups = await ctx.collect(
+            group for group in response.groups
+            if ctx.may(Operation.DESCRIBE, ResourceKind.GROUP, group.group_id, logged=False)
+        )  # fmt: skip
+    return response
 
 
 async def _known(ctx: RequestContext, names: list[str], known: frozenset[str]) -> list[str]:

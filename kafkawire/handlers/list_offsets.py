@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
@@ -14,8 +15,10 @@ from kafkawire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
+from kafkawire.security.acls.model import Operation
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
@@ -56,6 +59,7 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
     none): REQUEST_TIMED_OUT for partitions without a result by then. Readers of
     committed records get the last stable offset as the end, and nothing that is not below it.
     """
+    req.topics, refused = await ctx.divided(Operation.DESCRIBE, req.topics, attrgetter("name"))
     twice = await ctx.duplicates(_keys(req))
     await ctx.broker.table.load(_keys(req))
     uncommitted = await _commit(ctx, req)
@@ -80,7 +84,18 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
     if readings:
         await _run_lookups(ctx, readings, req.timeout_ms)
     await ctx.emptied(twice, readings)
+    for topic in refused:
+        topics.append(await _refused(ctx, topic))
     return ListOffsetsResponse(topics=topics)
+
+
+async def _refused(ctx: RequestContext, topic: ListOffsetsTopic) -> ListOffsetsTopicResponse:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    rows = (
+        ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
+        for asked in topic.partitions
+    )
+    return ListOffsetsTopicResponse(name=topic.name, partitions=await ctx.collect(rows))
 
 
 def _keys(req: ListOffsetsRequest) -> Iterator[tuple[str, int]]:

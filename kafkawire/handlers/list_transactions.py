@@ -1,7 +1,7 @@
 """ListTransactions v0-2: the transactional ids that this broker coordinates (KIP-664).
 
 v1 filters by duration (KIP-994), v2 by a pattern of the id (KIP-1152). While a partition of the
-coordinator is loading the whole answer is COORDINATOR_LOAD_IN_PROGRESS. Not done: access control.
+coordinator is loading the whole answer is COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from kafkawire.codec.errors import KafkaError
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kafkawire.security.acls.model import Operation, ResourceKind
 from kafkawire.transactions.machine.states import STATE_NAMES
 from kafkawire.transactions.machine.wire import filter_of
 
@@ -20,9 +21,17 @@ async def list_transactions(
     response = ListTransactionsResponse()
     try:
         wanted = filter_of(req)
-        response.transaction_states = await ctx.broker.transactions.find(wanted)
+        found = await ctx.broker.transactions.find(wanted)
     except KafkaError as error:
         return ListTransactionsResponse(error_code=int(error.code))
+    if ctx.rights is not None:
+        kind = ResourceKind.TRANSACTIONAL_ID
+        found = await ctx.collect(
+            state
+            for state in found
+            if ctx.may(Operation.DESCRIBE, kind, state.transactional_id, logged=False)
+        )
+    response.transaction_states = found
     for name in req.state_filters:
         if name not in STATE_NAMES:
             response.unknown_state_filters.append(name)

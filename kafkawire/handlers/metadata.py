@@ -15,7 +15,13 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.schema import info_of
 from kafkawire.codec.types import ZERO_UUID, Buffer
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.nodes import CLUSTER_OPERATIONS, OPERATIONS_OMITTED, TOPIC_OPERATIONS, Nodes
+from kafkawire.handlers.nodes import (
+    OPERATIONS_OMITTED,
+    Nodes,
+    cluster_operations,
+    is_internal,
+    topic_operations,
+)
 from kafkawire.handlers.slices import array_count, joining, split
 from kafkawire.handlers.topic_parts import TopicEncoder, TopicEntry
 from kafkawire.messages.metadata import (
@@ -24,6 +30,7 @@ from kafkawire.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
 )
+from kafkawire.security.acls.model import Operation
 
 
 async def metadata(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
@@ -33,10 +40,11 @@ async def metadata(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
     internal topics; v2 cluster id; v3 throttle time; v4 AllowAutoTopicCreation (before: always); v5
     offline replicas; v6 LISTENER_NOT_FOUND; v7 leader epochs; v8 authorized operations; v9
     flexible; v10 topic ids in the answer; v11 no cluster operations; v12 topics by id; v13
-    top-level error. Not done: access control (all operations are allowed), brokers known to be
-    down.
+    top-level error. Not done: brokers known to be down.
     """
     if req.topics is None or (ctx.version == 0 and not req.topics):
+        if ctx.rights is not None:
+            return await _all_visible(ctx, req)
         key = (
             ctx.version,
             ctx.listener,
@@ -57,6 +65,15 @@ async def metadata(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
         return await _encoded(ctx, req, entries, len(entries))
     finally:
         await ctx.emptied(entries)
+
+
+async def _all_visible(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
+    """Return the topics that the client may describe; the others are hidden."""
+    names = await ctx.collect(list(ctx.broker.catalog.by_name))
+    visible = await ctx.collect(
+        name for name in names if ctx.may_topic(Operation.DESCRIBE, name, logged=False)
+    )
+    return await _encoded(ctx, req, (_by_name(ctx, name, {}) for name in visible), len(visible))
 
 
 async def _entries(
@@ -87,23 +104,43 @@ async def _entries_by_name(
     """Return an entry for each name; missing topics are created if the request and the broker allow
     it."""
     found = ctx.broker.catalog.by_name
+    creates = req.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable
     missing: list[str] = []
+    denied: list[TopicEntry] = []
+    visible: list[str] = []
     for name in names:
-        if name not in found:
+        if not ctx.may_topic(Operation.DESCRIBE, name):
+            denied.append(_denied(name, ZERO_UUID))
+        elif name in found or not creates:
+            visible.append(name)
+        elif ctx.may_cluster(Operation.CREATE, logged=False) or ctx.may_topic(
+            Operation.CREATE, name
+        ):
             missing.append(name)
+            visible.append(name)
+        else:
+            denied.append(_denied(name, ZERO_UUID)._replace(internal=is_internal(name)))
         await ctx.give_way()
     refused: dict[str, ErrorCode] = {}
-    if missing and req.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable:
+    if missing:
         refused = await ctx.broker.topics.auto_create(missing, ctx.sender)
-    entries = await ctx.collect(_by_name(ctx, name, refused) for name in names)
-    await ctx.emptied(missing, refused)
-    return entries
+    entries = await ctx.collect(_by_name(ctx, name, refused) for name in visible)
+    await ctx.emptied(missing, refused, visible)
+    return entries + denied
+
+
+def _denied(name: str | None, topic_id: bytes) -> TopicEntry:
+    return TopicEntry(
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, topic_id, internal=False, denied=True
+    )
 
 
 def _by_id(ctx: RequestContext, topic_id: bytes) -> TopicEntry:
     topic = ctx.broker.catalog.by_id.get(topic_id)
     if topic is None:
         return TopicEntry(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+    if not ctx.may_topic(Operation.DESCRIBE, topic.name):
+        return _denied(None, topic_id)
     return TopicEntry.of(topic)
 
 
@@ -132,7 +169,9 @@ async def _encoded(
         controller_id=ctx.broker.node_id,
         topics=[],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if req.include_cluster_authorized_operations else OPERATIONS_OMITTED
+            cluster_operations(ctx)
+            if req.include_cluster_authorized_operations
+            else OPERATIONS_OMITTED
         ),
     )
     # After the topics: cluster_authorized_operations (v8-10), error_code (v13+).
@@ -141,7 +180,7 @@ async def _encoded(
         flexible,
         (4 if 8 <= version <= 10 else 0) + (2 if version >= 13 else 0),
     )
-    operations = TOPIC_OPERATIONS if req.include_topic_authorized_operations else OPERATIONS_OMITTED
+    operations = topic_operations(ctx) if req.include_topic_authorized_operations else None
     parts: list[Buffer] = [head, array_count(count, flexible)]
     encoder = TopicEncoder(nodes, version, flexible, operations, parts)
     joined: list[Buffer] = []

@@ -3,23 +3,37 @@
 A broker has an address per listener; a response has those of the listener of the request, so that
 clients inside and outside a network get addresses they can reach (KIP-103). A broker without that
 listener is invisible to the client, and its partitions have no leader. Shared by Metadata,
-DescribeCluster and DescribeTopicPartitions.
+DescribeCluster and DescribeTopicPartitions, as are the fields of authorized operations.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from kafkawire.broker.new_topics import INTERNAL_TOPICS
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.context import RequestContext
+from kafkawire.security.acls.model import CLUSTER_NAME, Operation, ResourceKind
 
-# The allowed operations without an authorizer: all (AclEntry). Bit n is AclOperation n: read 3,
-# write 4, create 5, delete 6, alter 7, describe 8, cluster action 9, describe configs 10, alter
-# configs 11, idempotent write 12.
-TOPIC_OPERATIONS = sum(1 << n for n in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << n for n in (5, 7, 8, 9, 10, 11, 12))
 OPERATIONS_OMITTED = -(2**31)  # the request did not ask
+
+
+def cluster_operations(ctx: RequestContext) -> int:
+    """Return what the client may do with the cluster, a bit for each operation: nothing unless it
+    may describe it."""
+    if not ctx.may_cluster(Operation.DESCRIBE, logged=False):
+        return 0
+    return ctx.authorized_operations(ResourceKind.CLUSTER, CLUSTER_NAME)
+
+
+def topic_operations(ctx: RequestContext) -> Callable[[str], int]:
+    """Return the function that gives the operations that are allowed on a topic."""
+    if ctx.rights is None:
+        every = ctx.authorized_operations(ResourceKind.TOPIC, "")
+        return lambda _: every
+    return partial(ctx.authorized_operations, ResourceKind.TOPIC)
 
 
 class Node(NamedTuple):

@@ -11,7 +11,7 @@ import asyncio
 from typing import NamedTuple
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.handlers.clients import client_of, partition_error, topic_of
+from kafkawire.handlers.clients import client_of, partition_error, readable_topic_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.portions import Portions
 from kafkawire.messages.offset_commit import (
@@ -45,7 +45,7 @@ async def offset_commit(ctx: RequestContext, req: OffsetCommitRequest) -> Offset
 
     portions = Portions(ctx, ask, _answered)
     for topic in req.topics:
-        info, code = topic_of(ctx, topic.name, topic.topic_id, ctx.version >= BY_ID_FROM)
+        info, code = readable_topic_of(ctx, topic.name, topic.topic_id, ctx.version >= BY_ID_FROM)
         answers: list[OffsetCommitResponsePartition] = []
         response.topics.append(
             OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
@@ -63,6 +63,8 @@ async def offset_commit(ctx: RequestContext, req: OffsetCommitRequest) -> Offset
                 await ctx.give_way()
         await ctx.give_way()
     await portions.end(always=False)
+    if req.generation_id_or_member_epoch < 0 and not req.member_id:
+        ctx.broker.security.audit.offsets_set(ctx.caller, req.group_id)
     return response
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import ZERO_UUID
-from kafkawire.handlers.clients import client_of, partition_error, topic_of
+from kafkawire.handlers.clients import client_of, partition_error, readable_topic_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.portions import Portions
 from kafkawire.messages.offset_delete import (
@@ -48,7 +48,7 @@ async def offset_delete(ctx: RequestContext, req: OffsetDeleteRequest) -> Offset
 
     portions = Portions(ctx, ask, answered)
     for topic in req.topics:
-        info, code = topic_of(ctx, topic.name, ZERO_UUID, by_id=False)
+        info, code = readable_topic_of(ctx, topic.name, ZERO_UUID, by_id=False)
         answers: list[OffsetDeleteResponsePartition] = []
         response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
         for entry in topic.partitions:
@@ -66,6 +66,8 @@ async def offset_delete(ctx: RequestContext, req: OffsetDeleteRequest) -> Offset
     await portions.end(always=True)
     if response.error_code:
         response.topics = []
+    else:
+        ctx.broker.security.audit.changed(ctx.caller, "offsets deleted", group=req.group_id)
     return response
 
 

@@ -30,6 +30,7 @@ from kafkawire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from kafkawire.security.acls.model import Operation, ResourceKind
 
 TOP_LEVEL_ERROR_FROM = 2
 MANY_GROUPS_FROM = 8
@@ -99,6 +100,9 @@ async def _fetch_groups(
             await ctx.give_way()
             continue
         seen.add(group.group_id)
+        if not ctx.may(Operation.DESCRIBE, ResourceKind.GROUP, group.group_id):
+            found.error_code = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            continue
         await _ask_group(ctx, portions, group, found)
     await ctx.emptied(seen)
     await portions.end(always=False)
@@ -116,6 +120,7 @@ async def _ask_group(
     found: OffsetFetchResponseGroup,
 ) -> None:
     topics = group.topics
+    named = topics is not None
     if topics is None:
         topics = await ctx.collect(ctx.broker.groups.committed(group.group_id))
     await portions.add(_Entry(group, found, None, None))
@@ -131,6 +136,11 @@ async def _ask_group(
                     refused.append(await _refused(ctx, topic, code))
                 continue
             topic.name, topic.topic_id = info.name, info.id
+        if not ctx.may_topic(Operation.DESCRIBE, topic.name, logged=named):
+            if named:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                refused.append(await _refused(ctx, topic, code))
+            continue
         answer = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
         found.topics.append(answer)
         for at in range(0, len(topic.partition_indexes) or 1, INDEXES_PER_ENTRY):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from kafkawire.codec.errors import KafkaError
+from operator import attrgetter
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
+from kafkawire.security.acls.model import Operation
 
 
 async def offset_for_leader_epoch(
@@ -23,6 +27,10 @@ async def offset_for_leader_epoch(
     at the log end. For an epoch before all known ones it is -1 and -1. Not done: followers (the
     replica id is not checked).
     """
+    refused: list[OffsetForLeaderTopic] = []
+    if not ctx.may_cluster(Operation.CLUSTER_ACTION, logged=False):
+        topics = await ctx.divided(Operation.DESCRIBE, req.topics, attrgetter("topic"))
+        req.topics, refused = topics
     await ctx.broker.table.load(
         (topic.topic, wanted.partition) for topic in req.topics for wanted in topic.partitions
     )
@@ -34,6 +42,10 @@ async def offset_for_leader_epoch(
             await ctx.give_way()
         response.topics.append(result)
         await ctx.give_way()
+    for topic in refused:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        rows = (EpochEndOffset(code, wanted.partition) for wanted in topic.partitions)
+        response.topics.append(OffsetForLeaderTopicResult(topic.topic, await ctx.collect(rows)))
     return response
 
 

@@ -20,7 +20,7 @@ async def tier(ctx: RequestContext, req: TierRequest) -> TierResponse:
 
     The command's result as JSON. Pause and resume set `tier.paused` of this broker, which is stored
     like any other setting; the tier executes all other commands. INVALID_REQUEST with one sentence
-    if the broker has no tier, or the command is invalid. Not done: access control.
+    if the broker has no tier, or the command is invalid.
     """
     tiering = ctx.broker.tiering
     if tiering is None:

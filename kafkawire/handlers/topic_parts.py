@@ -7,13 +7,13 @@ DescribeTopicPartitions, which is bounded, builds plain messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkawire.codec.compile import part_encoder
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import Buffer
-from kafkawire.handlers.nodes import Nodes, is_internal
+from kafkawire.handlers.nodes import OPERATIONS_OMITTED, Nodes, is_internal
 from kafkawire.handlers.slices import array_count, split
 from kafkawire.messages.metadata import (
     MetadataResponse,
@@ -34,6 +34,10 @@ class TopicEntry(NamedTuple):
     name: str | None
     topic_id: bytes
     topic: TopicInfo | None = None
+    internal: bool | None = None
+    """None: as its name says."""
+    denied: bool = False
+    """Its operations are not shown."""
 
     @classmethod
     def of(cls, topic: TopicInfo) -> TopicEntry:
@@ -44,8 +48,14 @@ class TopicEncoder:
     """Appends topics to `parts` in one version of MetadataResponse."""
 
     def __init__(
-        self, nodes: Nodes, version: int, flexible: bool, operations: int, parts: list[Buffer]
+        self,
+        nodes: Nodes,
+        version: int,
+        flexible: bool,
+        operations: Callable[[str], int] | None,
+        parts: list[Buffer],
     ) -> None:
+        """`operations`: those that are allowed on a topic; None: not requested."""
         self._nodes = nodes
         self._version = version
         self._flexible = flexible
@@ -62,13 +72,18 @@ class TopicEncoder:
     def _topic(self, entry: TopicEntry) -> Iterator[None]:
         # A snapshot of the list: partitions added meanwhile would not match the count.
         partitions = list(entry.topic.partitions) if entry.topic is not None else []
+        operations = OPERATIONS_OMITTED
+        if self._operations is not None and not entry.denied:
+            operations = self._operations(entry.name or "")
         message = MetadataResponseTopic(
             error_code=entry.error,
             name=entry.name,
             topic_id=entry.topic_id,
-            is_internal=is_internal(entry.name or ""),
+            is_internal=(
+                is_internal(entry.name or "") if entry.internal is None else entry.internal
+            ),
             partitions=[],
-            topic_authorized_operations=self._operations,
+            topic_authorized_operations=operations,
         )
         tail_bytes = 4 if self._version >= 8 else 0  # topic_authorized_operations
         whole: list[Buffer] = []

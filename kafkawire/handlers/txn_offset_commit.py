@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.model.transactional import client_code
-from kafkawire.handlers.clients import client_of, partition_error, topic_of
+from kafkawire.handlers.clients import client_of, partition_error, readable_topic_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.portions import Portions
 from kafkawire.messages.txn_offset_commit import (
@@ -82,7 +82,7 @@ async def _existing(
     response = TxnOffsetCommitResponse()
     entries: list[_Entry] = []
     for topic in req.topics:
-        info, code = topic_of(ctx, topic.name, topic.topic_id, ctx.version >= BY_ID_FROM)
+        info, code = readable_topic_of(ctx, topic.name, topic.topic_id, ctx.version >= BY_ID_FROM)
         answers: list[TxnOffsetCommitResponsePartition] = []
         response.topics.append(
             TxnOffsetCommitResponseTopic(

@@ -3,7 +3,7 @@
 v1 is flexible; v2 has the transaction version of each marker (KIP-1228). Sent by the coordinators
 of other brokers, and by operators who abort a hanging transaction (`kafka-transactions abort`,
 `kafkawire transactions abort`). Answered when the markers are durable and offsets committed in
-their transactions are current or dropped. Not done: access control.
+their transactions are current or dropped.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kafkawire.broker.answer_memory import AnswerMemory
     from kafkawire.handlers.table import Api
     from kafkawire.log.io.watchdog import Watchdog
+    from kafkawire.security.acls.rights import Rights
 
 HELD: Final = 1
 DRAINING: Final = 2
@@ -88,6 +89,7 @@ class ConnectionHost(ReceivingHost, Protocol):
     def serve(
         self, connection: Connection, exchange: Exchange, api: Api, block: Block, body: Buffer
     ) -> None: ...
+    def rights_of(self, principal: Principal, client_host: str) -> Rights | None: ...
     def unsupported(self, exchange: Exchange, key: int, version: int) -> bool: ...
     def log_defect(self, connection: Connection, what: str) -> None: ...
     def flush_soon(self, connection: Connection) -> None: ...
@@ -101,7 +103,7 @@ class Connection(Receiver[ConnectionHost]):
     __slots__ = (
         "answers", "applying_bytes", "client_host", "client_id", "exchanges", "fetching",
         "file_spans", "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more", "pins",
-        "principal", "repeat", "repeat_candidate", "sampled", "sampled_at", "sampled_key",
+        "principal", "repeat", "repeat_candidate", "rights", "sampled", "sampled_at", "sampled_key",
         "sampled_tick", "sending_since", "sends_files", "serving", "unsent",
     )  # fmt: skip
 
@@ -110,6 +112,7 @@ class Connection(Receiver[ConnectionHost]):
         self.client_host = client_host
         self.listener = listener
         self.principal = ANONYMOUS
+        self.rights = host.rights_of(ANONYMOUS, client_host)
         self.client_id: str | None = None
         self.exchanges: deque[Exchange] = deque()
         self.answers = host.answers
@@ -136,11 +139,14 @@ class Connection(Receiver[ConnectionHost]):
     def connected(self, client_host: str) -> None:
         """Set the address of the client, once it is known."""
         self.client_host = client_host
+        self.rights = self.host.rights_of(self.principal, client_host)
 
     def authenticated(self, principal: Principal) -> None:
         """Set the client's principal, by its certificate or its log-in. Called before the first
         request that depends on it, and again when the client authenticates again."""
         self.principal = principal
+        self.rights = self.host.rights_of(principal, self.client_host)
+        self.repeat = None
 
     def admitted(self) -> bool:
         """Return whether this kind of connection is allowed now; the host has its own limits."""

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from kafkawire.codec.compile import DecodeError, decoder, encode
 from kafkawire.codec.errors import KafkaError, code_of
 from kafkawire.codec.types import Buffer
-from kafkawire.handlers.context import ClientGone, RequestContext
+from kafkawire.handlers.access import check
+from kafkawire.handlers.context import ClientGone, MalformedRequest, RequestContext
 from kafkawire.handlers.exchange import Exchange, Pinned
 from kafkawire.handlers.failures import failed_response
 from kafkawire.handlers.slices import MAX_ANSWER_BYTES, AnswerTooLarge, decoded, encoded, released
@@ -32,6 +33,8 @@ from kafkawire.server.slow import Sweeper
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
+    from kafkawire.security.acls.rights import Rights
+    from kafkawire.security.principals import Principal
     from kafkawire.server.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -86,6 +89,11 @@ class Host:
     def received_much(self) -> None:
         """Answer many small requests of one event-loop iteration before its end."""
         self._log.write_many()
+
+    def rights_of(self, principal: Principal, client_host: str) -> Rights | None:
+        """Return what a client may do; None without an authorizer."""
+        acls = self.broker.security.acls
+        return None if acls is None else acls.rights(principal, client_host)
 
     def flush_soon(self, connection: Connection) -> None:
         """Send this connection's answers at the end of the event-loop iteration: one write for all
@@ -202,6 +210,8 @@ class Host:
             client_host=connection.client_host,
             listener=connection.listener,
             principal=connection.principal,
+            api=api.name,
+            rights=connection.rights,
             correlation_id=exchange.correlation_id,
             on_park=parked,
             is_gone=lambda: connection.closed,
@@ -209,11 +219,13 @@ class Host:
         parts: list[Buffer] | None
         try:
             handler = await self._handler(api)
+            check(ctx, api.key, asked[0])
             parts = await self._parts([await handler(ctx, asked[0])], exchange.version)
         except ClientGone:
             return
-        except AnswerTooLarge:
-            connection.abort(f"the answer to {api.name} is over {MAX_ANSWER_BYTES} bytes")
+        except (AnswerTooLarge, MalformedRequest) as wrong:
+            large = f"the answer is over {MAX_ANSWER_BYTES} bytes"
+            connection.abort(f"{api.name}: {str(wrong) or large}")
             return
         except Exception as failure:  # the outermost handler: no exception may escape
             if not isinstance(failure, KafkaError):

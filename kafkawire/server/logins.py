@@ -99,6 +99,9 @@ class Logins:
 
     def failed(self, connection: LoggingIn, mechanism: str, user: str, cause: str) -> None:
         """Log a refused log-in, at a bounded rate."""
+        self.broker.security.audit.authentication_failed(
+            connection.client_host, connection.listener, mechanism, cause, user
+        )
         omitted = self._lines.admit()
         level = logging.DEBUG if omitted is None else logging.INFO
         who = f"user {shown(user)}" if user else "a client"

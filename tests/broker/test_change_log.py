@@ -25,6 +25,7 @@ from kafkawire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkawire.security.audit import NoAudit
 from tests.kit.client import Client, batch
 from tests.kit.produce_fetch import make, produce
 from tests.kit.server import port_of, running
@@ -77,7 +78,7 @@ async def test_changes_name_the_client(tmp_path: Path, caplog: pytest.LogCapture
 def test_rate_of_lines_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger=change_log.__name__)
     now = 0.0
-    log = ChangeLog(lambda: now)
+    log = ChangeLog(lambda: now, NoAudit())
     for _ in range(BURST + 10):
         log.trimmed("t", 0, 1, "client c at 10.0.0.1")
     assert len(caplog.records) == BURST

@@ -1,6 +1,7 @@
 """APIs that admin tools call on any broker, answered like a Kafka broker without security.
 
-Covers: kafkawire.handlers.create_acls, kafkawire.handlers.delete_acls,
+Covers: kafkawire.handlers.acl_wire, kafkawire.handlers.create_acls,
+kafkawire.handlers.delete_acls,
 kafkawire.handlers.describe_acls, kafkawire.handlers.describe_user_scram_credentials,
 kafkawire.handlers.elect_leaders,
 kafkawire.handlers.list_partition_reassignments.
@@ -29,12 +30,16 @@ VERSIONS = range(1, 4)
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_acl_requests_return_security_disabled(version: int) -> None:
     broker = FakeBroker()
-    found = await call(broker, DescribeAclsRequest(resource_type_filter=1), version)
+    found = await call(broker, DescribeAclsRequest(1, None, 1, None, None, 1, 1), version)
     assert (found.error_code, found.resources) == (ErrorCode.SECURITY_DISABLED, [])
     assert found.error_message
-    made = await call(broker, CreateAclsRequest([AclCreation(resource_type=2)] * 3), version)
+    made = await call(
+        broker, CreateAclsRequest([AclCreation(2, "t", 3, "User:a", "*", 3, 3)] * 3), version
+    )
     assert [row.error_code for row in made.results] == [ErrorCode.SECURITY_DISABLED] * 3
-    gone = await call(broker, DeleteAclsRequest([DeleteAclsFilter()] * 200), version)
+    gone = await call(
+        broker, DeleteAclsRequest([DeleteAclsFilter(1, None, 1, None, None, 1, 1)] * 200), version
+    )
     assert [row.error_code for row in gone.filter_results] == [ErrorCode.SECURITY_DISABLED] * 200
     assert all(row.error_message and not row.matching_acls for row in gone.filter_results)
     assert (await call(broker, CreateAclsRequest([]), version)).results == []

@@ -28,6 +28,7 @@ from kafkawire.messages.registry import APIS, request_class, response_class
 from kafkawire.metadata.catalog import BrokerInfo, Catalog, NewTopic, PartitionInfo, TopicInfo
 from kafkawire.offsets.catalog.port import StoredStats
 from kafkawire.offsets.manager import PartitionOffsetManager
+from kafkawire.security.acls.security import Security
 from tests.kit.env import InlineOffload
 
 ME, OTHER = 1, 2
@@ -303,6 +304,7 @@ class FakeBroker:
         self.storage = FakeStorage()
         self.table = PartitionTable(self.catalog, self.log.loader, ME)  # type: ignore[arg-type]
         self.producer_ids = ProducerIds(self.metadata)  # type: ignore[arg-type]
+        self.security = Security()
         self.topics = TopicService(self)  # type: ignore[arg-type]
         self.features = FeatureService(self.catalog, self.metadata, ME)  # type: ignore[arg-type]
 

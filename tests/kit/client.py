@@ -28,8 +28,11 @@ class Client:
         self.next_id = 1
 
     @classmethod
-    async def connect(cls, port: int, client_id: str = "test") -> Self:
-        return cls(*await asyncio.open_connection("127.0.0.1", port), client_id)
+    async def connect(cls, port: int, client_id: str = "test", host: str = "") -> Self:
+        """`host`: the address that the client has."""
+        local = (host, 0) if host else None
+        opened = await asyncio.open_connection("127.0.0.1", port, local_addr=local)
+        return cls(*opened, client_id)
 
     async def close(self) -> None:
         self.writer.close()

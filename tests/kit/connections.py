@@ -14,6 +14,7 @@ from kafkawire.codec.counts import Counts
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, Pinned
 from kafkawire.log.io.file_span import FileSpan
+from kafkawire.security.principals import Principal
 from kafkawire.server.connection import Connection
 from kafkawire.server.memory import Memory
 
@@ -95,6 +96,9 @@ class FakeHost:
         self, connection: Connection, exchange: Exchange, api: Any, block: Any, body: Buffer
     ) -> None:
         self.cold.append((connection, exchange, bytes(body)))
+
+    def rights_of(self, principal: Principal, client_host: str) -> None:
+        return None
 
     def unsupported(self, exchange: Exchange, key: int, version: int) -> bool:
         if key == 18:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kafkawire.codec.configs.access_rules import super_users
 from kafkawire.codec.configs.features import TRANSACTION_VERSION, FinalizedFeatures
 from kafkawire.codec.configs.parse import (
     ConfigError,
@@ -126,6 +127,7 @@ def check_broker(texts: Mapping[str, str]) -> None:
     }
     _not_above(values, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
     _not_above(values, "connection.inflight.bytes", "inflight.bytes")
+    super_users(str(values["super.users"]))
     check_topic({}, texts)
 
 
@@ -335,6 +337,11 @@ class BrokerConfig:
     sasl_oauthbearer_scope_claim_name: str
     sasl_oauthbearer_sub_claim_name: str
     sasl_oauthbearer_clock_skew_seconds: int
+    authorizer: str
+    authorizer_class_name: str
+    super_users: str
+    allow_everyone_if_no_acl_found: bool
+    audit_log: str
     tier_url: str
     tier_cache_bytes: int
     tier_part_bytes: int
@@ -356,6 +363,11 @@ class BrokerConfig:
     remote_list_offsets_request_timeout_ms: int
     texts: dict[str, str]  # what is set, by broker name: the `broker` of resolve_topic
     _features: FinalizedFeatures
+
+    @property
+    def has_authorizer(self) -> bool:
+        """Whether access rules are enforced."""
+        return self.authorizer == "acl" or bool(self.authorizer_class_name)
 
     @property
     def transaction_version(self) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kafkawire.codec.configs.access_rows import ACCESS_BROKER_ROWS
 from kafkawire.codec.configs.row import (
     DAY_MS,
     DOUBLE_MAX,
@@ -331,6 +332,7 @@ _BROKER_ROWS = (
     Config("backup.keep", I, 7, "So many of the newest backups stay, older ones are deleted.",
            at_least=1, at_most=1_000, dynamic=True),
     *SASL_ROWS,
+    *ACCESS_BROKER_ROWS,
     *TIER_BROKER_ROWS,
 )
 # fmt: on

@@ -105,7 +105,7 @@ PER_LISTENER = frozenset(_PER_LISTENER.split())
 _STATIC = """
     advertised.listeners alter.config.policy.class.name
     alter.log.dirs.replication.quota.window.num
-    alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name
+    alter.log.dirs.replication.quota.window.size.seconds
     auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.id broker.session.timeout.ms
     client.quota.callback.class
     controlled.shutdown.enable controller.listener.names

@@ -33,8 +33,10 @@ from kafkawire.codec.types import Part
 from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.handlers.fetch.long import FULL, LongFetch
-from kafkawire.handlers.fetch.request import MEMORY_PATIENCE_S, Attempt, fill, listed
+from kafkawire.handlers.fetch.request import MEMORY_PATIENCE_S, NOTHING, Attempt, fill, listed
+from kafkawire.handlers.hot_rights import TopicRights
 from kafkawire.log.segments.store.remote_port import readable_log_start
+from kafkawire.security.acls.model import Operation
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -64,6 +66,7 @@ class Fetch:
         self.parked: set[Attempt | LongFetch] = set()
         self.starved: set[Attempt] = set()  # waiting for memory
         self.defects: set[str] = set()
+        self.rights = TopicRights(broker, "Fetch", Operation.READ)
         self.budget = IterationBudget(broker.env.call_soon, BATCH_BYTES)
 
     def start(
@@ -99,7 +102,16 @@ class Fetch:
             )
             return True
         peer.fetching = True
-        self.budget.do(Attempt(self, exchange, ask).begin)
+        refused = NOTHING
+        if peer.rights is not None:
+            reads = peer.rights.reads
+            for item in ask.items:
+                if item[0] not in reads:
+                    refused = frozenset(
+                        item[0] for item in ask.items if not self.rights.may(peer, item[0])
+                    )
+                    break
+        self.budget.do(Attempt(self, exchange, ask, refused).begin)
         return True
 
     def close(self) -> None:

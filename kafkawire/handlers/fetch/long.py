@@ -63,6 +63,7 @@ class LongFetch:
         self._ask = FetchAsk(0, 0, 0, 0, 0, -1, [], [])
         self._moved = asyncio.Event()
         self._last = False
+        self._refused: set[Topic] = set()  # topics that the client may not read
         # of the current check:
         self._results: list[FetchResult] = []
         self._cold: list[tuple[FetchResult, Plan]] = []
@@ -112,7 +113,7 @@ class LongFetch:
             await self._answer([refusal])
             peer.served(exchange)
             return
-        self._last = self._last or ask.max_wait_ms <= 0
+        self._last = self._last or ask.max_wait_ms <= 0 or await self._all_refused()
         await self._handler.table.load((item[0], item[1]) for item in ask.items)
         enough = await self._scan()
         peer.served(exchange)
@@ -123,6 +124,21 @@ class LongFetch:
         else:
             await self._release()
         await self._slices.run(released(ask.items))
+
+    async def _all_refused(self) -> bool:
+        """Decide which topics may be read, once; return whether none may."""
+        peer = self._exchange.peer
+        if peer.rights is None:
+            return False
+        some = False
+        for item in self._ask.items:
+            if item[0] not in self._refused:
+                if self._handler.rights.may(peer, item[0]):
+                    some = True
+                else:
+                    self._refused.add(item[0])
+            await self._slices.give_way()
+        return not some
 
     async def _decode(self, body: memoryview) -> None:
         version = self._exchange.version
@@ -150,6 +166,9 @@ class LongFetch:
             result = FetchResult(item[0], item[1])
             self._results.append(result)
             try:
+                if item[0] in self._refused:
+                    result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    continue
                 behind = self._scan_part(item, result, room - self._size_bytes) or behind
             except NotLoaded as failure:
                 result.error_code = int(code_of(failure))

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.control import Aborted
+from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.fetch import FetchAsk, FetchResult, write_response
+from kafkawire.codec.produce import Topic
 from kafkawire.codec.types import Part
 from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory
 from kafkawire.log.io.file_span import FileSpan, unpin
@@ -45,15 +47,26 @@ MEMORY_PATIENCE_S = 10.0
 well below the 30 s after which clients give up."""
 
 
+NOTHING: frozenset[Topic] = frozenset()
+
+
 class Attempt:
     """One Fetch until it is answered."""
 
     __slots__ = (
-        "ask", "cost", "done", "exchange", "granted", "handler", "partitions", "spans", "timer",
-        "unread", "woken",
+        "ask", "cost", "done", "exchange", "granted", "handler", "partitions", "refused", "spans",
+        "timer", "unread", "woken",
     )  # fmt: skip
 
-    def __init__(self, handler: Fetch, exchange: Exchange, ask: FetchAsk) -> None:
+    def __init__(
+        self,
+        handler: Fetch,
+        exchange: Exchange,
+        ask: FetchAsk,
+        refused: frozenset[Topic] = NOTHING,
+    ) -> None:
+        """`refused`: topics that the client may not read, as decided when the request came."""
+        self.refused = refused
         self.handler = handler
         self.exchange = exchange
         self.ask = ask
@@ -82,7 +95,7 @@ class Attempt:
             self._fail()
             return True
 
-    def _try_answer(self, last: bool) -> bool:
+    def _try_answer(self, last: bool) -> bool:  # noqa: C901 (hot: no calls)
         ask = self.ask
         handler = self.handler
         room = self.granted or min(ask.max_bytes, handler.config.fetch_max_bytes)
@@ -93,10 +106,15 @@ class Attempt:
         behind = False
         committed = ask.isolation == READ_COMMITTED
         missing: list[int] = []
+        if self.refused and all(item[0] in self.refused for item in ask.items):
+            last = True  # as in Kafka: beside a partition that may be read it waits
         for item in ask.items:
             topic, index, epoch, offset, last_epoch, most = item
             result = FetchResult(topic, index)
             results.append(result)
+            if topic in self.refused:
+                result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                continue
             try:
                 partition = handler.table.find(topic, index, epoch)
                 handler.describe(result, partition)

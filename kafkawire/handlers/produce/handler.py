@@ -25,12 +25,14 @@ from kafkawire.codec.produce import (
     ManyItems,
     ProduceItem,
     ProduceResult,
+    Topic,
     has_transactional,
     is_transactional,
     read_request,
 )
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Peer, Pinned
+from kafkawire.handlers.hot_rights import TopicRights
 from kafkawire.handlers.produce.long import LongProduce, exchange_of
 from kafkawire.handlers.produce.pending import (
     Item,
@@ -43,6 +45,7 @@ from kafkawire.handlers.produce.repeat import Repeat
 from kafkawire.handlers.produce.shape import Shapes
 from kafkawire.log.append.long_batch import LongBatches
 from kafkawire.log.partition.verification import NOT_ALLOWED, ONLY_OPEN
+from kafkawire.security.acls.model import Operation
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -73,9 +76,10 @@ class Produce:
         self.long_batches = LongBatches(broker.env)
         self._broker = broker
         self._shapes = Shapes()
+        self.rights = TopicRights(broker, "Produce", Operation.WRITE)
         self._pending = PendingProduces(self.log, self.counts, self.now_ms())
 
-    def start(
+    def start(  # noqa: C901 (hot: no calls)
         self,
         peer: Peer,
         version: int,
@@ -107,9 +111,12 @@ class Produce:
             self.table.load_then(absent, peer.resume)
             return False
         refusal = refusal or self.refusal(acks)
+        if transactional and peer.rights is not None:
+            refusal = refusal or self.transaction_refusal(peer, transactional_id)
         batches = None
         if transactional and refusal is None:
-            batches = self._transactional(transactional_id, version, buf, items)
+            allowed = [item for item in items if self.rights.may(peer, item[0])]
+            batches = self._transactional(transactional_id, version, buf, allowed)
             refusal = batches.refusal
             question = batches.question
             if question is None:
@@ -181,7 +188,7 @@ class Produce:
             pending = self._pending = PendingProduces(self.log, self.counts, self.now_ms())
         return pending
 
-    def _append_all(
+    def _append_all(  # noqa: C901 (hot: no calls)
         self,
         exchange: ProduceExchange,
         block: Pinned,
@@ -193,12 +200,15 @@ class Produce:
         """`batches`: those that were verified."""
         pending = self.pending()
         results = exchange.results
+        rights = exchange.peer.rights
         appended = 0
         for item in items:
             try:
                 if refusal is not None:
                     raise refusal
                 topic, index, start, stop = item
+                if rights is not None and topic not in rights.writes:
+                    self._authorize(exchange.peer, topic)
                 partition = self.table.find(topic, index)
                 _check(partition, exchange, buf, item)
                 guard = None if batches is None else batches.guard(topic, index)
@@ -291,12 +301,24 @@ class Produce:
         topic, index, batch = item
         if self.log.refusal is not None:
             raise self.log.refusal
+        self._authorize(exchange.peer, topic)
         partition = self.table.find(topic, index)
         if batch is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "the batch is null")
         _check(partition, exchange, batch, (topic, index, 0, len(batch)))
         done = partition.queue(batch, self.pending().now_ms, inspected, guard)
         return topic, index, 0, *done, None, ()
+
+    def _authorize(self, peer: Peer, topic: Topic) -> None:
+        """Raise KafkaError if the client may not write to a topic, whether that exists or not."""
+        if not self.rights.may(peer, topic):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    def transaction_refusal(self, peer: Peer, transactional_id: str | None) -> KafkaError | None:
+        """Return the error of all batches if the client may not use the transactional id."""
+        if self.rights.may_transact(peer, transactional_id):
+            return None
+        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
     @staticmethod
     def refusal(acks: int) -> KafkaError | None:

@@ -120,13 +120,17 @@ class LongProduce:
 
     async def _verify(self, request: ProduceRequest, by_id: bool) -> KafkaError | None:
         """Verify the transaction of the batches. Return the error of the whole request."""
-        give_way = self._produce.env.slices.give_way
+        give_way, peer = self._produce.env.slices.give_way, self._exchange.peer
         batches = None
         for topic, index, batch in _items(request, by_id):
             if batch is not None and is_transactional(batch, 0, len(batch)):
                 if batches is None:
+                    refusal = self._produce.transaction_refusal(peer, request.transactional_id)
+                    if refusal is not None:
+                        return refusal
                     batches = self._transactional(request)
-                batches.add(topic, index, batch, 0)
+                if self._produce.rights.may(peer, topic):
+                    batches.add(topic, index, batch, 0)
             await give_way()
         if batches is None:
             return None

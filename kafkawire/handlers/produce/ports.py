@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from kafkawire.codec.counts import Counts
     from kafkawire.codec.errors import KafkaError
     from kafkawire.codec.produce import ProduceItem, ProduceResult
-    from kafkawire.handlers.exchange import Pinned
+    from kafkawire.handlers.exchange import Peer, Pinned
+    from kafkawire.handlers.hot_rights import TopicRights
     from kafkawire.handlers.produce.pending import Item, PendingProduces, ProduceExchange, Waiting
     from kafkawire.handlers.produce.transactional import TransactionalBatches
     from kafkawire.log.append.commit_log import CommitLog
@@ -33,6 +34,7 @@ class ProduceHandler(Protocol):
     log: CommitLog
     counts: Counts
     long_batches: LongBatches
+    rights: TopicRights
 
     @property
     def now_ms(self) -> Callable[[], int]: ...
@@ -55,5 +57,9 @@ class ProduceHandler(Protocol):
         batches: TransactionalBatches,
         refusal: KafkaError | None,
     ) -> None: ...
+
+    def transaction_refusal(
+        self, peer: Peer, transactional_id: str | None
+    ) -> KafkaError | None: ...
 
     def refusal(self, acks: int, /) -> KafkaError | None: ...

@@ -56,7 +56,7 @@ class Repeat:
     coordinator must be asked about first, duplicates too, is left to the general way.
     """
 
-    __slots__ = ("guard", "handler", "index", "partition", "peer", "shape")
+    __slots__ = ("generation", "guard", "handler", "index", "partition", "peer", "shape")
 
     def __init__(
         self,
@@ -73,11 +73,14 @@ class Repeat:
         self.index = index
         self.partition = partition
         self.guard = guard
+        self.generation = 0 if peer.rights is None else peer.rights.generation
 
     def start(self, block: Pinned, buf: memoryview, pos: int, end: int) -> int:
         """Start the repeated requests in buf[pos:end]; return the position of the first other
         one."""
-        shape, partition = self.shape, self.partition
+        shape, partition, rights = self.shape, self.partition, self.peer.rights
+        if rights is not None and rights.generation != self.generation:
+            return pos  # a rule has changed
         found = shape.find(buf, pos, end, MAX_REPEATED)
         if (
             not found

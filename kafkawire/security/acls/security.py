@@ -1,0 +1,87 @@
+"""The parts of a broker's security: audit log, access rules, and what refreshes them.
+
+Opened by the broker before it serves, closed after the last request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from kafkawire.metadata.store import MetadataError
+from kafkawire.security import versions
+from kafkawire.security.audit import Audit, NoAudit, open_audit
+
+if TYPE_CHECKING:
+    from kafkawire.codec.configs.settings import BrokerConfig
+    from kafkawire.log.io.ports import Env
+    from kafkawire.metadata.session import Session
+    from kafkawire.metadata.store import Transactions
+    from kafkawire.security.acls.service import AclService
+
+logger = logging.getLogger(__name__)
+
+REFRESH_S = 1.0
+"""How often another broker's changes are looked for: a revoked right ends within this time."""
+
+
+class Security:
+    """The parts; `acls` is None without an authorizer."""
+
+    def __init__(self, audit: Audit | None = None, acls: AclService | None = None) -> None:
+        self.audit: Audit = NoAudit() if audit is None else audit
+        self.acls = acls
+        self._refreshing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, env: Env, store: Transactions, config: BrokerConfig) -> Security:
+        """Open what the settings ask for. Raises OSError (MetadataError, or for the audit log)."""
+        security = cls(open_audit(env, config.audit_log), await _open_acls(env, store, config))
+        if security.acls is not None and await store.transact(_is_shared):
+            security._refreshing = env.spawn(
+                security._refresh(env, store), "refresh what other brokers changed"
+            )
+        return security
+
+    async def _refresh(self, env: Env, store: Transactions) -> None:
+        """Load what other brokers have changed, until cancelled."""
+        failing = False
+        acls = self.acls
+        assert acls is not None
+        while True:
+            await env.sleep(REFRESH_S)
+            try:
+                stored = await store.transact(versions.versions)
+                if stored.get(versions.ACLS, 0) != acls.version:
+                    await acls.refresh()
+                failing = False
+            except MetadataError as failure:
+                if not failing:
+                    failing = True
+                    logger.error(
+                        "access rules cannot be refreshed, changes by other brokers are not "
+                        "enforced here until that succeeds: %s", failure,
+                    )  # fmt: skip
+
+    async def close(self) -> None:
+        """Stop refreshing and write the audit log."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
+        await self.audit.close()
+
+
+async def _open_acls(env: Env, store: Transactions, config: BrokerConfig) -> AclService | None:
+    if not config.has_authorizer:
+        return None
+    from kafkawire.security.acls.service import AclService
+
+    acls = AclService(env, store, config)
+    await acls.open()
+    return acls
+
+
+def _is_shared(session: Session) -> bool:
+    """Return whether other brokers may use the same database."""
+    return session.dialect == "postgresql"

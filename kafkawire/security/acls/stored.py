@@ -1,0 +1,48 @@
+"""The table `acls`: rules in SQL. Functions run inside a transaction (`Transactions.transact`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+from kafkawire.metadata.session import Row, Session, insert
+from kafkawire.security import versions
+from kafkawire.security.acls.model import Acl
+
+
+class StoredAcls(NamedTuple):
+    """All rules, and the version of the table."""
+
+    rows: list[Row]
+    version: int
+
+
+def digest(acl: Acl) -> bytes:
+    """Return the key of a rule: equal for equal rules."""
+    text = "\0".join(map(str, acl))  # no field has a NUL (`service.fault_of`)
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def load(session: Session) -> StoredAcls:
+    """Return all rules as rows."""
+    version = versions.version_of(session, versions.ACLS)
+    rows = session.rows(
+        "SELECT resource_type, resource_name, pattern_type, principal, host, operation, permission"
+        " FROM acls"
+    )
+    return StoredAcls(rows, version)
+
+
+def change(session: Session, added: Sequence[Row], removed: Sequence[bytes]) -> int:
+    """Insert rows (a digest, then the rule) and delete rules by digest; return the version."""
+    version = versions.changed(session, versions.ACLS)
+    insert(
+        session,
+        "INSERT INTO acls (digest, resource_type, resource_name, pattern_type, principal, host,"
+        " operation, permission)",
+        added,
+        "ON CONFLICT (digest) DO NOTHING",
+    )
+    session.many("DELETE FROM acls WHERE digest = ?", [(each,) for each in removed])
+    return version

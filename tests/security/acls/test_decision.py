@@ -1,0 +1,220 @@
+"""Decisions, compared with a plain reading of Kafka's rules over generated ones.
+
+Covers: kafkawire.security.acls.index, kafkawire.security.acls.model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkawire.security.acls.index import (
+    DEFAULT_ALLOW,
+    DEFAULT_DENY,
+    NOBODY,
+    SUPER_USER,
+    AclIndex,
+)
+from kafkawire.security.acls.model import (
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceKind,
+)
+
+TOPIC, GROUP = ResourceKind.TOPIC, ResourceKind.GROUP
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+ALLOW, DENY = Permission.ALLOW, Permission.DENY
+READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
+
+names = st.sampled_from(["a", "ab", "abc", "b", "*", "hardcode", "kafka-cluster", "é"])
+principals = st.sampled_from(["User:a", "User:b", "User:*", "Group:a"])
+hosts = st.sampled_from(["*", "1.2.3.4", "::1"])
+operations = st.sampled_from([each for each in Operation if each >= Operation.ALL])
+acls = st.builds(
+    Acl,
+    st.sampled_from([TOPIC, GROUP]),
+    names,
+    st.sampled_from([LITERAL, PREFIXED]),
+    principals,
+    hosts,
+    operations,
+    st.sampled_from([ALLOW, DENY]),
+)
+
+
+def implied(operation: int, by: int) -> bool:
+    """The table of the documentation of Kafka's AclOperation."""
+    if operation == DESCRIBE:
+        return by in (READ, WRITE, Operation.DELETE, Operation.ALTER)
+    return operation == Operation.DESCRIBE_CONFIGS and by == Operation.ALTER_CONFIGS
+
+
+def matching(rules: Iterable[Acl], kind: int, name: str) -> list[Acl]:
+    return [
+        acl
+        for acl in rules
+        if acl.resource_type == kind
+        and (
+            name.startswith(acl.resource_name)
+            if acl.pattern_type == PREFIXED
+            else acl.resource_name in (name, "*")
+        )
+    ]
+
+
+def plain(
+    rules: Iterable[Acl], who: str, host: str, operation: int, kind: int, name: str, default: bool
+) -> bool:
+    """One rule after another, without an index."""
+    about = matching(rules, kind, name)
+    mine = [a for a in about if a.principal in (who, "User:*") and a.host in ("*", host)]
+    if any(a.permission == DENY and a.operation in (operation, Operation.ALL) for a in mine):
+        return False
+    if any(
+        a.permission == ALLOW
+        and (a.operation in (operation, Operation.ALL) or implied(operation, a.operation))
+        for a in mine
+    ):
+        return True
+    return default and not about
+
+
+def plain_any(
+    rules: Iterable[Acl], who: str, host: str, operation: int, kind: int, default: bool
+) -> bool:
+    """Authorizer.authorizeByResourceType, as it is written there."""
+    rules = list(rules)
+    if plain(rules, who, host, operation, kind, "hardcode", default):
+        return True
+    allowed: list[Acl] = []
+    denied: list[Acl] = []
+    for acl in rules:
+        if (
+            acl.resource_type != kind
+            or acl.principal not in (who, "User:*")
+            or acl.host not in ("*", host)
+            or acl.operation not in (operation, Operation.ALL)
+        ):
+            continue
+        (allowed if acl.permission == ALLOW else denied).append(acl)
+    if any(a.pattern_type == LITERAL and a.resource_name == "*" for a in denied):
+        return False
+    if any(a.pattern_type == LITERAL and a.resource_name == "*" for a in allowed):
+        return True
+    prefixes = [a.resource_name for a in denied if a.pattern_type == PREFIXED]
+    literals = [a.resource_name for a in denied if a.pattern_type == LITERAL]
+    for acl in allowed:
+        if acl.pattern_type == LITERAL and acl.resource_name in literals:
+            continue
+        if not any(acl.resource_name.startswith(prefix) for prefix in prefixes):
+            return True
+    return False
+
+
+@given(
+    st.lists(acls, max_size=8),
+    st.lists(acls, max_size=3),
+    st.sampled_from(["User:a", "User:b", "Group:a"]),
+    st.sampled_from(["1.2.3.4", "::1", "9.9.9.9"]),
+    st.sampled_from([each for each in Operation if each > Operation.ALL]),
+    names,
+    st.booleans(),
+)
+@settings(max_examples=600)
+def test_decisions_are_those_of_a_plain_reading(
+    rules: list[Acl],
+    removed: list[Acl],
+    who: str,
+    host: str,
+    operation: int,
+    name: str,
+    default: bool,
+) -> None:
+    index = AclIndex([*rules, *removed], default_allow=default)
+    for acl in removed:
+        index.remove(acl)
+        index.remove(acl)
+    left = [acl for acl in rules if acl not in removed]
+    assert set(index) == set(left)
+    assert len(index) == len(set(left))
+    for kind in (TOPIC, GROUP):
+        made = index.decide(who, host, operation, kind, name)
+        assert made.allowed is plain(left, who, host, operation, kind, name, default), made.rule
+        any_made = index.decide_for_any(who, host, operation, kind)
+        assert any_made.allowed is plain_any(left, who, host, operation, kind, default)
+
+
+def rule(
+    name: str,
+    operation: int = READ,
+    who: str = "User:a",
+    permission: int = ALLOW,
+    pattern: int = LITERAL,
+    host: str = "*",
+) -> Acl:
+    return Acl(TOPIC, name, pattern, who, host, operation, permission)
+
+
+def test_the_deciding_rule_is_named() -> None:
+    allow, deny = rule("t"), rule("t", Operation.ALL, "User:*", DENY, host="1.1.1.1")
+    index = AclIndex([allow, deny], frozenset(("User:root",)))
+    assert index.decide("User:a", "2.2.2.2", READ, TOPIC, "t") == (True, allow)
+    assert index.decide("User:a", "1.1.1.1", READ, TOPIC, "t") == (False, deny)
+    assert index.decide("User:b", "2.2.2.2", READ, TOPIC, "t") == (False, DEFAULT_DENY)
+    assert index.decide("User:root", "1.1.1.1", READ, TOPIC, "t") == (True, SUPER_USER)
+    assert index.decide("User:*", "2.2.2.2", READ, TOPIC, "t") == (False, NOBODY)
+    assert index.decide_for_any("User:*", "2.2.2.2", READ, TOPIC).rule == NOBODY
+
+
+def test_deny_implies_nothing_and_allow_implies_describe() -> None:
+    index = AclIndex([rule("t"), rule("t", READ, permission=DENY), rule("u"), rule("u", DESCRIBE,
+                     permission=DENY)])  # fmt: skip
+    assert not index.decide("User:a", "h", READ, TOPIC, "t").allowed
+    assert index.decide("User:a", "h", DESCRIBE, TOPIC, "t").allowed
+    assert index.decide("User:a", "h", READ, TOPIC, "u").allowed
+    assert not index.decide("User:a", "h", DESCRIBE, TOPIC, "u").allowed
+
+
+def test_one_unrelated_rule_ends_the_default() -> None:
+    index = AclIndex(default_allow=True)
+    assert index.decide("User:a", "h", READ, TOPIC, "t") == (True, DEFAULT_ALLOW)
+    index.add(rule("t", Operation.ALTER, "User:z", DENY, host="9.9.9.9"))
+    assert index.decide("User:a", "h", READ, TOPIC, "t") == (False, DEFAULT_DENY)
+    assert index.decide("User:a", "h", READ, TOPIC, "t2") == (True, DEFAULT_ALLOW)
+
+
+def test_filter_by_match_finds_all_that_affect_a_name() -> None:
+    rules = [rule("foo"), rule("fo", pattern=PREFIXED), rule("*"), rule("bar"), rule("fo")]
+    found = AclFilter(TOPIC, "foo", PatternType.MATCH)
+    assert [acl for acl in rules if found.matches(acl)] == rules[:3]
+    assert [a for a in rules if AclFilter(TOPIC, "fo").matches(a)] == [rules[1], rules[4]]
+    assert [a for a in rules if AclFilter(TOPIC, "fo", LITERAL).matches(a)] == rules[4:]
+    assert not any(AclFilter(GROUP).matches(acl) for acl in rules)
+    assert not any(AclFilter(operation=Operation.ALL).matches(acl) for acl in rules)
+    assert not any(AclFilter(principal="User:*").matches(acl) for acl in rules)
+    assert all(AclFilter(host="*").matches(acl) for acl in rules)
+
+
+def test_cost_of_a_decision_does_not_grow_with_the_rules() -> None:
+    """Counted in rules that are read, not in time."""
+    read = 0
+
+    class Counted(dict[Acl, None]):
+        def __iter__(self):  # type: ignore[no-untyped-def]
+            nonlocal read
+            read += len(self)
+            return super().__iter__()
+
+    index = AclIndex(rule(f"topic-{n}", who=f"User:u{n}") for n in range(10_000))
+    for named in index._types.values():
+        for of_name in named.literal.values():
+            for who in of_name:
+                of_name[who] = Counted(of_name[who])
+    assert index.decide("User:u7", "h", READ, TOPIC, "topic-7").allowed
+    assert not index.decide("User:u7", "h", READ, TOPIC, "topic-8").allowed
+    assert read == 1

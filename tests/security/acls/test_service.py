@@ -1,0 +1,193 @@
+"""The rules of a broker: stored, loaded, changed and refreshed; and the rights of clients.
+
+Covers: kafkawire.security.acls.stored, kafkawire.security.acls.security.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kafkawire.codec.configs.access_rules import super_users
+from kafkawire.codec.configs.settings import BrokerConfig, ConfigError
+from kafkawire.log.io.disk import real_env
+from kafkawire.metadata.open import open_metadata
+from kafkawire.metadata.store import MetadataError, SqlStore
+from kafkawire.security.acls import service
+from kafkawire.security.acls.model import (
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceKind,
+)
+from kafkawire.security.acls.rights import java_address
+from kafkawire.security.acls.security import Security
+from kafkawire.security.acls.service import AclService, TooManyAcls, fault_of
+from kafkawire.security.principals import Principal
+from tests.kit.postgres import new_database
+from tests.kit.waiting import until
+
+ALICE = Principal("User", "alice")
+TOPIC, READ = ResourceKind.TOPIC, Operation.READ
+
+
+def rule(name: str, permission: int = Permission.ALLOW, operation: int = READ) -> Acl:
+    return Acl(TOPIC, name, PatternType.LITERAL, str(ALICE), "*", operation, permission)
+
+
+@asynccontextmanager
+async def opened(folder: Path, url: str = "", **settings: str) -> AsyncIterator[AclService]:
+    store = open_metadata(url, str(folder))
+    await store.open()
+    made = AclService(real_env(), store, config(**settings))
+    await made.open()
+    yield made
+    await store.close()
+
+
+def config(**settings: str) -> BrokerConfig:
+    return BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
+
+
+async def test_rules_survive_a_restart(tmp_path: Path) -> None:
+    rules = [rule("a"), rule("b", Permission.DENY), rule("é\n\t'\"")]
+    async with opened(tmp_path) as acls:
+        assert await acls.create([*rules, rules[0]]) == rules
+        assert await acls.create(rules) == []
+        (first, second) = await acls.delete([AclFilter(resource_name="b"), AclFilter(TOPIC, "b")])
+        assert first == second == [rules[1]]
+    async with opened(tmp_path) as acls:
+        assert {*await acls.find(AclFilter())} == {rules[0], rules[2]}
+        assert len(acls) == 2
+
+
+async def test_change_empties_caches_and_raises_generation(tmp_path: Path) -> None:
+    async with opened(tmp_path) as acls:
+        rights = acls.rights(ALICE, "1.2.3.4")
+        assert acls.rights(ALICE, "1.2.3.4") is rights
+        assert acls.rights(ALICE, "1.2.3.5") is not rights
+        assert not rights.may(READ, TOPIC, "a")
+        assert not rights.may_any(READ, TOPIC)
+        await acls.create([rule("a")])
+        assert (rights.generation, rights.may(READ, TOPIC, "a")) == (1, True)
+        assert rights.may_any(READ, TOPIC)
+        rights.remember(rights.reads, "a")
+        await acls.delete([AclFilter()])
+        assert (rights.reads, rights.generation) == (set(), 2)
+        assert not rights.may(READ, TOPIC, "a")
+
+
+async def test_cached_decisions_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "DECISIONS_MAX", 10)
+    async with opened(tmp_path) as acls:
+        rights = acls.rights(ALICE, "h")
+        for n in range(25):
+            assert not rights.may(READ, TOPIC, f"t{n}")
+        assert len(rights._decided) <= 10
+
+
+async def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "CHANGES_MAX", 2)
+    monkeypatch.setattr(service, "ACLS_MAX", 3)
+    async with opened(tmp_path) as acls:
+        with pytest.raises(TooManyAcls):
+            await acls.create(rule(f"t{n}") for n in range(3))
+        await acls.create([rule("a"), rule("b")])
+        with pytest.raises(TooManyAcls):
+            await acls.create([rule("c"), rule("d")])
+        await acls.create([rule("c"), rule("a")])
+        with pytest.raises(TooManyAcls):
+            await acls.delete([AclFilter()])
+        assert len(acls) == 3
+
+
+async def test_failed_write_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as acls:
+
+        async def fails(work: object) -> None:
+            raise MetadataError("disk full")
+
+        monkeypatch.setattr(acls._store, "transact", fails)
+        with pytest.raises(MetadataError):
+            await acls.create([rule("a")])
+        assert not acls.rights(ALICE, "h").may(READ, TOPIC, "a")
+
+
+async def test_settings_reach_the_decision(tmp_path: Path) -> None:
+    async with opened(tmp_path, super_users="User:root; User:CN=a,O=b") as acls:
+        assert acls.rights(Principal("User", "CN=a,O=b"), "h").may(READ, TOPIC, "t")
+        assert not acls.rights(ALICE, "h").may(READ, TOPIC, "t")
+    async with opened(tmp_path, allow_everyone_if_no_acl_found="true") as acls:
+        assert acls.rights(ALICE, "h").may(READ, TOPIC, "t")
+        assert acls.explain("User:x", "::1", READ, TOPIC, "t").allowed
+
+
+def test_super_users_are_checked() -> None:
+    assert super_users("") == frozenset()
+    assert super_users(" User:a ;User:b;") == {"User:a", "User:b"}
+    with pytest.raises(ConfigError, match="'bob' has no colon"):
+        config(super_users="User:a;bob")
+    assert config(authorizer_class_name="org.apache.kafka.metadata.authorizer."
+                  "StandardAuthorizer").has_authorizer  # fmt: skip
+    with pytest.raises(ConfigError, match="StandardAuthorizer"):
+        config(authorizer_class_name="com.example.Own")
+    assert not config().has_authorizer
+
+
+@pytest.mark.parametrize(
+    ("host", "text"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::1", "0:0:0:0:0:0:0:1"),
+        ("2001:db8::ff00:42:8329", "2001:db8:0:0:0:ff00:42:8329"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("fe80::1%2", "fe80:0:0:0:0:0:0:1%2"),
+        ("local", "local"),
+    ],
+)
+def test_addresses_are_written_as_java_does(host: str, text: str) -> None:
+    assert java_address(host) == text
+
+
+def test_texts_that_cannot_be_stored() -> None:
+    assert fault_of(rule("a")) is None
+    assert fault_of(rule("a\0")) is not None
+    assert fault_of(rule("a" * 5_000)) is not None
+
+
+@pytest.mark.real
+async def test_other_broker_enforces_changes(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkawire.security.acls.security.REFRESH_S", 0.02)
+    url = await new_database(postgres_url)
+    stores: list[SqlStore] = []
+    both: list[Security] = []
+    for _ in range(2):
+        stores.append(open_metadata(url, str(tmp_path)))
+        await stores[-1].open()
+        both.append(await Security.open(real_env(), stores[-1], config(authorizer="acl")))
+    first, second = both[0].acls, both[1].acls
+    assert first is not None
+    assert second is not None
+    rights = second.rights(ALICE, "h")
+    await first.create([rule("a"), rule("b")])
+    await until(lambda: rights.may(READ, TOPIC, "b"))
+    await second.create([rule("c")])
+    await first.create([rule("d")])
+    await until(lambda: first.rights(ALICE, "h").may(READ, TOPIC, "c"))
+    await until(lambda: rights.may(READ, TOPIC, "d"))
+    await first.delete([AclFilter()])
+    await until(lambda: not rights.may(READ, TOPIC, "a"))
+    for security, store in zip(both, stores, strict=True):
+        await security.close()
+        await store.close()
