@@ -163,8 +163,8 @@ class Broker:
         return self.groups
 
     async def load_users(self) -> Credentials:
-        """Return the SCRAM credentials of users, read from SQL by the first call. Raises
-        MetadataError."""
+        """Return the SCRAM credentials of users, read from SQL by the first call, and again after
+        changes by other brokers. Raises MetadataError."""
         async with self._loading_users:
             if self._users is None:
                 from kafkawire.security.sasl.credentials import Credentials
@@ -172,6 +172,8 @@ class Broker:
                 users = Credentials(self.metadata, self.env.random.randbytes)
                 await users.load()
                 self._users = users
+            else:
+                await self._users.refresh()
         return self._users
 
     async def load_transactions(self) -> TransactionService:

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.log_lines import LineLimit, shown
+from kafkawire.metadata.store import MetadataError
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -19,6 +20,10 @@ logger = logging.getLogger(__name__)
 
 REFUSED_BURST, REFUSED_PER_S = 20, 1.0
 """Log lines about refused log-ins at once, and per second after that: clients retry."""
+
+
+REFRESH_S = 1.0
+"""Interval of the check for users that other brokers have changed."""
 
 
 class LoggingIn(Protocol):
@@ -81,6 +86,22 @@ class Logins:
             self._per_host[host] -= 1
             if not self._per_host[host]:
                 del self._per_host[host]
+
+    async def refresh(self) -> None:
+        """Load what other brokers have changed, until cancelled."""
+        failing = False
+        while True:
+            await self.env.sleep(REFRESH_S)
+            try:
+                await self.broker.load_users()
+                failing = False
+            except MetadataError as failure:
+                if not failing:
+                    logger.error(
+                        "users cannot be read again: users that other brokers have changed or "
+                        "deleted log in as before, until the metadata can be read: %s", failure,
+                    )  # fmt: skip
+                failing = True
 
     def sweep(self) -> None:
         """Called every second: close connections that have taken too long."""

@@ -59,6 +59,7 @@ class Server:
         self._backing_up: asyncio.Task[None] | None = None
         self.metadata_check: MetadataCheck | None = None
         self._logins: Logins | None = None
+        self._refreshing_users: asyncio.Task[None] | None = None
         self._sweep_due = 0.0
         self._ended = False
 
@@ -109,6 +110,8 @@ class Server:
         except LoginSettingsError as wrong:
             raise AddressError(str(wrong)) from None
         self._logins = Logins(broker, service)
+        if sqlite_file(options.metadata_url, options.data) is None:  # others may change users
+            self._refreshing_users = broker.env.spawn(self._logins.refresh(), "refresh users")
         if broker.config.sasl_deleted_users_disconnect:
             users.when_deleted(self.host.disconnect_users)
 
@@ -193,6 +196,9 @@ class Server:
             return
         self._ended = True
         await self._stop_backups()
+        if self._refreshing_users is not None:
+            self._refreshing_users.cancel()
+            await asyncio.gather(self._refreshing_users, return_exceptions=True)
         if self.metadata_check is not None:
             await self.metadata_check.close()
         for sockets in self.sockets:

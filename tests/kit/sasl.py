@@ -58,7 +58,9 @@ class ScramClient:
 
 
 @asynccontextmanager
-async def running_sasl(data: Path, **settings: str) -> AsyncIterator[Server]:
+async def running_sasl(
+    data: Path, *, metadata_url: str = "", **settings: str
+) -> AsyncIterator[Server]:
     """A broker with a listener PLAINTEXT and one SASL_PLAINTEXT."""
     data.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 (a test may block its loop)
     if not any(data.iterdir()):  # noqa: ASYNC240
@@ -67,6 +69,7 @@ async def running_sasl(data: Path, **settings: str) -> AsyncIterator[Server]:
     plain = options(data, **settings)
     made = replace(
         plain,
+        metadata_url=metadata_url or plain.metadata_url,
         listeners=[
             *plain.listeners, Listener(SASL, "127.0.0.1", 0, SecurityProtocol.SASL_PLAINTEXT),
         ],

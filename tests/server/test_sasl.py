@@ -399,3 +399,30 @@ async def test_settings_that_allow_no_log_in(
     with pytest.raises(AddressError, match=sentence):
         async with running_sasl(tmp_path, **settings):
             pass
+
+
+@pytest.mark.real
+async def test_users_changed_by_other_broker_of_one_database(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    from kafkawire.metadata.open import open_metadata
+    from kafkawire.security.sasl.credentials import CredentialChange, Credentials
+    from kafkawire.security.sasl.scram import derive
+    from tests.kit.postgres import new_database
+
+    url = await new_database(postgres_url)
+    async with running_sasl(tmp_path, metadata_url=url, **QUICK) as server:
+        store = open_metadata(url, "")
+        await store.open()
+        other = Credentials(store, bytes)
+        await other.load()
+        made = derive(Hash.SHA256, "secret", b"salt", 4096)
+        await other.alter([CredentialChange("alice", Hash.SHA256, made)])
+        users = await server.broker.load_users()
+        assert list(users.users) == ["alice"]
+        await other.alter([CredentialChange("alice", Hash.SHA256, None)])
+        await until(lambda: not users.users)  # by the broker's own check
+        client = await connect(server)
+        assert (await log_in_plain(client, "alice", "secret")).error_code == 58
+        await client.close()
+        await store.close()

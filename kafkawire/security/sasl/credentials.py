@@ -75,11 +75,11 @@ class Credentials:
         self._usual.clear()
         self._report_deleted(before.difference(self._loaded.users))
 
-    async def refresh(self, version: int) -> None:
-        """Read the table again if another broker has changed it: if `version` is not the one
-        known."""
+    async def refresh(self) -> None:
+        """Read the table again if another broker has changed it. Raises MetadataError."""
         async with self._changing:
-            if self._loaded.version not in (-1, version):
+            stored = await self._metadata.transact(_version)
+            if stored != self._loaded.version:
                 await self._load()
 
     async def alter(self, changes: Iterable[CredentialChange]) -> None:
@@ -155,6 +155,10 @@ def new_salt(getrandbits: Callable[[int], int]) -> bytes:
         number, digit = divmod(number, 36)
         digits.append(_DIGITS[digit])
     return bytes(digits)
+
+
+def _version(session: Session) -> int:
+    return version_of(session, SCRAM_CREDENTIALS)
 
 
 def _load(session: Session, secret: bytes) -> _Loaded:

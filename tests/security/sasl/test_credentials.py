@@ -35,7 +35,7 @@ async def check(url: str, folder: str) -> None:
     assert other.find(Hash.SHA256, "x").credential.salt == (
         Credentials.find(other, Hash.SHA256, "x").credential.salt
     )
-    await other.refresh(1)
+    await other.refresh()
     assert other.users == users.users
     # the same salt for a stranger on every broker
     strangers = {each.find(Hash.SHA256, "x").credential for each in (users, other)}
@@ -45,7 +45,7 @@ async def check(url: str, folder: str) -> None:
     assert users.users == {"a": {Hash.SHA256: made}, "b": {Hash.SHA256: credential(4096)}}
     assert deleted == []
     await users.alter([CredentialChange("a", Hash.SHA256, None)])
-    await other.refresh(4)
+    await other.refresh()
     assert deleted == [{"a"}, {"a"}]
     assert list(users.users) == list(other.users) == ["b"]
     await store.close()
