@@ -87,11 +87,13 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Page cache that is not on the disk: written to, and on its way."""
+    """Page cache that is not on the disk: written to, and on its way. `stolen_s`: CPU time so far
+    in which the host of this virtual machine let all its cores together wait."""
 
     at: float
     dirty_bytes: int
     writeback_bytes: int
+    stolen_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +185,17 @@ def memory_at(run: Recording, at: float) -> Memory:
     return before[-1] if before else Memory(at, 0, 0)
 
 
+def stolen_s(run: Recording, began: float, ended: float) -> float:
+    """CPU time that the host did not give to this virtual machine, by the samples around."""
+    after = next((each for each in run.memory if each.at >= ended), None)
+    before = memory_at(run, began)
+    return after.stolen_s - before.stolen_s if after and before.stolen_s else 0.0
+
+
 def cause(run: Recording, stall: Stall) -> str:
     """One phrase: what an improvement has to change."""
+    if stolen_s(run, stall.began, stall.ended) > stall.length_s * MOST:
+        return "the host of this virtual machine stopped it (steal)"
     if stall.cpu_s > stall.length_s * MOST:
         return "computed"
     if stall.no_core_s > stall.length_s * MOST:

@@ -44,6 +44,8 @@ STACK_SYMBOLS = 3
 # Of /proc/PID/stat after the name: the core that the thread last ran on, the parent.
 CORE_FIELD = 36
 PARENT_FIELD = 1
+# Of the first row of /proc/stat.
+STEAL_FIELD = 8
 WRITE_LIMIT_S = 30.0
 
 
@@ -65,14 +67,15 @@ def kernel_stack(text: str) -> str:
     return " < ".join(names[:STACK_SYMBOLS])
 
 
-def memory_now(text: str, at: float) -> Memory:
-    """Dirty and Writeback of /proc/meminfo."""
+def memory_now(text: str, stat: str, at: float) -> Memory:
+    """Dirty and Writeback of /proc/meminfo, steal of /proc/stat."""
     found = {}
     for row in text.splitlines():
         name, _, value = row.partition(":")
         if name in ("Dirty", "Writeback"):
             found[name] = int(value.split()[0]) * 1024
-    return Memory(at, found.get("Dirty", 0), found.get("Writeback", 0))
+    stolen_s = int(stat.split(maxsplit=STEAL_FIELD + 1)[STEAL_FIELD]) / os.sysconf("SC_CLK_TCK")
+    return Memory(at, found.get("Dirty", 0), found.get("Writeback", 0), stolen_s)
 
 
 def tasks_now(broker: int) -> dict[int, Task]:
@@ -127,7 +130,7 @@ class Sampler:
                 self._list()
             if at - measured > MEMORY_S:
                 measured = at
-                self.memory.append(memory_now(Path("/proc/meminfo").read_text(), at))
+                self.memory.append(memory_now(read("/proc/meminfo"), read("/proc/stat"), at))
             for thread in self._threads:
                 with contextlib.suppress(OSError):
                     self._sample(thread)

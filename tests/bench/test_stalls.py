@@ -81,6 +81,15 @@ def test_cause_is_where_most_of_the_time_went(
     assert words in stall_causes.cause(run, Stall(10.5, 10.6, cpu_s, no_core_s))
 
 
+def test_stall_of_virtual_machine_is_named() -> None:
+    run = recorded()
+    run.memory = [Memory(10.45, 0, 0, 7.0), Memory(10.55, 0, 0, 7.0), Memory(10.65, 0, 0, 7.08)]
+    assert "steal" in stall_causes.cause(run, Stall(10.5, 10.6, 0.09, 0.0))
+    assert "steal" not in stall_causes.cause(run, Stall(10.46, 10.54, 0.09, 0.0))
+    run.memory = [Memory(10.65, 0, 0, 7.0)]  # none before the stall
+    assert "steal" not in stall_causes.cause(run, Stall(10.5, 10.6, 0.09, 0.0))
+
+
 def test_what_ran_comes_from_stacks_if_no_call_covers_the_stall() -> None:
     run = recorded()
     stall = Stall(11.0, 11.1, 0.0, 0.0)
@@ -129,7 +138,8 @@ def test_proc_files_are_parsed() -> None:
     stack = "[<0>] balance_dirty_pages+0x1f0/0xbd0\n[<0>] generic_perform_write+0x1/0x2\n"
     assert stalls.kernel_stack(stack) == "balance_dirty_pages < generic_perform_write"
     text = "MemTotal:  1 kB\nDirty:   8 kB\nWriteback:  4 kB\nWritebackTmp:   9 kB\n"
-    assert stalls.memory_now(text, 1.0) == Memory(1.0, 8192, 4096)
+    stat = f"cpu  1 2 3 4 5 6 7 {os.sysconf('SC_CLK_TCK') // 4} 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
+    assert stalls.memory_now(text, stat, 1.0) == Memory(1.0, 8192, 4096, 0.25)
     tasks = stalls.tasks_now(os.getpid())
     assert tasks[threading.get_native_id()].process == "the broker"
     assert tasks[threading.get_native_id()].cpu_s > 0
