@@ -82,7 +82,7 @@ ACCESS: dict[int, ApiAccess] = {
     10: ApiAccess(
         items=(("DESCRIBE group", "30"), ("DESCRIBE transactional id", "53")),
     ),
-    11: ApiAccess(_group(_O.READ)),
+    11: ApiAccess(items=(("READ group", "30 for the whole request"),)),
     12: ApiAccess(_group(_O.READ), hot=True),
     13: ApiAccess(_group(_O.READ)),
     14: ApiAccess(_group(_O.READ)),
@@ -136,7 +136,7 @@ ACCESS: dict[int, ApiAccess] = {
     47: ApiAccess(_group(_O.DELETE), items=(("READ topic", "29"),)),
     48: ApiAccess(items=(("DESCRIBE_CONFIGS cluster", "31, no entries"),)),
     49: ApiAccess(items=(("ALTER_CONFIGS cluster", "31 for every entry"),)),
-    50: ApiAccess(_cluster(_O.DESCRIBE)),
+    50: ApiAccess(items=(("DESCRIBE cluster", "31 for every user, whose name is left out"),)),
     51: ApiAccess(items=(("ALTER cluster", "31 for every user"),)),
     57: ApiAccess(_cluster(_O.ALTER)),
     60: ApiAccess(),

@@ -78,6 +78,7 @@ async def _checked(ctx: RequestContext, wanted: list[DeleteTopicState]) -> list[
     taken: set[bytes] = set()
     for (name, topic_id), count in _ids_first(asked):
         fault: tuple[ErrorCode, str] | None = None
+        asks_by_name = topic_id == ZERO_UUID
         if name is None and topic_id == ZERO_UUID:
             fault = ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified."
         elif name is not None and topic_id != ZERO_UUID:
@@ -99,6 +100,8 @@ async def _checked(ctx: RequestContext, wanted: list[DeleteTopicState]) -> list[
                 name = found.name
         await ctx.give_way()
         taken.add(topic_id)
+        if fault is not None and fault[0] is ErrorCode.TOPIC_AUTHORIZATION_FAILED and asks_by_name:
+            topic_id = ZERO_UUID  # its id would say that it exists
         checked.append((name, topic_id, None if fault is None else KafkaError(*fault)))
     await ctx.emptied(asked, taken)
     return checked

@@ -14,6 +14,7 @@ from kafkawire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from kafkawire.security.acls.model import Operation
 from kafkawire.security.sasl.scram import Hash, ScramCredential
 
 Users = Mapping[str, Mapping[Hash, ScramCredential]]
@@ -28,6 +29,16 @@ async def describe_user_scram_credentials(
     DUPLICATE_RESOURCE, as in Kafka (ScramImage.describe). The answer has mechanisms and iterations,
     never salts or keys.
     """
+    if not ctx.may_cluster(Operation.DESCRIBE):
+        no = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return await sliced(
+            ctx.broker.env,
+            DescribeUserScramCredentialsResponse(error_code=no, error_message=no.sentence),
+            ctx.version,
+            DescribeUserScramCredentialsResult,
+            (DescribeUserScramCredentialsResult("", no, no.sentence) for _ in req.users or ()),
+            len(req.users or ()),
+        )
     known = (await ctx.broker.load_users()).users
     asked = await ctx.counted(user.name for user in req.users or ())
     users = asked or await ctx.counted(known)

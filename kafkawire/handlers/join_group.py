@@ -12,6 +12,7 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.clients import client_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kafkawire.security.acls.model import Operation, ResourceKind
 
 REBALANCE_TIMEOUT_FROM = 1
 
@@ -26,8 +27,12 @@ async def join_group(ctx: RequestContext, req: JoinGroupRequest) -> JoinGroupRes
     other requests."""
     if ctx.version < REBALANCE_TIMEOUT_FROM:
         req.rebalance_timeout_ms = req.session_timeout_ms
-    if len(req.protocols) > MAX_PROTOCOLS:
+    refused = 0
+    if not ctx.may(Operation.READ, ResourceKind.GROUP, req.group_id):
+        refused, req.member_id = int(ErrorCode.GROUP_AUTHORIZATION_FAILED), ""
+    elif len(req.protocols) > MAX_PROTOCOLS:
         refused = int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if refused:
         return JoinGroupResponse(
             error_code=refused,
             member_id=req.member_id,

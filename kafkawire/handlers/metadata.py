@@ -92,6 +92,9 @@ async def _entries(
         await ctx.give_way()
     if ids:  # names next to ids are ignored, as in Kafka
         found = await ctx.collect(_by_id(ctx, topic_id) for topic_id in ids)
+        if ctx.rights is not None:
+            seen = await ctx.collect(each for each in found if not each.denied)
+            found = seen + await ctx.collect(each for each in found if each.denied)
     else:
         found = await _entries_by_name(ctx, req, names)
     await ctx.emptied(ids, names)

@@ -33,12 +33,14 @@ class OwnBroker:
 
 
 @contextmanager
-def run_broker(folder: Path, number: int = 0) -> Iterator[OwnBroker]:
-    """A broker with its data in `folder`, or the other broker of this number."""
+def run_broker(
+    folder: Path, number: int = 0, more: Mapping[str, str] | None = None
+) -> Iterator[OwnBroker]:
+    """A broker with its data in `folder` and `more` settings, or the other one of this number."""
     if OTHER_BROKER:
         yield OwnBroker(OTHER_BROKER.split(",")[number])
         return
-    with BrokerProcess(folder, settings=TRANSACTIONS) as process:
+    with BrokerProcess(folder, settings={**TRANSACTIONS, **(more or {})}) as process:
         yield OwnBroker(process.bootstrap, process)
 
 
