@@ -187,6 +187,7 @@ class SaslConnection(Connection):
         response = SaslHandshakeResponse(decision.error, self._logins.service.mechanisms)
         answer = frame(decision.correlation_id, encode(response, decision.version), False)
         if decision.delayed:
+            self._logins.failed(self, "another mechanism", "", decision.reason)
             await self._answer_last(exchange, answer, begun, decision.reason)
         else:
             self._answer(exchange, answer)

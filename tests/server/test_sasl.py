@@ -8,6 +8,7 @@ kafkawire.handlers.sasl_handshake, kafkawire.security.sasl.service, kafkawire.se
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from functools import partial
 from pathlib import Path
@@ -426,3 +427,19 @@ async def test_users_changed_by_other_broker_of_one_database(
         assert (await log_in_plain(client, "alice", "secret")).error_code == 58
         await client.close()
         await store.close()
+
+
+async def test_refused_log_ins_are_in_audit_log(tmp_path: Path) -> None:
+    log = tmp_path / "audit"
+    async with running_sasl(tmp_path / "data", **QUICK, audit_log=str(log)) as server:
+        await alter(port_of(server), upsertion("alice", "secret"))
+        client = await connect(server)
+        assert (await log_in_scram(client, "alice", "wrong-password")).error_code == 58
+        await client.close()
+        client = await connect(server)
+        assert (await handshake(client, "GSSAPI")).error_code == 33
+        await client.close()
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    failed = [line for line in lines if "reason" in line]
+    assert [line["principal"] for line in failed] == ["User:alice", ""]
+    assert "wrong-password" not in log.read_text()
