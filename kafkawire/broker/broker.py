@@ -26,6 +26,7 @@ from kafkawire.broker.overrides import layers_of
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
 from kafkawire.broker.topics import TopicService
+from kafkawire.client.security import NO_SECURITY, ClientSecurity, read_security
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.counts import Counts
 from kafkawire.log.io.ports import Env
@@ -269,7 +270,13 @@ class Broker:
     def _other_brokers(self) -> OtherBrokers:
         from kafkawire.broker.other_brokers import OtherBrokers
 
-        return OtherBrokers(self.env, self.catalog, self.listeners)
+        first = self.config.inter_broker_listener_name
+        names = (first, *self.listeners) if first else (*self.listeners,)
+        return OtherBrokers(self.env, self.catalog, names, self._client_security)
+
+    def _client_security(self) -> ClientSecurity:
+        path = self.config.inter_broker_client_config
+        return read_security("inter.broker.client.config", path) if path else NO_SECURITY
 
     async def _verify_offsets(self, asked: Verification) -> Verified:
         return await self.verifier.verify_offsets(asked)

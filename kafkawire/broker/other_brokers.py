@@ -9,11 +9,12 @@ transactions: markers (kafkawire.broker.remote_markers) and verification
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kafkawire.client.connection import ClientConnection
 from kafkawire.client.errors import ClientError
+from kafkawire.client.security import NO_SECURITY, ClientSecurity
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.ports import Env
 from kafkawire.metadata.catalog import Catalog
@@ -25,10 +26,18 @@ Address = tuple[str, int]
 
 
 class OtherBrokers:
-    """Connections to other brokers. `listeners`: the names of this broker's listeners, which are
-    tried first at the other."""
+    """Connections to other brokers. `listeners`: names of listeners, of which the first that the
+    other broker has is used; `security` returns encryption and log-in of a new connection, in any
+    thread, or raises ClientError."""
 
-    def __init__(self, env: Env, catalog: Catalog, listeners: Iterable[str]) -> None:
+    def __init__(
+        self,
+        env: Env,
+        catalog: Catalog,
+        listeners: Iterable[str],
+        security: Callable[[], ClientSecurity] = lambda: NO_SECURITY,
+    ) -> None:
+        self._security = security
         self._env = env
         self._catalog = catalog
         self._listeners = tuple(listeners)
@@ -77,7 +86,9 @@ class OtherBrokers:
             connection.close()
             connection = None
         if connection is None:
-            connection = ClientConnection(*address, connect_timeout_s=CONNECT_TIMEOUT_S)
+            connection = ClientConnection(
+                *address, connect_timeout_s=CONNECT_TIMEOUT_S, security=self._security()
+            )
             self._connections[broker] = address, connection
         try:
             if self._closed:

@@ -148,9 +148,14 @@ def _files(folder: str) -> dict[str, str]:
     return found
 
 
-async def make_backup(server: str, data: str, metadata_url: str, dest: str) -> None:
-    """Run `kafkawire backup` for the broker at `server` in a child process. Raises BackupError."""
+async def make_backup(
+    server: str, data: str, metadata_url: str, dest: str, client_config: str = ""
+) -> None:
+    """Run `kafkawire backup` for the broker at `server` in a child process, with the settings of a
+    client in the file `client_config`. Raises BackupError."""
     environment = {**os.environ, "KAFKAWIRE_METADATA": metadata_url}  # may contain a password
+    if client_config:
+        environment["KAFKAWIRE_COMMAND_CONFIG"] = client_config
     command = (sys.executable, "-P", "-m", "kafkawire", "backup", dest)
     child = await asyncio.create_subprocess_exec(
         *command, "--data", data, "--server", server, stdout=PIPE, stderr=PIPE, env=environment,

@@ -147,13 +147,19 @@ class Server:
         from kafkawire.server.backups import ScheduledBackups, make_backup
         from kafkawire.tiering.store.process import StoreProcess
 
-        host, port = self.sockets[0].sockets[0].getsockname()[:2]
+        names = [listener.name for listener in options.listeners]
+        wanted = broker.config.inter_broker_listener_name
+        at = names.index(wanted) if wanted in names else 0
+        host, port = self.sockets[at].sockets[0].getsockname()[:2]
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.backups = ScheduledBackups(
             broker.env, broker.config, broker.cluster_id, f"{broker.folder}/backup",
             StoreProcess(parse_tier(url)),
-            lambda dest: make_backup(address, options.data, options.metadata_url, dest),
+            lambda dest: make_backup(
+                address, options.data, options.metadata_url, dest,
+                broker.config.inter_broker_client_config,
+            ),
         )  # fmt: skip
         self._backing_up = broker.env.spawn(self.backups.run(), "backups")
 

@@ -17,17 +17,22 @@ from typing import Any
 
 import pytest
 
+from kafkawire.broker.other_brokers import OtherBrokers
+from kafkawire.codec.errors import KafkaError
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkawire.messages.sasl_handshake import SaslHandshakeRequest
+from kafkawire.metadata.catalog import BrokerInfo, Catalog
 from kafkawire.security.principals import Principal
 from kafkawire.security.sasl.scram import Hash
+from kafkawire.server.backups import BackupError, make_backup
 from kafkawire.server.listener import AddressError
 from kafkawire.server.run import Server
 from kafkawire.server.sasl_connection import SaslConnection
 from tests.kit.client import Client
 from tests.kit.sasl import (
+    SASL,
     ScramClient,
     alter,
     authenticate,
@@ -443,3 +448,31 @@ async def test_refused_log_ins_are_in_audit_log(tmp_path: Path) -> None:
     failed = [line for line in lines if "reason" in line]
     assert [line["principal"] for line in failed] == ["User:alice", ""]
     assert "wrong-password" not in log.read_text()
+
+
+@pytest.mark.real
+async def test_broker_logs_in_to_others_and_for_backups(tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+        "sasl.username=alice\nsasl.password=secret\n"
+    )
+    async with running_sasl(
+        tmp_path / "data", inter_broker_client_config=str(config), inter_broker_listener_name=SASL
+    ) as server:
+        await alter(port_of(server), upsertion("alice", "secret"))
+        catalog = Catalog("c")
+        catalog.add_broker(BrokerInfo(2, dict(server.broker.listeners), None))
+        made = server.broker._other_brokers()
+        with_log_in = OtherBrokers(server.broker.env, catalog, made._listeners, made._security)
+        assert made._listeners[0] == SASL
+        assert (await with_log_in.request(2, 3, MetadataRequest(topics=[]))).brokers
+        with_log_in.close()
+        without = OtherBrokers(server.broker.env, catalog, [SASL])
+        with pytest.raises(KafkaError):
+            await without.request(2, 3, MetadataRequest(topics=[]))
+        address, data = f"127.0.0.1:{sasl_port(server)}", str(tmp_path / "data")
+        with pytest.raises(BackupError):
+            await make_backup(address, data, "", str(tmp_path / "without"))
+        await make_backup(address, data, "", str(tmp_path / "made"), str(config))
+        assert any((tmp_path / "made").iterdir())

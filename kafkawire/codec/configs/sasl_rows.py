@@ -1,7 +1,7 @@
 """The rows of the table of settings that are about log-ins by SASL; data only.
 
-`sasl.plain.users.file`, `sasl.login.*`, `sasl.deleted.users.disconnect` and
-`sasl.oauthbearer.required.scopes` are our own, the others are Kafka's.
+`sasl.plain.users.file`, `sasl.login.*`, `sasl.deleted.users.disconnect`,
+`sasl.oauthbearer.required.scopes` and `inter.broker.client.config` are our own, the others Kafka's.
 """
 
 from __future__ import annotations
@@ -52,6 +52,13 @@ SASL_ROWS = (
            "Scopes that a token must have; empty: none."),
     Config("sasl.oauthbearer.scope.claim.name", S, "scope", "The claim with a token's scopes."),
     Config("sasl.oauthbearer.sub.claim.name", S, "sub", "The claim with the name of the user."),
+    Config("inter.broker.listener.name", S, "",
+           "The listener of other brokers that this one connects to, and its own for backups; "
+           "empty: the first."),
+    Config("inter.broker.client.config", S, "",
+           "A file with the settings of a client (kafkawire --command-config), with which this "
+           "broker connects to other brokers, and for backups to itself; empty: no log-in, no "
+           "encryption."),
     Config("sasl.oauthbearer.clock.skew.seconds", I, 30,
            "How far the clocks of issuer and broker may differ.", at_least=0, at_most=3_600),
 )

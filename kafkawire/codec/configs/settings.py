@@ -337,6 +337,8 @@ class BrokerConfig:
     sasl_oauthbearer_scope_claim_name: str
     sasl_oauthbearer_sub_claim_name: str
     sasl_oauthbearer_clock_skew_seconds: int
+    inter_broker_listener_name: str
+    inter_broker_client_config: str
     authorizer: str
     authorizer_class_name: str
     super_users: str

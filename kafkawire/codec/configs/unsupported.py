@@ -145,7 +145,7 @@ _STATIC = """
     group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms
     group.streams.min.session.timeout.ms group.streams.num.standby.replicas
     group.streams.session.timeout.ms initial.broker.registration.timeout.ms
-    inter.broker.listener.name internal.metadata.delete.delay.millis
+    internal.metadata.delete.delay.millis
     internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
     kafka.metrics.polling.interval.secs kafka.metrics.reporters
     leader.imbalance.check.interval.seconds listener.security.protocol.map listeners log.dir
