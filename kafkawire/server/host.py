@@ -368,4 +368,6 @@ class _Slot:
 
 
 def _sender(connection: Connection) -> str:
-    return f"of client {connection.client_id} at {connection.client_host}"
+    client = connection.client_id
+    name = client if client is None else shown(client)
+    return f"of client {name} at {connection.client_host}"

@@ -476,3 +476,17 @@ async def test_broker_logs_in_to_others_and_for_backups(tmp_path: Path) -> None:
             await make_backup(address, data, "", str(tmp_path / "without"))
         await make_backup(address, data, "", str(tmp_path / "made"), str(config))
         assert any((tmp_path / "made").iterdir())
+
+
+async def test_name_of_client_stays_in_its_log_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with running_sasl(tmp_path, **QUICK) as server:
+        client = await Client.connect(sasl_port(server), "a\nERROR forged")
+        await client.call(VERSIONS, 3)
+        client.send(MetadataRequest(topics=[]), 9)
+        assert await is_closed(client)
+    lines = [each for each in caplog.messages if "forged" in each]
+    assert lines
+    assert not [each for each in lines if "\n" in each]

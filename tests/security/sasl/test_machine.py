@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafkawire.codec.compile import encode
 from kafkawire.messages.api_versions import ApiVersionsRequest
@@ -13,7 +16,11 @@ from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.registry import spec_of
 from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkawire.messages.sasl_handshake import SaslHandshakeRequest
+from kafkawire.security.sasl.bearer import Bearer, TokenRefused
 from kafkawire.security.sasl.machine import MAX_TOKENS, MAX_VERSIONS, FrameKind, LoginMachine
+from kafkawire.security.sasl.plain import Plain
+from kafkawire.security.sasl.replies import LoggedIn, LoginFailure, Mechanism
+from kafkawire.security.sasl.scram import Hash, Scram, UserCredential, derive
 
 VERSIONS = ApiVersionsRequest(client_software_name="x", client_software_version="1")
 ENABLED = ["PLAIN", "SCRAM-SHA-256"]
@@ -134,3 +141,38 @@ def test_log_in_again_has_same_mechanism() -> None:
     login = machine("PLAIN")
     assert login.frame(handshake("SCRAM-SHA-256")).error == 0
     assert login.frame(token()).kind is FrameKind.CLOSE
+
+
+PREFIXES = (b"", bytes(frame(18, 3, VERSIONS)), bytes(handshake()), bytes(token()))
+
+
+@given(st.lists(st.tuples(st.sampled_from(PREFIXES), st.integers(0, 40), st.binary(max_size=60))))
+def test_any_bytes_get_a_decision(frames: list[tuple[bytes, int, bytes]]) -> None:
+    login = machine()
+    for prefix, cut, rest in frames:
+        found = login.frame(memoryview(prefix[: len(prefix) - cut] + rest))
+        if found.kind is FrameKind.VERSIONS:
+            login.versions_answered(0)
+
+
+@given(st.lists(st.binary(max_size=80), max_size=3), st.sampled_from(["plain", "scram", "bearer"]))
+def test_any_token_is_answered_or_refused(tokens: list[bytes], kind: str) -> None:
+    async def no(*_: object) -> bool:
+        return False
+
+    async def refuse(_: str) -> LoggedIn:
+        raise TokenRefused("no")
+
+    credential = UserCredential(derive(Hash.SHA256, "pw", b"salt", 1), True)
+    logins: dict[str, Mechanism] = {
+        "plain": Plain(no),
+        "scram": Scram(Hash.SHA256, lambda _: credential, "nonce"),
+        "bearer": Bearer(refuse),
+    }
+    login = logins[kind]
+    prefix = {"plain": b"", "scram": b"n,,n=a,r=b", "bearer": b"n,,\x01auth=Bearer a"}[kind]
+    for each in (prefix, *tokens, *(prefix + each for each in tokens)):
+        try:
+            asyncio.run(login.step(each))
+        except LoginFailure:
+            return
