@@ -31,6 +31,7 @@ DEVICES = {
     "kafkawire/metadata/sqlite_device.py",
     "kafkawire/security/sasl/keys.py",
     "kafkawire/security/sasl/users_file.py",
+    "kafkawire/security/tls/contexts.py",
     "kafkawire/server/backups.py",
     "kafkawire/server/descriptors.py",
     "kafkawire/server/file_sender.py",

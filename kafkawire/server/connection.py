@@ -217,7 +217,7 @@ class Connection(Receiver[ConnectionHost]):
             if end - pos >= 4:
                 (size,) = _LENGTH.unpack_from(view, pos)
                 if not _HEAD_BYTES - 4 <= size <= self.host.frame_bytes_max:
-                    self.abort(f"a frame of {size} bytes")
+                    self.abort(f"a frame of {size} bytes{_what_it_is(size)}")
         except DecodeError as wrong:
             self.abort(str(wrong))
         except Exception as wrong:  # any error closes only this connection
@@ -470,6 +470,14 @@ class MeasuredReads:
         now = watchdog.end(begun, self._last_request)
         if connection.sampled_tick != connection.tick:
             connection.sample(begun, now)
+
+
+def _what_it_is(size: int) -> str:
+    """Return what a client speaks whose first bytes are this size, if that is known."""
+    first = size.to_bytes(4, "big", signed=True)
+    if first[:2] == b"\x16\x03":
+        return " (the client speaks TLS, which this listener does not)"
+    return " (an HTTP request)" if first in (b"GET ", b"POST", b"HEAD") else ""
 
 
 def _in_memory(part: Part) -> bool:

@@ -22,10 +22,14 @@ from kafkawire.server.connection import Connection, MeasuredReads
 from kafkawire.server.file_sender import FileSender
 
 if TYPE_CHECKING:
+    from kafkawire.broker.options import Listener
+    from kafkawire.codec.configs.settings import BrokerConfig
+    from kafkawire.log.io.ports import Env
     from kafkawire.server.host import Host
     from kafkawire.server.logins import Logins
     from kafkawire.server.monitored import MonitoredServer
     from kafkawire.server.ports import Wire
+    from kafkawire.server.tls.listeners import Tls
 
 UNSENT_BYTES_MAX = 256 << 10
 """Maximum of a client's unsent response bytes in the kernel (bytes in flight are not counted): a
@@ -52,16 +56,23 @@ def _drop(_: object) -> None:
 class ClientProtocol(asyncio.BufferedProtocol):
     """A socket and its Connection; the Connection's methods are the callbacks."""
 
-    sends_files = True  # as long as there is no encryption
+    sends_files = True
 
     def __init__(self, host: Host, listener: str, logins: Logins | None = None) -> None:
         """`logins`: those of a listener with SASL."""
         self.host = host
         self.connection = _connection(host, self, listener, logins)
+        self._bind()
+        self.transport: asyncio.Transport | None = None
+        self.write: Callable[[list[Buffer]], None] = _drop  # of connection.Wire
+        self._sender: FileSender | None = None
+
+    def _bind(self) -> None:
+        """Make the Connection's methods the callbacks; once, because they run for each read."""
         received = self.connection.received
-        if host.watchdog is not None:
-            received = MeasuredReads(self.connection, host.watchdog, self._last_request).received
-        # Bound once, because they run for each read.
+        if self.host.watchdog is not None:
+            watchdog = self.host.watchdog
+            received = MeasuredReads(self.connection, watchdog, self._last_request).received
         for name, method in (
             ("get_buffer", self.connection.get_buffer),
             ("buffer_updated", received),
@@ -69,9 +80,6 @@ class ClientProtocol(asyncio.BufferedProtocol):
             ("resume_writing", self.connection.resume_writing),
         ):
             setattr(self, name, method)
-        self.transport: asyncio.Transport | None = None
-        self.write: Callable[[list[Buffer]], None] = _drop  # of connection.Wire
-        self._sender: FileSender | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept the connection, or close it if there are too many."""
@@ -188,13 +196,22 @@ async def listen_for_monitors(server: MonitoredServer, address: str, port: int) 
     )
 
 
+async def open_tls(env: Env, config: BrokerConfig) -> Tls:
+    """Load the certificate of the TLS listeners. Raises AddressError if that fails."""
+    from kafkawire.server.tls.listeners import RuleError, Tls, TlsError  # most brokers do without
+
+    try:
+        return await Tls.open(env, config)
+    except (TlsError, RuleError) as wrong:
+        raise AddressError(str(wrong)) from None
+
+
 async def listen(
-    host: Host, name: str, address: str, port: int, logins: Logins | None = None
+    listener: Listener, protocol: Callable[[], ClientProtocol], backlog: int
 ) -> asyncio.Server:
-    """Accept connections on one address; with `logins` clients must log in. Raises AddressError if
-    it cannot be bound."""
-    backlog = host.broker.config.socket_listen_backlog_size
-    return await _open("listen", lambda: ClientProtocol(host, name, logins), address, port, backlog)
+    """Accept connections of one listener, each with a new `protocol`. Raises AddressError if it
+    cannot be bound."""
+    return await _open("listen", protocol, listener.host, listener.port, backlog)
 
 
 def _connection(host: Host, wire: Wire, listener: str, logins: Logins | None) -> Connection:

@@ -22,7 +22,13 @@ from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.store import DamagedMetadata, sqlite_file
 from kafkawire.server.descriptors import DescriptorCheck, for_connections, raise_limit
 from kafkawire.server.host import SWEEP_S, Host
-from kafkawire.server.listener import AddressError, listen, listen_for_monitors
+from kafkawire.server.listener import (
+    AddressError,
+    ClientProtocol,
+    listen,
+    listen_for_monitors,
+    open_tls,
+)
 from kafkawire.server.metadata_check import MetadataCheck
 from kafkawire.server.reload import Reloader
 from kafkawire.server.service_manager import READY, STOPPING, notify
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     from kafkawire.log.io.ports import Env
     from kafkawire.server.backups import ScheduledBackups
     from kafkawire.server.logins import Logins
+    from kafkawire.server.tls.listeners import Tls
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +67,7 @@ class Server:
         self.metadata_check: MetadataCheck | None = None
         self._logins: Logins | None = None
         self._refreshing_users: asyncio.Task[None] | None = None
+        self._tls: Tls | None = None
         self._sweep_due = 0.0
         self._ended = False
 
@@ -116,16 +124,28 @@ class Server:
             users.when_deleted(self.host.disconnect_users)
 
     async def _listen(self, listener: Listener) -> None:
-        name, host, port = listener.name, listener.host, listener.port
-        logins = self._logins if listener.sasl else None
-        sockets = await listen(self.host, name, host, port, logins)
+        if listener.tls and self._tls is None:
+            self._tls = await open_tls(self.broker.env, self.broker.config)
+        backlog = self.broker.config.socket_listen_backlog_size
+        sockets = await listen(listener, self._protocol(listener), backlog)
         self.sockets.append(sockets)
+        name = listener.name
         advertised = self.broker.listeners.get(name)
         bound = sockets.sockets[0].getsockname()[1]
         if advertised is None:
-            self.broker.listeners[name] = (host, bound)
+            self.broker.listeners[name] = (listener.host, bound)
         elif not advertised[1]:  # port 0: chosen by the kernel
             self.broker.listeners[name] = (advertised[0], bound)
+
+    def _protocol(self, listener: Listener) -> Callable[[], ClientProtocol]:
+        """Return what makes the protocol of a new connection."""
+        host, logins = self.host, self._logins if listener.sasl else None
+        tls = self._tls
+        if not listener.tls or tls is None:
+            return lambda: ClientProtocol(host, listener.name, logins)
+        from kafkawire.server.tls_wire import TlsProtocol  # most brokers do without
+
+        return lambda: TlsProtocol(tls, host, listener.name, logins)
 
     async def _listen_for_monitors(self) -> None:
         text = self.broker.config.metrics_listener.strip()
@@ -209,6 +229,8 @@ class Server:
             await self.metadata_check.close()
         for sockets in self.sockets:
             sockets.close()
+        if self._tls is not None:
+            self._tls.close()
         for api in self.host.apis.values():
             if api.hot is not None:
                 api.hot.close()
@@ -288,8 +310,13 @@ def _spare_collector() -> None:
 
 
 def _ready_line(options: ServeOptions, broker: Broker) -> str:
-    addresses = [f"{host}:{port}" for host, port in broker.listeners.values()]
+    """Return the addresses in the order of the listeners, and a command for the first one."""
+    addresses = ["{}:{}".format(*broker.listeners[each.name]) for each in options.listeners]
+    first = options.listeners[0]
+    names = {"TLS": "SSL", "SASL_TLS": "SASL_SSL"}
+    protocol = names.get(first.protocol.value, first.protocol.value)
+    more = "" if protocol == "PLAINTEXT" else f" -X security.protocol={protocol}"
     return (
         f"kafkawire listens on {', '.join(addresses)}; data in {options.data}; "
-        f"try: kcat -b {addresses[0]} -L"
+        f"try: kcat -b {addresses[0]}{more} -L"
     )

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafkawire.broker.options import Listener, ServeOptions
+from kafkawire.broker.options import ServeOptions
 from kafkawire.cli.serving import log_format
 from kafkawire.cli.serving.sources import Sourced, Sources, collect
 from kafkawire.cli.shared.options import (
@@ -31,7 +31,6 @@ from kafkawire.codec.configs.settings import BROKER_CONFIGS, ConfigError, text_o
 def serve_options(sources: Sources) -> ServeOptions:
     """Return the options of the server from the collected sources. OptionError."""
     listeners = parse_listeners(sources.options["listen"].values)
-    _check_protocols(listeners)
     _check_tier(sources)
     _check_backups(sources)
     _check_monitors(sources)
@@ -46,16 +45,6 @@ def serve_options(sources: Sources) -> ServeOptions:
         log_level=sources.options["log-level"].text.lower(),
         log_format=sources.options["log-format"].text.lower(),
     )
-
-
-def _check_protocols(listeners: Sequence[Listener]) -> None:
-    """Refuse protocols that this version does not have."""
-    for each in listeners:
-        if each.tls:
-            address = f"{each.protocol.value}://{each.host}:{each.port}"
-            raise OptionError(
-                "listen", address, "PLAINTEXT or SASL_PLAINTEXT: this version has no TLS"
-            )
 
 
 def _check_monitors(sources: Sources) -> None:

@@ -363,6 +363,14 @@ class BrokerConfig:
     remote_log_manager_fetch_max_bytes_per_second: int
     remote_fetch_max_wait_ms: int
     remote_list_offsets_request_timeout_ms: int
+    ssl_keystore_location: str
+    ssl_key_location: str
+    ssl_truststore_location: str
+    ssl_keystore_type: str
+    ssl_truststore_type: str
+    ssl_client_auth: str
+    ssl_enabled_protocols: list[str]
+    ssl_principal_mapping_rules: str
     texts: dict[str, str]  # what is set, by broker name: the `broker` of resolve_topic
     _features: FinalizedFeatures
 

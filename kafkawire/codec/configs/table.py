@@ -35,6 +35,7 @@ from kafkawire.codec.configs.row import (
 )
 from kafkawire.codec.configs.sasl_rows import SASL_ROWS
 from kafkawire.codec.configs.tier_rows import TIER_BROKER_ROWS, TIER_TOPIC_ROWS
+from kafkawire.codec.configs.tls_rows import TLS_BROKER_ROWS
 
 _REPLICAS = r"[0-9]+:[0-9]+"
 
@@ -334,6 +335,7 @@ _BROKER_ROWS = (
     *SASL_ROWS,
     *ACCESS_BROKER_ROWS,
     *TIER_BROKER_ROWS,
+    *TLS_BROKER_ROWS,
 )
 # fmt: on
 

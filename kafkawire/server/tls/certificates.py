@@ -1,0 +1,83 @@
+"""The contexts of the TLS listeners of a broker, built again when a PEM file changes.
+
+Contents are compared, not times: Kubernetes replaces a link to a folder. A changed file is used
+once it was the same in two reads, because a certificate and its key are often written one after the
+other. Open connections keep the context they began with. Files that cannot be used change nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.log.io.ports import Env
+from kafkawire.security.principals import USER, Principal
+from kafkawire.security.tls.contexts import Contexts, TlsError, TlsSettings, digest_of, load
+from kafkawire.security.tls.mapping import PrincipalMapping
+from kafkawire.security.tls.names import subject_of
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 3.0
+"""Interval of reading the files: three small reads in a thread."""
+
+
+class Certificates:
+    """The contexts in use, and the names of clients. `contexts`: for new connections."""
+
+    def __init__(self, env: Env, settings: TlsSettings, contexts: Contexts, rules: str) -> None:
+        self._env = env
+        self._settings = settings
+        self._mapping = PrincipalMapping(rules)
+        self._seen = self._refused = contexts.digest
+        self.contexts = contexts
+
+    @classmethod
+    async def open(cls, env: Env, config: BrokerConfig) -> Certificates:
+        """Load the files of a broker. Raises TlsError or RuleError."""
+        settings = TlsSettings.of(config)
+        contexts = await env.offload.submit("files", lambda: load(settings, may_be_expired=True))
+        if not contexts.expires_s:
+            logger.critical(
+                "ssl.keystore.location=%s: the certificate has expired, clients will not connect; "
+                "replace the file, which is read again every few seconds",
+                settings.keystore,
+            )
+        return cls(env, settings, contexts, config.ssl_principal_mapping_rules)
+
+    async def watch(self) -> None:
+        """Load changed files until cancelled."""
+        while True:
+            await self._env.sleep(POLL_S)
+            await self.check()
+
+    async def check(self) -> None:
+        """Load the files if they have changed, and are the same as at the last call."""
+        try:
+            digest = await self._env.offload.submit("files", digest_of, self._settings)
+            if digest != self._seen:
+                self._seen = digest
+                return
+            if digest in (self.contexts.digest, self._refused):
+                return
+            self.contexts = await self._env.offload.submit("files", load, self._settings)
+        except TlsError as wrong:
+            self._refuse(str(wrong))
+            return
+        self._refused = self.contexts.digest
+        logger.info("the TLS certificate was loaded again from %s", self._settings.keystore)
+
+    def _refuse(self, why: str) -> None:
+        """Log once for each version of the files that cannot be used."""
+        seen = self._seen if self._seen != self.contexts.digest else why.encode()
+        if self._refused != seen:
+            self._refused = seen
+            logger.critical(
+                "%s: the certificate loaded before stays in use for new connections; repair the "
+                "file, which is read again every few seconds",
+                why,
+            )
+
+    def principal_of(self, certificate: bytes) -> Principal:
+        """Return the principal of a client's certificate. Raises RuleError or SubjectError."""
+        return Principal(USER, self._mapping.name_of(subject_of(certificate)))

@@ -1,0 +1,53 @@
+"""State that TLS listeners share: certificates, the queue of handshakes, a buffer."""
+
+from __future__ import annotations
+
+import ssl
+
+from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.log.io.ports import Env
+from kafkawire.security.tls.contexts import TlsError
+from kafkawire.security.tls.mapping import RuleError
+from kafkawire.server.tls.certificates import Certificates
+from kafkawire.server.tls.handshakes import Handshakes
+
+__all__ = ["RuleError", "Tls", "TlsError"]
+
+READ_BYTES = 1 << 18
+"""Maximum bytes of one socket read: the kernel's usual receive buffer."""
+
+
+class Tls:
+    """TLS of one broker. `buffer`: every TLS socket is read into it, and its bytes are used before
+    the next read."""
+
+    def __init__(self, env: Env, certificates: Certificates) -> None:
+        self.certificates = certificates
+        self.handshakes = Handshakes(env.clock.monotonic, env.call_soon, env.call_later)
+        self.buffer = memoryview(bytearray(READ_BYTES))
+        self._watching = env.spawn(certificates.watch(), "TLS certificates")
+
+    @classmethod
+    async def open(cls, env: Env, config: BrokerConfig) -> Tls:
+        """Load the certificate and watch its files. Raises TlsError or RuleError."""
+        return cls(env, await Certificates.open(env, config))
+
+    def context(self, asks_clients: bool) -> ssl.SSLContext:
+        """Return the context for a new connection; `asks_clients`: for a certificate, if
+        `ssl.client.auth` says so."""
+        contexts = self.certificates.contexts
+        return contexts.asking if asks_clients else contexts.silent
+
+    def pages(self) -> ssl.SSLContext:
+        """Return a context for servers of asyncio, which uses the newest certificate."""
+        front = self.context(False)
+
+        def choose(chosen: ssl.SSLObject, _name: str | None, _front: ssl.SSLContext) -> None:
+            chosen.context = self.context(False)
+
+        front.sni_callback = choose
+        return front
+
+    def close(self) -> None:
+        """Stop watching the files."""
+        self._watching.cancel()
