@@ -115,6 +115,11 @@ class Repeat:
         return pos
 
     def _turn_to(self, index: int) -> bool:
+        table, topic = self.handler.table, self.shape.topic
+        rows = table.by_name.get(topic) if isinstance(topic, str) else table.by_id.get(topic)
+        if rows is not None and 0 <= index < len(rows) and (found := rows[index]) is not None:
+            self.partition, self.index = found, index
+            return True
         try:
             self.partition = self.handler.table.find(self.shape.topic, index)
         except Exception:  # any error occurs again in the general way, which reports it

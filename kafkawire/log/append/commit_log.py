@@ -40,6 +40,7 @@ from kafkawire.log.journal.write_batch import (
     write_all,
 )
 from kafkawire.log.partition.hooks import Hooks
+from kafkawire.log.partition.hot_index import MAX_TAIL_BYTES, pack_row
 from kafkawire.log.partition.read_plan import HotRead, Plan
 from kafkawire.log.partition.reader import PartitionReader, SegmentReads
 
@@ -353,12 +354,15 @@ class CommitLog:
             if partition is None:
                 continue
             base, end, length = frame.base, frame.end, frame.length
-            partition.rows.add(base, frame.log_position, length, end - base, frame.newest)
+            count = end - base
+            tail = partition.tail
+            tail += pack_row(base, frame.log_position, length, count, frame.newest)
+            if len(tail) >= MAX_TAIL_BYTES:
+                partition.index_tail()
             partition.offsets.apply(end)
             partition.next_offset = end
             partition.size_bytes += length
             traffic = partition.traffic
-            count = end - base
             traffic.in_bytes += length
             traffic.in_records += count
             records += count

@@ -13,8 +13,16 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
+from struct import Struct
 
 from kafkawire.log.journal.index_columns import Column, IndexColumns
+
+_ROW = Struct("=qqIIq")
+pack_row = _ROW.pack
+"""The arguments of HotIndex.add in one piece: the form of a partition's newest rows, with which an
+append touches one object instead of eleven."""
+MAX_TAIL_BYTES = 64 * _ROW.size
+"""The most packed rows of a partition: so many that unpacking them costs little for each."""
 
 
 class HotIndex:
@@ -46,6 +54,19 @@ class HotIndex:
         self.length.append(length)
         self.count.append(count)
         self.newest.append(newest)
+
+    def add_packed(self, rows: bytearray) -> None:
+        """Add the rows of `pack_row`, after all others."""
+        if len(rows) == _ROW.size:
+            self.add(*_ROW.unpack(rows))
+            return
+        wide: Column = array("q", bytes(rows))
+        narrow: Column = array("I", bytes(rows))
+        self.base.extend(wide[0::4])
+        self.log_position.extend(wide[1::4])
+        self.length.extend(narrow[4::8])
+        self.count.extend(narrow[5::8])
+        self.newest.extend(wide[3::4])
 
     def find(self, offset: int) -> int:
         """Return the last row that begins at or before `offset`, or -1."""

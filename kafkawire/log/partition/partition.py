@@ -82,14 +82,16 @@ class Partition:
 
     `frame` collects the batches of the current write batch; `named_in` is the journal that has its
     naming frame; `touched`: it waits for the next commit; `dirty`: the next checkpoint must contain
-    it; the first `evicted` journal extents have no rows in memory. Offsets below `cut_offset` are
-    in `segments`, all others in the journals. Everything below `commit_offset` is in the remote
-    tier, everything below `dispatch_offset` is there or being uploaded; 0: never tiered. `bound` is
-    the ledger's bound above all acknowledged offsets, last raised by `reserve`
-    (kafkawire.log.journal.ledger). `traffic` counts bytes and records of its topic.
+    it; `tail` has the newest rows of its index, packed; the first `evicted` journal extents have no
+    rows in memory. Offsets below `cut_offset` are in `segments`, all others in the journals.
+    Everything below `commit_offset` is in the remote tier, everything below `dispatch_offset` is
+    there or being uploaded; 0: never tiered. `bound` is the ledger's bound above all acknowledged
+    offsets, last raised by `reserve` (kafkawire.log.journal.ledger). `traffic` counts bytes and
+    records of its topic.
     """
 
     __slots__ = (
+        "_rows",
         "bound",
         "commit_offset",
         "config",
@@ -113,9 +115,9 @@ class Partition:
         "producers",
         "removed",
         "reserve",
-        "rows",
         "segments",
         "size_bytes",
+        "tail",
         "topic",
         "topic_id",
         "touched",
@@ -151,7 +153,8 @@ class Partition:
         self.size_bytes = 0
         self.removed = False
         self.watchers: dict[Callable[[Partition], None], None] = {}  # in order of arrival
-        self.rows = HotIndex()
+        self._rows = HotIndex()
+        self.tail = bytearray()
         self.journal_extents = JournalExtents()
         self.evicted = 0
         self.segments = SegmentRows()
@@ -165,6 +168,18 @@ class Partition:
         self.dirty = False
         self.bound = 0
         self.reserve = 0
+
+    @property
+    def rows(self) -> HotIndex:
+        """The index of its batches in the journals; get it again after other tasks have run."""
+        if self.tail:
+            self.index_tail()
+        return self._rows
+
+    def index_tail(self) -> None:
+        """Move the rows of `tail` to the index."""
+        self._rows.add_packed(self.tail)
+        self.tail.clear()
 
     def advance(self, high_watermark: int) -> None:
         """Raise the high watermark, and the last stable offset with it. Hot."""

@@ -13,7 +13,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.journal.index_columns import ROW_BYTES
 from kafkawire.log.partition import index_eviction as eviction
-from kafkawire.log.partition.hot_index import HotIndex
+from kafkawire.log.partition.hot_index import MAX_TAIL_BYTES, HotIndex
 from kafkawire.log.partition.index_eviction import evict
 from kafkawire.log.partition.partition import Partition, Plan
 from kafkawire.log.partition.read_plan import HotRead, SegmentRead
@@ -271,3 +271,25 @@ def test_running_maximum_follows_appends_and_deletions() -> None:
     assert [rows.since(t) for t in (3, 4, 8)] == [0, 1, 2]
     rows.drop_front(3)
     assert (rows.latest(), rows.since(0)) == (-1, 0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 64, 65, 200])
+async def test_newest_rows_are_read_however_many_are_packed(count: int) -> None:
+    world = World(flush="os")
+    await world.start()
+    (partition,) = await world.topic("t")
+    written: list[int] = []
+    for number in range(count):
+        value = b"%d" % number
+        partition.append(batch(value, timestamp_ms=EPOCH_MS + number), EPOCH_MS + number)
+        await world.log.commit_log.committed()
+        written.append(len(batch(value)))
+        assert len(partition.tail) < MAX_TAIL_BYTES
+    index = partition.rows
+    assert not partition.tail
+    assert list(index.base) == list(range(count))
+    assert list(index.count) == [1] * count
+    assert list(index.newest) == [EPOCH_MS + number for number in range(count)]
+    assert list(index.length) == written
+    assert list(index.log_position) == sorted(index.log_position)
+    assert await read_all(partition) == [(number, b"%d" % number) for number in range(count)]
