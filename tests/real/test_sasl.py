@@ -88,7 +88,10 @@ def broker(
         "group.initial.rebalance.delay.ms": 0,
     }
     with BrokerProcess(
-        folder / "data", settings=settings, listeners=[f"SASL_PLAINTEXT://{address}"]
+        folder / "data",
+        settings=settings,
+        listeners=[f"SASL_PLAINTEXT://{address}"],
+        arguments=["--log-level", "debug"],
     ) as process:
         admin = AdminClient({"bootstrap.servers": process.bootstrap})
         made = [
@@ -102,6 +105,7 @@ def broker(
                 future.result(30)
         yield SaslBroker(process, address, issuer[0])
         assert not [secret for secret in SECRETS if secret in process.output]
+        assert "eyJ" not in process.output, "the beginning of a token"
         assert "Traceback" not in process.output
 
 

@@ -25,6 +25,7 @@ from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkawire.messages.sasl_handshake import SaslHandshakeRequest
 from kafkawire.metadata.catalog import BrokerInfo, Catalog
 from kafkawire.security.principals import Principal
+from kafkawire.security.sasl import service
 from kafkawire.security.sasl.scram import Hash
 from kafkawire.server.backups import BackupError, make_backup
 from kafkawire.server.listener import AddressError
@@ -490,3 +491,39 @@ async def test_name_of_client_stays_in_its_log_line(
     lines = [each for each in caplog.messages if "forged" in each]
     assert lines
     assert not [each for each in lines if "\n" in each]
+
+
+async def test_users_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "CHECK_FILE_S", 0.0)
+    users = tmp_path / "users"
+    users.write_text("bob:old\n")
+    users.chmod(0o600)
+    async with running_sasl(tmp_path / "data", **QUICK, sasl_plain_users_file=str(users)) as server:
+        users.write_text("bob:newer\n")
+        for password, code in (("old", 58), ("newer", 0)):
+            client = await connect(server)
+            assert (await log_in_plain(client, "bob", password)).error_code == code
+            await client.close()
+
+
+async def test_derivations_for_plain_are_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MAX_DERIVING", 2)
+    async with running_sasl(tmp_path, **QUICK) as server:
+        await alter(port_of(server), upsertion("alice", "secret", Hash.SHA512, 16384))
+        clients = [await connect(server) for _ in range(8)]
+        for client in clients:
+            await handshake(client, "PLAIN")
+        for client in clients:
+            client.send(SaslAuthenticateRequest(b"\0alice\0secret"), 2)
+        results = await asyncio.gather(
+            *(client.receive() for client in clients), return_exceptions=True
+        )
+        good = [each for each in results if getattr(each, "error_code", -1) == 0]
+        closed = [each for each in results if isinstance(each, EOFError | ConnectionError)]
+        assert good
+        assert closed
+        assert len(good) + len(closed) == 8
+        for client in clients:
+            await client.close()

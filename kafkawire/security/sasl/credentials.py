@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from kafkawire.metadata.session import Session
@@ -22,6 +23,8 @@ _SECRET = 0  # in the column `mechanism`
 _DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
 SALT_BYTES = 26
 """Length of a salt as Kafka's tools make it."""
+SAMPLE = 200
+"""Users that are counted to find what most have: a tenth of a millisecond."""
 
 
 class CredentialChange(NamedTuple):
@@ -118,8 +121,11 @@ class Credentials:
         return kind, self.find(kind, user)
 
     def _most_used(self) -> Hash:
-        found = Counter(min(kinds) for kinds in self._loaded.users.values())
+        found = Counter(min(kinds) for kinds in self._sample())
         return found.most_common(1)[0][0] if found else Hash.SHA256
+
+    def _sample(self) -> Iterator[Mapping[Hash, ScramCredential]]:
+        return islice(self._loaded.users.values(), SAMPLE)
 
     def _imitation(self, kind: Hash, user: str) -> ScramCredential:
         iterations, length, digits = self._usual_form(kind)
@@ -140,7 +146,7 @@ class Credentials:
         if kind not in self._usual:
             found = Counter(
                 (each.iterations, len(each.salt), set(each.salt) <= set(_DIGITS))
-                for kinds in self._loaded.users.values()
+                for kinds in self._sample()
                 if (each := kinds.get(kind)) is not None
             )
             common = found.most_common(1)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
-from kafkawire.security.sasl.tokens import Key, parse_keys
+from kafkawire.security.sasl.tokens import Key, KeyRows, parse_keys
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -29,9 +29,9 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Read(Protocol):
-    """Reads the key set from its source, in a thread."""
+    """Reads the key set from its source, in a thread: each key takes a millisecond to import."""
 
-    def __call__(self) -> Awaitable[bytes]: ...
+    def __call__(self) -> Awaitable[KeyRows]: ...
 
 
 class KeySource:
@@ -67,7 +67,7 @@ class KeySource:
                 return
             self._tried_at = self._now()
             try:
-                rows = parse_keys(await self._read())
+                rows = await self._read()
             except (OSError, ValueError) as wrong:
                 logger.error(
                     "the keys of the token issuer cannot be read from %s (%s): log-ins with "
@@ -93,6 +93,11 @@ def check_source(text: str) -> str:
         "it must be an https:// URL, a file:// URL, the absolute path of a file, or an http:// URL "
         "of this machine's loopback address"
     )
+
+
+def read_keys(text: str) -> KeyRows:
+    """Read the keys from their location; waits. Raises OSError or ValueError."""
+    return parse_keys(read_source(text))
 
 
 def read_source(text: str) -> bytes:

@@ -112,8 +112,8 @@ def _validator(env: Env, config: BrokerConfig) -> Validate:
     if not url:
         raise LoginSettingsError(f"{name}: OAUTHBEARER is enabled, so it must be set")
     try:
-        from kafkawire.security.sasl.keys import KeySource, check_source, read_source
-        from kafkawire.security.sasl.tokens import TokenRules, TokenValidator
+        from kafkawire.security.sasl.keys import KeySource, check_source, read_keys
+        from kafkawire.security.sasl.tokens import KeyRows, TokenRules, TokenValidator
     except ImportError:
         raise LoginSettingsError(
             "sasl.enabled.mechanisms: OAUTHBEARER needs joserfc (pip install kafkawire[oauth])"
@@ -123,8 +123,8 @@ def _validator(env: Env, config: BrokerConfig) -> Validate:
     except ValueError as wrong:
         raise LoginSettingsError(f"{name}={url}: {wrong}") from None
 
-    async def read() -> bytes:
-        return await env.offload.submit("issuer", read_source, url)
+    async def read() -> KeyRows:
+        return await env.offload.submit("issuer", read_keys, url)
 
     refresh_s = config.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000
     keys = KeySource(url, read, env.clock.monotonic, refresh_s)

@@ -37,6 +37,8 @@ MAX_KEYS = 100
 """Keys of one issuer: a few are usual, and each takes a millisecond to import."""
 
 Key = RSAKey | ECKey | OKPKey
+KeyRows = list[tuple[str | None, Key]]
+"""Keys by id."""
 FindKey = Callable[[str | None], Awaitable[Key | None]]
 
 
@@ -146,7 +148,7 @@ def _texts(value: object) -> list[str]:
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
-def parse_keys(text: bytes) -> list[tuple[str | None, Key]]:
+def parse_keys(text: bytes) -> KeyRows:
     """Read a key set (RFC 7517): the public keys for signatures, by id. Raises ValueError."""
     try:
         found = json.loads(text)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.security.sasl.keys import MAX_BYTES, KeySource, check_source, read_source
+from kafkawire.security.sasl.tokens import KeyRows, parse_keys
 from tests.kit.issuer import Issuer
 
 
@@ -22,13 +23,13 @@ class Source:
         self.failing = False
         self.keys = KeySource("test", self.read, lambda: self.now_s, 3600)
 
-    async def read(self) -> bytes:
+    async def read(self) -> KeyRows:
         self.reads += 1
         await asyncio.sleep(0)
         if self.failing:
             raise OSError("refused")
         rows = [row for each in self.issuers for row in json.loads(each.key_set())["keys"]]
-        return json.dumps({"keys": rows}).encode()
+        return parse_keys(json.dumps({"keys": rows}).encode())
 
 
 async def test_keys_are_cached_for_an_hour() -> None:
