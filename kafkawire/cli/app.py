@@ -67,6 +67,15 @@ GROUPS = {
             "password": "users.commands:password",
         },
     ),
+    "acls": group(
+        "List, add and remove access rules, explain decisions.",
+        {
+            "list": "acls.commands:list_acls",
+            "add": "acls.commands:add",
+            "remove": "acls.commands:remove",
+            "explain": "acls.commands:explain",
+        },
+    ),
     "cluster": group("Describe the cluster.", {"describe": "cluster.describe:describe"}),
     "configs": group(
         "Describe, set and unset configuration settings.",
