@@ -43,7 +43,8 @@ class Counts:
     """Counters of requests to one broker.
 
     `requests` by API key: those of hot handlers (`produces`, `fetches`, `heartbeats`) have separate
-    integers. `connections_closed` by reason. `errors`: (API name, error code) -> number of answers,
+    integers. `connections_closed` by reason, `log_ins` by mechanism and
+    result. `errors`: (API name, error code) -> number of answers,
     for Produce and Fetch per partition. `loop_lag`: delays of the event loop. `latency` by API key
     (`took`).
     """
@@ -56,6 +57,7 @@ class Counts:
         "fetches",
         "heartbeats",
         "latency",
+        "log_ins",
         "loop_lag",
         "produces",
         "received_bytes",
@@ -65,6 +67,7 @@ class Counts:
     def __init__(self) -> None:
         self.connections_closed: dict[str, int] = {}
         self.connections_refused = 0
+        self.log_ins: dict[tuple[str, str], int] = {}
         self.produces = 0
         self.fetches = 0
         self.heartbeats = 0
@@ -81,6 +84,11 @@ class Counts:
         if found is None:
             found = self.latency[api_key] = Histogram()
         found.add(seconds)
+
+    def logged_in(self, mechanism: str, result: str) -> None:
+        """Count the end of a log-in."""
+        key = mechanism, result
+        self.log_ins[key] = self.log_ins.get(key, 0) + 1
 
     def failed(self, api: str, code: int) -> None:
         """Count one error response."""

@@ -65,6 +65,7 @@ class Logins:
         return True
 
     def _refused(self, what: str, setting: str, host: str) -> None:
+        self.broker.counts.logged_in("", "refused")
         omitted = self._lines.admit()
         if omitted is not None:
             logger.warning(
@@ -113,13 +114,15 @@ class Logins:
             late.append(connection)
         for connection in late:
             self.end(connection)
+            self.broker.counts.logged_in("", "timed_out")
             connection.abort(
                 f"it has not logged in within {self.config.sasl_login_timeout_ms} ms "
                 "(sasl.login.timeout.ms)"
             )
 
     def failed(self, connection: LoggingIn, mechanism: str, user: str, cause: str) -> None:
-        """Log a refused log-in, at a bounded rate."""
+        """Count a refused log-in, record it in the audit log, and log it at a bounded rate."""
+        self.broker.counts.logged_in(mechanism, "failed")
         self.broker.security.audit.authentication_failed(
             connection.client_host, connection.listener, mechanism, cause, user
         )

@@ -187,7 +187,7 @@ class SaslConnection(Connection):
         response = SaslHandshakeResponse(decision.error, self._logins.service.mechanisms)
         answer = frame(decision.correlation_id, encode(response, decision.version), False)
         if decision.delayed:
-            self._logins.failed(self, "another mechanism", "", decision.reason)
+            self._logins.failed(self, "", "", decision.reason)
             await self._answer_last(exchange, answer, begun, decision.reason)
         else:
             self._answer(exchange, answer)
@@ -235,6 +235,7 @@ class SaslConnection(Connection):
         if lifetime_ms is not None:
             self._expires_at = clock.monotonic() + lifetime_ms / 1000
         self._mechanism_name = login.mechanism
+        self.host.counts.logged_in(login.mechanism, "succeeded")
         self._mechanism = self._login = None
         self._logins.end(self)
         if not self.closed:

@@ -205,6 +205,7 @@ async def test_attack_3_slow_log_in_is_cut(tmp_path: Path) -> None:
         slow.writer.write(b"\0")
         assert await is_closed(silent)
         assert await is_closed(slow)
+        assert server.broker.counts.log_ins == {("", "timed_out"): 2}
 
 
 @pytest.mark.parametrize(
@@ -235,6 +236,7 @@ async def test_attack_6_many_wrong_passwords(
         for _ in range(4):
             await asyncio.gather(*(attack() for _ in range(50)))
         assert not of_sasl(server)
+        assert server.broker.counts.log_ins == {("SCRAM-SHA-256", "failed"): 200}
     lines = [each for each in caplog.messages if "refused the log-in" in each]
     assert 0 < len(lines) < 100
     assert "wrong" not in "".join(caplog.messages).replace("wrong password", "")
@@ -376,6 +378,7 @@ async def test_number_of_strangers_is_limited(tmp_path: Path) -> None:
             for stranger in strangers:
                 await stranger.call(VERSIONS, 3)
             assert await is_closed(await connect(server))
+            assert server.broker.counts.log_ins == {("", "refused"): 1}
             await log_in_plain(strangers[0], "alice", "a")
             client = await connect(server)
             assert (await log_in_plain(client, "alice", "a")).error_code == 0

@@ -50,6 +50,13 @@ def broker_families(server: MonitoredServer) -> Iterator[Metric]:
         ["reason"],
         (([reason], number) for reason, number in sorted(counts.connections_closed.items())),
     )
+    yield counters(
+        "log_ins",
+        "Log-ins by SASL mechanism and result: succeeded, failed, timed_out, refused (too many "
+        "clients were not logged in).",
+        ["mechanism", "result"],
+        (([*key], number) for key, number in sorted(counts.log_ins.items())),
+    )
     asked = {**counts.requests, PRODUCE: counts.produces, FETCH: counts.fetches}
     asked[HEARTBEAT] = counts.heartbeats
     yield counters(
