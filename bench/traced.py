@@ -145,9 +145,9 @@ def trace_disk(trace: Trace) -> None:
 def trace_threads(trace: Trace) -> None:
     """Record jobs handed to threads: pool and function; when queued, begun, ended, delivered; the
     thread."""
-    original = threads.ThreadOffload.submit
+    submit, submit_then = threads.ThreadOffload.submit, threads.ThreadOffload.submit_then
 
-    def submit(self: Any, pool: str, fn: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    def traced(pool: str, fn: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[[], None]]:
         job: list[Any] = [pool, name_of(fn), now(), 0.0, 0.0, 0.0, 0]
 
         def timed(*given: Any) -> Any:
@@ -157,15 +157,33 @@ def trace_threads(trace: Trace) -> None:
             finally:
                 job[4] = now()
 
-        def delivered(_: object) -> None:
+        def delivered() -> None:
             job[5] = now()
             trace.jobs.append(job)
 
-        future = original(self, pool, timed, *args)
-        future.add_done_callback(delivered)
+        return timed, delivered
+
+    def submit_traced(
+        self: Any, pool: str, fn: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        timed, delivered = traced(pool, fn)
+        future = submit(self, pool, timed, *args)
+        future.add_done_callback(lambda _: delivered())
         return future
 
-    threads.ThreadOffload.submit = submit  # type: ignore[method-assign]
+    def submit_then_traced(
+        self: Any, pool: str, done: ports.Done[Any], fn: Callable[..., Any], *args: Any
+    ) -> None:
+        timed, delivered = traced(pool, fn)
+
+        def done_traced(outcome: Any, failure: BaseException | None) -> None:
+            delivered()
+            done(outcome, failure)
+
+        submit_then(self, pool, done_traced, timed, *args)
+
+    threads.ThreadOffload.submit = submit_traced  # type: ignore[method-assign]
+    threads.ThreadOffload.submit_then = submit_then_traced  # type: ignore[method-assign]
 
 
 def trace_loop(trace: Trace) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
-from kafkawire.log.io.ports import Env, FileSystem, Offload, WorkerError
+from kafkawire.log.io.ports import Done, Env, FileSystem, Offload, WorkerError
 from kafkawire.log.io.worker_jobs import SHORT, no_pace, run_job
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import SimLoop
@@ -59,22 +60,23 @@ class SimOffload:
 
     def submit(self, pool: str, fn: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._loop.create_future()
+        self.submit_then(pool, partial(_resolve, future), fn, *args)
+        return future
+
+    def submit_then(self, pool: str, done: Done[T], fn: Callable[..., T], *args: Any) -> None:
         start = max(self._loop.now, self._free_at.get(pool, 0.0))
         runs = start + self._rng.random() * 0.004
         self._free_at[pool] = answered = runs + self._rng.random() * 0.004
-        self._loop.call_at(runs, self._run, future, answered, fn, args)
-        return future
+        self._loop.call_at(runs, self._run, done, answered, fn, args)
 
-    def _run(
-        self, future: asyncio.Future[Any], answered: float, fn: Callable[..., Any], args: Any
-    ) -> None:
+    def _run(self, done: Done[Any], answered: float, fn: Callable[..., Any], args: Any) -> None:
         if not self.alive:
             return
         try:
             outcome, failure = fn(*args), None
         except Exception as caught:
             outcome, failure = None, caught
-        self._loop.call_at(answered, _resolve, future, outcome, failure)
+        self._loop.call_at(answered, done, outcome, failure)
 
     def close(self) -> None:
         self.alive = False
@@ -88,8 +90,12 @@ class InlineOffload:
         self.holding: set[str] = set()
 
     def submit(self, pool: str, fn: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.submit_then(pool, partial(_resolve, future), fn, *args)
+        return future
+
+    def submit_then(self, pool: str, done: Done[T], fn: Callable[..., T], *args: Any) -> None:
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
 
         def run() -> None:
             outcome, failure = None, None
@@ -97,13 +103,12 @@ class InlineOffload:
                 outcome = fn(*args)
             except Exception as caught:
                 failure = caught
-            loop.call_soon(_resolve, future, outcome, failure)
+            loop.call_soon(done, outcome, failure)
 
         if pool in self.holding:
             self.held.append((pool, run))
         else:
             run()
-        return future
 
     def hold(self, pool: str) -> None:
         """Keep the calls of a pool until `release`."""

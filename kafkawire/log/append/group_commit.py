@@ -200,20 +200,12 @@ class Commits:
         ends = [partition.next_offset for partition in touched]
         for partition in touched:
             partition.touched = False
-        try:
-            files = [journal.opened() for journal in journals]
-            entry = log.ledger.entry(touched, journals)
-            future = log.env.offload.submit("commit", sync_all, files, entry)
-        except Exception as failure:  # such as no memory for a thread
-            self._running = False
-            self._fail(failure)
-            return
+        entry: LedgerWrite | None = None
 
-        def synced(_: object) -> None:
+        def synced(_: None, failure: BaseException | None) -> None:
             self._running = False
             if entry is not None:
                 log.ledger.stored(entry)
-            failure = asyncio.CancelledError() if future.cancelled() else future.exception()
             if failure is not None:
                 self._fail(failure)
                 return
@@ -225,7 +217,13 @@ class Commits:
                 journal.dirty = journal in self._dirty
             self._publish(touched, ends)
 
-        future.add_done_callback(synced)
+        try:
+            files = [journal.opened() for journal in journals]
+            entry = log.ledger.entry(touched, journals)
+            log.env.offload.submit_then("commit", synced, sync_all, files, entry)
+        except Exception as failure:  # such as no memory for a thread
+            self._running = False
+            self._fail(failure)
 
     def _publish(self, touched: list[Partition], ends: list[int]) -> None:
         """Move the high watermarks, call the waiters, and continue with what was written

@@ -21,6 +21,8 @@ from kafkawire.log.io.watchdog import Watchdog
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
+Done = Callable[[T | None, BaseException | None], None]
+"""Takes the result of a call, or None and why it failed."""
 
 
 class LogError(RuntimeError):
@@ -154,6 +156,10 @@ class Offload(Protocol):
 
     def submit(self, pool: str, fn: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """Run fn(*args) in a thread of the pool; the future is resolved on the event loop."""
+
+    def submit_then(self, pool: str, done: Done[T], fn: Callable[..., T], *args: Any) -> None:
+        """Run fn(*args) in a thread of the pool, then `done` on the event loop; without the
+        event-loop iteration between a future and its callback."""
 
     def close(self) -> None:
         """Wait for the running calls and end the threads."""

@@ -15,6 +15,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from kafkawire.log.io.ports import Done
+
 T = TypeVar("T")
 
 POOL_THREADS = {
@@ -28,8 +30,10 @@ renaming and deleting files; four for requests to other brokers, of which few ar
 time; two for the derivation of keys from passwords, so that log-ins leave cores free; one for
 reading the keys of an issuer of tokens."""
 
-Settle = Callable[[asyncio.Future[Any], Any, BaseException | None], None]
-Job = tuple[asyncio.AbstractEventLoop, Settle, asyncio.Future[Any], Callable[..., Any], Any]
+Future = asyncio.Future[Any]
+Report = Callable[[Any, Any, BaseException | None], None]
+"""Passes an outcome or failure to the first argument, on the event loop."""
+Job = tuple[asyncio.AbstractEventLoop, Report, Future | Done[Any], Callable[..., Any], Any]
 Jobs = SimpleQueue[Job | None]
 
 
@@ -56,11 +60,15 @@ class ThreadPool:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        if self._unfinished >= len(self._threads) < self._max_threads:
-            self._start_thread()
-        self._unfinished += 1
-        self._jobs.put((loop, self._settle, future, fn, args))
+        self._put((loop, self._settle, future, fn, args))
         return future
+
+    def submit_then(self, done: Done[T], fn: Callable[..., T], *args: Any) -> None:
+        """Run fn(*args) in a thread, then `done` on the event loop.
+
+        Raises RuntimeError if no thread can be started.
+        """
+        self._put((asyncio.get_running_loop(), self._report, done, fn, args))
 
     def close(self) -> None:
         """Run what was submitted, and end the threads."""
@@ -69,6 +77,12 @@ class ThreadPool:
             thread.join()
         self._threads.clear()
 
+    def _put(self, job: Job) -> None:
+        if self._unfinished >= len(self._threads) < self._max_threads:
+            self._start_thread()
+        self._unfinished += 1
+        self._jobs.put(job)
+
     def _start_thread(self) -> None:
         # A daemon: a process that ends after an error does not wait for a disk that hangs.
         name = f"{self._name}_{len(self._threads)}"
@@ -76,9 +90,11 @@ class ThreadPool:
         thread.start()
         self._threads.append(thread)
 
-    def _settle(
-        self, future: asyncio.Future[Any], outcome: Any, failure: BaseException | None
-    ) -> None:
+    def _report(self, done: Done[Any], outcome: Any, failure: BaseException | None) -> None:
+        self._unfinished -= 1
+        done(outcome, failure)
+
+    def _settle(self, future: Future, outcome: Any, failure: BaseException | None) -> None:
         self._unfinished -= 1
         if future.done():
             return  # cancelled
@@ -95,10 +111,16 @@ class ThreadOffload:
         self._pools: dict[str, ThreadPool] = {}
 
     def submit(self, pool: str, fn: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        threads = self._pools.get(pool)
+        return self._pool(pool).submit(fn, *args)
+
+    def submit_then(self, pool: str, done: Done[T], fn: Callable[..., T], *args: Any) -> None:
+        self._pool(pool).submit_then(done, fn, *args)
+
+    def _pool(self, name: str) -> ThreadPool:
+        threads = self._pools.get(name)
         if threads is None:
-            threads = self._pools[pool] = ThreadPool(f"kafkawire-{pool}", POOL_THREADS[pool])
-        return threads.submit(fn, *args)
+            threads = self._pools[name] = ThreadPool(f"kafkawire-{name}", POOL_THREADS[name])
+        return threads
 
     def close(self) -> None:
         for pool in self._pools.values():
@@ -115,14 +137,14 @@ def _end(jobs: Jobs, threads: list[threading.Thread]) -> None:
 def _run(jobs: Jobs) -> None:
     """Run calls until there is a None instead of one. The program of each thread."""
     while (job := jobs.get()) is not None:
-        loop, settle, future, fn, args = job
+        loop, report, target, fn, args = job
         outcome: Any = None
         failure: BaseException | None = None
-        if not future.cancelled():
+        if not (isinstance(target, asyncio.Future) and target.cancelled()):
             try:
                 outcome = fn(*args)
             except BaseException as caught:  # any failure is the caller's
                 failure = caught
         with suppress(RuntimeError):  # the loop is closed: no caller waits any more
-            loop.call_soon_threadsafe(settle, future, outcome, failure)
-        del job, settle, future, fn, args, outcome, failure  # free them before the next wait
+            loop.call_soon_threadsafe(report, target, outcome, failure)
+        del job, report, target, fn, args, outcome, failure  # free them before the next wait

@@ -123,14 +123,11 @@ async def test_commit_that_cannot_start_fails_all_waiters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world, log, partition = await one_partition()
-    submit = world.env.offload.submit
 
-    def no_thread(pool: str, fn: Any, *args: Any) -> Any:
-        if pool == "commit":
-            raise RuntimeError("can't start new thread")
-        return submit(pool, fn, *args)
+    def no_thread(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(world.env.offload, "submit", no_thread)
+    monkeypatch.setattr(world.env.offload, "submit_then", no_thread)
     answers = appended(log, partition, b"written")
     await ticks()
     assert codes(answers) == [None, ErrorCode.KAFKA_STORAGE_ERROR]

@@ -124,3 +124,18 @@ async def test_offload_can_be_used_after_close() -> None:
 async def test_unknown_pool_is_a_defect() -> None:
     with pytest.raises(KeyError):
         ThreadOffload().submit("other", divmod, 7, 2)
+
+
+async def test_callback_gets_outcome_or_failure_in_order(name: str) -> None:
+    pool, go = ThreadPool(name, 1), threading.Event()
+    found: list[object] = []
+    pool.submit_then(lambda *outcome: found.append(outcome), divmod, 7, 2)
+    pool.submit_then(lambda outcome, failure: found.append((outcome, repr(failure))), divmod, 7, 0)
+    pool.submit_then(lambda *_: found.append("next"), go.wait, 60)
+    last = pool.submit(divmod, 9, 2)
+    go.set()
+    assert await last == (4, 1)
+    assert found[0] == ((3, 1), None)
+    assert found[1] == (None, repr(ZeroDivisionError("integer division or modulo by zero")))
+    assert found[2] == "next"
+    pool.close()
