@@ -1,9 +1,10 @@
 """Commits: one fsync makes everything written before it durable, for all callers that wait.
 
 With flush=commit the high watermark is the committed end: a commit starts at once when a caller
-waits (acks=all, a parked reader, ListOffsets), else within `commit.delay.ms`. While one runs,
-writes are collected for the next. With flush=os the high watermark is the log end and a commit runs
-in the background every `flush.os.ms`; only checkpoints wait for it.
+waits (acks=all), at once or within 5 ms when only parked readers do
+(kafkawire.log.append.commit_delay), else within `commit.delay.ms`. While one runs, writes are
+collected for the next. With flush=os the high watermark is the log end and a commit runs in the
+background every `flush.os.ms`; only checkpoints wait for it.
 
 After a failed fsync it is unknown which bytes are on the disk, so nothing more is written until a
 restart has read them back; reads continue. Owned by kafkawire.log.append.commit_log, which it calls
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.append.commit_delay import ReaderPause
 from kafkawire.log.io.ports import File
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.ledger import LedgerWrite
@@ -50,7 +52,9 @@ class Commits:
         "_covered_callbacks",
         "_delay_s",
         "_dirty",
+        "_due_at",
         "_log",
+        "_pause",
         "_running",
         "_running_since",
         "_target",
@@ -69,6 +73,7 @@ class Commits:
         self._log = log
         self.os_mode = config.flush == "os"
         self._delay_s = (config.flush_os_ms if self.os_mode else config.commit_delay_ms) / 1000
+        self._pause = ReaderPause(self._delay_s)
         self.committed = 0
         self.seconds = Histogram()
         self.touched: list[Partition] = []
@@ -82,6 +87,7 @@ class Commits:
         self._covered_bytes = 0
         self._covered_callbacks: list[Callback] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._due_at = 0.0
 
     def start(self, committed: int) -> None:
         """Start with everything before `committed` durable."""
@@ -128,7 +134,7 @@ class Commits:
             self._await_durable(callbacks)
 
     def want(self) -> None:
-        """Commit as soon as there is something to commit, since a caller waits."""
+        """Commit soon what is written, since a reader waits for it."""
         if self.os_mode or (self.committed == self._log.written and not self._log.frames):
             return
         self._wanted = True
@@ -172,14 +178,32 @@ class Commits:
             self._go()
 
     def _go(self) -> None:
-        """Commit now if a caller waits, later otherwise, not at all if nothing was written."""
+        """Commit now if a caller waits, soon if only readers do, later otherwise, not at all if
+        nothing was written."""
         log = self._log
         if self._running or self.committed == log.written or log.failed is not None:
             return
-        if self._waiting or self._wanted:
+        if self._waiting:
             self._commit()
+        elif self._wanted:
+            pause_s = 0.0 if log.full else self._pause.remaining_s(log.env.clock.monotonic())
+            if pause_s:
+                self._commit_within(pause_s)
+            else:
+                self._commit()
         elif self._timer is None:
-            self._timer = log.env.call_later(self._delay_s, self._due)
+            self._commit_within(self._delay_s)
+
+    def _commit_within(self, delay_s: float) -> None:
+        """Commit after `delay_s`, unless that is due earlier anyway."""
+        env = self._log.env
+        due_at = env.clock.monotonic() + delay_s
+        if self._timer is not None:
+            if self._due_at <= due_at:
+                return
+            self._timer.cancel()
+        self._due_at = due_at
+        self._timer = env.call_later(delay_s, self._due)
 
     def _due(self) -> None:
         self._timer = None
@@ -204,12 +228,14 @@ class Commits:
 
         def synced(_: None, failure: BaseException | None) -> None:
             self._running = False
+            now = log.env.clock.monotonic()
+            self._pause.ended(self._running_since, now)
             if entry is not None:
                 log.ledger.stored(entry)
             if failure is not None:
                 self._fail(failure)
                 return
-            self.seconds.add(log.env.clock.monotonic() - self._running_since)
+            self.seconds.add(now - self._running_since)
             self.committed = self._target
             log.ledger.mark(self._target)
             self._uncommitted_bytes -= self._covered_bytes
