@@ -17,7 +17,9 @@ logger = logging.getLogger(__name__)
 class IterationBudget:
     """Runs jobs immediately while `limit` lasts, then in later iterations; a job returns its cost.
 
-    The last job of an iteration may exceed the limit. Callers bound the queue.
+    The last job of an iteration may exceed the limit. Callers bound the queue. What is left is
+    renewed in the next iteration once half of it is used, so that a single job does not cost an
+    iteration of the event loop that does nothing else.
     """
 
     __slots__ = ("_call_soon", "_left", "_limit", "_scheduled", "_waiting")
@@ -33,6 +35,8 @@ class IterationBudget:
         """Run a job now, or in a later iteration, in order."""
         if self._left > 0 and not self._waiting:
             self._left -= _cost_of(job)
+            if self._left * 2 > self._limit:
+                return
         else:
             self._waiting.append(job)
         self._schedule()

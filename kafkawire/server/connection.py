@@ -250,6 +250,17 @@ class Connection(Receiver[ConnectionHost]):
         elif self._is_full():
             self.waits |= FULL
 
+    def at_once(self, answer: Callable[[], object]) -> None:
+        """Call a function that may answer, and send the response without waiting for the end of the
+        event-loop iteration. Hot."""
+        self.receiving = True
+        try:
+            answer()
+        finally:
+            self.receiving = False
+        if self.out:
+            self.flush()
+
     def collect(self) -> None:
         """Take the responses at the head of the queue, for `flush`. Hot."""
         waiting = self.exchanges

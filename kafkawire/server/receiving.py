@@ -46,7 +46,7 @@ class Receiver(Generic[HostT]):
         self.tick = host.tick
         self.waits = 0
         self.out: list[Part] = []
-        self.receiving = False  # `received` flushes when it returns
+        self.receiving = False  # the caller of what answers flushes when that returns
         self.reading = True
         self.kept: Block | None = None  # bytes [start_at, filled) that are not parsed yet
         self.start_at = 0

@@ -134,6 +134,39 @@ async def test_bytes_sent_per_loop_iteration_are_bounded(server: Server) -> None
     assert [reader.records() for reader in readers] == [wanted] * 40
 
 
+async def test_woken_fetch_is_answered_in_the_iteration_after_the_write(server: Server) -> None:
+    await fill(server)
+    reader = Caller(server)
+    reader.ask(fetch("u", 0, wait_ms=2**31 - 1))
+    handler: Any = server.host.apis[1].hot
+    await iterations_until(lambda: len(handler.parked) == 1, lambda: None)
+    Caller(server).ask(produce("u", batch(b"news"), acks=1))
+    assert await iterations_until(lambda: bool(reader.sent), lambda: None) == 2
+    assert reader.records()
+
+
+def test_small_jobs_schedule_nothing_until_half_the_budget_is_used() -> None:
+    soon: list[Callable[[], None]] = []
+    budget = IterationBudget(soon.append, 100)
+    done: list[int] = []
+
+    def job() -> int:
+        done.append(len(done))
+        return 10
+
+    for _ in range(4):
+        budget.do(job)
+    assert (len(done), soon) == (4, [])
+    for _ in range(11):
+        budget.do(job)
+    assert (len(done), len(soon)) == (10, 1)  # the others wait for the next iteration
+    soon.pop()()
+    assert (len(done), soon) == (15, [])
+    for _ in range(6):
+        budget.do(job)
+    assert (len(done), len(soon)) == (20, 1)
+
+
 async def test_append_wakes_bounded_number_of_fetches_per_iteration(server: Server) -> None:
     await fill(server)
     readers = [Caller(server) for _ in range(500)]

@@ -373,8 +373,11 @@ class Attempt:
             if self.exchange.peer.closed:
                 self._unpark()
             else:
-                self.try_answer(last=False)
+                self.exchange.peer.at_once(self._answer_if_enough)
         return self.cost
+
+    def _answer_if_enough(self) -> None:
+        self.try_answer(last=False)
 
     def expire(self) -> None:
         """The client's maximum wait is over."""
