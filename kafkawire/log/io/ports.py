@@ -223,9 +223,7 @@ class Env:
     ) -> asyncio.TimerHandle:
         """Run fn(*args) on the loop after `delay_s` seconds."""
         if self.watchdog is not None:
-            name = f"the timer {getattr(fn, '__qualname__', fn)}"
-            args = name, fn, *args
-            fn = self.watchdog.timed
+            return asyncio.get_running_loop().call_later(delay_s, self.watchdog.timed, fn, *args)
         return asyncio.get_running_loop().call_later(delay_s, fn, *args)
 
     def call_soon(self, fn: Callable[..., object], *args: Any) -> asyncio.Handle:

@@ -81,13 +81,13 @@ class Watchdog:
             who(), took_s * 1000, more,
         )  # fmt: skip
 
-    def timed(self, name: str, fn: Callable[..., object], *args: Any) -> None:
-        """Call fn(*args) as one stretch."""
+    def timed(self, fn: Callable[..., object], *args: Any) -> None:
+        """Call the function of a timer, fn(*args), as one stretch."""
         begun = self.begin()
         try:
             fn(*args)
         finally:
-            self.end(begun, lambda: name)
+            self.end(begun, lambda: f"the timer {getattr(fn, '__qualname__', fn)}")
 
     def stepwise(self, coro: Coroutine[Any, Any, Any], name: str) -> Coroutine[Any, Any, Any]:
         """Return `coro` with each of its steps measured."""

@@ -135,6 +135,24 @@ def test_watchdog_reports_cpu_time_and_cause(
     assert line.startswith("Metadata v9 of client c at 10.0.0.1 held the event loop for 20.0 ms")
 
 
+def test_slow_timer_is_reported_with_the_name_of_its_function(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wall, cpu = Hand(), Hand()
+    watchdog = Watchdog(wall, cpu)
+
+    def expire(seconds: float) -> None:
+        wall.now += seconds
+        cpu.now += seconds
+
+    with caplog.at_level(logging.WARNING):
+        watchdog.timed(expire, MAX_STRETCH_S / 2)
+        watchdog.timed(expire, 0.02)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("the timer test_slow_timer_is_reported")
+    assert "expire held the event loop for 20.0 ms" in line
+
+
 async def test_steps_of_a_task_are_measured_individually() -> None:
     wall, cpu = Hand(), Hand()
     watchdog = Watchdog(wall, cpu)
