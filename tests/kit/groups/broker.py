@@ -23,6 +23,7 @@ from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kafkawire.metadata.catalog import BrokerInfo, Catalog, PartitionInfo, TopicInfo
+from kafkawire.security.acls.security import Security
 from tests.kit.groups.log import FakeCommitLog, FakePartition, fake_env
 from tests.kit.groups.script import GroupSettings
 from tests.kit.waiting import until
@@ -101,6 +102,7 @@ class House:
             catalog=self.catalog,
             node_id=self.node_id,
             listeners=self.listeners,
+            security=Security(),
         )
 
         def park() -> None:
@@ -140,6 +142,7 @@ class Sender:
         self.exchanges: list[Exchange] = []
         self.answers: list[bytes] = []
         self.closed = False
+        self.rights = None
 
     def answered(self, exchange: Exchange) -> None:
         assert exchange is self.exchanges[len(self.answers)]
