@@ -204,7 +204,8 @@ WRONG_VALUES = [
     "NaN", "inf", "null", "[]", "{}", "1 2", "--1", "1.0.0", "é" * 40,
 ]  # fmt: skip
 """Values that only settings of any text accept."""
-CHECKED = [r for r in ROWS if r.type not in (ConfigType.STRING, ConfigType.CLASS) or r.choices]
+ANY_TEXT = (ConfigType.STRING, ConfigType.CLASS, ConfigType.LIST)
+CHECKED = [r for r in ROWS if r.type not in ANY_TEXT or r.choices or r.item_pattern]
 
 
 @pytest.mark.parametrize("row", CHECKED, ids=lambda row: row.name)
@@ -240,6 +241,7 @@ def test_typed_objects_have_an_attribute_per_setting() -> None:
 @pytest.mark.parametrize("typed", [BrokerConfig(), TopicConfig()])
 def test_attributes_have_declared_types(typed: BrokerConfig | TopicConfig) -> None:
     names = {"int": int, "float": float, "str": str, "bool": bool, "dict[str, str]": dict}
+    names["list[str]"] = list
     names["TierLevel"] = TierLevel
     names["FinalizedFeatures"] = FinalizedFeatures
     for field in dataclasses.fields(typed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import confluent_kafka
 import kafka
@@ -256,14 +258,15 @@ def test_admin_client_lists_and_deletes_users(broker: SaslBroker) -> None:
         admin.describe_user_scram_credentials(["carol"])["carol"].result(30)
 
 
-def test_logs_in_again_before_limit(tmp_path: Path, kcat: str) -> None:  # noqa: F811
+def test_logs_in_again_before_limit(tmp_path: Path) -> None:
+    monitors = free_port()
     users = tmp_path / "users"
     users.write_text("bob:pw\n")
     users.chmod(0o600)
     address = f"127.0.0.1:{free_port()}"
     settings = {
         "sasl.enabled.mechanisms": "PLAIN", "sasl.plain.users.file": users,
-        "connections.max.reauth.ms": 3000,
+        "connections.max.reauth.ms": 3000, "metrics.listener": f"127.0.0.1:{monitors}",
     }  # fmt: skip
     with BrokerProcess(
         tmp_path / "data", settings=settings, listeners=[f"SASL_PLAINTEXT://{address}"]
@@ -276,13 +279,16 @@ def test_logs_in_again_before_limit(tmp_path: Path, kcat: str) -> None:  # noqa:
                 "error_cb": errors.append,
             }
         )  # fmt: skip
-        end = time.monotonic() + 8
-        sent = 0
-        while time.monotonic() < end:
+        pages = f"http://127.0.0.1:{monitors}/metrics"
+        line = re.compile(r'log_ins_total{mechanism="PLAIN",result="succeeded"} ([0-9]+)')
+
+        def has_logged_in_again() -> bool:
             producer.produce("t", b"x")
             assert producer.flush(30) == 0
-            sent += 1
-            time.sleep(0.05)
-        assert sent > 20
+            with urlopen(pages, timeout=30) as page:
+                found = line.search(page.read().decode())
+            return found is not None and int(found[1]) >= 6  # of two or three connections
+
+        wait_until(has_logged_in_again, "another log-in of each connection")
         assert not errors
         assert "closing the connection" not in process.output

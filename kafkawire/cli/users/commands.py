@@ -35,7 +35,12 @@ User = Annotated[str, typer.Argument(metavar="USER", callback=not_empty)]
 Users = Annotated[list[str], typer.Argument(metavar="USER...", callback=not_empty)]
 Folder = Annotated[
     str,
-    typer.Option("--data", metavar="DIR", help="Data folder of a stopped broker, to change it."),
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        callback=not_empty,
+        help="Data folder of a stopped broker, to change it.",
+    ),
 ]
 Mechanisms = Annotated[
     list[str],
@@ -47,7 +52,7 @@ Mechanisms = Annotated[
 PasswordFile = Annotated[
     str,
     typer.Option(
-        "--password-file", metavar="FILE",
+        "--password-file", metavar="FILE", callback=not_empty,
         help="File whose first line is the password. [default: standard input]",
     ),
 ]  # fmt: skip
@@ -79,10 +84,11 @@ def create(
     except ValueError as wrong:
         fail(f"{user!r}: {wrong}", 2)
     kinds = _kinds(mechanism)
+    secret = _password(password_file)
     with _store(server, data, metadata) as store:
         if user in store.users():
             fail(f"user {user} exists already: `kafkawire users password` changes the password")
-        _put(store, user, kinds, _password(password_file), iterations)
+        _put(store, user, kinds, secret, iterations)
     print(f"created user {user} for {' and '.join(kind.mechanism for kind in kinds)}")
 
 
@@ -99,11 +105,12 @@ def password(
     Examples:
       kafkawire users password alice --password-file new.password
     """
+    secret = _password(password_file)
     with _store(server, data, metadata) as store:
         kinds = store.users().get(user)
         if not kinds:
             fail(f"user {user} does not exist: `kafkawire users create` creates it")
-        _put(store, user, sorted(kinds), _password(password_file), iterations)
+        _put(store, user, sorted(kinds), secret, iterations)
     print(f"changed the password of user {user}")
 
 
@@ -160,6 +167,8 @@ def _store(server: str, data: str, metadata: str) -> Iterator[UserStore]:
         yield FolderUsers(data, metadata)
     except (LogError, MetadataError, ClientError) as failure:
         fail(failure)
+    except OSError as failure:
+        fail(f"{failure.filename or data} cannot be used: {failure.strerror or failure}")
 
 
 def _kinds(names: Sequence[str]) -> list[Hash]:
