@@ -52,6 +52,10 @@ async def update_features(
         return UpdateFeaturesResponse(
             error_code=error.code, error_message=error.message or error.code.sentence
         )
+    for update in () if req.validate_only else updates:
+        ctx.broker.security.audit.changed(
+            ctx.caller, "feature changed", feature=update.name, level=update.level
+        )
     response = UpdateFeaturesResponse(error_message=None)
     if ctx.version < NO_RESULTS_FROM:
         response.results = [

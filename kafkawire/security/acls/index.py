@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kafkawire.security.acls.model import (
     ANYTHING,
@@ -20,6 +20,8 @@ from kafkawire.security.acls.model import (
     PatternType,
     Permission,
 )
+
+K = TypeVar("K")
 
 SUPER_USER = "the principal is in super.users"
 NOBODY = "no principal may have this name"
@@ -45,7 +47,7 @@ class _Named:
         self.literal: dict[str, dict[str, dict[Acl, None]]] = {}  # by name, by principal
         self.prefixed: dict[str, dict[str, dict[Acl, None]]] = {}
         self.lengths: dict[int, int] = {}  # of prefixes: how many have it
-        self.of_principal: dict[str, dict[Acl, None]] = {}
+        self.of_principal: dict[tuple[str, int], dict[Acl, None]] = {}  # and permission
 
     def matching(self, name: str) -> Iterator[dict[str, dict[Acl, None]]]:
         """Yield the rules of each pattern that matches a name."""
@@ -90,7 +92,7 @@ class AclIndex:
             return
         self._acls[acl] = None
         named = self._types.setdefault(acl.resource_type, _Named())
-        named.of_principal.setdefault(acl.principal, {})[acl] = None
+        named.of_principal.setdefault((acl.principal, acl.permission), {})[acl] = None
         patterns = named.literal
         if acl.pattern_type == PatternType.PREFIXED:
             patterns = named.prefixed
@@ -105,7 +107,7 @@ class AclIndex:
             return
         del self._acls[acl]
         named = self._types[acl.resource_type]
-        _drop(named.of_principal, acl.principal, acl)
+        _drop(named.of_principal, (acl.principal, acl.permission), acl)
         prefixed = acl.pattern_type == PatternType.PREFIXED
         patterns = named.prefixed if prefixed else named.literal
         of_name = patterns[acl.resource_name]
@@ -165,18 +167,14 @@ class AclIndex:
         every = self.decide(principal, host, operation, resource_type, ANY_RESOURCE)
         if every.allowed or every.rule == NOBODY:
             return every
-        allowing: list[Acl] = []
+        asked = principal, host, operation, resource_type
         denied: dict[int, set[str]] = {PatternType.LITERAL: set(), PatternType.PREFIXED: set()}
-        for acl in self._relevant(principal, host, operation, resource_type):
-            literal = acl.pattern_type == PatternType.LITERAL
-            if acl.permission == Permission.ALLOW:
-                allowing.append(acl)
-            elif literal and acl.resource_name == ANYTHING:
+        for acl in self._relevant(*asked, Permission.DENY):
+            if acl.pattern_type == PatternType.LITERAL and acl.resource_name == ANYTHING:
                 return AclDecision(False, acl)
-            else:
-                denied[acl.pattern_type].add(acl.resource_name)
+            denied[acl.pattern_type].add(acl.resource_name)
         lengths = {len(prefix) for prefix in denied[PatternType.PREFIXED]}
-        for acl in allowing:
+        for acl in self._relevant(*asked, Permission.ALLOW):
             name = acl.resource_name
             literal = acl.pattern_type == PatternType.LITERAL
             if literal and name == ANYTHING:
@@ -192,18 +190,18 @@ class AclIndex:
         return AclDecision(False, DEFAULT_DENY)
 
     def _relevant(
-        self, principal: str, host: str, operation: int, resource_type: int
+        self, principal: str, host: str, operation: int, resource_type: int, permission: int
     ) -> Iterator[Acl]:
         """Yield the rules about an operation itself; nothing is implied."""
         named = self._types.get(resource_type)
         for who in (principal, EVERYBODY):
-            for acl in () if named is None else named.of_principal.get(who, ()):
+            for acl in () if named is None else named.of_principal.get((who, permission), ()):
                 if acl.host in (ANYTHING, host) and acl.operation in (operation, Operation.ALL):
                     yield acl
 
 
-def _drop(of_principal: dict[str, dict[Acl, None]], principal: str, acl: Acl) -> None:
-    rules = of_principal[principal]
+def _drop(groups: dict[K, dict[Acl, None]], key: K, acl: Acl) -> None:
+    rules = groups[key]
     del rules[acl]
     if not rules:
-        del of_principal[principal]
+        del groups[key]
