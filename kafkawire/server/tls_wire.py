@@ -168,10 +168,18 @@ class TlsProtocol(ClientProtocol):
             super().resume_reading()
         except ssl.SSLError as error:
             self._send_control()
-            self.connection.abort(f"the TLS handshake failed: {reason_of(error)}")
+            self._refuse(f"the TLS handshake failed: {reason_of(error)}")
         else:
             self._send_control()
             self._finish_handshake(shaking)
+
+    def _refuse(self, reason: str) -> None:
+        """Close the connection of a client that TLS does not accept, and record it."""
+        connection = self.connection
+        self.host.broker.security.audit.authentication_failed(
+            connection.client_host, connection.listener, "TLS", reason
+        )
+        connection.abort(reason)
 
     def _finish_handshake(self, shaken: ssl.SSLObject) -> None:
         self._end_handshake()
@@ -180,7 +188,7 @@ class TlsProtocol(ClientProtocol):
             try:
                 self.connection.authenticated(self._tls.certificates.principal_of(certificate))
             except (SubjectError, RuleError) as wrong:
-                self.connection.abort(f"the certificate of its client has no principal: {wrong}")
+                self._refuse(f"the certificate of its client has no principal: {wrong}")
                 return
         self._established = True
         super().resume_reading()
