@@ -31,6 +31,7 @@ CASES: dict[str, str] = {
     "configs describe": "--topic t",
     "configs unset": "retention.ms --topic t",
     "cluster describe": "",
+    "users list": "",
     "consume": "t --group g",
     "groups list": "",
     "groups describe": "g",

@@ -2,8 +2,7 @@
 
 Covers: kafkawire.handlers.acl_wire, kafkawire.handlers.create_acls,
 kafkawire.handlers.delete_acls,
-kafkawire.handlers.describe_acls, kafkawire.handlers.describe_user_scram_credentials,
-kafkawire.handlers.elect_leaders,
+kafkawire.handlers.describe_acls, kafkawire.handlers.elect_leaders,
 kafkawire.handlers.list_partition_reassignments.
 """
 
@@ -15,10 +14,6 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.create_acls import AclCreation, CreateAclsRequest
 from kafkawire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kafkawire.messages.describe_acls import DescribeAclsRequest
-from kafkawire.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    UserName,
-)
 from kafkawire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kafkawire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from tests.kit.admin import FakeBroker, call
@@ -43,18 +38,6 @@ async def test_acl_requests_return_security_disabled(version: int) -> None:
     assert [row.error_code for row in gone.filter_results] == [ErrorCode.SECURITY_DISABLED] * 200
     assert all(row.error_message and not row.matching_acls for row in gone.filter_results)
     assert (await call(broker, CreateAclsRequest([]), version)).results == []
-
-
-async def test_describe_scram_credentials_returns_none() -> None:
-    broker = FakeBroker()
-    answer = await call(broker, DescribeUserScramCredentialsRequest(None), 0)
-    assert (answer.error_code, answer.results) == (0, [])
-    users = [UserName("a"), UserName("b"), UserName("b")]
-    answer = await call(broker, DescribeUserScramCredentialsRequest(users), 0)
-    assert [(row.user, row.error_code) for row in answer.results] == [
-        ("a", ErrorCode.RESOURCE_NOT_FOUND),
-        ("b", ErrorCode.DUPLICATE_RESOURCE),
-    ]
 
 
 @pytest.mark.parametrize("version", range(3))

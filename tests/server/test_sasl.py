@@ -20,6 +20,10 @@ import pytest
 from kafkawire.broker.other_brokers import OtherBrokers
 from kafkawire.codec.errors import KafkaError
 from kafkawire.messages.api_versions import ApiVersionsRequest
+from kafkawire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkawire.messages.sasl_handshake import SaslHandshakeRequest
@@ -531,3 +535,22 @@ async def test_derivations_for_plain_are_limited(
         assert len(good) + len(closed) == 8
         for client in clients:
             await client.close()
+
+
+async def test_description_of_users(tmp_path: Path) -> None:
+    async with running_sasl(tmp_path) as server:
+        client = await Client.connect(port_of(server))
+
+        async def described(names: list[str] | None) -> list[tuple[str, int, int]]:
+            rows = None if names is None else [UserName(name) for name in names]
+            answer = await client.call(DescribeUserScramCredentialsRequest(rows), 0)
+            assert answer.error_code == 0
+            return [(row.user, row.error_code, len(row.credential_infos)) for row in answer.results]
+
+        assert await described(None) == []
+        await alter(port_of(server), upsertion("a", "x"), upsertion("c", "x", Hash.SHA512))
+        assert sorted(await described(None)) == sorted(await described([])) == [
+            ("a", 0, 1), ("c", 0, 1),
+        ]  # fmt: skip
+        assert await described(["a", "b", "c", "c"]) == [("a", 0, 1), ("b", 91, 0), ("c", 92, 0)]
+        await client.close()
