@@ -12,7 +12,7 @@ transactions for their internal topics.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,6 +60,11 @@ class Created:
     topic: TopicInfo | None = None
 
 
+Charge = Callable[[int], None]
+"""Counts partitions that are created or deleted for a quota. Raises KafkaError if it is
+exceeded."""
+
+
 class TopicService:
     """Creates, changes and deletes topics. `answers`: the cache of Metadata responses."""
 
@@ -75,11 +80,12 @@ class TopicService:
         topics: Sequence[CreatableTopic],
         validate_only: bool = False,
         sender: str = BROKER,
+        charge: Charge | None = None,
     ) -> list[Created | KafkaError]:
         """Create topics, all valid ones in one transaction; return a result for each, in order.
-        `sender`: who asked, for the log."""
+        `sender`: who asked, for the log; `charge` counts the partitions of each valid topic."""
         async with self._changing:
-            outcomes = await self._plan(topics)
+            outcomes = await self._plan(topics, charge)
             wanted: list[tuple[int, NewTopic, Created]] = []
             results: list[Created | KafkaError] = []
             for index, outcome in enumerate(outcomes):
@@ -102,7 +108,9 @@ class TopicService:
                 result.topic = topic
             return results
 
-    async def auto_create(self, names: Iterable[str], sender: str) -> dict[str, ErrorCode]:
+    async def auto_create(
+        self, names: Iterable[str], sender: str, charge: Charge | None = None
+    ) -> dict[str, ErrorCode]:
         """Create requested topics with default settings; return the error code of each that failed.
         One that exists by now is no error, because clients often request it concurrently."""
         give_way = self._broker.env.slices.give_way
@@ -110,7 +118,7 @@ class TopicService:
         wanted = await slices.collect(new, give_way)
         refused: dict[str, ErrorCode] = {}
         existing = ErrorCode.TOPIC_ALREADY_EXISTS
-        outcomes = await self.create(wanted, sender=prefixed("Metadata of ", sender))
+        outcomes = await self.create(wanted, sender=prefixed("Metadata of ", sender), charge=charge)
         for topic, outcome in zip(wanted, outcomes, strict=True):
             await give_way()
             if isinstance(outcome, KafkaError) and outcome.code is not existing:
@@ -143,9 +151,11 @@ class TopicService:
             found[row.index] = broker.table.named(name, row.index)
         return found
 
-    async def delete(self, ids: Sequence[bytes], sender: str = BROKER) -> dict[bytes, KafkaError]:
+    async def delete(
+        self, ids: Sequence[bytes], sender: str = BROKER, charge: Charge | None = None
+    ) -> dict[bytes, KafkaError]:
         """Delete topics by id, in one transaction; return the errors of those that were not
-        deleted. Free the result with kafkawire.log.io.slices.emptied."""
+        deleted. `charge` as of `create`. Free the result with kafkawire.log.io.slices.emptied."""
         give_way = self._broker.env.slices.give_way
         refused: dict[bytes, KafkaError] = {}
         async with self._changing:
@@ -160,7 +170,12 @@ class TopicService:
                         f"Topic {topic.name} is internal to the broker and cannot be deleted.",
                     )
                 else:
-                    gone.append(topic)
+                    try:
+                        if charge is not None:
+                            charge(len(topic.partitions))
+                        gone.append(topic)
+                    except KafkaError as error:
+                        refused[topic_id] = error
                 await give_way()
             if gone:
                 try:
@@ -173,14 +188,21 @@ class TopicService:
         return refused
 
     async def create_partitions(
-        self, wish: CreatePartitionsTopic, validate_only: bool, sender: str = BROKER
+        self,
+        wish: CreatePartitionsTopic,
+        validate_only: bool,
+        sender: str = BROKER,
+        charge: Charge | None = None,
     ) -> None:
-        """Add partitions to a topic; `wish.count` is the new total. Raises KafkaError."""
+        """Add partitions to a topic; `wish.count` is the new total, `charge` as of `create`. Raises
+        KafkaError."""
         async with self._changing:
             topic = self._broker.catalog.by_name.get(wish.name)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             leaders = self._new_leaders(topic, wish)
+            if charge is not None:
+                charge(len(leaders))
             if validate_only:
                 return
             before = len(topic.partitions)
@@ -190,7 +212,9 @@ class TopicService:
             await self._broker.log.commit_log.committed()
             self.changes.grown(topic.name, before, wish.count, sender)
 
-    async def _plan(self, topics: Sequence[CreatableTopic]) -> list[NewTopic | KafkaError]:
+    async def _plan(
+        self, topics: Sequence[CreatableTopic], charge: Charge | None
+    ) -> list[NewTopic | KafkaError]:
         """Validate the topics of one request, against existing ones and each other. The event loop
         runs in between, but the lock excludes other changes of topics."""
         broker = self._broker
@@ -208,6 +232,8 @@ class TopicService:
                 plan = self._plan_one(topic)
                 check_partition_count(new + len(plan.leaders))
                 check_total(broker.catalog.partitions, new + len(plan.leaders))
+                if charge is not None:
+                    charge(len(plan.leaders))
             except KafkaError as error:
                 plans.append(error)
                 continue

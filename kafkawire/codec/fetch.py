@@ -223,7 +223,6 @@ _ENDS: Final = Struct(">ihqq")  # index, error, high watermark, last stable
 _LONG: Final = Struct(">q")
 _ABORTED_BYTES: Final = 16  # producer id, first offset
 _EPOCH_END: Final = Struct(">iqB")
-_THROTTLE: Final = bytes(4)
 
 
 def write_response(
@@ -233,6 +232,7 @@ def write_response(
     read_committed: bool,
     error_code: int = 0,
     session_id: int = 0,
+    throttle_ms: int = 0,
 ) -> list[Part]:
     """Encode the response body as buffers and spans of files, records uncopied. Results of one
     topic are adjacent.
@@ -240,7 +240,7 @@ def write_response(
     Aborted transactions are null for read_uncommitted, as in Kafka's responses.
     """
     parts: list[Part] = []
-    head = bytearray(_THROTTLE)
+    head = bytearray(_INT.pack(throttle_ms))
     if version >= 7:
         head += _SHORT.pack(error_code) + _INT.pack(session_id)
     flexible = version >= FLEXIBLE_FROM

@@ -221,14 +221,13 @@ _RESULT_V3 = Struct(">ihqq")
 _RESULT_V5 = Struct(">ihqqq")
 _RESULT_V8 = Struct(">ihqqqih")
 _RESULT_FLEXIBLE: Final = Struct(">ihqqqBBB")  # no record errors, no message, no tags
-_THROTTLE: Final = bytes(4)
 
 
-def write_response(results: list[ProduceResult], version: int) -> bytes:
+def write_response(results: list[ProduceResult], version: int, throttle_ms: int = 0) -> bytes:
     """Encode the response body. `results` are in the order of the request: those of one topic are
     adjacent."""
     if version >= FLEXIBLE_FROM:
-        return _write_flexible(results, version)
+        return _write_flexible(results, version, throttle_ms)
     out = bytearray()
     topics = 0
     position = partitions = 0
@@ -246,7 +245,7 @@ def write_response(results: list[ProduceResult], version: int) -> bytes:
         out += _plain_result(result, version)
     if last is not None:
         _INT.pack_into(out, position, partitions)
-    return b"".join((_INT.pack(topics), out, _THROTTLE))
+    return b"".join((_INT.pack(topics), out, _INT.pack(throttle_ms)))
 
 
 def _plain_result(result: ProduceResult, version: int) -> bytes:
@@ -267,7 +266,7 @@ def _plain_result(result: ProduceResult, version: int) -> bytes:
     return bytes(out)
 
 
-def _write_flexible(results: list[ProduceResult], version: int) -> bytes:
+def _write_flexible(results: list[ProduceResult], version: int, throttle_ms: int) -> bytes:
     groups: list[tuple[Topic, list[ProduceResult]]] = []
     for result in results:
         if groups and groups[-1][0] == result[0]:
@@ -287,7 +286,8 @@ def _write_flexible(results: list[ProduceResult], version: int) -> bytes:
         for result in members:
             out += _flexible_result(result)
         out.append(0)
-    out += b"\0\0\0\0\0"  # throttle, no tags
+    out += _INT.pack(throttle_ms)
+    out.append(0)  # no tags
     return bytes(out)
 
 

@@ -25,6 +25,7 @@ from kafkawire.security.principals import ANONYMOUS, Principal
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
     from kafkawire.security.acls.rights import Rights
+    from kafkawire.security.quotas.sensors import ClientQuotas, MutationQuota
 
 
 T = TypeVar("T")
@@ -62,7 +63,8 @@ class RequestContext:
     `listener` is the name of the listener, a key of `broker.listeners`; `client_host` the
     peer's address without port; `client_id` is null for clients that send none; `principal` is
     the client as it was identified when the request was received; `api`: the name of the API;
-    `rights`: what the client may do, None without an authorizer.
+    `rights`: what the client may do, None without an authorizer; `quotas` are its quotas, None if
+    no client has any, and `mutations` that of its changes, once a handler counts them.
     """
 
     broker: Broker
@@ -76,6 +78,8 @@ class RequestContext:
     principal: Principal = ANONYMOUS
     api: str = ""
     rights: Rights | None = field(default=None, repr=False)
+    quotas: ClientQuotas | None = None
+    mutations: MutationQuota | None = field(default=None, init=False)
 
     @property
     def sender(self) -> str:
@@ -132,6 +136,14 @@ class RequestContext:
         if self.rights is None:
             return sum(1 << operation for operation in OPERATIONS_OF[resource_type])
         return self.rights.authorized_operations(resource_type, name)
+
+    def charge(self, strict_from: int) -> Callable[[int], None] | None:
+        """Return what counts the partitions of each topic that is created or deleted, and raises
+        THROTTLING_QUOTA_EXCEEDED from version `strict_from` on; None: the client has no quota."""
+        if self.quotas is None:
+            return None
+        self.mutations = self.quotas.mutation_quota(strict=self.version >= strict_from)
+        return None if self.mutations is None else self.mutations.take
 
     def park(self) -> None:
         """Mark this request as applied and only waiting: the next request of its connection may

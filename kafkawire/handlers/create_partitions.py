@@ -13,6 +13,8 @@ from kafkawire.messages.create_partitions import (
 )
 from kafkawire.security.acls.model import Operation
 
+STRICT_FROM = 3
+
 
 async def create_partitions(
     ctx: RequestContext, req: CreatePartitionsRequest
@@ -20,11 +22,12 @@ async def create_partitions(
     """CreatePartitions v0-3.
 
     v2 flexible; v3 quota errors. Count is the new total. The response has every requested topic
-    once. Each topic is a separate transaction. Not done: the timeout, quotas;
+    once. Each topic is a separate transaction. Not done: the timeout;
     internal topics keep their number.
     """
     twice = await ctx.duplicates(topic.name for topic in req.topics)
     response = CreatePartitionsResponse()
+    charge = ctx.charge(STRICT_FROM)
     topics: dict[str, CreatePartitionsTopic] = {}
     for topic in req.topics:
         topics[topic.name] = topic
@@ -36,7 +39,9 @@ async def create_partitions(
             response.results.append(result)
             continue
         try:
-            await _one(ctx, topic, name in twice, req.validate_only)
+            if name in twice:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            await ctx.broker.topics.create_partitions(topic, req.validate_only, ctx.sender, charge)
         except FAILURES as failure:
             error = as_kafka_error(failure)
             result.error_code = error.code
@@ -45,11 +50,3 @@ async def create_partitions(
         await ctx.give_way()
     await ctx.emptied(twice, topics)
     return response
-
-
-async def _one(
-    ctx: RequestContext, topic: CreatePartitionsTopic, twice: bool, validate_only: bool
-) -> None:
-    if twice:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    await ctx.broker.topics.create_partitions(topic, validate_only, ctx.sender)

@@ -21,6 +21,7 @@ from kafkawire.messages.create_topics import (
 from kafkawire.security.acls.model import Operation
 
 CONFIGS_FROM = 5  # KIP-525
+STRICT_FROM = 6
 REPLICAS = 1  # each partition has one replica, whatever the request
 
 
@@ -30,7 +31,7 @@ async def create_topics(ctx: RequestContext, req: CreateTopicsRequest) -> list[B
     v4 -1 for the default number of partitions and replicas; v5 flexible, and the answer holds
     partitions, replicas and settings (KIP-525); v6 quota errors; v7 topic id. Not done: replication
     (a factor up to the number of brokers is accepted, but there is one replica), the timeout (the
-    response is sent when it is done), quotas.
+    response is sent when it is done).
     """
     outcomes = await _outcomes(ctx, req)
     layers = ctx.broker.topics.configs.layers()
@@ -54,9 +55,9 @@ async def create_topics(ctx: RequestContext, req: CreateTopicsRequest) -> list[B
 
 async def _outcomes(ctx: RequestContext, req: CreateTopicsRequest) -> list[Created | KafkaError]:
     """Create the topics that the client may create; return a result for each, in order."""
-    topics = ctx.broker.topics
+    topics, charge = ctx.broker.topics, ctx.charge(STRICT_FROM)
     if ctx.rights is None or ctx.may_cluster(Operation.CREATE, logged=False):
-        return await topics.create(req.topics, req.validate_only, ctx.sender)
+        return await topics.create(req.topics, req.validate_only, ctx.sender, charge)
     twice = await ctx.duplicates(topic.name for topic in req.topics)
     allowed: list[CreatableTopic] = []
     refused: list[bool] = []
@@ -66,7 +67,7 @@ async def _outcomes(ctx: RequestContext, req: CreateTopicsRequest) -> list[Creat
         if not no:
             allowed.append(topic)
         await ctx.give_way()
-    made = iter(await topics.create(allowed, req.validate_only, ctx.sender))
+    made = iter(await topics.create(allowed, req.validate_only, ctx.sender, charge))
     denied = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
     await ctx.emptied(twice)
     return await ctx.collect(denied if no else next(made) for no in refused)

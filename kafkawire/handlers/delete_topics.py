@@ -17,6 +17,7 @@ from kafkawire.messages.delete_topics import (
 from kafkawire.security.acls.model import Operation
 
 BY_ID_FROM = 6
+STRICT_FROM = 5
 
 
 async def delete_topics(ctx: RequestContext, req: DeleteTopicsRequest) -> DeleteTopicsResponse:
@@ -48,7 +49,7 @@ async def delete_topics(ctx: RequestContext, req: DeleteTopicsRequest) -> Delete
         if topic is not None:
             names[topic_id] = topic.name
         await ctx.give_way()
-    refused = await ctx.broker.topics.delete(ids, ctx.sender)
+    refused = await ctx.broker.topics.delete(ids, ctx.sender, ctx.charge(STRICT_FROM))
     results = (
         _result(
             names.get(topic_id, name) if fault is None else name,

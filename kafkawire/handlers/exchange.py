@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from kafkawire.broker.answer_memory import AnswerMemory
     from kafkawire.broker.broker import Broker
     from kafkawire.security.acls.rights import Rights
+    from kafkawire.security.quotas.sensors import ClientQuotas
 
 _HEAD: Final = Struct(">ii")  # frame length, correlation id
+_INT: Final = Struct(">i")
 _HEAD_TAGS: Final = Struct(">iiB")  # ... and the empty tag section of response header v1
 
 
@@ -74,7 +76,8 @@ class Peer(Protocol):
     a row were alike, the first choice for the next request. `fetching`: a Fetch is unanswered;
     `fetched` ends that. `held_bytes`: those of `answers` in responses that are not sent;
     `file_spans`: parts of such responses that are sent from files, if the socket can do that
-    (`sends_files`).
+    (`sends_files`). `throttle_ms`: the delay of the request that is being started, of a client
+    over a quota; `throttle` mutes the connection.
     """
 
     client_id: str | None
@@ -92,12 +95,16 @@ class Peer(Protocol):
     file_spans: int
     held_bytes: int
     sends_files: bool
+    throttle_ms: int
     answers: AnswerMemory
 
     def begin(self, exchange: Exchange) -> None: ...
     def served(self, exchange: Exchange) -> None: ...
     def fetched(self) -> None: ...
     def answered(self, exchange: Exchange) -> None: ...
+    def client_quotas(self) -> ClientQuotas: ...
+    def start_throttled(self, delay_ms: int) -> None: ...
+    def throttle(self, delay_ms: int) -> None: ...
     def applying(self, size_bytes: int) -> None: ...
     def applied(self, size_bytes: int) -> None: ...
     def collect(self) -> None: ...
@@ -130,10 +137,20 @@ class Exchange:
     """A request being served. `flexible`: the form of the response header; `more`: additional
     requests it represents. `parts`: the response, once there is one.
 
-    `pins` is called once, when the response was sent or its client has disconnected.
+    `pins` is called once, when the response was sent or its client has disconnected. `throttle_ms`:
+    the delay that a hot handler's response contains.
     """
 
-    __slots__ = ("correlation_id", "flexible", "more", "parts", "peer", "pins", "version")
+    __slots__ = (
+        "correlation_id",
+        "flexible",
+        "more",
+        "parts",
+        "peer",
+        "pins",
+        "throttle_ms",
+        "version",
+    )
 
     def __init__(self, peer: Peer, version: int, correlation_id: int, flexible: bool) -> None:
         self.peer = peer
@@ -141,11 +158,14 @@ class Exchange:
         self.correlation_id = correlation_id
         self.flexible = flexible
         self.more = 0
+        self.throttle_ms = peer.throttle_ms
         self.parts: list[Part] | None = None
         self.pins: Callable[[], None] | None = None
 
     def answer(self, body: bytes) -> None:
-        """Answer with a body in one buffer."""
+        """Answer with a body in one buffer; from version 1 on it begins with the throttle time."""
+        if self.throttle_ms and self.version:
+            body = _INT.pack(self.throttle_ms) + body[_INT.size :]
         if len(body) > SMALL_ANSWER_BYTES and not self.peer.closed:
             self.peer.answers.hold(len(body))
             self.pins = HeldAnswerMemory(self.peer, len(body))

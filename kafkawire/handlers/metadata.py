@@ -32,6 +32,9 @@ from kafkawire.messages.metadata import (
 )
 from kafkawire.security.acls.model import Operation
 
+NEVER_STRICT = 1 << 15
+"""Created topics are only counted: no version of Metadata has an error for a quota."""
+
 
 async def metadata(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
     """Metadata v0-13.
@@ -126,7 +129,7 @@ async def _entries_by_name(
         await ctx.give_way()
     refused: dict[str, ErrorCode] = {}
     if missing:
-        refused = await ctx.broker.topics.auto_create(missing, ctx.sender)
+        refused = await ctx.broker.topics.auto_create(missing, ctx.sender, ctx.charge(NEVER_STRICT))
     entries = await ctx.collect(_by_name(ctx, name, refused) for name in visible)
     await ctx.emptied(missing, refused, visible)
     return entries + denied

@@ -9,7 +9,8 @@ When a request may start (in order, without needless waits):
 - any other request when all earlier Produces have been written, so that it sees them;
 - none while a cold request is being served, unless that is parked (JoinGroup);
 - none while the client does not read its responses, or too many of them or their bytes are queued;
-- a Fetch when the one before it has been answered, because its data stays in memory until sent.
+- a Fetch when the one before it has been answered, because its data stays in memory until sent;
+- none while the client is throttled for a quota (`server.quotas`).
 """
 
 from __future__ import annotations
@@ -28,13 +29,17 @@ from kafkawire.log.io.file_span import FileSpan
 from kafkawire.security.principals import ANONYMOUS, Principal
 from kafkawire.server.memory import Block
 from kafkawire.server.ports import ReceivingHost, Wire
+from kafkawire.server.quotas.metering import MeteredRepeat, metered
 from kafkawire.server.receiving import Receiver
 
 if TYPE_CHECKING:
     from kafkawire.broker.answer_memory import AnswerMemory
     from kafkawire.handlers.table import Api
+    from kafkawire.log.io.ports import Timer
     from kafkawire.log.io.watchdog import Watchdog
     from kafkawire.security.acls.rights import Rights
+    from kafkawire.security.quotas.sensors import ClientQuotas
+    from kafkawire.security.quotas.service import Quotas
 
 HELD: Final = 1
 DRAINING: Final = 2
@@ -42,9 +47,10 @@ BUSY: Final = 4
 FULL: Final = 8
 CLOSED: Final = 16
 STOPPING: Final = 32
+THROTTLED: Final = 64
 """Reasons why no request may start, as bits of `Connection.waits`: a request could not start; the
 client has not read its responses; a cold request is being served; too many bytes in flight; the
-socket is closed; the broker is stopping."""
+socket is closed; the broker is stopping; the client is over a quota."""
 
 WAITING_MAX: Final = 256
 """Maximum number of unanswered requests of one connection; Kafka's clients pipeline 5 by
@@ -82,6 +88,7 @@ class ConnectionHost(ReceivingHost, Protocol):
 
     answers: AnswerMemory
     apis: dict[int, Api]
+    quotas: Quotas
     now: Callable[[], float]
     frame_bytes_max: int
     applying_bytes_max: int
@@ -95,6 +102,7 @@ class ConnectionHost(ReceivingHost, Protocol):
     def flush_soon(self, connection: Connection) -> None: ...
     def flush_all(self) -> None: ...
     def call_soon(self, fn: Callable[[], None], /) -> object: ...
+    def call_later(self, delay_s: float, fn: Callable[[], None], /) -> Timer: ...
 
 
 class Connection(Receiver[ConnectionHost]):
@@ -102,9 +110,10 @@ class Connection(Receiver[ConnectionHost]):
 
     __slots__ = (
         "answers", "applying_bytes", "client_host", "client_id", "exchanges", "fetching",
-        "file_spans", "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more", "pins",
-        "principal", "repeat", "repeat_candidate", "rights", "sampled", "sampled_at", "sampled_key",
-        "sampled_tick", "sending_since", "sends_files", "serving", "unsent",
+        "file_spans", "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more",
+        "muted", "muted_until", "pins", "principal", "quotas", "repeat", "repeat_candidate",
+        "rights", "sampled", "sampled_at", "sampled_key", "sampled_tick", "sending_since",
+        "sends_files", "serving", "throttle_ms", "unsent",
     )  # fmt: skip
 
     def __init__(self, host: ConnectionHost, wire: Wire, client_host: str, listener: str) -> None:
@@ -113,6 +122,10 @@ class Connection(Receiver[ConnectionHost]):
         self.listener = listener
         self.principal = ANONYMOUS
         self.rights = host.rights_of(ANONYMOUS, client_host)
+        self.quotas: ClientQuotas | None = None  # see `client_quotas`
+        self.throttle_ms = 0
+        self.muted: Timer | None = None  # the end of THROTTLED
+        self.muted_until = 0.0
         self.client_id: str | None = None
         self.exchanges: deque[Exchange] = deque()
         self.answers = host.answers
@@ -147,6 +160,7 @@ class Connection(Receiver[ConnectionHost]):
         self.principal = principal
         self.rights = self.host.rights_of(principal, self.client_host)
         self.repeat = None
+        self.quotas = None
 
     def admitted(self) -> bool:
         """Return whether this kind of connection is allowed now; the host has its own limits."""
@@ -160,7 +174,7 @@ class Connection(Receiver[ConnectionHost]):
         """Start the requests in [pos, end); return the position of the first that was not
         started."""
         view = block.view
-        apis = self.host.apis
+        apis, limited = self.host.apis, self.host.quotas.of_clients
         room = MAX_STARTED
         try:
             while end - pos >= _HEAD_BYTES and not self.waits:
@@ -170,7 +184,8 @@ class Connection(Receiver[ConnectionHost]):
                     break
                 room -= 1
                 if self.repeat is not None:
-                    at = self.repeat.start(block, view, pos, end)
+                    repeat = MeteredRepeat(self, self.repeat) if limited else self.repeat
+                    at = repeat.start(block, view, pos, end)
                     if at == end:
                         return end
                     if at != pos:
@@ -204,7 +219,7 @@ class Connection(Receiver[ConnectionHost]):
                     raise DecodeError(
                         f"the client id has {length} bytes, more than the request frame"
                     )
-                hot = api.hot
+                hot = metered(api.hot, key) if limited else api.hot
                 self.frame_at = pos
                 if hot is None:
                     self._start_cold(api, version, correlation_id, block, view[body:stop])
@@ -330,6 +345,35 @@ class Connection(Receiver[ConnectionHost]):
         self.waits &= ~HELD
         self._go_on_soon()
 
+    def client_quotas(self) -> ClientQuotas:
+        """Return the quotas of this client. Called only while some client has one."""
+        found = self.host.quotas.of_client(self.quotas, self.principal.name, self.client_id or "")
+        self.quotas = found
+        return found
+
+    def start_throttled(self, delay_ms: int) -> None:
+        """Set the delay for the exchange of the request that is being started; 0: none is."""
+        self.throttle_ms = delay_ms
+
+    def throttle(self, delay_ms: int) -> None:
+        """Start no request and read nothing for so long; at least until a delay before is over."""
+        until = self.host.now() + delay_ms / 1000
+        if self.closed or (self.muted is not None and until <= self.muted_until):
+            return
+        if self.muted is not None:
+            self.muted.cancel()
+        self.waits |= THROTTLED
+        self._read(False)
+        self.muted_until = until
+        self.muted = self.host.call_later(delay_ms / 1000, self._unmute)
+
+    def _unmute(self) -> None:
+        self.muted = None
+        self.waits &= ~THROTTLED
+        if not self.wants_memory:
+            self._read(True)
+        self._go_on()
+
     def _go_on_soon(self) -> None:
         if self.kept is not None:
             self.host.call_soon(self._go_on)
@@ -451,6 +495,9 @@ class Connection(Receiver[ConnectionHost]):
         self.closed = True
         self.waits |= CLOSED
         self.out = []
+        if self.muted is not None:
+            self.muted.cancel()
+            self.muted = None
         for exchange in self.exchanges:
             if exchange.pins is not None:
                 self.pins.append(exchange.pins)
@@ -479,6 +526,8 @@ class MeasuredReads:
         begun = watchdog.begin()
         connection.received(count)
         now = watchdog.end(begun, self._last_request)
+        if connection.host.quotas.of_requests and not connection.closed:
+            connection.client_quotas().spent(now - begun)
         if connection.sampled_tick != connection.tick:
             connection.sample(begun, now)
 

@@ -29,6 +29,8 @@ from kafkawire.messages.registry import request_class, response_class
 from kafkawire.plural import count
 from kafkawire.security.principals import USER
 from kafkawire.server.memory import Memory
+from kafkawire.server.quotas.arrivals import Arrivals
+from kafkawire.server.quotas.metering import throttle, timed
 from kafkawire.server.slow import Sweeper
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ class Host:
         self.answers = broker.answer_memory
         self.apis = serve_all(broker)
         self._log = broker.log.commit_log
+        self.quotas = broker.quotas
         self.frame_bytes_max = broker.config.socket_request_max_bytes
         self.applying_bytes_max = broker.config.connection_inflight_bytes
         self.tick = 0
@@ -84,6 +87,8 @@ class Host:
         self._reported_tick = -TICKS_BETWEEN_REPORTS
         self._closed_lines = LineLimit(self.now, CLOSED_BURST, CLOSED_PER_S)
         self._dirty: list[Connection] = []
+        self.call_later = broker.env.call_later
+        self.arrivals = Arrivals(broker.config, self.quotas, self.counts, self.now, self.call_later)
         self.call_soon: Callable[[Callable[[], None]], object] = broker.env.call_soon
 
     def received_much(self) -> None:
@@ -215,12 +220,15 @@ class Host:
             correlation_id=exchange.correlation_id,
             on_park=parked,
             is_gone=lambda: connection.closed,
+            quotas=connection.client_quotas() if self.quotas.of_clients else None,
         )
         parts: list[Buffer] | None
         try:
             handler = await self._handler(api)
             check(ctx, api.key, asked[0])
-            parts = await self._parts([await handler(ctx, asked[0])], exchange.version)
+            answer = [await timed(handler(ctx, asked[0]), ctx, self.now)]
+            answer[0] = throttle(connection, ctx, api, answer[0])
+            parts = await self._parts(answer, exchange.version)
         except ClientGone:
             return
         except (AnswerTooLarge, MalformedRequest) as wrong:
@@ -233,6 +241,7 @@ class Host:
             self.counts.failed(api.name, int(code_of(failure)))
             try:
                 parts = await self._failed(api, exchange.version, asked, failure)
+                parts = parts and throttle(connection, ctx, api, parts)
             except Exception:
                 logger.exception("cannot encode the error response for %s", api.name)
                 parts = None

@@ -86,8 +86,8 @@ class ClientProtocol(asyncio.BufferedProtocol):
         self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.connection.connected(str(peer[0]) if isinstance(peer, tuple) else "local")
-        if not (self.host.admit() and self.connection.admitted()):
-            self.close(None)  # logged by the host
+        if not self._admitted():
+            self.close(None)  # logged where it was refused
             self.connection.refused()
             return
         self.host.connections.add(self.connection)
@@ -97,11 +97,24 @@ class ClientProtocol(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             _set_options(sock)
+        self.host.arrivals.delay(self.connection)
+
+    def _admitted(self) -> bool:
+        """Return whether this connection is within all limits, and count it then."""
+        host, connection = self.host, self.connection
+        if not (host.admit() and host.arrivals.admit(connection.client_host)):
+            return False
+        if connection.admitted():
+            return True
+        host.arrivals.left(connection.client_host)
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release its resources."""
         self._cancel_sender()
-        self.host.connections.discard(self.connection)
+        if self.connection in self.host.connections:
+            self.host.connections.remove(self.connection)
+            self.host.arrivals.left(self.connection.client_host)
         self.connection.lost()
         self.transport = None
         self.write = _drop

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from struct import pack, unpack_from
-from typing import Any
+from typing import Any, cast
 
 from kafkawire.broker.answer_memory import AnswerMemory
 from kafkawire.codec.counts import Counts
@@ -15,6 +15,8 @@ from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, Pinned
 from kafkawire.log.io.file_span import FileSpan
 from kafkawire.security.principals import Principal
+from kafkawire.security.quotas.arithmetic import SampleWindow
+from kafkawire.security.quotas.service import Quotas
 from kafkawire.server.connection import Connection
 from kafkawire.server.memory import Memory
 
@@ -72,6 +74,15 @@ class FakeApi:
         self.may_follow_produce = produce
 
 
+class FakeTimer:
+    def __init__(self, due_s: float, fn: Callable[[], None]) -> None:
+        self.due_s, self.fn = due_s, fn
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
 class FakeHost:
     def __init__(self, bound: int = 64 << 20) -> None:
         self.memory = Memory(bound)
@@ -90,6 +101,9 @@ class FakeHost:
         self.now_s = 0.0
         self.now = lambda: self.now_s
         self.counts = Counts()
+        window = SampleWindow(11, 1000)
+        self.quotas = Quotas(cast(Any, None), self.now, window, window)
+        self.timers: list[FakeTimer] = []
         self.cold: deque[tuple[Connection, Exchange, bytes]] = deque()
 
     def serve(
@@ -119,6 +133,21 @@ class FakeHost:
 
     def call_soon(self, fn: Callable[[], None]) -> None:
         self.soon.append(fn)
+
+    def call_later(self, delay_s: float, fn: Callable[[], None]) -> FakeTimer:
+        timer = FakeTimer(self.now_s + delay_s, fn)
+        self.timers.append(timer)
+        return timer
+
+    def pass_time(self, seconds: float) -> None:
+        """Call the timers that are due then."""
+        self.now_s += seconds
+        due = [timer for timer in self.timers if timer.due_s <= self.now_s]
+        self.timers = [timer for timer in self.timers if timer not in due]
+        for timer in due:
+            if not timer.cancelled:
+                timer.fn()
+        self.run()
 
     def run(self) -> None:
         while self.soon:

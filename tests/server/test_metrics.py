@@ -30,7 +30,7 @@ from kafkawire.messages.offset_commit import (
 )
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.server import http_pages as page
-from kafkawire.server.metrics import families, transactions
+from kafkawire.server.metrics import families, quotas, transactions
 from kafkawire.server.run import Server
 from kafkawire.transactions.counts import TransactionCounts
 from kafkawire.transactions.machine.request import AddPartitions, EndTransaction, InitProducer
@@ -39,6 +39,7 @@ from kafkawire.transactions.machine.transaction import Transaction
 from tests.kit.client import Client, batch
 from tests.kit.log.transactional import Producer
 from tests.kit.produce_fetch import fetch, make, produce
+from tests.kit.quotas import set_quotas
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
 
@@ -355,3 +356,25 @@ def test_transactional_ids_are_counted_in_steps(monkeypatch: pytest.MonkeyPatch)
     (states,) = by_name["kafkawire_transactions"]
     assert (states.labels, states.value) == ({"state": "Ongoing"}, 200)
     assert by_name["kafkawire_transaction_oldest_open_seconds"][0].value == 5
+
+
+async def test_quotas_have_series_while_clients_use_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watched(tmp_path / "data") as (server, port):
+        client = await Client.connect(port_of(server), "fast")
+        await make(client, "t")
+        await set_quotas(client, (("client-id", None),), {"producer_byte_rate": 1_000})
+        await client.call(produce("t", batch(bytes(100_000))), 9)
+        labels = {"quota": "producer_byte_rate", "user": "", "client_id": "fast", "ip": ""}
+        found = await scrape(port)
+        assert of(found, "kafkawire_quota_limit", **labels) == 1_000
+        assert of(found, "kafkawire_quota_rate", **labels) > 5_000
+        assert of(found, "kafkawire_quota_throttled_total", **labels) == 1
+        assert of(found, "kafkawire_quota_throttle_seconds_total", **labels) > 50
+        assert of(found, "kafkawire_quota_counters") == 1
+        monkeypatch.setattr(quotas, "MAX_SERIES", 0)
+        found = await scrape(port)
+        assert of(found, "kafkawire_quota_counters") == 1
+        assert ("kafkawire_quota_limit", frozenset(labels.items())) not in found
+        await client.close()

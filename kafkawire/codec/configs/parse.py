@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from kafkawire.codec.configs.row import (
     DOUBLE_MAX,
@@ -38,6 +39,34 @@ class ConfigError(ValueError):
         self.name = name
         self.value = value
         self.allowed = allowed
+
+
+@lru_cache(4)
+def address_limits(text: str) -> Mapping[str, int]:
+    """Return the value of max.connections.per.ip.overrides by address in its shortest form.
+    ConfigError unless it is a list of ADDRESS:COUNT."""
+    limits: dict[str, int] = {}
+    if not text:
+        return limits
+    from ipaddress import ip_address  # few brokers need it
+
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        address, _, number = item.rpartition(":")
+        try:
+            limits[str(ip_address(address.strip("[] ")))] = _count(number)
+        except ValueError:
+            raise ConfigError(
+                "max.connections.per.ip.overrides", text,
+                f"it must be a list of ADDRESS:COUNT with literal addresses, which {item} is not",
+            ) from None  # fmt: skip
+    return limits
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
 
 
 def find(name: str, table: Mapping[str, Config]) -> Config:

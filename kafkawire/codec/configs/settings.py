@@ -17,6 +17,7 @@ from kafkawire.codec.configs.access_rules import super_users
 from kafkawire.codec.configs.features import TRANSACTION_VERSION, FinalizedFeatures
 from kafkawire.codec.configs.parse import (
     ConfigError,
+    address_limits,
     allowed,
     append_items,
     find,
@@ -128,6 +129,7 @@ def check_broker(texts: Mapping[str, str]) -> None:
     _not_above(values, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
     _not_above(values, "connection.inflight.bytes", "inflight.bytes")
     super_users(str(values["super.users"]))
+    address_limits(str(values["max.connections.per.ip.overrides"]))
     check_topic({}, texts)
 
 
@@ -285,6 +287,9 @@ class BrokerConfig:
     socket_listen_backlog_size: int
     fetch_max_bytes: int
     max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: str
+    max_connection_creation_rate: int
     connections_max_idle_ms: int
     connection_inflight_bytes: int
     inflight_bytes: int

@@ -242,6 +242,16 @@ _BROKER_ROWS = (
            "The most connections at a time; a further one is closed at once (with Kafka it waits), "
            "or takes the place of one that has sent no request for 10 s. Kafka has no limit by "
            "default, and takes 0, with which no client can connect.", at_least=1, dynamic=True),
+    Config("max.connections.per.ip", I, INT32_MAX,
+           "The most connections from one address at a time; a further one is closed at once.",
+           at_least=0, dynamic=True),
+    Config("max.connections.per.ip.overrides", S, "",
+           "Other limits for some addresses, as ADDRESS:COUNT,ADDRESS:COUNT; an address is not a "
+           "name, unlike in Kafka.", dynamic=True),
+    Config("max.connection.creation.rate", I, INT32_MAX,
+           "The most new connections a second, over the samples of quota.window.num; further ones "
+           "are accepted and served later. Kafka takes 0, with which no client can connect.",
+           at_least=1, dynamic=True),
     Config("connections.max.idle.ms", L, 600_000,
            "A connection without a request for so long is closed; -1: never.", at_least=-1),
     Config("connection.inflight.bytes", L, 8 * MIB,

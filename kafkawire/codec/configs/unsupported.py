@@ -45,14 +45,11 @@ _CLUSTER_WIDE: dict[str, Config] = {
     """),
     **_rows(I, """
         group.consumer.assignment.interval.ms group.share.assignment.interval.ms
-        group.streams.assignment.interval.ms max.connection.creation.rate max.connections.per.ip
+        group.streams.assignment.interval.ms
     """, 0),
     **_rows(I, """
         group.coordinator.cached.buffer.max.bytes share.coordinator.cached.buffer.max.bytes
     """, 524_288),
-    **_rows(S, """
-        max.connections.per.ip.overrides
-    """),
     **_rows(L, """
         remote.log.index.file.cache.total.size.bytes
     """, 1),

@@ -33,7 +33,14 @@ from kafkawire.codec.types import Part
 from kafkawire.handlers.budget import IterationBudget
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.handlers.fetch.long import FULL, LongFetch
-from kafkawire.handlers.fetch.request import MEMORY_PATIENCE_S, NOTHING, Attempt, fill, listed
+from kafkawire.handlers.fetch.request import (
+    MEMORY_PATIENCE_S,
+    NOTHING,
+    Attempt,
+    fill,
+    limit_size,
+    listed,
+)
 from kafkawire.handlers.hot_rights import TopicRights
 from kafkawire.log.segments.store.remote_port import readable_log_start
 from kafkawire.security.acls.model import Operation
@@ -63,6 +70,7 @@ class Fetch:
         self.config = broker.config
         self.counts = broker.counts
         self.memory = broker.answer_memory
+        self.quotas = broker.quotas
         self.parked: set[Attempt | LongFetch] = set()
         self.starved: set[Attempt] = set()  # waiting for memory
         self.defects: set[str] = set()
@@ -102,6 +110,8 @@ class Fetch:
             )
             return True
         peer.fetching = True
+        if self.quotas.of_clients:
+            limit_size(peer, ask)
         refused = NOTHING
         if peer.rights is not None:
             reads = peer.rights.reads

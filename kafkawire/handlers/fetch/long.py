@@ -22,7 +22,7 @@ from kafkawire.codec.fetch import TOPIC_IDS_FROM, FetchAsk, FetchItem, FetchResu
 from kafkawire.codec.produce import Topic
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory, Pinned
-from kafkawire.handlers.fetch.request import READ_COMMITTED
+from kafkawire.handlers.fetch.request import READ_COMMITTED, limit_size, throttled_response
 from kafkawire.handlers.slices import decoded, encoded, released
 from kafkawire.log.partition.read_plan import HotRead, aborted_listed
 from kafkawire.messages.fetch import (
@@ -152,6 +152,8 @@ class LongFetch:
         ask.max_wait_ms, ask.min_bytes = request.max_wait_ms, request.min_bytes
         ask.max_bytes, ask.isolation = request.max_bytes, request.isolation_level
         ask.session_id, ask.session_epoch = request.session_id, request.session_epoch
+        if self._handler.quotas.of_clients:
+            limit_size(self._exchange.peer, ask)
         for item in _items(request, by_id):
             ask.items.append(item)
             await self._slices.give_way()
@@ -274,14 +276,16 @@ class LongFetch:
             reads = [self._handler.read(*each, committed=committed) for each in some]
             await gather(*reads)
         answer = [FetchResponse()]
+        size_bytes = 0
         for result in self._results:
+            size_bytes += result.size_bytes
             self._add(answer[0], result)
             await self._slices.give_way()
         releases, self._releases = self._releases, []
         held, self._held_bytes = self._held_bytes, 0
         releases.append(HeldAnswerMemory(self._exchange.peer, held))
         await self._release()
-        await self._answer(answer, releases)
+        await self._answer(answer, releases, size_bytes)
 
     async def _with_memory(self, cold: list[tuple[FetchResult, Plan]]) -> Plans:
         """Return the plans for whose bytes there is memory; the others are answered empty."""
@@ -308,10 +312,8 @@ class LongFetch:
             memory.release(-more)
 
     def _add(self, response: FetchResponse, result: FetchResult) -> None:
-        counts = self._handler.counts
-        counts.fetched_bytes += result.size_bytes
         if result.error_code:
-            counts.failed("Fetch", result.error_code)
+            self._handler.counts.failed("Fetch", result.error_code)
         topic = result.topic
         name, topic_id = (topic, bytes(16)) if isinstance(topic, str) else ("", topic)
         topics = response.responses
@@ -333,9 +335,13 @@ class LongFetch:
         )
 
     async def _answer(
-        self, answer: list[FetchResponse], releases: Sequence[Callable[[], None]] = ()
+        self,
+        answer: list[FetchResponse],
+        releases: Sequence[Callable[[], None]] = (),
+        size_bytes: int = 0,
     ) -> None:
-        """Send the only response in `answer`, which has the only reference to it."""
+        """Send the only response in `answer`, which has the only reference to it; or an empty one
+        if its client is over a quota. `size_bytes`: of its records."""
         # The number of bytes is limited by fetch.max.bytes.
         parts = await encoded(self._slices, answer, self._exchange.version, math.inf)
 
@@ -343,7 +349,17 @@ class LongFetch:
             for one in releases:
                 one()
 
-        self._exchange.answer_parts(parts, release)
+        peer = self._exchange.peer
+        delay_ms = 0
+        if self._handler.quotas.of_clients:
+            delay_ms = peer.client_quotas().fetched(sum(map(len, parts)))
+        if not delay_ms:
+            self._handler.counts.fetched_bytes += size_bytes
+            self._exchange.answer_parts(parts, release)
+            return
+        release()
+        self._exchange.answer_parts(throttled_response(self._exchange.version, delay_ms))
+        peer.throttle(delay_ms)
 
 
 def _items(request: FetchRequest, by_id: bool) -> Iterator[FetchItem]:

@@ -15,7 +15,7 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.fetch import FetchAsk, FetchResult, write_response
 from kafkawire.codec.produce import Topic
 from kafkawire.codec.types import Part
-from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory
+from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory, Peer
 from kafkawire.log.io.file_span import FileSpan, unpin
 from kafkawire.log.partition.read_plan import HotRead, SegmentRead, aborted_listed
 
@@ -256,13 +256,18 @@ class Attempt:
 
     def _answer(self, results: list[FetchResult], releases: list[Callable[[], None]]) -> None:
         exchange = self.exchange
+        committed = self.ask.isolation == READ_COMMITTED
+        body = write_response(results, exchange.version, read_committed=committed)
+        if self.handler.quotas.of_clients:
+            delay_ms = exchange.peer.client_quotas().fetched(sum(map(len, body)))
+            if delay_ms:
+                self._answer_throttled(delay_ms, releases)
+                return
         counts = self.handler.counts
         for result in results:
             counts.fetched_bytes += result.size_bytes
             if result.error_code:
                 counts.failed("Fetch", result.error_code)
-        committed = self.ask.isolation == READ_COMMITTED
-        body = write_response(results, exchange.version, read_committed=committed)
         release: Callable[[], None] | None = None
         if len(releases) == 1:
             release = releases[0]
@@ -273,6 +278,17 @@ class Attempt:
             self.granted = 0
         spans, self.spans = self.spans, []  # released by the exchange from here on
         exchange.answer_parts(body, release, len(spans))
+        exchange.peer.fetched()
+
+    def _answer_throttled(self, delay_ms: int, releases: list[Callable[[], None]]) -> None:
+        """Answer without partitions, and mute the connection: the client is over a quota."""
+        for release in releases:
+            release()
+        self.spans = []
+        self._give_back()
+        exchange = self.exchange
+        exchange.answer_parts(throttled_response(exchange.version, delay_ms))
+        exchange.peer.throttle(delay_ms)
         exchange.peer.fetched()
 
     def _fail(self) -> None:
@@ -383,6 +399,17 @@ class Attempt:
         """The client's maximum wait is over."""
         if not self.done:
             self.try_answer(last=True)
+
+
+def limit_size(peer: Peer, ask: FetchAsk) -> None:
+    """Let a client with a quota ask for no more than it may get in a window, as in Kafka."""
+    ask.max_bytes = peer.client_quotas().fetch_bytes_max(ask.max_bytes)
+    ask.min_bytes = min(ask.min_bytes, ask.max_bytes)
+
+
+def throttled_response(version: int, delay_ms: int) -> list[Part]:
+    """Return the response for a client over a quota."""
+    return write_response([], version, read_committed=False, throttle_ms=delay_ms)
 
 
 def listed(aborted: list[Aborted]) -> list[tuple[int, int]]:

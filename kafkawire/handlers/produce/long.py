@@ -251,7 +251,7 @@ class LongProduce:
 
     async def _answer(self) -> None:
         exchange, slices = self._exchange, self._produce.env.slices
-        response = ProduceResponse()
+        response = ProduceResponse(throttle_time_ms=exchange.throttle_ms)
         for portion in self._portions:
             for result in portion.results:
                 _add(response, result, exchange.version)

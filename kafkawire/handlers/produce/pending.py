@@ -70,7 +70,7 @@ class ProduceExchange(Waiting):
         """Build the response; a failure replaces each success."""
         if failure is not None:
             self.results = [failed(result, failure) for result in self.results]
-        body = write_response(self.results, self.version)
+        body = write_response(self.results, self.version, self.throttle_ms)
         if len(body) > SMALL_ANSWER_BYTES:
             self.peer.answers.hold(len(body))
             self.pins = HeldAnswerMemory(self.peer, len(body))

@@ -37,6 +37,7 @@ class RepeatedProduces(Waiting):
         self.size_bytes = size_bytes
         self.answers = answers
         self.more = len(answers) - 1
+        self.throttle_ms = 0
         self.parts = None
         self.pins = None
 
@@ -46,6 +47,8 @@ class RepeatedProduces(Waiting):
         if failure is not None:
             reported = why(failure)
             answers = [self.shape.failed(answer, *reported) for answer in answers]
+        if self.throttle_ms:
+            answers[-1] = self.shape.throttled(answers[-1], self.throttle_ms)
         self.parts = [b"".join(answers) if self.more else answers[0]]
 
 

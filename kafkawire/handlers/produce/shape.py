@@ -123,6 +123,11 @@ class Shape:
             start = pos + fixed_bytes
         return found
 
+    def throttled(self, answer: bytes, throttle_ms: int) -> bytes:
+        """Return a response frame with a throttle time, which is its last field."""
+        end = len(answer) - self.flexible  # an empty section of tags
+        return b"".join((answer[: end - _INDEX.size], _INDEX.pack(throttle_ms), answer[end:]))
+
     def failed(
         self, answer: bytes, code: int, message: str | None, errors: tuple[tuple[int, str], ...]
     ) -> bytes:

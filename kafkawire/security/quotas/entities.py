@@ -6,7 +6,6 @@ An entity is a sorted tuple of (type, name). SQL stores it as JSON. Pure.
 from __future__ import annotations
 
 import json
-from ipaddress import IPv6Address, ip_address
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 ENTITY_TYPES = frozenset((USER, CLIENT_ID, IP))
@@ -46,6 +45,8 @@ def shown_entity(entity: Entity) -> str:
 def address_of(text: str) -> str | None:
     """Return the one form of an address; None if it is none. An IPv4 address in an IPv6 one is the
     former."""
+    from ipaddress import IPv6Address, ip_address  # few brokers need it
+
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:

@@ -176,7 +176,9 @@ class MutationQuota:
             self._until_ms = now_ms + delay_ms
         if self._strict:
             if delay_ms:
-                raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+                raise KafkaError(
+                    ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded."
+                )
             bucket.take(partitions, sensor.limit, now_ms)
             sensor.rate.record(partitions, now_ms)
 
@@ -232,6 +234,10 @@ class Sensors:
             sensor.record(-1, now_ms)
             sensor.throttle(delay_ms)
         return delay_ms
+
+    def __len__(self) -> int:
+        self._sweep()
+        return len(self._sensors)
 
     def all(self) -> Iterator[tuple[Label, Sensor, float]]:
         """Yield the sensors that were used in the last hour, with the rate of each."""

@@ -83,15 +83,21 @@ class Quotas:
                 )
                 if version == self._version + 1:
                     self._version = version
-                    self.rules.apply(changes)
-                    self._note()
+                    self.put(changes)
                 else:  # another broker has changed some meanwhile
                     await self._load()
                 _log(changes, sender)
         return planner.outcomes
 
-    def of_client(self, user: str, client_id: str) -> ClientQuotas:
-        """Return the quotas of a client; valid while its generation is that of `sensors`."""
+    def put(self, changes: Iterable[QuotaChange]) -> None:
+        """Apply changes that are stored."""
+        self.rules.apply(changes)
+        self._note()
+
+    def of_client(self, last: ClientQuotas | None, user: str, client_id: str) -> ClientQuotas:
+        """Return the quotas of a client: `last`, the previous result, until any have changed."""
+        if last is not None and last.generation == self.sensors.generation:
+            return last
         return self.sensors.of_client(user, client_id)
 
     def _note(self) -> None:

@@ -39,7 +39,8 @@ def broker_families(server: MonitoredServer) -> Iterator[Metric]:
     yield gauge("connections", "Open connections.", len(host.connections))
     yield counter(
         "connections_refused",
-        "New connections closed because of max.connections or the file descriptor limit.",
+        "New connections closed because of max.connections, max.connections.per.ip or the file "
+        "descriptor limit.",
         counts.connections_refused,
     )
     yield counters(

@@ -1,0 +1,1 @@
+"""Enforcement of quotas: `metering` of requests, `arrivals` of new connections."""
