@@ -74,6 +74,8 @@ class _Failed:
 
 
 def _items_of(asked: object, name: str) -> Sequence[object]:
+    if hasattr(asked, "upsertions"):  # AlterUserScramCredentials has two lists
+        return [each.name for each in (*getattr(asked, "deletions", ()), *asked.upsertions)]
     for wanted in (name, *_ASKED.get(name, ())):
         items: Sequence[object] | None = getattr(asked, wanted, None)
         if items:

@@ -128,6 +128,8 @@ def both(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guard
             guarded = Guarded(addresses)
             guarded.begin()
             yield guarded
+            for one in (*guarded.admin.both, *guarded.client.both):
+                one.close()
     finally:
         stop(pid)
 

@@ -308,6 +308,9 @@ class FakeBroker:
         self.topics = TopicService(self)  # type: ignore[arg-type]
         self.features = FeatureService(self.catalog, self.metadata, ME)  # type: ignore[arg-type]
 
+    async def load_users(self) -> Any:
+        return SimpleNamespace(users={})
+
     def partition(self, topic: str, index: int = 0) -> Any:
         return self.table.named(topic, index)
 
