@@ -46,11 +46,13 @@ RUN groupadd --gid 10001 kafkawire \
  && useradd --uid 10001 --gid kafkawire --home-dir /data --no-create-home kafkawire \
  && install --directory --owner=kafkawire --group=kafkawire /data
 COPY --chmod=755 deploy/docker/health /usr/local/bin/kafkawire-health
+# KAFKAWIRE_INSECURE: who can reach the container is decided by the ports that are published.
 ENV PATH=/opt/kafkawire/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     HOME=/data \
     KAFKAWIRE_DATA=/data \
     KAFKAWIRE_LISTEN=0.0.0.0:9092 \
+    KAFKAWIRE_INSECURE=true \
     KAFKAWIRE_LOG_FORMAT=json \
     KAFKAWIRE_SET_METRICS_LISTENER=0.0.0.0:9404
 WORKDIR /data

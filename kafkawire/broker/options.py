@@ -7,6 +7,7 @@ their types, bounds and defaults.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass, field
 from enum import Enum
@@ -56,6 +57,15 @@ class Listener:
     def sasl(self) -> bool:
         """Return whether clients must log in before their first request."""
         return self.protocol.sasl
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can connect to a listener on `host`. A name other than
+    localhost may have any address."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def parse_listener(text: str) -> Listener | None:

@@ -46,15 +46,18 @@ def plain_serve(arguments: Sequence[str]) -> Given | None:
     if arguments[:1] != ["serve"]:
         return None
     from kafkawire.cli.serving.run import Given
-    from kafkawire.cli.serving.sources import DEFAULTS, LISTS
+    from kafkawire.cli.serving.sources import DEFAULTS, FLAGS, LISTS
 
-    takes_a_value = {*DEFAULTS, "set", "config"}
+    takes_a_value = {*DEFAULTS, "set", "config"} - set(FLAGS)
     found: dict[str, list[str]] = {}
     show_config = False
     words = iter(arguments[1:])
     for word in words:
         if word == "--show-config":
             show_config = True
+            continue
+        if word.removeprefix("--") in FLAGS and word.startswith("--"):
+            found[word.removeprefix("--")] = ["true"]
             continue
         name, equals, value = word.removeprefix("--").partition("=")
         if not word.startswith("--") or name not in takes_a_value:

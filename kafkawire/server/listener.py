@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from struct import pack
 from typing import TYPE_CHECKING, cast
@@ -45,6 +46,9 @@ _TCP_OPTIONS = {
 }
 
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
 class AddressError(ValueError):
     """An address that cannot be bound: one sentence with the option, its value and the reason."""
 
@@ -58,8 +62,16 @@ class ClientProtocol(asyncio.BufferedProtocol):
 
     sends_files = True
 
-    def __init__(self, host: Host, listener: str, logins: Logins | None = None) -> None:
-        """`logins`: those of a listener with SASL."""
+    def __init__(
+        self,
+        host: Host,
+        listener: str,
+        logins: Logins | None = None,
+        allowed: Sequence[Network] = (),
+    ) -> None:
+        """`logins`: those of a listener with SASL. `allowed`: networks that may connect, empty: all
+        of them."""
+        self._allowed = allowed
         self.host = host
         self.connection = _connection(host, self, listener, logins)
         self._bind()
@@ -86,7 +98,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
         self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.connection.connected(str(peer[0]) if isinstance(peer, tuple) else "local")
-        if not self._admitted():
+        if not (self._is_allowed(peer) and self._admitted()):
             self.close(None)  # logged where it was refused
             self.connection.refused()
             return
@@ -107,6 +119,18 @@ class ClientProtocol(asyncio.BufferedProtocol):
         if connection.admitted():
             return True
         host.arrivals.left(connection.client_host)
+        return False
+
+    def _is_allowed(self, peer: object) -> bool:
+        """Return whether a client without encryption and log-in may connect from its address."""
+        allowed = self._allowed
+        if not allowed or not isinstance(peer, tuple):
+            return True
+        address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
+        address = getattr(address, "ipv4_mapped", None) or address
+        if address.is_loopback or any(address in network for network in allowed):
+            return True
+        self.host.log_closed(self.connection, "its address is not in plaintext.allowed.addresses")
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -207,6 +231,19 @@ async def listen_for_monitors(server: MonitoredServer, address: str, port: int) 
     return await _open(
         "metrics.listener", lambda: PageProtocol(server, open_ones), address, port, CONNECTIONS_MAX
     )
+
+
+def networks_of(config: BrokerConfig) -> list[Network]:
+    """Return the networks of plaintext.allowed.addresses. Raises AddressError."""
+    texts = config.plaintext_allowed_addresses
+    try:
+        return [
+            ipaddress.ip_network(text.strip(), strict=False)
+            for text in texts.split(",")
+            if text.strip()
+        ]
+    except ValueError as wrong:
+        raise AddressError(f"plaintext.allowed.addresses={texts}: {wrong}") from None
 
 
 async def open_tls(env: Env, config: BrokerConfig) -> Tls:

@@ -27,6 +27,7 @@ from kafkawire.server.listener import (
     ClientProtocol,
     listen,
     listen_for_monitors,
+    networks_of,
     open_tls,
 )
 from kafkawire.server.metadata_check import MetadataCheck
@@ -142,7 +143,8 @@ class Server:
         host, logins = self.host, self._logins if listener.sasl else None
         tls = self._tls
         if not listener.tls or tls is None:
-            return lambda: ClientProtocol(host, listener.name, logins)
+            allowed = [] if listener.sasl else networks_of(self.broker.config)
+            return lambda: ClientProtocol(host, listener.name, logins, allowed)
         from kafkawire.server.tls_wire import TlsProtocol  # most brokers do without
 
         return lambda: TlsProtocol(tls, host, listener.name, logins)

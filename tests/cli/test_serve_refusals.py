@@ -109,8 +109,14 @@ def test_unusable_listen_addresses_are_refused(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         for words, expected in [
             ([f"--listen=127.0.0.1:{port}"], f"listen=127.0.0.1:{port}: another process"),
-            (["--listen=no.such.invalid:0"], "listen=no.such.invalid:0: the host cannot be"),
-            (["--listen=192.0.2.1:0"], "listen=192.0.2.1:0: this machine does not have"),
+            (
+                ["--listen=no.such.invalid:0", "--insecure"],
+                "listen=no.such.invalid:0: the host cannot be",
+            ),
+            (
+                ["--listen=192.0.2.1:0", "--insecure"],
+                "listen=192.0.2.1:0: this machine does not have",
+            ),
             (
                 ["--listen=127.0.0.1:0", f"--set=metrics.listener=127.0.0.1:{port}"],
                 f"metrics.listener=127.0.0.1:{port}: another process",

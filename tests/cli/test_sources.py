@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from kafkawire.broker.options import ServeOptions
 from kafkawire.cli.app import app
 from kafkawire.cli.serving.run import notes, serve_options
 from kafkawire.cli.serving.sources import collect
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.codec.configs.settings import BROKER_CONFIGS
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 
@@ -17,7 +19,7 @@ from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name
 def test_precedence_of_sources(tmp_path: Path) -> None:
     file = tmp_path / "k.toml"
     file.write_text(
-        'data = "from-file"\nlog-level = "error"\nlisten = ["A://h:1", "B://h:2"]\n'
+        'data = "from-file"\nlog-level = "error"\nlisten = ["A://[::1]:1", "B://[::1]:2"]\n'
         "[settings]\nnum.partitions = 2\n'flush' = 'os'\nauto.create.topics.enable = false\n"
     )
     environ = {
@@ -32,11 +34,12 @@ def test_precedence_of_sources(tmp_path: Path) -> None:
     assert reported == {
         "data": ("from-line", "command line --data"),
         "log-level": ("debug", "environment KAFKAWIRE_LOG_LEVEL"),
-        "listen": ("A://h:1,B://h:2", f"file {file}"),
+        "listen": ("A://[::1]:1,B://[::1]:2", f"file {file}"),
         "advertise": ("", "default"),
         "metadata": ("", "default"),
         "tier": ("", "default"),
         "log-format": ("text", "default"),
+        "insecure": ("false", "default"),
     }
     reported = {name: (value.text, value.source) for name, value in found.settings.items()}
     assert reported == {
@@ -52,7 +55,7 @@ def test_precedence_of_sources(tmp_path: Path) -> None:
 
 
 def test_lists_in_environment_are_comma_separated() -> None:
-    found = collect({}, [], {"KAFKAWIRE_LISTEN": "A://h:1,B://h:2"}, None)
+    found = collect({}, [], {"KAFKAWIRE_LISTEN": "A://[::1]:1,B://[::1]:2"}, None)
     assert [listener.port for listener in serve_options(found).listeners] == [1, 2]
 
 
@@ -192,9 +195,44 @@ def test_show_config_names_every_setting_and_its_source(monkeypatch: pytest.Monk
 
 
 def test_listening_on_all_addresses_prints_advertised_address() -> None:
-    open_to_all = collect({"listen": ["0.0.0.0:1"]}, [], {}, None)
+    insecure = [("plaintext.allowed.addresses", "10.0.0.0/8")]
+    open_to_all = collect({"listen": ["0.0.0.0:1"]}, insecure, {}, None)
     (sentence,) = notes(serve_options(open_to_all), open_to_all)
     assert socket.gethostname() in sentence
     assert "--advertise" in sentence
-    said = collect({"listen": ["0.0.0.0:1"], "advertise": ["me:1"]}, [], {}, None)
+    said = collect({"listen": ["0.0.0.0:1"], "advertise": ["me:1"]}, insecure, {}, None)
     assert notes(serve_options(said), said) == []
+
+
+def chosen(listen: str, settings: list[tuple[str, str]], **environ: str) -> ServeOptions:
+    return serve_options(collect({"listen": [listen]}, settings, environ, None))
+
+
+@pytest.mark.parametrize(
+    "listen", ["0.0.0.0:1", "*:1", ":1", "[::]:1", "kafka:1", "IN://10.1.1.1:1"]
+)
+def test_a_plaintext_listener_for_other_machines_is_refused(listen: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        chosen(listen, [])
+    for way in ("TLS://", "--insecure", "plaintext.allowed.addresses"):
+        assert way in str(caught.value)
+    assert chosen(listen, [], KAFKAWIRE_INSECURE="true").listeners
+    assert chosen(listen, [("plaintext.allowed.addresses", "10.0.0.0/8")]).listeners
+
+
+@pytest.mark.parametrize(
+    "listen",
+    ["127.0.0.1:1", "localhost:1", "[::1]:1", "127.9.9.9:1", "TLS://0.0.0.0:1", "SASL_TLS://:1"],
+)
+def test_other_listeners_need_no_permission(listen: str) -> None:
+    assert chosen(listen, []).listeners
+
+
+def test_the_flag_may_be_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "kafkawire.toml"
+    for text, insecure in (("true", True), ('"true"', True), ("false", False)):
+        file.write_text(f'listen = "0.0.0.0:1"\ninsecure = {text}\n')
+        found = collect({}, [], {}, str(file))
+        assert (found.options["insecure"].text == "true") is insecure
+    with pytest.raises(OptionError, match="insecure"):
+        collect({"insecure": ["maybe"]}, [], {}, None)

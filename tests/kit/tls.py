@@ -185,8 +185,15 @@ class TlsClient:
         host.watchdog = None
         host.connections = set()
         host.admit = lambda: True
+        host.arrivals = SimpleNamespace(
+            admit=lambda _: True, delay=lambda _: None, left=lambda _: None
+        )
         host.log_closed = lambda connection, reason: self.log.append(reason)
-        host.broker = SimpleNamespace(env=SimpleNamespace(call_later=self._call_later))
+        audit = SimpleNamespace(authentication_failed=lambda *_, **__: None)
+        host.broker = SimpleNamespace(
+            env=SimpleNamespace(call_later=self._call_later),
+            security=SimpleNamespace(audit=audit),
+        )
 
     def _call_later(self, _delay_s: float, fn: Callable[[], None]) -> SimpleNamespace:
         self.timers.append(fn)

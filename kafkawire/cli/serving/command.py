@@ -9,16 +9,25 @@ import typer
 
 from kafkawire.cli.serving.run import Given, run
 
+Listen = Annotated[
+    list[str],
+    typer.Option(
+        metavar="[PROTOCOL://]HOST:PORT",
+        help="Address to listen on; may be repeated. Protocols: PLAINTEXT (the default), TLS, "
+        "SASL_PLAINTEXT, SASL_TLS; NAME=PROTOCOL:// names the listener.",
+    ),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Allow PLAINTEXT listeners that other machines can connect to.",
+    ),
+]
+
 
 def serve(
-    listen: Annotated[
-        list[str],
-        typer.Option(
-            metavar="[PROTOCOL://]HOST:PORT",
-            help="Address to listen on; may be repeated. Protocols: PLAINTEXT (the default), TLS, "
-            "SASL_PLAINTEXT, SASL_TLS; NAME=PROTOCOL:// names the listener.",
-        ),
-    ] = [],  # noqa: B006  (typer copies it)
+    listen: Listen = [],  # noqa: B006  (typer copies it)
     advertise: Annotated[
         list[str],
         typer.Option(
@@ -56,6 +65,7 @@ def serve(
     log_format: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="text or json. [default: text]")
     ] = None,
+    insecure: Insecure = False,
     show_config: Annotated[
         bool,
         typer.Option(
@@ -69,7 +79,7 @@ def serve(
     KAFKAWIRE_SET_NUM_PARTITIONS), the TOML file or the default, in this order of precedence.
 
     Examples:
-      kafkawire serve --data /var/lib/kafkawire --listen 0.0.0.0:9092
+      kafkawire serve --data /var/lib/kafkawire --listen 0.0.0.0:9092 --insecure
       kafkawire serve --tier s3://BUCKET/PREFIX --set num.partitions=4
       kafkawire serve --show-config
     """
@@ -77,5 +87,6 @@ def serve(
     once = {"data": data, "metadata": metadata, "tier": tier}
     once |= {"log-level": log_level, "log-format": log_format}
     options |= {name: [value] for name, value in once.items() if value is not None}
+    options |= {"insecure": ["true"]} if insecure else {}
     options = {name: values for name, values in options.items() if values}
     raise SystemExit(run(Given(options, settings, config, show_config), os.environ))

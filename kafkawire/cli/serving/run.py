@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafkawire.broker.options import ServeOptions
+from kafkawire.broker.options import Listener, SecurityProtocol, ServeOptions, is_loopback
 from kafkawire.cli.serving import log_format
 from kafkawire.cli.serving.sources import Sourced, Sources, collect
 from kafkawire.cli.shared.options import (
@@ -31,6 +31,7 @@ from kafkawire.codec.configs.settings import BROKER_CONFIGS, ConfigError, text_o
 def serve_options(sources: Sources) -> ServeOptions:
     """Return the options of the server from the collected sources. OptionError."""
     listeners = parse_listeners(sources.options["listen"].values)
+    _check_reachable(sources, listeners)
     _check_tier(sources)
     _check_backups(sources)
     _check_monitors(sources)
@@ -45,6 +46,22 @@ def serve_options(sources: Sources) -> ServeOptions:
         log_level=sources.options["log-level"].text.lower(),
         log_format=sources.options["log-format"].text.lower(),
     )
+
+
+def _check_reachable(sources: Sources, listeners: Sequence[Listener]) -> None:
+    """Refuse PLAINTEXT listeners that other machines can connect to, unless that is intended."""
+    allowed = sources.settings.get("plaintext.allowed.addresses")
+    if sources.options["insecure"].text.lower() == "true" or (allowed and allowed.text.strip()):
+        return
+    for each in listeners:
+        if each.protocol is SecurityProtocol.PLAINTEXT and not is_loopback(each.host):
+            raise OptionError(
+                "listen",
+                f"{each.host or '*'}:{each.port}",
+                "an address of this machine only (127.0.0.1), or encrypted (TLS://, SASL_TLS://: "
+                "docs/security.md), or permitted with --insecure or the networks in "
+                "plaintext.allowed.addresses: any client that connects may do everything",
+            )
 
 
 def _check_monitors(sources: Sources) -> None:

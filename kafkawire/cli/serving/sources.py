@@ -34,7 +34,10 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "tier": ("",),
     "log-level": ("info",),
     "log-format": ("text",),
+    "insecure": ("false",),
 }
+FLAGS = ("insecure",)
+"""Options without a value on the command line; true or false elsewhere."""
 LISTS = ("listen", "advertise")
 PREFIX = "KAFKAWIRE_"
 SETTING_PREFIX = "KAFKAWIRE_SET_"
@@ -111,6 +114,8 @@ def _check_option(name: str, value: Sourced) -> None:
         parse_choice(where, value.text, LOG_LEVELS)
     elif name == "log-format":
         parse_choice(where, value.text, LOG_FORMATS)
+    elif name in FLAGS:
+        parse_choice(where, value.text, ("true", "false"))
     elif name == "data" and not value.text:
         raise OptionError(where, value.text, "a folder")
 
@@ -157,6 +162,8 @@ def _from_file(found: Sources, path: str) -> None:
 def _texts(name: str, value: Any, source: str) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
+    if name in FLAGS and isinstance(value, bool):
+        return (str(value).lower(),)
     is_texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
     if name in LISTS and is_texts:
         return tuple(value)

@@ -368,6 +368,7 @@ class BrokerConfig:
     remote_log_manager_fetch_max_bytes_per_second: int
     remote_fetch_max_wait_ms: int
     remote_list_offsets_request_timeout_ms: int
+    plaintext_allowed_addresses: str
     ssl_keystore_location: str
     ssl_key_location: str
     ssl_truststore_location: str

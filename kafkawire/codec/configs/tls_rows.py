@@ -11,6 +11,10 @@ PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 
 # fmt: off
 TLS_BROKER_ROWS = (
+    Config("plaintext.allowed.addresses", S, "",
+           "Addresses and networks (10.0.0.0/8), with commas between them, that may connect to "
+           "PLAINTEXT listeners, besides this machine; empty: all. With it they may be on "
+           "addresses that others can reach."),
     Config("ssl.keystore.location", S, "",
            "PEM file with the certificate of this broker and those between it and its authority, "
            "and with the private key unless ssl.key.location has it. Read again when it changes."),
