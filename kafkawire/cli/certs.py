@@ -72,6 +72,8 @@ def make(
       kafkawire serve --listen TLS://127.0.0.1:9094 --set ssl.keystore.location=certs/server.pem
         --set ssl.key.location=certs/server.key
     """
+    if not folder:
+        fail(OptionError("DIR", folder, "a folder"), 2)
     for host in hosts:
         if not _is_host(host):
             fail(OptionError("--host", host, "a host name or an address"), 2)

@@ -137,6 +137,7 @@ def test_modules_loaded_when_serve_listens(tmp_path: Path) -> None:
         assert messages == {"kafkawire.messages.registry"}
         handlers = {name for name in loaded if name.startswith("kafkawire.handlers.")}
         assert handlers == {
+            "kafkawire.handlers.access",
             "kafkawire.handlers.context",
             "kafkawire.handlers.exchange",
             "kafkawire.handlers.failures",

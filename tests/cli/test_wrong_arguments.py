@@ -83,6 +83,8 @@ OTHER_VALUES = {
 """Options of such a name that accept more: an empty value of `serve` overrides a file's setting,
 and a broker has its own language of patterns."""
 STARTS_SPARK = {("pipeline", "audit"), ("pipeline", "query"), ("pipeline", "report")}
+WRITES = ("certs", "make")
+"""It writes to its folder, so that one of these values leaves files for the next."""
 SLOW = ("serve", "tier-restore")
 """They open folders and object stores before they find that a value is wrong."""
 
@@ -162,7 +164,7 @@ def check(path: tuple[str, ...], words: list[str]) -> Any:
         assert said, about
         assert len(result.stderr) < 20_000, about
         assert result.exit_code == 1 or len(result.stderr.splitlines()) == 1, about
-    if result.exit_code:
+    if result.exit_code and path != WRITES:
         assert not list(Path.cwd().iterdir()), about
     return result
 

@@ -127,7 +127,7 @@ class Log:
         self.write: list[Any] = []
         self.commit: list[Any] = []
 
-    def after_write(self, fn: Any) -> None:
+    def after_write(self, fn: Any, requests: Any = None) -> None:
         self.write.append(fn)
 
     def after_commit(self, fn: Any) -> None:

@@ -143,6 +143,7 @@ class Sender:
         self.answers: list[bytes] = []
         self.closed = False
         self.rights = None
+        self.throttle_ms = 0
 
     def answered(self, exchange: Exchange) -> None:
         assert exchange is self.exchanges[len(self.answers)]

@@ -16,6 +16,7 @@ WRONG = 20
 NUMBERS = ("short", "int", "long", "double")
 LIMITS = {"short": 2**15, "int": 2**31, "long": 2**63}
 ANY_TEXT = "a text"
+ANY = (ANY_TEXT, "a list")
 
 NO_NUMBER = (
     "abc", "", "1 2", "--1", "+-1", "1,2", "null", "true", "1k", "10MB", "0x10", "1_000", "'5'",
@@ -57,6 +58,35 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "x", "aws", "=", "put=", "put=x", "=1", "put=-1", "put=1;get=2", "unknown=1", "put=1,,get",
         "put=NaN", "put==1", "put=1e999", "free beer", "0", "-1", "null", "{}", "put:1", "*",
     ),
+    "max.connections.per.ip.overrides": (
+        "x", "1", "1.2.3.4", "1.2.3.4:", "1.2.3.4:x", "1.2.3.4:-1", ":5", "1.2.3:5", "1.2.3.4.5:1",
+        "host:1", "localhost:1", "1.2.3.4=1", "256.1.1.1:1", "1.2.3.4:1.5", "1.2.3.4:1;5.6.7.8:1",
+        "{}", "*:1", "1.2.3.0/24:5", "1.2.3.4:1e3", "1.2.3.4 1",
+    ),
+    "super.users": (
+        "x", "admin", "a,b", "User", "User;", "User=x", "admin;User:x", "User:x;admin", "*", "-1",
+        "CN=ops", "null", "{}", "%s", "user", "x y", "=", "../x", "User:a;b;User:c", "1",
+    ),
+    "plaintext.allowed.addresses": (
+        "x", ":", "1.2.3", "1.2.3.4/33", "localhost", "1.2.3.4-5", "1.2.3.4;5", "*", "any",
+        "::1/129", "10.0.0.0/x", "1.2.3.4:80", "[::1]", "256.0.0.1", "10.0.0.0 /8 x", "null", "{}",
+        "1.2.3.4.5", "10.0.0.0/-1", "${x}",
+    ),
+    # Files, names and patterns that are used, and checked, with a listener of their kind.
+    "audit.log": (),
+    "inter.broker.client.config": (),
+    "inter.broker.listener.name": (),
+    "sasl.oauthbearer.expected.audience": (),
+    "sasl.oauthbearer.expected.issuer": (),
+    "sasl.oauthbearer.jwks.endpoint.url": (),
+    "sasl.oauthbearer.required.scopes": (),
+    "sasl.oauthbearer.scope.claim.name": (),
+    "sasl.oauthbearer.sub.claim.name": (),
+    "sasl.plain.users.file": (),
+    "ssl.key.location": (),
+    "ssl.keystore.location": (),
+    "ssl.principal.mapping.rules": (),
+    "ssl.truststore.location": (),
 }  # fmt: skip
 """Wrong values of settings that are free text; one that is not listed here fails the trial."""
 
@@ -92,7 +122,7 @@ class Setting:
     @property
     def choices(self) -> list[str]:
         """The allowed words; empty where the setting is something else."""
-        if self.kind not in ("string", "list") or self.allowed == ANY_TEXT:
+        if self.kind not in ("string", "list") or self.allowed in ANY:
             return []
         words = re.sub(r"^a list of ", "", self.allowed)
         return ["" if w == "empty" else w for w in re.split(r", | or | and ", words)]
@@ -103,14 +133,15 @@ class Setting:
             return list(NO_BOOLEAN)
         if self.bounds is not None:
             return self._wrong_numbers(*self.bounds)
-        if self.allowed == ANY_TEXT:
+        if self.allowed in ANY:
             return list(TEXTS[self.name])
         if "PARTITION:BROKER" in self.allowed:
             return list(NO_PAIRS)
         whole = [word for word in self.choices if word]
-        odd = [whole[0][:-1], whole[0] + "x", " ".join(whole[:2]), "|".join(whole[:2])]
+        two = (whole * 2)[:2]
+        odd = [whole[0][:-1], whole[0] + "x", " ".join(two), "|".join(two)]
         if self.kind == "string":
-            odd.append(",".join(whole[:2]))
+            odd.append(",".join(two))
         return [*odd, *NO_CHOICE]
 
     def _wrong_numbers(self, low: float, high: float) -> list[str]:
