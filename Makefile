@@ -5,6 +5,8 @@
 #   make sim     the simulation, SEEDS=500      make docs    what is generated in docs/ and README
 #   make trials  hostile trials of whole brokers, MINUTES=30 SEED=<random>
 #   make dist    a wheel and an sdist in dist/
+#   make fast    compiles the hot modules in place    make slow    removes the compiled modules
+#   make test-fast    compiles, and runs the tests of the layers that have compiled modules
 #   make test-spark SPARK=4.3    tests of the pipeline with another version of Spark
 #
 # An install step runs again only when its inputs have changed: each leaves a stamp in .venv.
@@ -23,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := run
 .PHONY: run test test-spark check trials bench bench-peers bench-clients bench-guard sim docs dist clean java minio \
-  programs
+  programs fast slow test-fast
 
 run: .venv/.installed
 	$(BIN)/kafkawire serve $(ARGS)
@@ -74,7 +76,21 @@ docs: .venv/.dev
 dist: .venv/.dev
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
-clean:
+# Next to the sources, which Python then does not read: a change takes effect after the next
+# `make fast`, or after `make slow`. The tests refuse to run with modules older than their source.
+fast: .venv/.dev
+	@echo "Compiling the hot modules, one to three minutes. Back to pure Python: make slow"
+	KAFKAWIRE_COMPILE=3 $(BIN)/python setup.py --quiet build_ext --inplace --force
+	@$(BIN)/kafkawire version
+
+slow:
+	find kafkawire kafkawire__mypyc* -name "*.so" -delete 2> /dev/null || true
+
+test-fast: fast
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not java and not slow" \
+	  $(addprefix tests/,broker codec groups handlers log offsets server tiering transactions) $(ARGS)
+
+clean: slow
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	  .import_linter_cache bench/out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

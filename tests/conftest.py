@@ -15,6 +15,8 @@ import typer.testing
 from hypothesis import HealthCheck, settings
 from typer.main import get_command
 
+from kafkawire.cli.version import is_compiled
+from tests.kit import compiled
 from tests.kit import minio as kit_minio
 from tests.kit.cpu_time import (  # noqa: F401  (hooks, by name)
     pytest_sessionfinish,
@@ -75,6 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     getattr(hook, "_marked_for_rewrite_cache", {}).clear()
     gc.set_threshold(*GC_THRESHOLDS)
     print_failures(config)
+    compiled.refuse_outdated()
     _take_interrupts()
     # Typer builds all commands again for each run, 25 ms. They keep no state: once is enough.
     setattr(typer.testing, "_get_command", cache(get_command))  # noqa: B010  (not exported)
@@ -88,6 +91,11 @@ def _take_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what cannot be tested with compiled modules."""
+    compiled.skip_interpreted(items)
+
+
 def pytest_collection_finish() -> None:
     """Exclude the objects imported so far from every collection: a test that collects garbage, to
     check that nothing is kept, would walk through all of them for most of a second."""
@@ -98,4 +106,6 @@ def pytest_collection_finish() -> None:
 def pytest_report_header() -> str:
     """One line at the top of every run."""
     found = kit_minio.source()
-    return f"MinIO: {found.words if found else 'none, so tests that need it fail in CI or skip'}"
+    modules = "compiled (make slow removes it)" if is_compiled() else "interpreted"
+    words = found.words if found else "none, so tests that need it fail in CI or skip"
+    return f"hot modules: {modules}; MinIO: {words}"

@@ -67,10 +67,8 @@ OTHER_FRAME_BYTES_MAX: Final = 16 << 20
 """Maximum size of a request other than Produce: lists of small items take 30 times their bytes as
 objects. Kafka's largest are assignments and offsets of huge groups, a few MiB."""
 
-PRODUCE: Final = 0
-FETCH: Final = 1
-HEARTBEAT: Final = 12
-SAMPLED: Final = frozenset({PRODUCE, FETCH, HEARTBEAT})
+PRODUCE, FETCH, HEARTBEAT = 0, 1, 12
+SAMPLED = frozenset({PRODUCE, FETCH, HEARTBEAT})
 """APIs with hot handlers: measuring each request would cost a hundredth of it."""
 
 _LENGTH: Final = Struct(">i")

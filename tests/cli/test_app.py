@@ -24,7 +24,8 @@ from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name
 
 def test_version_option() -> None:
     assert run(app, ["version"]).stdout.startswith("kafkawire ")
-    assert set(json.loads(run(app, ["version", "--json"]).stdout)) == {"kafkawire", "python"}
+    facts = json.loads(run(app, ["version", "--json"]).stdout)
+    assert set(facts) == {"kafkawire", "python", "compiled"}
 
 
 @pytest.mark.parametrize("command", [[], ["serve"], ["topics", "create"], ["groups"], ["dump"]])

@@ -35,6 +35,7 @@ ELSEWHERE = {
 """Pages and sections whose lines another test runs."""
 
 NOT_RUN = {
+    "KAFKAWIRE_COMPILE=3 make dist": "tests/packaging/test_compiled.py compiles them",
     "make run": "it installs from package registries; the session after it is run",
     "docker ": "it needs a Docker daemon; tests/deploy checks the files and the kafkawire commands",
     "python3 -m venv /opt": "it installs from package registries",

@@ -34,13 +34,13 @@ ANSWER_BYTES = 4 * VALUE_BYTES
 KEYS = {ProduceRequest: (0, 9), FetchRequest: (1, 11)}
 
 
-class Caller(Connection):
+class Caller:
     """A client without a socket, which keeps what the broker sends."""
 
     sends_files = False
 
     def __init__(self, server: Server) -> None:
-        super().__init__(server.host, self, "127.0.0.1", "PLAINTEXT")
+        self.connection = Connection(server.host, self, "127.0.0.1", "PLAINTEXT")
         self.sent: list[bytes] = []
 
     def write(self, parts: list[Buffer]) -> None:
@@ -66,8 +66,8 @@ class Caller(Connection):
         head = pack(">hhih", key, version, 7, -1) + b"\0" * (version == 9)
         frame = head + encode(request, version)
         frame = pack(">i", len(frame)) + frame
-        self.get_buffer(-1)[: len(frame)] = frame
-        self.received(len(frame))
+        self.connection.get_buffer(-1)[: len(frame)] = frame
+        self.connection.received(len(frame))
 
     @property
     def sent_bytes(self) -> int:
@@ -192,7 +192,7 @@ async def test_fetch_of_disconnected_client_is_not_served(server: Server) -> Non
     readers = [Caller(server) for _ in range(10)]
     for reader in readers:
         reader.ask(fetch("t", 0))
-    readers[-1].lost()
+    readers[-1].connection.lost()
     await iterations_until(lambda: all(reader.sent for reader in readers[:-1]), lambda: None)
     assert not readers[-1].sent
     assert {journal.pins for journal in server.broker.log.journals} == {0}

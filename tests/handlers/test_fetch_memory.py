@@ -168,6 +168,7 @@ async def test_fetches_waiting_for_memory_are_answered_on_close(
 
 
 @pytest.mark.parametrize("count", [1, MAX_ITEMS + 1])
+@pytest.mark.interpreted
 async def test_exception_in_read_is_error_of_its_partition(
     server: Server, client: Client, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ async def values(client: Client, topic: str, index: int = 0) -> list[bytes | Non
     return [record.value for at, _ in iter_batches(found) for record in records(found, at)]
 
 
+@pytest.mark.interpreted
 async def test_batches_before_failing_one_are_written(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

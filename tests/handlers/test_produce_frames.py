@@ -22,6 +22,7 @@ async def producer(client: Client) -> RawProducer:
     return await RawProducer(client).init()
 
 
+@pytest.mark.interpreted
 async def test_records_follow_the_record_that_adds_their_partition(
     client: Client, producer: RawProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import deque
 from struct import pack
-from typing import Any
 
 import pytest
 
@@ -49,21 +48,12 @@ def test_produced_bytes_in_flight_are_bounded() -> None:
     assert client.host.memory.taken_bytes <= 2 << 20
 
 
-class Row(Exchange):
-    """Stands for several requests, like those of `Rows`."""
-
-    def __init__(self, peer: Any, count: int, size: int) -> None:
-        super().__init__(peer, 1, 0, False)
-        self.more = count - 1
-        self.size = size
-
-
 class Rows:
     """Handles whole frames of 100 bytes, eight at a time, and never responds by itself."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.rows: deque[Row] = deque()
+        self.rows: deque[tuple[Exchange, int]] = deque()  # with the bytes of their requests
         self.taken = 0
 
     def start(self, block: Pinned, buf: memoryview, pos: int, end: int) -> int:
@@ -71,19 +61,20 @@ class Rows:
         while count < 8 and end - pos >= 100 * (count + 1) and buf[pos + 100 * count + 5] == SLOW:
             count += 1
         if count:
-            row = Row(self.connection, count, count * 100)
+            row = Exchange(self.connection, 1, 0, False)  # stands for several requests
+            row.more = count - 1
             self.connection.exchanges.append(row)
             self.connection.more += row.more
-            self.connection.applying(row.size)
-            self.rows.append(row)
+            self.connection.applying(count * 100)
+            self.rows.append((row, count * 100))
             self.taken += count
             pos += count * 100
         return pos
 
     def write(self) -> None:
-        row = self.rows.popleft()
+        row, size = self.rows.popleft()
         row.parts = [b"a" * (row.more + 1)]
-        self.connection.applied(row.size)
+        self.connection.applied(size)
         self.connection.flush()
 
 

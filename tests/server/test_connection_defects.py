@@ -135,6 +135,7 @@ class Log:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.interpreted
 def test_unencodable_response_closes_one_connection(acks: int) -> None:
     clients = [Client() for _ in range(3)]
     log: Any = Log()

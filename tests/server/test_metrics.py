@@ -334,6 +334,7 @@ async def test_transactions_are_counted(tmp_path: Path) -> None:
     assert of(after, "kafkawire_transactions_late") == 1
 
 
+@pytest.mark.interpreted
 def test_transactional_ids_are_counted_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred thousand of them would hold the event loop for 15 ms."""
     monkeypatch.setattr(transactions, "COUNTED_AT_ONCE", 10)

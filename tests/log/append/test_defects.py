@@ -37,6 +37,7 @@ def codes(answers: list[BaseException | None]) -> list[ErrorCode | None]:
     return [answer.code if isinstance(answer, KafkaError) else None for answer in answers]
 
 
+@pytest.mark.interpreted
 async def test_write_batch_that_cannot_be_laid_out_fails_whole(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -61,6 +62,7 @@ async def test_write_batch_that_cannot_be_laid_out_fails_whole(
     assert await read_all(world.find("t")) == [(0, b"kept")]
 
 
+@pytest.mark.interpreted
 async def test_exception_while_applying_written_batch_stops_writing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
