@@ -78,6 +78,8 @@ def run(
         fail(failure, 2)
     except OSError as failure:
         fail(f"{failure.filename or data} cannot be read: {failure.strerror or failure}", 2)
+    finally:
+        logging.disable(logging.NOTSET)
     if as_json:
         print_json([_as_json(node, report) for node, report in reports.items()])
     else:

@@ -6,6 +6,7 @@ No process listens on the broker address they are given, and the working folder 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -241,3 +242,9 @@ def test_wrong_values_do_not_harm_broker(
     for value in WRONG:
         check(path, words_of(COMMANDS[path], parameter, value, broker.bootstrap))
     assert broker.running
+
+
+def test_fsck_logs_again_when_it_has_ended(tmp_path: Path) -> None:
+    """It prints its findings once, and silences the log only for that time."""
+    assert run(app, ["fsck", "--data", str(tmp_path / "absent")]).exit_code == 2
+    assert logging.root.manager.disable == logging.NOTSET
