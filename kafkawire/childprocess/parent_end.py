@@ -25,7 +25,6 @@ class ChildProcess:
         self._input = writer
         self._output = reader
         self._resting: asyncio.TimerHandle | None = None
-        thread.ended.add_done_callback(lambda _: writer.close())
 
     @classmethod
     async def start(cls, module: str, nice: int, pass_fds: Sequence[int] = ()) -> ChildProcess:
@@ -41,7 +40,7 @@ class ChildProcess:
         thread = ProcessThread(spawned)
         process = await thread.started()
         try:
-            return cls(thread, *await asyncio.shield(_connected(process)))
+            return cls(thread, *await asyncio.shield(_connected(process, thread.ended)))
         except BaseException:
             process.kill()  # then the pipes are closed
             raise
@@ -113,15 +112,20 @@ class _Output(asyncio.StreamReaderProtocol):
         return False
 
 
-async def _connected(process: Popen[bytes]) -> tuple[StreamWriter, StreamReader]:
-    """Return the streams of the pipes of a process."""
+async def _connected(
+    process: Popen[bytes], ended: asyncio.Future[int]
+) -> tuple[StreamWriter, StreamReader]:
+    """Return the streams of the pipes of a process, closed when it has ended: also if the caller
+    was cancelled meanwhile."""
     loop = asyncio.get_running_loop()
     reader = StreamReader()
     await loop.connect_read_pipe(lambda: _Output(reader), process.stdout)
     transport, protocol = await loop.connect_write_pipe(
         lambda: asyncio.StreamReaderProtocol(StreamReader()), process.stdin
     )
-    return StreamWriter(transport, protocol, None, loop), reader
+    writer = StreamWriter(transport, protocol, None, loop)
+    ended.add_done_callback(lambda _: writer.close())
+    return writer, reader
 
 
 def exit_words(code: int) -> str:

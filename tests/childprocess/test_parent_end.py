@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 from functools import partial
+from typing import Any
 
 import pytest
 import uvloop
 
+from kafkawire.childprocess import parent_end
 from kafkawire.childprocess.parent_end import ChildProcess, exit_words
 from kafkawire.childprocess.process_thread import spawn
 from tests.kit.waiting import until
@@ -53,6 +55,28 @@ async def test_idle_process_is_retired() -> None:
     await until(lambda: child.is_closing)
     child.kill()
     await child.wait()
+
+
+async def test_cancelled_while_connecting_closes_the_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller never had them: they are closed when the process has ended."""
+    connect, entered, go_on = parent_end._connected, asyncio.Event(), asyncio.Event()
+    writers: list[asyncio.StreamWriter] = []
+
+    async def slow(*given: Any) -> Any:
+        entered.set()
+        await go_on.wait()
+        streams = await connect(*given)
+        writers.append(streams[0])
+        return streams
+
+    monkeypatch.setattr(parent_end, "_connected", slow)
+    starting = asyncio.ensure_future(sleeping())
+    await entered.wait()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    go_on.set()
+    await until(lambda: bool(writers) and writers[0].is_closing())
 
 
 def test_child_ends_when_parent_ends() -> None:
