@@ -373,7 +373,7 @@ class Connection(Receiver[ConnectionHost]):
         self._go_on()
 
     def _go_on_soon(self) -> None:
-        if self.kept is not None:
+        if self.kept is not None or not self.reading:
             self.host.call_soon(self._go_on)
 
     def stop(self) -> None:

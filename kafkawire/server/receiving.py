@@ -118,10 +118,13 @@ class Receiver(Generic[HostT]):
         return self.kept is not None and self.reading and not self.waits
 
     def _go_on(self) -> None:
-        """Parse the kept bytes as far as possible."""
-        kept = self.kept
-        if kept is None or self.closed:
-            return
+        """Parse the kept bytes as far as possible; read again unless there is a reason to wait."""
+        if self.kept is not None and not self.closed:
+            self._parse_kept(self.kept)
+        if not (self.closed or self.reading or self.waits or self.wants_memory):
+            self._read(True)
+
+    def _parse_kept(self, kept: Block) -> None:
         pos = self._parse(kept, self.start_at, self.filled)
         if self.closed:
             return
@@ -136,8 +139,6 @@ class Receiver(Generic[HostT]):
             self._keep(rest)
         elif self.filled == kept.charged:
             self._grow(kept)
-        if not (self.reading or self.waits or self.wants_memory):
-            self._read(True)
 
     def _drop_kept(self) -> None:
         kept = self.kept

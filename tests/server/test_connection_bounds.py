@@ -26,6 +26,30 @@ def test_slow_reader_is_paused_and_resumed() -> None:
     assert len(client.host.echo.seen) >= 60
 
 
+def test_paused_client_is_read_again_after_a_request_that_ends_its_bytes() -> None:
+    """No bytes are left that would be parsed when the last, cold request has been served."""
+    whole = frame(ECHO, 0, b"x" * 1000)
+    probe = Client()
+    probe.connection.pause_writing()
+    taken = probe.feed(whole * 200, step=1000)
+    last = frame(COLD, 2, b"")
+    count, rest = divmod(taken - len(last), len(whole))
+    rest += len(whole)  # enough for a frame
+    padding = frame(ECHO, 1, b"x" * (rest - len(frame(ECHO, 1, b""))))
+    client = Client()
+    client.connection.pause_writing()
+    stream = whole * (count - 1) + padding + last + whole
+    assert client.feed(stream, step=1000) == taken < len(stream)
+    assert not client.wire.reading
+    client.connection.resume_writing()
+    client.host.run()
+    ((connection, exchange, _),) = client.host.cold
+    exchange.answer(b"ok")
+    connection.served(exchange)
+    client.host.run()
+    assert client.wire.reading
+
+
 def test_unanswered_requests_are_bounded() -> None:
     client = Client()
     for n in range(WAITING_MAX + 50):
