@@ -59,6 +59,11 @@ NOT_RUN = {
 }
 """The beginnings of lines that are not run, with the reason."""
 
+SETTINGS = {
+    "Access rules": {"authorizer": "acl", "super.users": "User:ANONYMOUS"},
+}
+"""Settings of the broker of a section."""
+
 STOPPED = ("fsck", "offsets convert", "restore --from-log")
 """Commands on the folder of a stopped broker; they get a copy."""
 
@@ -197,9 +202,12 @@ class World:
 
 
 @pytest.fixture
-def world(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(
+    page: str, section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
     monkeypatch.chdir(tmp_path)
-    made = World(tmp_path, {"tiering.max.lag.ms": "5000"} if "tiering" in page else {})
+    settings = {"tiering.max.lag.ms": "5000"} if "tiering" in page else {}
+    made = World(tmp_path, settings | SETTINGS.get(section, {}))
     try:
         yield made
     finally:
