@@ -269,7 +269,8 @@ async def round_(context: Context) -> None:
             context.broken(f"{setting.name} is free text: say in documented.py what is wrong")
     settings = [s for s in settings if s.allowed != ANY_TEXT or s.name in TEXTS]
     context.rng.shuffle(settings)
-    chosen = settings[:SHORT_SETTINGS] if context.short else settings
+    refusing = [s for s in settings if s.wrong()]  # any text is right for the others
+    chosen = refusing[:SHORT_SETTINGS] if context.short else settings
     values = 4 if context.short else WRONG
     await asyncio.to_thread(by_command, context, chosen, values)
     await by_wire(context, chosen, values)
