@@ -107,7 +107,7 @@ class Attempt:
         committed = ask.isolation == READ_COMMITTED
         missing: list[int] = []
         if self.refused and all(item[0] in self.refused for item in ask.items):
-            last = True  # as in Kafka: beside a partition that may be read it waits
+            last = True  # as in Kafka: together with a partition that may be read it waits
         for item in ask.items:
             topic, index, epoch, offset, last_epoch, most = item
             result = FetchResult(topic, index)

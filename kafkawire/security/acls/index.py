@@ -24,7 +24,7 @@ from kafkawire.security.acls.model import (
 K = TypeVar("K")
 
 SUPER_USER = "the principal is in super.users"
-NOBODY = "no principal may have this name"
+NAME_REFUSED = "no principal may have this name"
 DEFAULT_ALLOW = "no rule is about the resource, and allow.everyone.if.no.acl.found is true"
 DEFAULT_DENY = "no rule allows it"
 ANY_RESOURCE = "hardcode"
@@ -128,7 +128,7 @@ class AclIndex:
         if principal in self._super_users:
             return AclDecision(True, SUPER_USER)
         if principal == EVERYBODY:  # Kafka fails: rules for all would be its own
-            return AclDecision(False, NOBODY)
+            return AclDecision(False, NAME_REFUSED)
         found, deny, allow = self._matching(principal, host, operation, resource_type, name)
         if deny is not None or allow is not None:
             rule = allow if deny is None else deny
@@ -165,7 +165,7 @@ class AclIndex:
         """Decide whether there can be a resource of this type for which it is allowed
         (Authorizer.authorizeByResourceType)."""
         every = self.decide(principal, host, operation, resource_type, ANY_RESOURCE)
-        if every.allowed or every.rule == NOBODY:
+        if every.allowed or every.rule == NAME_REFUSED:
             return every
         asked = principal, host, operation, resource_type
         denied: dict[int, set[str]] = {PatternType.LITERAL: set(), PatternType.PREFIXED: set()}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafkawire.security.acls.index import (
     DEFAULT_ALLOW,
     DEFAULT_DENY,
-    NOBODY,
+    NAME_REFUSED,
     SUPER_USER,
     AclIndex,
 )
@@ -167,8 +167,8 @@ def test_the_deciding_rule_is_named() -> None:
     assert index.decide("User:a", "1.1.1.1", READ, TOPIC, "t") == (False, deny)
     assert index.decide("User:b", "2.2.2.2", READ, TOPIC, "t") == (False, DEFAULT_DENY)
     assert index.decide("User:root", "1.1.1.1", READ, TOPIC, "t") == (True, SUPER_USER)
-    assert index.decide("User:*", "2.2.2.2", READ, TOPIC, "t") == (False, NOBODY)
-    assert index.decide_for_any("User:*", "2.2.2.2", READ, TOPIC).rule == NOBODY
+    assert index.decide("User:*", "2.2.2.2", READ, TOPIC, "t") == (False, NAME_REFUSED)
+    assert index.decide_for_any("User:*", "2.2.2.2", READ, TOPIC).rule == NAME_REFUSED
 
 
 def test_deny_implies_nothing_and_allow_implies_describe() -> None:

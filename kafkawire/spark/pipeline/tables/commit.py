@@ -89,8 +89,8 @@ def facts(
     """Describe a file in a table's metadata. A file of another tool (which compacted the table) has
     the topic "" and the partition -1."""
     name = described(path)
-    part, run = (name[0], name[2] if name[1] == "r" else 0) if name else (_NOBODYS, 0)
+    part, run = (name[0], name[2] if name[1] == "r" else 0) if name else (_OF_ANOTHER_TOOL, 0)
     return FileFacts(path, rows, size_bytes, *part, tuple(values), run, stats)
 
 
-_NOBODYS = PartitionRange("", -1, 0, 0)
+_OF_ANOTHER_TOOL = PartitionRange("", -1, 0, 0)
