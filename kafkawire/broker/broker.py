@@ -221,19 +221,21 @@ class Broker:
                 env.clock.now_ms,
                 lambda number: catalog.leader_of(number),
             )
-            security = await Security.open(env, metadata, config)
             store = await _open_tier(config, storage, catalog.cluster_id, folder)
         except BaseException:
             await metadata.close()
             lock.release()
             raise
         verify = found.identity is None and found.has_log
+        security = Security()
         try:
+            security = await Security.open(env, metadata, config)
             log = await Log.open(
                 env, home, config, catalog, storage, metadata, node_id, lock, verify,
                 pinned_topics=INTERNAL_TOPICS,  # coordinators refer to the partitions
             )  # fmt: skip
         except BaseException:
+            await security.close()
             await metadata.close()
             if store is not None:
                 await store.close()
@@ -245,11 +247,7 @@ class Broker:
             if verify:
                 await check_segments(env, home, log.segments, metadata)
             await broker.identity.start(found, stored)
-            await broker.quotas.start()
-            if config.local_manifest_enable:
-                broker._start_manifest()
-            if store is not None:
-                await broker._start_tiering(store)
+            await broker._start_services(store)
         except BaseException:
             await broker.close()
             if store is not None:
@@ -257,6 +255,15 @@ class Broker:
             raise
         await broker._start_coordinators()
         return broker
+
+    async def _start_services(self, store: ObjectStore | None) -> None:
+        """Start what runs next to the log. `store`: of the remote tier, if there is one."""
+        await self.quotas.start()
+        await self.security.watch(self.env, self.metadata, self.quotas.refresh_from)
+        if self.config.local_manifest_enable:
+            self._start_manifest()
+        if store is not None:
+            await self._start_tiering(store)
 
     @cached_property
     def verifier(self) -> TransactionVerifier:

@@ -14,6 +14,8 @@ from kafkawire.security import versions
 from kafkawire.security.audit import Audit, NoAudit, open_audit
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.log.io.ports import Env
     from kafkawire.metadata.session import Session
@@ -37,31 +39,44 @@ class Security:
     @classmethod
     async def open(cls, env: Env, store: Transactions, config: BrokerConfig) -> Security:
         """Open what the settings ask for. Raises OSError (MetadataError, or for the audit log)."""
-        security = cls(open_audit(env, config.audit_log), await _open_acls(env, store, config))
-        if security.acls is not None and await store.transact(_is_shared):
-            security._refreshing = env.spawn(
-                security._refresh(env, store), "refresh what other brokers changed"
-            )
-        return security
+        audit = open_audit(env, config.audit_log)
+        try:
+            return cls(audit, await _open_acls(env, store, config))
+        except BaseException:
+            await audit.close()
+            raise
 
-    async def _refresh(self, env: Env, store: Transactions) -> None:
+    async def watch(
+        self, env: Env, store: Transactions, refresh_quotas: Callable[[int], Awaitable[None]]
+    ) -> None:
+        """Start to load what other brokers change, if they may use the same database.
+
+        `refresh_quotas` takes the stored version of the quotas. Raises MetadataError.
+        """
+        if await store.transact(_is_shared):
+            self._refreshing = env.spawn(
+                self._refresh(env, store, refresh_quotas), "refresh what other brokers changed"
+            )
+
+    async def _refresh(
+        self, env: Env, store: Transactions, refresh_quotas: Callable[[int], Awaitable[None]]
+    ) -> None:
         """Load what other brokers have changed, until cancelled."""
         failing = False
-        acls = self.acls
-        assert acls is not None
         while True:
             await env.sleep(REFRESH_S)
             try:
                 stored = await store.transact(versions.versions)
-                if stored.get(versions.ACLS, 0) != acls.version:
-                    await acls.refresh()
+                if self.acls is not None and stored.get(versions.ACLS, 0) != self.acls.version:
+                    await self.acls.refresh()
+                await refresh_quotas(stored.get(versions.CLIENT_QUOTAS, 0))
                 failing = False
             except MetadataError as failure:
                 if not failing:
                     failing = True
                     logger.error(
-                        "access rules cannot be refreshed, changes by other brokers are not "
-                        "enforced here until that succeeds: %s", failure,
+                        "access rules and quotas cannot be refreshed, changes by other brokers "
+                        "are not enforced here until that succeeds: %s", failure,
                     )  # fmt: skip
 
     async def close(self) -> None:

@@ -164,6 +164,10 @@ def test_texts_that_cannot_be_stored() -> None:
     assert fault_of(rule("a" * 5_000)) is not None
 
 
+async def no_quotas(version: int) -> None:
+    """Refresh no quotas."""
+
+
 @pytest.mark.real
 async def test_other_broker_enforces_changes(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -176,6 +180,7 @@ async def test_other_broker_enforces_changes(
         stores.append(open_metadata(url, str(tmp_path)))
         await stores[-1].open()
         both.append(await Security.open(real_env(), stores[-1], config(authorizer="acl")))
+        await both[-1].watch(real_env(), stores[-1], no_quotas)
     first, second = both[0].acls, both[1].acls
     assert first is not None
     assert second is not None

@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.log.io.disk import real_env
 from kafkawire.metadata.open import open_metadata
 from kafkawire.metadata.store import SqlStore
+from kafkawire.security.acls.security import Security
 from kafkawire.security.quotas.alterations import Alteration
 from kafkawire.security.quotas.arithmetic import SampleWindow
 from kafkawire.security.quotas.entities import Entity
 from kafkawire.security.quotas.service import Quotas
 from tests.kit.postgres import new_database
+from tests.kit.waiting import until
 
 USER: Entity = (("user", "a"),)
 ADDRESS: Entity = (("ip", None),)
@@ -82,3 +86,25 @@ async def test_validation_changes_nothing(tmp_path: Path) -> None:
     assert found == {USER: None}
     assert not quotas.rules.entities
     await store.close()
+
+
+@pytest.mark.real
+async def test_other_broker_enforces_changes(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also without an authorizer."""
+    monkeypatch.setattr("kafkawire.security.acls.security.REFRESH_S", 0.02)
+    url = await new_database(postgres_url)
+    stores = [open_metadata(url, str(tmp_path)) for _ in range(2)]
+    for store in stores:
+        await store.open()
+    one, two = [await quotas_of(store) for store in stores]
+    security = await Security.open(real_env(), stores[1], BrokerConfig({}))
+    await security.watch(real_env(), stores[1], two.refresh_from)
+    await alter(one, USER, "producer_byte_rate", 1.5e6)
+    await until(lambda: two.of_clients)
+    await alter(one, USER, "producer_byte_rate", None)
+    await until(lambda: not two.of_clients)
+    await security.close()
+    for store in stores:
+        await store.close()
