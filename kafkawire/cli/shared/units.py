@@ -24,6 +24,10 @@ INPUT_UNITS_MS = {
 MAX_DURATION_MS = 400 * 365 * 86_400_000
 """400 years: any time before now that Python's calendar and an int64 of milliseconds have."""
 DURATION_ALLOWED = "a duration such as 30s, 15m, 1h30m, 2d or P1DT2H"
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([kKMGT]?)(i?)B?(?:/s)?")
+MAX_RATE = 1 << 50
+"""1 PiB/s: more than any broker."""
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _PART = re.compile(r"([0-9]{1,15})(ms|min|[smhdw])")
 _DURATION = re.compile(rf"(?:{_PART.pattern})+")
 _ISO = re.compile(
@@ -91,3 +95,17 @@ def _duration_ms(text: str) -> int | None:
     lengths = (INPUT_UNITS_MS[unit] for unit in ("w", "d", "h", "m", "s"))
     whole = sum(number * length for number, length in zip(numbers, lengths, strict=True))
     return whole + int((found[6] or "0").ljust(3, "0"))
+
+
+def parse_rate(option: str, text: str) -> float:
+    """Parse `5MB/s`, `512KiB/s` or `1000` into bytes per second. OptionError."""
+    found = _RATE.fullmatch(text.strip())
+    if found is None:
+        raise OptionError(
+            option, text, "a number of bytes per second such as 5MB/s, 512KiB/s or 1000"
+        )
+    base = 1024 if found[3] else 1000
+    rate = float(found[1]) * float(base ** _POWERS[found[2].lower()])
+    if rate > MAX_RATE:
+        raise OptionError(option, text, f"at most {size(MAX_RATE)}/s")
+    return rate

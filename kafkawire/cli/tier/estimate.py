@@ -5,7 +5,6 @@ For the traffic of a running broker, or for an assumed rate.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -16,14 +15,10 @@ from kafkawire.cli.shared.outcomes import connected
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.cli.shared.units import size
+from kafkawire.cli.shared.units import parse_rate, size
 from kafkawire.cli.tier.commands import Topic, money, send_command
 from kafkawire.plural import count
 
-_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([kKMGT]?)(i?)B?(?:/s)?")
-MAX_RATE = 1 << 50
-"""1 PiB/s: more than any broker."""
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _ROWS = (
     ("a cut every", "cut_every_s", "seconds"),
     ("objects per day", "objects_a_day", "count"),
@@ -40,20 +35,6 @@ _ROWS = (
     ("transfer per month", "transfer_cost_a_month", "money"),
     ("storage per month", "storage_cost_a_month", "money"),
 )
-
-
-def parse_rate(option: str, text: str) -> float:
-    """Parse `5MB/s`, `512KiB/s` or `1000` into bytes per second. OptionError."""
-    found = _RATE.fullmatch(text.strip())
-    if found is None:
-        raise OptionError(
-            option, text, "a number of bytes per second such as 5MB/s, 512KiB/s or 1000"
-        )
-    base = 1024 if found[3] else 1000
-    rate = float(found[1]) * float(base ** _POWERS[found[2].lower()])
-    if rate > MAX_RATE:
-        raise OptionError(option, text, f"at most {size(MAX_RATE)}/s")
-    return rate
 
 
 def estimate(
