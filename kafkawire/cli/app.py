@@ -76,6 +76,14 @@ GROUPS = {
             "explain": "acls.commands:explain",
         },
     ),
+    "quotas": group(
+        "List, set and remove client quotas.",
+        {
+            "list": "quotas.commands:list_quotas",
+            "set": "quotas.commands:change",
+            "remove": "quotas.commands:remove",
+        },
+    ),
     "cluster": group("Describe the cluster.", {"describe": "cluster.describe:describe"}),
     "configs": group(
         "Describe, set and unset configuration settings.",

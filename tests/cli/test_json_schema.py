@@ -32,6 +32,7 @@ CASES: dict[str, str] = {
     "configs unset": "retention.ms --topic t",
     "cluster describe": "",
     "users list": "",
+    "quotas list": "",
     "consume": "t --group g",
     "groups list": "",
     "groups describe": "g",

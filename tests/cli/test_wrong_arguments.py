@@ -35,6 +35,8 @@ NEVER_VALID = {
     "HOST:PORT|DIR": ("x", "h:99999", "no/such/place", "s3://b/p", "/dev/null"),
     "PLACE": ("", "x", "offset:x", "offset:-1", "time:", "@", "2026-99-99"),
     "START..END": ("", "x", "1", "..", "2..1", "-1..2", "0.." + "9" * 40),
+    "QUOTA=VALUE...": ("", "x", "=", "=x", "a=b"),
+    "QUOTA...": ("", "x"),
     "NAME=VALUE": ("", "x", "=", "=x"),
     "BYTES/s": ("", "x", "-1", "9" * 40, "1e3"),
     "LEVEL": ("", "x"),

@@ -1,5 +1,8 @@
 """The estimate of requests, compared with those of a broker in virtual time and with its own
-report."""
+report.
+
+Covers: kafkawire.cli.tier.estimate.
+"""
 
 from __future__ import annotations
 
