@@ -7,7 +7,7 @@ principal or of all principals, so its cost does not depend on the number of rul
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
@@ -20,6 +20,7 @@ from kafkawire.security.acls.model import (
     PatternType,
     Permission,
 )
+from kafkawire.security.acls.sorted_names import SortedNames
 
 K = TypeVar("K")
 
@@ -30,6 +31,10 @@ DEFAULT_DENY = "no rule allows it"
 ANY_RESOURCE = "hardcode"
 """The name by which Kafka finds out whether a principal may do something with every resource."""
 
+MAX_STEPS = 50
+"""Names and prefixes, one after another, that are compared with those denied: 0.3 ms. After them
+the comparison of all 10,000 costs less, 1 ms."""
+
 
 class AclDecision(NamedTuple):
     """The result, and the rule or the reason that decided."""
@@ -38,16 +43,43 @@ class AclDecision(NamedTuple):
     rule: Acl | str
 
 
+class _Group:
+    """The rules of one principal, host, operation and permission, by name: each name has one."""
+
+    __slots__ = ("names", "rules")
+
+    def __init__(self) -> None:
+        self.rules: dict[str, Acl] = {}
+        self.names = SortedNames()
+
+    def add(self, acl: Acl) -> None:
+        self.rules[acl.resource_name] = acl
+        self.names.add(acl.resource_name)
+
+    def remove(self, acl: Acl) -> None:
+        del self.rules[acl.resource_name]
+        self.names.remove(acl.resource_name)
+
+
+_Key = tuple[str, str, int, int, bool]
+"""Principal, host, operation, permission, and whether the names are prefixes."""
+
+
+def _key_of(acl: Acl) -> _Key:
+    prefixed = acl.pattern_type == PatternType.PREFIXED
+    return acl.principal, acl.host, acl.operation, acl.permission, prefixed
+
+
 class _Named:
     """The rules of one type of resource."""
 
-    __slots__ = ("lengths", "literal", "of_principal", "prefixed")
+    __slots__ = ("groups", "lengths", "literal", "prefixed")
 
     def __init__(self) -> None:
         self.literal: dict[str, dict[str, dict[Acl, None]]] = {}  # by name, by principal
         self.prefixed: dict[str, dict[str, dict[Acl, None]]] = {}
         self.lengths: dict[int, int] = {}  # of prefixes: how many have it
-        self.of_principal: dict[tuple[str, int], dict[Acl, None]] = {}  # and permission
+        self.groups: dict[_Key, _Group] = {}
 
     def matching(self, name: str) -> Iterator[dict[str, dict[Acl, None]]]:
         """Yield the rules of each pattern that matches a name."""
@@ -92,7 +124,7 @@ class AclIndex:
             return
         self._acls[acl] = None
         named = self._types.setdefault(acl.resource_type, _Named())
-        named.of_principal.setdefault((acl.principal, acl.permission), {})[acl] = None
+        named.groups.setdefault(_key_of(acl), _Group()).add(acl)
         patterns = named.literal
         if acl.pattern_type == PatternType.PREFIXED:
             patterns = named.prefixed
@@ -107,7 +139,10 @@ class AclIndex:
             return
         del self._acls[acl]
         named = self._types[acl.resource_type]
-        _drop(named.of_principal, (acl.principal, acl.permission), acl)
+        group = named.groups[_key_of(acl)]
+        group.remove(acl)
+        if not group.rules:
+            del named.groups[_key_of(acl)]
         prefixed = acl.pattern_type == PatternType.PREFIXED
         patterns = named.prefixed if prefixed else named.literal
         of_name = patterns[acl.resource_name]
@@ -168,36 +203,72 @@ class AclIndex:
         if every.allowed or every.rule == NAME_REFUSED:
             return every
         asked = principal, host, operation, resource_type
-        denied: dict[int, set[str]] = {PatternType.LITERAL: set(), PatternType.PREFIXED: set()}
-        for acl in self._relevant(*asked, Permission.DENY):
-            if acl.pattern_type == PatternType.LITERAL and acl.resource_name == ANYTHING:
-                return AclDecision(False, acl)
-            denied[acl.pattern_type].add(acl.resource_name)
-        lengths = {len(prefix) for prefix in denied[PatternType.PREFIXED]}
-        for acl in self._relevant(*asked, Permission.ALLOW):
-            name = acl.resource_name
-            literal = acl.pattern_type == PatternType.LITERAL
-            if literal and name == ANYTHING:
-                return AclDecision(True, acl)
-            if literal and name in denied[PatternType.LITERAL]:
-                continue
-            if not any(
-                name[:length] in denied[PatternType.PREFIXED]
-                for length in lengths
-                if length <= len(name)
-            ):
-                return AclDecision(True, acl)
+        denied = self._groups(*asked, Permission.DENY, prefixed=False)
+        if (rule := _rule_of(denied, ANYTHING)) is not None:
+            return AclDecision(False, rule)
+        allowed = self._groups(*asked, Permission.ALLOW, prefixed=False)
+        if (rule := _rule_of(allowed, ANYTHING)) is not None:
+            return AclDecision(True, rule)
+        under = self._groups(*asked, Permission.DENY, prefixed=True)
+        for group in allowed:
+            if (name := _not_denied(group, denied, under)) is not None:
+                return AclDecision(True, group.rules[name])
+        for group in self._groups(*asked, Permission.ALLOW, prefixed=True):
+            if (name := _not_denied(group, (), under)) is not None:
+                return AclDecision(True, group.rules[name])
         return AclDecision(False, DEFAULT_DENY)
 
-    def _relevant(
-        self, principal: str, host: str, operation: int, resource_type: int, permission: int
-    ) -> Iterator[Acl]:
-        """Yield the rules about an operation itself; nothing is implied."""
+    def _groups(
+        self,
+        principal: str,
+        host: str,
+        operation: int,
+        resource_type: int,
+        permission: int,
+        *,
+        prefixed: bool,
+    ) -> list[_Group]:
+        """Return the rules about an operation itself; nothing is implied."""
         named = self._types.get(resource_type)
-        for who in (principal, EVERYBODY):
-            for acl in () if named is None else named.of_principal.get((who, permission), ()):
-                if acl.host in (ANYTHING, host) and acl.operation in (operation, Operation.ALL):
-                    yield acl
+        if named is None:
+            return []
+        keys: dict[_Key, None] = dict.fromkeys(
+            (who, where, each, permission, prefixed)
+            for who in (principal, EVERYBODY)
+            for where in (ANYTHING, host)
+            for each in (operation, int(Operation.ALL))
+        )
+        return [group for key in keys if (group := named.groups.get(key)) is not None]
+
+
+def _rule_of(groups: Sequence[_Group], name: str) -> Acl | None:
+    return next((group.rules[name] for group in groups if name in group.rules), None)
+
+
+def _not_denied(group: _Group, literal: Sequence[_Group], prefixes: Sequence[_Group]) -> str | None:
+    """Return a name that is neither among `literal` nor under one of `prefixes`. All names under a
+    prefix are passed over at once; where that does not soon find one, all are compared."""
+    name = group.names.first()
+    for _ in range(MAX_STEPS):
+        if name is None:
+            return None
+        prefix = next(
+            (found for each in prefixes if (found := each.names.prefix_of(name)) is not None), None
+        )
+        if prefix is not None:
+            name = group.names.after_all_under(prefix, name)
+        elif _rule_of(literal, name) is not None:
+            name = group.names.after(name)
+        else:
+            return name
+    left = set(group.rules)
+    for each in literal:
+        left -= each.rules.keys()
+    for each in prefixes:
+        rules = each.rules
+        for length in {len(prefix) for prefix in rules}:
+            left = {name for name in left if name[:length] not in rules}
+    return next(iter(left), None)
 
 
 def _drop(groups: dict[K, dict[Acl, None]], key: K, acl: Acl) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kafkawire.security.acls.index import (
     DEFAULT_ALLOW,
     DEFAULT_DENY,
+    MAX_STEPS,
     NAME_REFUSED,
     SUPER_USER,
     AclIndex,
@@ -218,3 +219,26 @@ def test_cost_of_a_decision_does_not_grow_with_the_rules() -> None:
     assert index.decide("User:u7", "h", READ, TOPIC, "topic-7").allowed
     assert not index.decide("User:u7", "h", READ, TOPIC, "topic-8").allowed
     assert read == 1
+
+
+def test_many_rules_under_denied_prefixes_are_not_enough() -> None:
+    """More than are compared one after another, denied in each way; then one that is not."""
+    index = AclIndex()
+    count = MAX_STEPS * 3
+    for number in range(count):
+        for name in (f"literal-{number}", f"own-{number}-x", f"all-{number}"):
+            index.add(Acl(TOPIC, name, LITERAL, "User:a", "*", WRITE, ALLOW))
+        index.add(Acl(TOPIC, f"literal-{number}", LITERAL, "User:a", "*", WRITE, DENY))
+        index.add(Acl(TOPIC, f"own-{number}-", PREFIXED, "User:*", "*", Operation.ALL, DENY))
+    index.add(Acl(TOPIC, "all-", PREFIXED, "User:a", "1.2.3.4", WRITE, DENY))
+    asked = ("User:a", "1.2.3.4", WRITE, TOPIC)
+    assert not index.decide_for_any(*asked).allowed
+    allowing = Acl(TOPIC, "own-1-", LITERAL, "User:a", "*", WRITE, ALLOW)
+    index.add(allowing)
+    assert not index.decide_for_any(*asked).allowed
+    allowing = allowing._replace(resource_name="own-1")
+    index.add(allowing)
+    assert index.decide_for_any(*asked) == (True, allowing)
+    index.remove(allowing)
+    assert not index.decide_for_any(*asked).allowed
+    assert index.decide_for_any("User:a", "1.2.3.5", WRITE, TOPIC).allowed
