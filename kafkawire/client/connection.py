@@ -34,7 +34,9 @@ class ClientConnection:
         *,
         connect_timeout_s: float = TIMEOUT_S,
         security: ClientSecurity = NO_SECURITY,
+        client_id: str = CLIENT_ID,
     ) -> None:
+        self._client_id = client_id
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
@@ -115,7 +117,7 @@ class ClientConnection:
     def _send(self, key: int, version: int, message: object) -> None:
         self._correlation_id += 1
         spec = spec_of(key)
-        header = RequestHeader(key, version, self._correlation_id, CLIENT_ID)
+        header = RequestHeader(key, version, self._correlation_id, self._client_id)
         body = encode(header, spec.request_header_version(version)) + encode(message, version)
         try:
             self._socket.sendall(struct.pack(">i", len(body)) + body)
