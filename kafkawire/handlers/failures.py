@@ -8,13 +8,15 @@ handler fails.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 from kafkawire.codec.schema import fields_in
 
-MAX_ITEMS = 1000
-"""Maximum number of repeated items: a millisecond or two. Beyond that the connection is closed."""
+MAX_ITEMS = 100_000
+"""Maximum number of repeated items: some 30 MB of memory, and half a second of CPU time in slices.
+Beyond that the connection is closed."""
 
 _ASKED = {
     "responses": ("topics", "topic_names", "resources"),
@@ -34,11 +36,12 @@ _CODES = ("error_code", "partition_error_code")
 
 def failed_response(
     request: object, response_type: type, version: int, code: int, message: str | None
-) -> Any:
+) -> Generator[None, None, Any]:
     """Return a response with `code` if this version has a field for it; None otherwise, or with too
-    many items, because a response without it would mean success."""
+    many items, because a response without it would mean success. A generator for Slices.run."""
     response = response_type()
-    return response if _Failed(version, code, message).fill(response, request) else None
+    found = yield from _Failed(version, code, message).fill(response, request)
+    return response if found else None
 
 
 class _Failed:
@@ -50,26 +53,31 @@ class _Failed:
         self._message = message
         self._left = MAX_ITEMS
 
-    def fill(self, answer: Any, asked: object) -> bool:
+    def fill(self, answer: Any, asked: object) -> Generator[None, None, bool]:
         """Set the error in `answer`, or in each item of one of its lists; return whether there was
         a field for it."""
-        known = {field.name for field in fields_in(type(answer), self._version)}
+        yield None
+        known = _fields_of(answer.__class__, self._version)
         field = next((name for name in _CODES if name in known), None)
         if field is not None:
             setattr(answer, field, self._code)
             if self._message is not None and "error_message" in known:
                 answer.error_message = self._message
             return True
-        for name, item_type in _lists_of(type(answer)):
+        for name, item_type in _lists_of(answer.__class__):
             items = _items_of(asked, name) if name in known else ()
             if not items:
                 continue
             self._left -= len(items)
             if self._left < 0:
                 return False
-            made = [_repeat(item_type, item) for item in items]
+            made: list[Any] = []
             setattr(answer, name, made)
-            return all(self.fill(one, item) for one, item in zip(made, items, strict=True))
+            for item in items:
+                made.append(_repeat(item_type, item))
+                if not (yield from self.fill(made[-1], item)):
+                    return False
+            return True
         return False
 
 
@@ -86,7 +94,7 @@ def _items_of(asked: object, name: str) -> Sequence[object]:
 def _repeat(item_type: type, item: object) -> Any:
     """Return an item of a response for an item of the request."""
     made = item_type()
-    names = [name for name in get_type_hints(item_type) if not name.startswith("error_")]
+    names = _names_of(item_type)
     if isinstance(item, str | int):
         setattr(made, next(n for n in names if isinstance(getattr(made, n), type(item))), item)
         return made
@@ -97,7 +105,18 @@ def _repeat(item_type: type, item: object) -> Any:
     return made
 
 
-def _lists_of(answer_type: type) -> list[tuple[str, type]]:
+@cache
+def _fields_of(answer_type: type, version: int) -> frozenset[str]:
+    return frozenset(field.name for field in fields_in(answer_type, version))
+
+
+@cache
+def _names_of(item_type: type) -> tuple[str, ...]:
+    return tuple(name for name in get_type_hints(item_type) if not name.startswith("error_"))
+
+
+@cache
+def _lists_of(answer_type: type) -> tuple[tuple[str, type], ...]:
     """Return the lists of structures of a message, and their types."""
     found: list[tuple[str, type]] = []
     for name, hint in get_type_hints(answer_type).items():
@@ -105,4 +124,4 @@ def _lists_of(answer_type: type) -> list[tuple[str, type]]:
             item = get_args(one)[0] if get_origin(one) is list else None
             if isinstance(item, type) and get_type_hints(item):
                 found.append((name, item))
-    return found
+    return tuple(found)

@@ -268,7 +268,9 @@ class Host:
         message = failure.message if isinstance(failure, KafkaError) else None
         request = asked[0] if asked else None
         kind = response_class(api.key)
-        response = failed_response(request, kind, version, int(code_of(failure)), message)
+        response = await self.broker.env.slices.run(
+            failed_response(request, kind, version, int(code_of(failure)), message)
+        )
         return None if response is None else await self._parts([response], version)
 
     async def _parts(self, answer: list[Any], version: int) -> list[Buffer]:

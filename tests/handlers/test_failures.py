@@ -8,7 +8,8 @@ import pytest
 
 from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.handlers.failures import MAX_ITEMS, failed_response
+from kafkawire.handlers import failures
+from kafkawire.handlers.failures import MAX_ITEMS
 from kafkawire.handlers.table import ROWS
 from kafkawire.messages.registry import request_class, response_class
 
@@ -16,6 +17,16 @@ CODE = int(ErrorCode.UNKNOWN_SERVER_ERROR)
 WITHOUT = {("describe_log_dirs", 1), ("describe_log_dirs", 2), ("elect_leaders", 0)}
 """APIs without a field for an error of the whole request: the connection is closed."""
 COLD = [row for row in ROWS if row.hot_class is None]
+
+
+def failed_response(*given: Any) -> Any:
+    """The response, without pauses."""
+    steps = failures.failed_response(*given)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        return end.value
 
 
 def codes(message: Any) -> list[int]:
@@ -76,3 +87,9 @@ def test_error_response_of_large_request_has_no_items() -> None:
     for groups in (["g"] * (MAX_ITEMS + 1), []):
         request = request_class(15)(groups=groups)
         assert failed_response(request, response_class(15), 5, CODE, None) is None
+
+
+def test_error_response_of_thousands_of_items_has_all() -> None:
+    request = request_class(15)(groups=["g"] * 5_000)
+    answer = failed_response(request, response_class(15), 5, CODE, None)
+    assert codes(answer) == [CODE] * 5_000

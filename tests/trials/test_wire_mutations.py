@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,11 @@ async def test_exception_in_handler_is_reported(
     assert "ZeroDivisionError" in text
 
 
+def no_response(*_: object) -> Iterator[None]:
+    """Steps without a result."""
+    yield None
+
+
 async def test_failure_without_response_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +143,7 @@ async def test_failure_without_response_is_reported(
         raise ZeroDivisionError
 
     monkeypatch.setattr(HANDLER, failing)
-    monkeypatch.setattr("kafkawire.server.host.failed_response", lambda *_: None)
+    monkeypatch.setattr("kafkawire.server.host.failed_response", no_response)
     texts = await texts_after(context, large())
     assert any("has no way to say so" in text for text in texts)
 
