@@ -43,15 +43,16 @@ class Counts:
     """Counters of requests to one broker.
 
     `requests` by API key: those of hot handlers (`produces`, `fetches`, `heartbeats`) have separate
-    integers. `connections_closed` by reason, `log_ins` by mechanism and
-    result. `errors`: (API name, error code) -> number of answers,
-    for Produce and Fetch per partition. `loop_lag`: delays of the event loop. `latency` by API key
+    integers. `connections_closed` by reason, `log_ins` by mechanism and result, `denials` by
+    operation and type of resource. `errors`: (API name, error code) -> number of answers, for
+    Produce and Fetch per partition. `loop_lag`: delays of the event loop. `latency` by API key
     (`took`).
     """
 
     __slots__ = (
         "connections_closed",
         "connections_refused",
+        "denials",
         "errors",
         "fetched_bytes",
         "fetches",
@@ -68,6 +69,7 @@ class Counts:
         self.connections_closed: dict[str, int] = {}
         self.connections_refused = 0
         self.log_ins: dict[tuple[str, str], int] = {}
+        self.denials: dict[tuple[str, str], int] = {}
         self.produces = 0
         self.fetches = 0
         self.heartbeats = 0
@@ -89,6 +91,11 @@ class Counts:
         """Count the end of a log-in."""
         key = mechanism, result
         self.log_ins[key] = self.log_ins.get(key, 0) + 1
+
+    def denied(self, operation: str, resource_type: str) -> None:
+        """Count a refusal by the authorizer."""
+        key = operation, resource_type
+        self.denials[key] = self.denials.get(key, 0) + 1
 
     def failed(self, api: str, code: int) -> None:
         """Count one error response."""

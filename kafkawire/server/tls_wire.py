@@ -176,6 +176,7 @@ class TlsProtocol(ClientProtocol):
     def _refuse(self, reason: str) -> None:
         """Close the connection of a client that TLS does not accept, and record it."""
         connection = self.connection
+        self.host.broker.counts.logged_in("TLS", "failed")
         self.host.broker.security.audit.authentication_failed(
             connection.client_host, connection.listener, "TLS", reason
         )

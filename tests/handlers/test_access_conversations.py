@@ -15,6 +15,11 @@ import pytest
 
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.metadata import MetadataRequest
+from kafkawire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from kafkawire.security.acls.model import AclFilter, Operation, Permission, ResourceKind
 from kafkawire.server.run import Server
 from tests.handlers.test_access import ADMIN, allow, guarded
@@ -133,6 +138,7 @@ async def test_audit_log_has_denials_and_changes(tmp_path: Path) -> None:
         await allow(server, rule(Operation.ALL, TOPIC), rule(Operation.ALL, ResourceKind.CLUSTER))
         asked = CreateTopicsRequest([CreatableTopic("new", 1, 1)])
         await client.call(asked, 7)
+        assert server.broker.counts.denials == {("read", "topic"): 1}
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     who = {"principal": "User:ANONYMOUS", "host": "127.0.0.1", "listener": "PLAINTEXT"}
     denied = [line for line in lines if line["event"] == "denied"]
@@ -142,3 +148,16 @@ async def test_audit_log_has_denials_and_changes(tmp_path: Path) -> None:
     assert (created["event"], created["partitions"]) == ("topic created", 1)
     assert who.items() <= created.items()
     assert {line["host"] for line in lines if line.get("topic") == "t"} == {ADMIN}
+
+
+async def test_thousands_of_refused_items_are_answered(tmp_path: Path) -> None:
+    """The connection was closed if there were more than 1,000."""
+    rows = [OffsetCommitRequestPartition(index, 0) for index in range(5_000)]
+    asked = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", partitions=rows)])
+    async with guarded(tmp_path) as (server, client):
+        answer = await client.call(asked, 8)
+        (topic,) = answer.topics
+        assert [(p.partition_index, p.error_code) for p in topic.partitions] == [
+            (index, 30) for index in range(5_000)
+        ]
+        assert server.broker.counts.denials == {("read", "group"): 1}

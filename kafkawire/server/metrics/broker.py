@@ -18,6 +18,7 @@ from kafkawire.server.metrics.families import (
 )
 
 if TYPE_CHECKING:
+    from kafkawire.codec.counts import Counts
     from kafkawire.log.io.watchdog import Watchdog
     from kafkawire.server.monitored import MonitoredServer
 
@@ -51,13 +52,7 @@ def broker_families(server: MonitoredServer) -> Iterator[Metric]:
         ["reason"],
         (([reason], number) for reason, number in sorted(counts.connections_closed.items())),
     )
-    yield counters(
-        "log_ins",
-        "Log-ins by SASL mechanism and result: succeeded, failed, timed_out, refused (too many "
-        "clients were not logged in).",
-        ["mechanism", "result"],
-        (([*key], number) for key, number in sorted(counts.log_ins.items())),
-    )
+    yield from _security(counts)
     asked = {**counts.requests, PRODUCE: counts.produces, FETCH: counts.fetches}
     asked[HEARTBEAT] = counts.heartbeats
     yield counters(
@@ -93,6 +88,23 @@ def broker_families(server: MonitoredServer) -> Iterator[Metric]:
     watchdog = broker.env.watchdog
     if watchdog is not None:
         yield from _stretches(watchdog)
+
+
+def _security(counts: Counts) -> Iterator[Metric]:
+    yield counters(
+        "log_ins",
+        "Log-ins by SASL mechanism and result: succeeded, failed, timed_out, refused (too many "
+        "clients were not logged in). With the mechanism TLS: clients that TLS did not accept, by "
+        "their handshake or certificate.",
+        ["mechanism", "result"],
+        (([*key], number) for key, number in sorted(counts.log_ins.items())),
+    )
+    yield counters(
+        "denials",
+        "Refusals of the authorizer by operation and type of resource; a request may have several.",
+        ["operation", "resource"],
+        (([*key], number) for key, number in sorted(counts.denials.items())),
+    )
 
 
 def _stretches(watchdog: Watchdog) -> Iterator[Metric]:
