@@ -295,6 +295,32 @@ async def test_a_removed_quota_has_no_effect(server: Server, admin: Client) -> N
     await client.close()
 
 
+async def test_a_tenant_that_floods_is_muted_and_others_are_served(
+    server: Server, admin: Client
+) -> None:
+    """Each connection of the tenant is muted by its first request for over a minute."""
+    await make(admin, "flooded")
+    await make(admin, "t")
+    limits = {"producer_byte_rate": 1_000.0, "request_percentage": 1.0}
+    await set_quotas(admin, (("client-id", "flood"),), limits)
+    flood = [await Client.connect(port_of(server), "flood") for _ in range(4)]
+    for client in flood:
+        for _ in range(20):
+            client.send(produce("flooded", batch(bytes(90_000))), 9)
+    for client in flood:
+        assert (await client.receive()).throttle_time_ms > 60_000
+    other = await Client.connect(port_of(server), "other")
+    for _ in range(50):
+        answer = await other.call(produce("t", batch(bytes(90_000))), 9)
+        assert answer.throttle_time_ms == 0
+        assert answer.responses[0].partition_responses[0].error_code == 0
+    assert all(each.waits & THROTTLED for each in connections_of(server, "flood"))
+    answer = await other.call(produce("flooded", batch(b"x")), 9)
+    assert answer.responses[0].partition_responses[0].base_offset == len(flood)
+    for client in (*flood, other):
+        await client.close()
+
+
 async def test_a_stop_does_not_wait_for_muted_connections(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as server:
         client = await Client.connect(port_of(server), "fast")
