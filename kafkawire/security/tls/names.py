@@ -8,6 +8,7 @@ DER bytes of a certificate whose signature was verified, and checks every length
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 _KEYWORDS = {
@@ -15,10 +16,11 @@ _KEYWORDS = {
     "2.5.4.10": "O", "2.5.4.11": "OU", "0.9.2342.19200300.100.1.25": "DC",
     "0.9.2342.19200300.100.1.1": "UID",
 }  # fmt: skip
-_ENCODINGS = {
-    0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1B: "ascii", 0x1E: "utf-16-be",
-}  # fmt: skip
-"""Types of text that Java writes as text: UTF8, Printable, T61, IA5, General and BMP strings."""
+_TEXTS = frozenset((0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E))
+"""Types that Java writes as text: UTF8, Printable, T61, IA5, General and BMP strings. It reads all
+of them as UTF-8, BMP strings too, whose letters then have a U+0000 between them."""
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+"""Not allowed in UTF-8; Java reads it as one replacement character, Python as three."""
 _SPECIAL = frozenset(',=+<>#;"\\')
 _SEQUENCE, _SET, _OID, _VERSION = 0x30, 0x31, 0x06, 0xA0
 
@@ -81,10 +83,11 @@ def _attribute(content: bytes) -> str:
     _, oid, at = _element(content, 0, _OID)
     tag, value, end = _element(content, at)
     name = _dotted(oid)
-    keyword, encoding = _KEYWORDS.get(name), _ENCODINGS.get(tag)
-    if keyword is None or encoding is None:
+    keyword = _KEYWORDS.get(name)
+    if keyword is None or tag not in _TEXTS:
         return f"{keyword or name}=#{content[at:end].hex()}"
-    return f"{keyword}={_escaped(value.decode(encoding, 'replace'))}"
+    text = _SURROGATE.sub("\ufffd".encode(), value).decode(errors="replace")
+    return f"{keyword}={_escaped(text)}"
 
 
 def _dotted(oid: bytes) -> str:

@@ -77,9 +77,15 @@ def test_special_characters(value: str, text: str) -> None:
     assert subject(common(value)) == f"CN={text}"
 
 
-@pytest.mark.parametrize("kind", [_ASN1Type.BMPString, _ASN1Type.T61String, _ASN1Type.UTF8String])
-def test_kinds_of_text(kind: _ASN1Type) -> None:
-    assert subject(attribute(NameOID.COMMON_NAME, "abc", kind)) == "CN=abc"
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (_ASN1Type.BMPString, r"\00a\00b\00c"), (_ASN1Type.T61String, "abc"),
+        (_ASN1Type.UTF8String, "abc"),
+    ],
+)  # fmt: skip
+def test_kinds_of_text(kind: _ASN1Type, text: str) -> None:
+    assert subject(attribute(NameOID.COMMON_NAME, "abc", kind)) == f"CN={text}"
 
 
 def test_an_empty_subject() -> None:
