@@ -1,5 +1,6 @@
 // Consume, transform, produce with franz-go, exactly once: each record of IN goes upper-cased to
-// OUT, in transactions that also commit the offsets. See ../README.md for the arguments.
+// OUT, in transactions that also commit the offsets. Or log in, see login.go.
+// See ../README.md for the arguments.
 package main
 
 import (
@@ -17,8 +18,16 @@ import (
 const recordsPerTransaction = 50
 
 func main() {
+	if len(os.Args) == 8 && os.Args[1] == "login" {
+		if err := logIn(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6], os.Args[7]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if len(os.Args) != 6 {
 		fmt.Fprintln(os.Stderr, "usage: copy BOOTSTRAP ID IN OUT HOLD")
+		fmt.Fprintln(os.Stderr, "       copy login BOOTSTRAP MECHANISM USER PASSWORD CA TOPIC")
 		os.Exit(2)
 	}
 	hold, err := strconv.Atoi(os.Args[5])
