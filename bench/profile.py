@@ -30,7 +30,7 @@ from bench.client import BENCH, LoadError
 from bench.runner import CellResult, Place, run_cell
 from bench.server import Recipe, Server, ServerError, kafkawire
 
-CELLS = ("small acks=1 1 in flight", "small acks=1 8 in flight", "fetch 1 consumer")
+CELLS = ("paced 2000/s", "small acks=1 8 in flight", "fetch warm 4 consumers")
 ROWS = 16  # the rest is one line
 PERF_HZ = 997
 PYTHON_HEAD = ("function", "us/request", "share %", "calls/request")
