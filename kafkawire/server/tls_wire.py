@@ -151,6 +151,7 @@ class TlsProtocol(ClientProtocol):
     def step(self) -> None:
         """Do a step of the handshake."""
         if self.connection.closed or self.transport is None:
+            self._tls.handshakes.forget(self)  # closed while it waited for its step
             return
         shaking, incoming = self._object, self._incoming
         if shaking is None or incoming is None:

@@ -250,3 +250,17 @@ def test_other_requests_are_served_while_one_is() -> None:
     client = established()
     client.feed(client.encrypted(frame(COLD, 1, b"x")))
     assert len(client.host.cold) == 1
+
+
+def test_a_client_that_left_before_its_first_step_takes_no_place() -> None:
+    client = TlsClient()
+    with pytest.raises(ssl.SSLWantReadError):
+        client.object.do_handshake()
+    hello = client._outgoing.read()
+    room = client.protocol.get_buffer(-1)
+    room[: len(hello)] = hello
+    client.protocol.buffer_updated(len(hello))  # waits for its step
+    client.connection.closed = True
+    client.protocol.connection_lost(None)
+    client.host.run()
+    assert client.tls.handshakes._started == {}
