@@ -127,6 +127,7 @@ def sqlite_transaction(path: str, mode: str = "rw") -> Iterator[Connection]:
     uri = sqlite_device.uri_of(path, mode)
     engine = create_engine(
         "sqlite://",
+        hide_parameters=True,
         creator=lambda: sqlite3.connect(uri, uri=True, timeout=sqlite_device.BUSY_TIMEOUT_S),
         poolclass=NullPool,
     )
@@ -148,6 +149,7 @@ def _engine(url: URL) -> Engine:
     if not url.drivername.startswith("sqlite"):
         return create_engine(
             url,
+            hide_parameters=True,  # keys of users would be in texts of errors
             poolclass=AsyncAdaptedQueuePool,
             pool_size=1,
             max_overflow=0,
@@ -156,6 +158,7 @@ def _engine(url: URL) -> Engine:
         )
     engine = create_engine(
         url,
+        hide_parameters=True,
         poolclass=AsyncAdaptedQueuePool,
         pool_size=1,
         max_overflow=0,

@@ -19,8 +19,10 @@ def print_json_line(value: Any) -> None:
 
 
 def without_password(text: str) -> str:
-    """Return the text without the passwords in its URLs."""
-    return re.sub(r"(:/{1,2}[^:/@\s]*):[^@/\s]*@", r"\1:***@", text)
+    """Return the text without the passwords in its URLs: those before the host, which may contain
+    `@`, and those of options such as `?password=`."""
+    text = re.sub(r"(:/{1,2}[^:/@\s]*):[^/\s]*@", r"\1:***@", text)
+    return re.sub(r"(?i)([?&](?:password|passwd|token|secret)=)[^&\s]*", r"\1***", text)
 
 
 def fail(sentence: object, code: int = 1) -> NoReturn:
