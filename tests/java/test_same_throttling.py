@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +29,9 @@ from kafkawire.messages.describe_client_quotas import (
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.java.apache import start, stop
 from tests.java.twins import KEYS, Twins, create, wait_for_leaders
+from tests.real.conftest import OTHER_BROKER
 
 RATE = 1_000_000
 PARTITIONS = 14
@@ -57,6 +60,18 @@ def wait_for(connection: ClientConnection, client_id: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.fixture(scope="module")
+def kafka(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A node of Apache Kafka of its own: other tests compare all quotas of the shared one."""
+    if OTHER_BROKER:
+        pytest.skip("compares ours with Apache Kafka")
+    pid, address = start(tmp_path_factory.mktemp("apache"), f"{jars}/*")
+    try:
+        yield address
+    finally:
+        stop(pid)
+
+
 @pytest.fixture
 def limit(twins: Twins, kafka: str, bootstrap: str) -> Iterator[Limit]:
     """Set a quota of a client id at both brokers; return connections with that client id. Kafka
@@ -64,7 +79,7 @@ def limit(twins: Twins, kafka: str, bootstrap: str) -> Iterator[Limit]:
     given: list[tuple[str, str]] = []
     opened: list[ClientConnection] = []
 
-    def start(client_id: str, key: str, value: float) -> tuple[ClientConnection, ClientConnection]:
+    def begin(client_id: str, key: str, value: float) -> tuple[ClientConnection, ClientConnection]:
         for connection in twins.both:
             for name in (client_id, f"{client_id}-after"):
                 alter(connection, name, key, value)
@@ -75,7 +90,7 @@ def limit(twins: Twins, kafka: str, bootstrap: str) -> Iterator[Limit]:
             opened.append(ClientConnection(host, int(port), client_id=client_id))
         return opened[-2], opened[-1]
 
-    yield start
+    yield begin
     for connection in opened:
         connection.close()
     for connection in twins.both:
