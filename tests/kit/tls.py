@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from kafkawire.cli.certs import Issued, issue, write
+from kafkawire.codec.counts import Counts
 from kafkawire.security.tls.contexts import TlsSettings, load
 from kafkawire.server.tls.handshakes import Handshakes
 from kafkawire.server.tls_wire import TlsProtocol
@@ -165,6 +166,7 @@ class TlsClient:
         self.tls = tls or FakeTls(self.host)
         self.log: list[str] = []
         self.timers: deque[Callable[[], None]] = deque()
+        self.counts = Counts()
         self._complete_host()
         any_host: Any = self.host
         any_tls: Any = self.tls
@@ -192,6 +194,7 @@ class TlsClient:
         audit = SimpleNamespace(authentication_failed=lambda *_, **__: None)
         host.broker = SimpleNamespace(
             env=SimpleNamespace(call_later=self._call_later),
+            counts=self.counts,
             security=SimpleNamespace(audit=audit),
         )
 

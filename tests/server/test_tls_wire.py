@@ -244,6 +244,7 @@ def test_a_client_without_certificate() -> None:
     client.shake()  # with TLS 1.3 the client has finished before the broker refuses
     assert client.transport.closed
     assert "peer did not return a certificate" in client.log[0]
+    assert client.counts.log_ins == {("TLS", "failed"): 1}
 
 
 def test_other_requests_are_served_while_one_is() -> None:
