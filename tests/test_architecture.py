@@ -30,7 +30,7 @@ DEVICES = {
     "kafkawire/metadata/generated.py",
     "kafkawire/metadata/sqlite_device.py",
     "kafkawire/security/sasl/keys.py",
-    "kafkawire/security/sasl/users_file.py",
+    "kafkawire/security/secret_file.py",
     "kafkawire/security/tls/contexts.py",
     "kafkawire/server/backups.py",
     "kafkawire/server/descriptors.py",

@@ -1,8 +1,10 @@
 """The monitoring pages: /metrics for Prometheus, /health for supervisors.
 
 A minimal HTTP/1.1: a GET without a body is answered, and the connection closed. Request heads and
-connections are bounded, and slow clients are disconnected. `server.metrics` and `server.health`
-build the pages; `server.listener` has the sockets.
+connections are bounded, and slow clients are disconnected. With `metrics.token.file` /metrics is
+for those who have a token; /health has the status for all, because a probe of Kubernetes has no
+token, and the facts with one. `server.metrics` and `server.health` build the pages;
+`server.listener` has the sockets.
 """
 
 from __future__ import annotations
@@ -11,11 +13,15 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+from kafkawire.log_lines import LineLimit
 from kafkawire.server.health import health
 
 if TYPE_CHECKING:
+    from kafkawire.codec.configs.settings import BrokerConfig
+    from kafkawire.log.io.ports import Env
+    from kafkawire.security.token_file import TokenFile
     from kafkawire.server.monitored import MonitoredServer
 
 logger = logging.getLogger(__name__)
@@ -31,15 +37,61 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 JSON_TYPE = "application/json"
 TEXT_TYPE = "text/plain; charset=utf-8"
 
-Page = tuple[str, str, bytes]  # status line's end, content type, body
+CHECK_FILE_S = 1.0
+"""How often the file of tokens is checked for changes, while pages are read."""
+REFUSED_BURST, REFUSED_PER_S = 20, 1.0
+"""Log lines about refused monitors at once, and per second after that: they try again."""
+
+
+class Page(NamedTuple):
+    """A response. `status`: the end of the status line; `header`: one more line of the head."""
+
+    status: str
+    kind: str
+    body: bytes
+    header: str = ""
+
+
+class PageTokens:
+    """Checks the tokens of monitors against those of a file."""
+
+    def __init__(self, env: Env, file: TokenFile) -> None:
+        self._env = env
+        self._file = file
+        self._checked_at = env.clock.monotonic()
+        self._lines = LineLimit(env.clock.monotonic, REFUSED_BURST, REFUSED_PER_S)
+
+    async def accepts(self, token: bytes | None) -> bool:
+        """Return whether a request has one of the tokens; None: it has none."""
+        if token is None:
+            return False
+        now = self._env.clock.monotonic()
+        if now - self._checked_at >= CHECK_FILE_S:
+            self._checked_at = now
+            await self._env.offload.submit("files", self._file.reload)
+        return self._file.accepts(token)
+
+    def refused(self, host: str, cause: str) -> None:
+        """Log a refused monitor, at a bounded rate."""
+        omitted = self._lines.admit()
+        if omitted is not None:
+            more = f" ({omitted} more since the last line)" if omitted else ""
+            logger.warning("refused /metrics to a monitor at %s: %s%s", host, cause, more)
 
 
 class PageProtocol(asyncio.Protocol):
     """One monitor's connection."""
 
-    def __init__(self, server: MonitoredServer, open_ones: set[PageProtocol]) -> None:
+    def __init__(
+        self,
+        server: MonitoredServer,
+        open_ones: set[PageProtocol],
+        tokens: PageTokens | None = None,
+    ) -> None:
+        """`tokens`: None if everyone who can connect may read all pages."""
         self._server = server
         self._open = open_ones
+        self._tokens = tokens
         self._head = bytearray()
         self._answering = False
         self._transport: asyncio.Transport | None = None
@@ -75,31 +127,51 @@ class PageProtocol(asyncio.Protocol):
             self._answering = True
             self._server.broker.env.spawn(self._answer(bytes(self._head)), "metrics page")
         elif len(self._head) > HEAD_BYTES_MAX:
-            self._send(("431 Request Header Fields Too Large", TEXT_TYPE, b""), True)
+            self._send(Page("431 Request Header Fields Too Large", TEXT_TYPE, b""), True)
 
     async def _answer(self, head: bytes) -> None:
         method, path = request_of(head)
         try:
-            page = await self._page(method, path)
+            page = await self._page(method, path, token_of(head))
         except Exception:  # report an error instead of not responding
             logger.exception("rendering page %s failed, answered with status 500", path)
-            page = (
+            page = Page(
                 "500 Internal Server Error",
                 TEXT_TYPE,
                 b"the page failed: see the log\n",
             )
         self._send(page, method != "HEAD")
 
-    async def _page(self, method: str, path: str) -> Page:
+    async def _page(self, method: str, path: str, token: bytes | None) -> Page:
         if method not in ("GET", "HEAD"):
-            return "405 Method Not Allowed", TEXT_TYPE, b"only GET is answered\n"
-        if path == "/metrics":
-            return "200 OK", METRICS_TYPE, b"".join([part async for part in self._metrics()])
+            return Page("405 Method Not Allowed", TEXT_TYPE, b"only GET is answered\n")
+        if path not in ("/metrics", "/health"):
+            return Page("404 Not Found", TEXT_TYPE, b"there are /metrics and /health\n")
+        permitted = self._tokens is None or await self._tokens.accepts(token)
         if path == "/health":
             well, facts = health(self._server)
             status = "200 OK" if well else "503 Service Unavailable"
-            return status, JSON_TYPE, json.dumps(facts).encode() + b"\n"
-        return "404 Not Found", TEXT_TYPE, b"there are /metrics and /health\n"
+            shown = facts if permitted else {"status": facts["status"]}
+            return Page(status, JSON_TYPE, json.dumps(shown).encode() + b"\n")
+        if not permitted:
+            return self._refuse(token)
+        return Page("200 OK", METRICS_TYPE, b"".join([part async for part in self._metrics()]))
+
+    def _refuse(self, token: bytes | None) -> Page:
+        """Return the answer to a request without a right token, which is logged."""
+        cause = "it has no token" if token is None else "its token is not in metrics.token.file"
+        transport, tokens = self._transport, self._tokens
+        if transport is not None and tokens is not None:
+            peer = transport.get_extra_info("peername")
+            host = str(peer[0]) if isinstance(peer, tuple) else "local"
+            tokens.refused(host, cause)
+            audit = self._server.broker.security.audit
+            audit.authentication_failed(host, "metrics.listener", "bearer", cause)
+        challenge = 'WWW-Authenticate: Bearer realm="kafkawire"'
+        if token is not None:
+            challenge += ', error="invalid_token"'
+        body = b"this page needs a token: Authorization: Bearer TOKEN\n"
+        return Page("401 Unauthorized", TEXT_TYPE, body, f"{challenge}\r\n")
 
     async def _metrics(self) -> AsyncIterator[bytes]:
         """Return the page, family by family: a thousand series take 5 ms, and other clients are
@@ -113,12 +185,11 @@ class PageProtocol(asyncio.Protocol):
     def _send(self, page: Page, with_body: bool) -> None:
         if self._transport is None:
             return
-        status, kind, body = page
         head = (
-            f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-            "Connection: close\r\n\r\n"
+            f"HTTP/1.1 {page.status}\r\nContent-Type: {page.kind}\r\n"
+            f"Content-Length: {len(page.body)}\r\n{page.header}Connection: close\r\n\r\n"
         )
-        self._transport.write(head.encode() + (body if with_body else b""))
+        self._transport.write(head.encode() + (page.body if with_body else b""))
         self._transport.close()
 
 
@@ -129,6 +200,30 @@ def request_of(head: bytes) -> tuple[str, str]:
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
         return "", ""
     return words[0], words[1].split("?", 1)[0]
+
+
+async def open_tokens(env: Env, config: BrokerConfig) -> PageTokens | None:
+    """Read the tokens of a broker; None if it has no file of them. Raises SecretFileError."""
+    path = config.metrics_token_file.strip()
+    if not path:
+        return None
+    from kafkawire.security.token_file import TokenFile  # most brokers do without
+
+    return PageTokens(env, await env.offload.submit("files", TokenFile, path))
+
+
+def token_of(head: bytes) -> bytes | None:
+    """Return the bearer token of a request head; None if it has none. One with several headers of
+    that name has a wrong one."""
+    found = [
+        value.strip()
+        for name, _, value in (line.partition(b":") for line in head.split(b"\r\n")[1:])
+        if name.lower() == b"authorization"
+    ]
+    if not found:
+        return None
+    scheme, _, token = found[0].partition(b" ")
+    return token.strip() if len(found) == 1 and scheme.lower() == b"bearer" else b""
 
 
 def _renderer() -> Callable[[MonitoredServer], Iterator[bytes]]:

@@ -227,14 +227,26 @@ def _set_options(sock: socket.socket) -> None:
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-async def listen_for_monitors(server: MonitoredServer, address: str, port: int) -> asyncio.Server:
-    """Serve /metrics and /health on one address. Raises AddressError if it cannot be bound."""
-    from kafkawire.server.http_pages import CONNECTIONS_MAX, PageProtocol  # most brokers do without
+async def listen_for_monitors(
+    server: MonitoredServer, address: str, port: int, tls: Tls | None
+) -> asyncio.Server:
+    """Serve /metrics and /health on one address, encrypted if there is `tls`. Raises AddressError
+    if it cannot be bound, or the file of tokens not used."""
+    # most brokers do without
+    from kafkawire.server.http_pages import CONNECTIONS_MAX, PageProtocol, open_tokens
+    from kafkawire.server.tls.stream import TlsStream
 
+    try:
+        tokens = await open_tokens(server.broker.env, server.broker.config)
+    except ValueError as wrong:
+        raise AddressError(f"metrics.token.file: {wrong}") from None
     open_ones: set[PageProtocol] = set()
-    return await _open(
-        "metrics.listener", lambda: PageProtocol(server, open_ones), address, port, CONNECTIONS_MAX
-    )
+
+    def protocol() -> asyncio.Protocol:
+        page = PageProtocol(server, open_ones, tokens)
+        return page if tls is None else TlsStream(tls, page)
+
+    return await _open("metrics.listener", protocol, address, port, CONNECTIONS_MAX)
 
 
 def networks_of(config: BrokerConfig) -> list[Network]:

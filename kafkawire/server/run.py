@@ -153,11 +153,15 @@ class Server:
         text = self.broker.config.metrics_listener.strip()
         if text:
             host, _, port = text.rpartition(":")
-            sockets = await listen_for_monitors(self, host.strip("[]"), int(port))
+            if self.broker.config.metrics_tls and self._tls is None:
+                self._tls = await open_tls(self.broker.env, self.broker.config)
+            tls = self._tls if self.broker.config.metrics_tls else None
+            sockets = await listen_for_monitors(self, host.strip("[]"), int(port), tls)
             self.sockets.append(sockets)
             host, bound = sockets.sockets[0].getsockname()[:2]
             self.monitors = host, bound
-            logger.info("metrics on http://%s:%d/metrics", host, bound)
+            scheme = "http" if tls is None else "https"
+            logger.info("metrics on %s://%s:%d/metrics", scheme, host, bound)
 
     def _start_backups(self, options: ServeOptions) -> None:
         """Start scheduled backups if `backup.url` is set."""

@@ -20,6 +20,7 @@ import pytest
 
 from kafkawire.testing.process import BrokerProcess
 from tests.deploy.dockerfile import DOCKERFILE, ROOT, inherited, stages
+from tests.kit.tls import certificates
 from tests.kit.waiting import wait_until
 
 TEXT = DOCKERFILE.read_text(encoding="utf-8")
@@ -118,12 +119,16 @@ def test_unknown_extra_is_refused() -> None:
     assert done.stderr.startswith("pyproject.toml has no extra 'nosuch'; it has postgres, ")
 
 
-def _health(listener: str, *options: str) -> subprocess.CompletedProcess[str]:
+def _health(listener: str, *options: str, tls: bool = False) -> subprocess.CompletedProcess[str]:
     if shutil.which("bash") is None:
         pytest.skip("there is no bash, which the image has")
     return subprocess.run(
         [str(ROOT / "deploy" / "docker" / "health"), *options],
-        env={"PATH": "/usr/bin:/bin", "KAFKAWIRE_SET_METRICS_LISTENER": listener},
+        env={
+            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "KAFKAWIRE_SET_METRICS_LISTENER": listener,
+            "KAFKAWIRE_SET_METRICS_TLS": str(tls).lower(),
+        },
         capture_output=True,
         text=True,
         timeout=60,
@@ -132,7 +137,7 @@ def _health(listener: str, *options: str) -> subprocess.CompletedProcess[str]:
 
 def _metrics_port(output: str) -> str:
     """The port in the broker's log; empty: it is not there yet."""
-    found = re.search(r"metrics on http://127\.0\.0\.1:(\d+)/", output)
+    found = re.search(r"metrics on https?://127\.0\.0\.1:(\d+)/", output)
     return found[1] if found else ""
 
 
@@ -144,6 +149,21 @@ def test_health_check_asks_the_broker(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["status"] == "ok"
     assert _health(f"0.0.0.0:{port}").returncode == 1
+
+
+@pytest.mark.slow
+def test_health_check_asks_by_https(tmp_path: Path) -> None:
+    settings = {
+        "metrics.listener": "127.0.0.1:0", "metrics.tls": "true",
+        "ssl.keystore.location": f"{certificates()}/server.pem",
+        "ssl.key.location": f"{certificates()}/server.key",
+    }  # fmt: skip
+    with BrokerProcess(tmp_path, settings=settings) as broker:
+        port = wait_until(lambda: _metrics_port(broker.output), "the port of /health")
+        done = _health(f"0.0.0.0:{port}", tls=True)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["status"] == "ok"
+    assert _health(f"0.0.0.0:{port}", tls=True).returncode == 1
 
 
 class Unhealthy(BaseHTTPRequestHandler):

@@ -300,6 +300,8 @@ class BrokerConfig:
     controller_quota_window_num: int
     controller_quota_window_size_seconds: int
     metrics_listener: str
+    metrics_tls: bool
+    metrics_token_file: str
     group_initial_rebalance_delay_ms: int
     group_min_session_timeout_ms: int
     group_max_session_timeout_ms: int

@@ -279,6 +279,13 @@ _BROKER_ROWS = (
            "The length of a sample of controller_mutation_rate.", at_least=1),
     Config("metrics.listener", S, "",
            "HOST:PORT where /metrics and /health are answered to monitors; empty: nowhere."),
+    Config("metrics.tls", B, False,
+           "Whether metrics.listener has TLS (https), with the certificate of "
+           "ssl.keystore.location."),
+    Config("metrics.token.file", S, "",
+           "A file with the tokens of monitors, a line for each, read again when it has changed; "
+           "only its owner may have access to it. /metrics is answered to requests that have one "
+           "(Authorization: Bearer), /health without one gives the status only. Empty: no tokens."),
     # groups
     Config("group.initial.rebalance.delay.ms", I, 3000,
            "How long a new group waits for more members before its first rebalance.", at_least=0),

@@ -7,11 +7,10 @@ again when it has changed. Only its owner may be able to read it.
 from __future__ import annotations
 
 import logging
-import os
-import stat
 from collections.abc import Mapping
 
 from kafkawire.security.sasl.names import check_name
+from kafkawire.security.secret_file import SecretFileError, Stamp, read_secret
 
 logger = logging.getLogger(__name__)
 
@@ -23,30 +22,14 @@ class UsersFileError(ValueError):
     """The file cannot be used; one sentence without a password."""
 
 
-Stamp = tuple[int, int, int, int]
-"""Identity, size and time of a file: a change of any of them is a change of the file."""
-
-
 def read_users(path: str, before: Stamp | None = None) -> tuple[Stamp, dict[str, str] | None]:
     """Return the stamp of a file and its passwords by user; None if the stamp is the one before.
     Raises UsersFileError."""
     try:
-        with open(path, "rb") as file:
-            info = os.fstat(file.fileno())
-            stamp = info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
-            if stamp == before:
-                return stamp, None
-            if info.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise UsersFileError(
-                    f"{path}: other users of this machine can read it (mode "
-                    f"{stat.S_IMODE(info.st_mode):04o}): it must be 0600 or less (chmod 600)"
-                )
-            text = file.read(MAX_BYTES + 1)
-    except OSError as wrong:
-        raise UsersFileError(f"{path}: it cannot be read ({wrong.strerror})") from None
-    if len(text) > MAX_BYTES:
-        raise UsersFileError(f"{path}: it has more than {MAX_BYTES} bytes")
-    return stamp, _parse(path, text)
+        stamp, text = read_secret(path, MAX_BYTES, before)
+    except SecretFileError as wrong:
+        raise UsersFileError(str(wrong)) from None
+    return stamp, None if text is None else _parse(path, text)
 
 
 def _parse(path: str, text: bytes) -> dict[str, str]:

@@ -38,16 +38,6 @@ class Tls:
         contexts = self.certificates.contexts
         return contexts.asking if asks_clients else contexts.silent
 
-    def pages(self) -> ssl.SSLContext:
-        """Return a context for servers of asyncio, which uses the newest certificate."""
-        front = self.context(False)
-
-        def choose(chosen: ssl.SSLObject, _name: str | None, _front: ssl.SSLContext) -> None:
-            chosen.context = self.context(False)
-
-        front.sni_callback = choose
-        return front
-
     def close(self) -> None:
         """Stop watching the files."""
         self._watching.cancel()

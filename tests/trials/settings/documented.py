@@ -76,6 +76,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "audit.log": (),
     "inter.broker.client.config": (),
     "inter.broker.listener.name": (),
+    "metrics.token.file": (),
     "sasl.oauthbearer.expected.audience": (),
     "sasl.oauthbearer.expected.issuer": (),
     "sasl.oauthbearer.jwks.endpoint.url": (),
